@@ -1,0 +1,1 @@
+"""Executing, checking and building the book."""

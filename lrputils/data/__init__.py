@@ -1,0 +1,1 @@
+"""Loading texts and images: from the package, a folder, a file or the hub."""
