@@ -20,7 +20,16 @@ from lrputils import _torchvision  # noqa: F401  (must run before anything impor
 
 __version__ = "0.1.0"
 
-_HOME = {}
+_HOME = {
+    "Inputs": "inputs",
+    "bootstrap_interval": "stats",
+    "estimate": "stats",
+    "kendall": "stats",
+    "paired_difference": "stats",
+    "pearson": "stats",
+    "spearman": "stats",
+    "sum_to_one": "stats",
+}
 
 __all__ = sorted(_HOME)
 

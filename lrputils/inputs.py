@@ -1,0 +1,267 @@
+"""Encoded texts, and which of their tokens count.
+
+`Inputs` is the one value that travels from the tokenizer to every method: the tensors a model
+takes, and beside them which positions hold a token (`valid_mask`), which of those are the text's
+own (`content_mask`) and what each token reads (`tokens`). Rows are padded on the right. Nothing
+here runs a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import BatchEncoding, PreTrainedTokenizerBase
+
+DEFAULT_MAX_LENGTH = 512
+_MODEL_TENSORS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class Inputs(BatchEncoding):
+    """A padded batch of encoded texts.
+
+    Holds `input_ids`, `attention_mask`, `special_tokens_mask` (1 at special tokens and at padding)
+    and, where the model has them, `token_type_ids`; all are (batch, tokens) integer tensors.
+
+    Attributes:
+        tokens: the strings of each row's tokens, padding left out: `tokens[row][i]`.
+        truncated: the rows that were cut to the maximal length, in ascending order.
+    """
+
+    tokens: tuple[tuple[str, ...], ...]
+    truncated: tuple[int, ...]
+
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        *,
+        tokens: Iterable[Iterable[str]] | None = None,
+        truncated: Iterable[int] = (),
+    ):
+        super().__init__({name: torch.as_tensor(value) for name, value in data.items()})
+        _check_tensors(self.data)
+        self.data.setdefault("attention_mask", torch.ones_like(self.data["input_ids"]))
+        lengths = _check_padding(self.data["attention_mask"])
+        if tokens is None:
+            tokens = (
+                (f"#{i}" for i in row[:length].tolist())
+                for row, length in zip(self.data["input_ids"], lengths, strict=True)
+            )
+        self.tokens = tuple(map(tuple, tokens))
+        self.truncated = tuple(truncated)
+        if [len(row) for row in self.tokens] != lengths:
+            raise ValueError(
+                f"`tokens` has rows of {[len(row) for row in self.tokens]} strings, but the "
+                f"attention mask marks {lengths} tokens"
+            )
+
+    @classmethod
+    def of(cls, batch: Mapping[str, Any]) -> Inputs:
+        """Return `batch` itself where it is `Inputs`, else the same tensors as `Inputs`."""
+        return batch if isinstance(batch, cls) else cls(batch)
+
+    @property
+    def valid_mask(self) -> torch.Tensor:
+        """Boolean (batch, tokens): true at every token, false at padding."""
+        return self.data["attention_mask"].bool()
+
+    @property
+    def content_mask(self) -> torch.Tensor:
+        """Boolean (batch, tokens): true at the text's own tokens, not at special ones."""
+        if "special_tokens_mask" not in self.data:
+            raise ValueError(
+                "These inputs do not say which tokens are special: encode the texts with "
+                "`clf.encode(texts)`, or pass `return_special_tokens_mask=True` to the tokenizer"
+            )
+        return self.valid_mask & ~self.data["special_tokens_mask"].bool()
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Integer (batch,): the number of tokens of each row, special ones included."""
+        return self.data["attention_mask"].long().sum(dim=1)
+
+    @property
+    def batch_size(self) -> int:
+        """The number of rows."""
+        return self.data["input_ids"].shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are; `inputs.to(device)` moves them in place and returns the inputs."""
+        return self.data["input_ids"].device
+
+    def model_kwargs(self) -> dict[str, torch.Tensor]:
+        """Return exactly the keyword arguments of the model's forward pass."""
+        return {name: self.data[name] for name in _MODEL_TENSORS if name in self.data}
+
+    def rows(self, which: int | slice | Sequence[int] | torch.Tensor) -> Inputs:
+        """Return the chosen rows as new inputs, columns that then hold only padding dropped.
+
+        `which` is a row number, a slice, a sequence of row numbers or a tensor of row numbers; a
+        boolean tensor (batch,) chooses the rows where it is true.
+        """
+        numbers = torch.arange(self.batch_size)[_as_index(which)].reshape(-1)
+        if not len(numbers):
+            raise ValueError(f"{which!r} chooses none of the {self.batch_size} rows")
+        chosen = numbers.tolist()
+        width = max(len(self.tokens[row]) for row in chosen)
+        at = numbers.to(self.device)
+        return Inputs(
+            {name: value[at, :width] for name, value in self.data.items()},
+            tokens=(self.tokens[row] for row in chosen),
+            truncated=(new for new, row in enumerate(chosen) if row in self.truncated),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"data": self.data, "tokens": self.tokens, "truncated": self.truncated}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["data"], tokens=state["tokens"], truncated=state["truncated"])
+
+    def __repr__(self) -> str:
+        batch, tokens = self.data["input_ids"].shape
+        return f"Inputs(batch={batch}, tokens={tokens}, {', '.join(self.data)})"
+
+
+def encode(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: str | Iterable[str],
+    *,
+    max_length: int | None = None,
+    truncate: bool = False,
+    positions: int | None = None,
+) -> Inputs:
+    """Tokenize texts into one padded batch.
+
+    Args:
+        tokenizer: any Hugging Face tokenizer.
+        texts: the texts, one a row; a single string is one row.
+        max_length: the longest row allowed, in tokens with special ones. `None` is 512, or the
+            model's number of positions where that is less.
+        truncate: cut longer texts at `max_length`, and list their rows in `Inputs.truncated`.
+            Otherwise a longer text is an error: a cut text is another text.
+        positions: how many positions the model has, if that is bounded.
+
+    Raises:
+        TypeError: a text is not a string (a missing value in a table, for example).
+        ValueError: no texts; a text without a single token of its own; a text longer than
+            `max_length` while `truncate` is false; `max_length` beyond the model's positions.
+    """
+    rows = _check_texts(texts)
+    limit = _length_limit(tokenizer, max_length, positions)
+    encoded = tokenizer(rows, add_special_tokens=True, verbose=False)["input_ids"]
+    overlong = tuple(row for row, ids in enumerate(encoded) if len(ids) > limit)
+    if overlong and not truncate:
+        row = overlong[0]
+        room = f" (the model has {positions} positions)" if positions else ""
+        raise ValueError(
+            f"Text {row} has {len(encoded[row])} tokens, more than max_length={limit}{room}; "
+            f"{len(overlong)} of {len(rows)} texts are too long. Pass truncate=True to cut them, "
+            f"or leave them out (they begin with {rows[row][:40]!r})"
+        )
+    fields = tokenizer(
+        rows,
+        add_special_tokens=True,
+        truncation=bool(overlong),
+        max_length=limit if overlong else None,
+        return_special_tokens_mask=True,
+        verbose=False,
+    )
+    for row, special in enumerate(fields["special_tokens_mask"]):
+        if all(special):
+            raise ValueError(
+                f"Text {row} has no token of its own after tokenization: {rows[row]!r}. Leave "
+                f"empty texts out before encoding"
+            )
+    strings = [tokenizer.convert_ids_to_tokens(ids) for ids in fields["input_ids"]]
+    return Inputs(_pad(fields, _padding_id(tokenizer)), tokens=strings, truncated=overlong)
+
+
+def _check_texts(texts: str | Iterable[str]) -> list[str]:
+    rows = [texts] if isinstance(texts, str) else list(texts)
+    if not rows:
+        raise ValueError("There are no texts to encode")
+    for row, text in enumerate(rows):
+        if not isinstance(text, str):
+            raise TypeError(f"Text {row} is {text!r} ({type(text).__name__}), not a string")
+    return rows
+
+
+def _length_limit(
+    tokenizer: PreTrainedTokenizerBase, max_length: int | None, positions: int | None
+) -> int:
+    if max_length is None:
+        return min(DEFAULT_MAX_LENGTH, positions or DEFAULT_MAX_LENGTH)
+    special = tokenizer.num_special_tokens_to_add(pair=False)
+    if max_length <= special:
+        raise ValueError(
+            f"max_length={max_length} leaves no room for a text: this tokenizer adds {special} "
+            f"special tokens. Ask for at least {special + 1}"
+        )
+    if positions is not None and max_length > positions:
+        raise ValueError(
+            f"max_length={max_length} is more than the {positions} positions of the model. "
+            f"Ask for at most {positions}"
+        )
+    return max_length
+
+
+def _padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Decoders often come without a padding token; what stands there is masked anyway."""
+    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
+        if token is not None:
+            return token
+    return 0
+
+
+def _pad(fields: Mapping[str, list[list[int]]], padding_id: int) -> dict[str, torch.Tensor]:
+    """Pad lists of integers on the right, whatever side the tokenizer would have chosen."""
+    fill = {"input_ids": padding_id, "special_tokens_mask": 1}
+    rows = fields["input_ids"]
+    width = max(map(len, rows))
+    names = [name for name in (*_MODEL_TENSORS, "special_tokens_mask") if name in fields]
+    padded = {
+        name: torch.tensor(
+            [row + [fill.get(name, 0)] * (width - len(row)) for row in map(list, fields[name])]
+        )
+        for name in names
+    }
+    padded["attention_mask"] = torch.tensor(
+        [[1] * len(row) + [0] * (width - len(row)) for row in rows]
+    )
+    return padded
+
+
+def _check_tensors(data: Mapping[str, torch.Tensor]) -> None:
+    if "input_ids" not in data:
+        raise ValueError(f"Inputs need `input_ids`; there is only {sorted(data)}")
+    shape = data["input_ids"].shape
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(f"`input_ids` has shape {tuple(shape)}, not (batch, tokens)")
+    for name, value in data.items():
+        if value.shape[:2] != shape:
+            raise ValueError(
+                f"`{name}` has shape {tuple(value.shape)}, but `input_ids` {tuple(shape)}"
+            )
+
+
+def _check_padding(attention_mask: torch.Tensor) -> list[int]:
+    """Return the row lengths; refuse rows that are empty or not padded on the right."""
+    mask = attention_mask.bool()
+    if not mask.any(dim=1).all():
+        row = int((~mask.any(dim=1)).nonzero()[0])
+        raise ValueError(f"Row {row} of the attention mask marks no token at all")
+    if (mask[:, 1:] & ~mask[:, :-1]).any():
+        row = int((mask[:, 1:] & ~mask[:, :-1]).any(dim=1).nonzero()[0])
+        raise ValueError(
+            f"Row {row} is not padded on the right alone: its attention mask rises from 0 to 1. "
+            f"Set `tokenizer.padding_side = 'right'`"
+        )
+    return mask.sum(dim=1).tolist()
+
+
+def _as_index(which: int | slice | Sequence[int] | torch.Tensor) -> Any:
+    if isinstance(which, torch.Tensor):
+        return which.cpu()
+    return which if isinstance(which, int | slice) else torch.as_tensor(list(which))
