@@ -1,0 +1,50 @@
+# Two commands matter: `make book` and `make test`. Each sets up .venv by itself.
+PYTHON ?= python3
+PROFILE ?= offline
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+# Nothing of this project draws in a window; a kernel started here must be this environment's own.
+export MPLBACKEND := agg
+export JUPYTER_PREFER_ENV_PATH := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help setup book paper test lint unit nbval bench clean
+
+help:  ## show this help
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## create .venv and install the pinned environment
+
+$(STAMP): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --requirement requirements.txt
+	$(BIN)/pip install --quiet --no-deps --editable .
+	@touch $@
+
+book: $(STAMP)  ## execute what changed and build _build/html (PROFILE=offline|smoke|paper)
+	@$(BIN)/lrputils build --profile $(PROFILE) $(if $(REPOSITORY_URL),--repository-url $(REPOSITORY_URL))
+
+paper: $(STAMP)  ## the same with the paper's models and data, from the hub, on a GPU
+	@$(MAKE) --no-print-directory book PROFILE=paper
+
+test: lint unit nbval  ## lint, unit tests, the chapters' outputs, the book's own checks
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+unit: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+
+nbval: $(STAMP)
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 600 chapters
+
+bench: $(STAMP)  ## measure speed, side by side, with the outputs compared
+	@$(BIN)/lrputils bench
+
+clean:  ## remove what was built (the environment stays)
+	rm -rf _build

@@ -1,0 +1,159 @@
+"""The command line: `lrputils …` or `python -m lrputils …`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from lrputils.book.layout import Book, BookError, find_book
+from lrputils.book.profiles import DEFAULT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lrputils",
+        description="Execute and build the book, with any parameters, models and texts.",
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    _add_execute(verbs)
+    _add_build(verbs)
+    return parser
+
+
+def _add_profile(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--profile",
+        default=DEFAULT,
+        metavar="NAME",
+        help="a name from profiles/ or the path of a YAML file (default: %(default)s)",
+    )
+    verb.add_argument("--force", action="store_true", help="execute also what has not changed")
+    verb.add_argument("--quiet", action="store_true", help="no progress bars")
+
+
+def _add_execute(verbs: argparse._SubParsersAction) -> None:
+    verb = verbs.add_parser(
+        "execute",
+        help="execute chapters",
+        description=(
+            "Execute chapters (all, if none is named) in fresh kernels. Under the default profile "
+            "and without -p the executed notebooks replace the twins beside the chapters' texts, "
+            "once all cells ran; otherwise they go to --out, and the twins are left alone."
+        ),
+        epilog="example: lrputils execute 03_sst -p model=DIR -p dataset=FILE --out run",
+    )
+    verb.add_argument("chapters", nargs="*", metavar="CHAPTER", help="e.g. 03_sst, or 3")
+    verb.add_argument("-p", dest="given", action="append", default=[], metavar="NAME=VALUE")
+    verb.add_argument("--out", type=Path, metavar="DIR", help="write the notebooks into DIR")
+    _add_profile(verb)
+    verb.set_defaults(run=_execute)
+
+
+def _add_build(verbs: argparse._SubParsersAction) -> None:
+    verb = verbs.add_parser(
+        "build",
+        help="build the book's pages",
+        description=(
+            "Execute what has changed under a profile and build _build/html/index.html. The "
+            "committed twins are left alone."
+        ),
+    )
+    verb.add_argument(
+        "--no-execute", action="store_true", help="build from the committed twins as they are"
+    )
+    verb.add_argument("--repository-url", metavar="URL", help="where edit and launch buttons lead")
+    _add_profile(verb)
+    verb.set_defaults(run=_build)
+
+
+def _execute(options: argparse.Namespace) -> None:
+    from lrputils.book import execution, profiles
+
+    book = find_book()
+    chapters = [book.chapter(name) for name in options.chapters] or book.chapters()
+    parameters = profiles.load_profile(book, options.profile)
+    if options.given or options.out:
+        _execute_apart(book, chapters, parameters, options)
+        return
+    executed = execution.execute_profile(
+        book,
+        chapters,
+        parameters,
+        options.profile,
+        force=options.force,
+        progress=not options.quiet,
+    )
+    if options.profile == DEFAULT:
+        executed = {path.stem: path for path in execution.refresh_twins(book, executed)}
+    for path in executed.values():
+        print(os.path.relpath(path))
+
+
+def _execute_apart(book: Book, chapters: list, parameters: dict, options) -> None:
+    from lrputils.book.execution import run_chapter
+    from lrputils.book.pairing import read_text
+    from lrputils.book.parameters import checked, declared, from_command_line
+
+    if options.out is None:
+        raise BookError("-p needs --out DIR: a run with other parameters does not replace twins")
+    given = {}
+    for chapter in chapters:
+        notebook = read_text(chapter.text)
+        values = from_command_line(options.given, declared(notebook, chapter.name))
+        given[chapter.name] = checked(notebook, chapter.name, values)
+    for chapter in chapters:
+        output = options.out / f"{chapter.name}.ipynb"
+        if output.resolve() == chapter.notebook.resolve():
+            raise BookError(f"--out {options.out} is where the committed twins are")
+        run_chapter(
+            chapter,
+            {**parameters[chapter.name], **given[chapter.name]},
+            output,
+            failed=options.out / f"{chapter.name}.failed.ipynb",
+            progress=not options.quiet,
+        )
+        print(output)
+
+
+def _build(options: argparse.Namespace) -> None:
+    from lrputils.book import build, execution, profiles
+
+    book = find_book()
+    chapters = book.chapters()
+    if options.no_execute:
+        executed = {chapter.name: chapter.notebook for chapter in chapters}
+    else:
+        executed = execution.execute_profile(
+            book,
+            chapters,
+            profiles.load_profile(book, options.profile),
+            options.profile,
+            force=options.force,
+            progress=not options.quiet,
+        )
+    source = book.build_folder / "source"
+    build.assemble(
+        book, executed, source, profile=options.profile, repository=options.repository_url
+    )
+    print("building the pages …", file=sys.stderr)
+    print(build.build_html(source, book.root))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except BookError as error:
+        print(f"lrputils: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("lrputils: interrupted; what had been written before stays as it was")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

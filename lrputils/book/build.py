@@ -1,0 +1,95 @@
+"""Building the HTML book from executed chapters, with every Sphinx warning an error."""
+
+from __future__ import annotations
+
+import filecmp
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from lrputils.book.layout import Book, BookError
+from lrputils.book.profiles import DEFAULT
+
+
+def _entries(book: Book) -> list[Path]:
+    toc = yaml.safe_load((book.root / "_toc.yml").read_text(encoding="utf-8"))
+    listed = [toc["root"]]
+    groups = [toc, *toc.get("parts", [])]
+    listed += [entry["file"] for group in groups for entry in group.get("chapters", [])]
+    return [Path(entry) for entry in listed]
+
+
+def _configuration(book: Book, profile: str, repository: str | None) -> str:
+    config = yaml.safe_load((book.root / "_config.yml").read_text(encoding="utf-8"))
+    if repository:
+        config["repository"]["url"] = repository
+    if profile != DEFAULT:
+        theme = config["sphinx"]["config"].setdefault("html_theme_options", {})
+        theme["announcement"] = f"Every number on these pages was computed under “{profile}”."
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+
+
+def _put(source: Path, target: Path) -> None:
+    """Copy only what differs, so that Sphinx rebuilds only what changed."""
+    if not target.is_file() or not filecmp.cmp(source, target, shallow=False):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def _put_text(text: str, target: Path) -> None:
+    if not target.is_file() or target.read_text(encoding="utf-8") != text:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+
+
+def assemble(
+    book: Book,
+    executed: Mapping[str, Path],
+    target: Path,
+    *,
+    profile: str = DEFAULT,
+    repository: str | None = None,
+) -> None:
+    """Lay out what Sphinx reads in `target`: executed notebooks, pages without code, settings.
+
+    Raises:
+        BookError: the table of contents names a page that is not there.
+    """
+    wanted = {}
+    for entry in _entries(book):
+        page = book.root / entry.with_suffix(".md")
+        source = executed.get(entry.name, page)
+        if not source.is_file():
+            raise BookError(f"_toc.yml lists {entry}, but there is no {source.name}")
+        wanted[entry.with_suffix(source.suffix)] = source
+    extras = [*book.chapters_folder.glob("*.bib"), *(book.root / "_static").rglob("*")]
+    wanted |= {path.relative_to(book.root): path for path in extras if path.is_file()}
+    settings = {Path("_toc.yml"), Path("_config.yml")}
+    for stale in [path for path in target.rglob("*") if path.is_file()]:
+        if stale.relative_to(target) not in wanted.keys() | settings:
+            stale.unlink()
+    for place, source in wanted.items():
+        _put(source, target / place)
+    _put(book.root / "_toc.yml", target / "_toc.yml")
+    _put_text(_configuration(book, profile, repository), target / "_config.yml")
+
+
+def build_html(source: Path, output: Path) -> Path:
+    """Run Jupyter Book over `source`; return the path of `index.html` below `output/_build`.
+
+    Raises:
+        BookError: Sphinx failed or warned; the message holds what it said.
+    """
+    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", str(source)]
+    command += ["--path-output", str(output), "-W", "-n", "--keep-going"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    index = output / "_build/html/index.html"
+    if run.returncode or not index.is_file():
+        said = f"{run.stdout}\n{run.stderr}".splitlines()
+        telling = [line for line in said if "WARNING" in line or "ERROR" in line.upper()]
+        raise BookError("the book did not build:\n" + "\n".join(telling or said[-30:]))
+    return index

@@ -1,0 +1,179 @@
+"""Running chapters: by Papermill, in a fresh kernel, into another file, only when needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import papermill
+from papermill.exceptions import PapermillExecutionError, strip_color
+
+import lrputils
+from lrputils.book.layout import Book, BookError, Chapter
+from lrputils.book.pairing import read_notebook, read_text, without_traces, write_notebook
+from lrputils.book.profiles import DEFAULT
+
+# What a change of makes an executed chapter stale, beside its text and the package.
+_ENGINES = ("torch", "transformers", "numpy", "matplotlib")
+# A kernel's environment: this interpreter's own kernel, and no progress bars among the outputs.
+_KERNEL_ENVIRONMENT = {
+    "JUPYTER_PREFER_ENV_PATH": "1",
+    "TQDM_DISABLE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+}
+
+
+class ChapterFailed(BookError):
+    """A chapter raised: its name, its cell and its error are in the message."""
+
+
+def package_digest() -> str:
+    """Return a digest of all that the installed package consists of, its assets included."""
+    folder = Path(lrputils.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(path.relative_to(folder).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def fingerprint(chapter: Chapter, parameters: Mapping[str, Any], package: str) -> str:
+    """Return a digest of everything that decides what executing the chapter gives."""
+    engines = {name: version(name) for name in _ENGINES}
+    decides = [chapter.text.read_text(encoding="utf-8"), parameters, package, engines, sys.version]
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+
+
+def _failure(chapter: Chapter, error: PapermillExecutionError, draft: Path, keep: Path) -> str:
+    notebook = read_notebook(draft)
+    keep.parent.mkdir(parents=True, exist_ok=True)
+    write_notebook(notebook, keep)
+    total = sum(cell.cell_type == "code" for cell in notebook.cells)
+    source = "\n".join(f"    {line}" for line in error.source.splitlines()[:12])
+    frames = strip_color("\n".join(error.traceback)).splitlines()[-15:]
+    return (
+        f"{chapter.name} failed in code cell {error.exec_count} of {total}:\n{source}\n\n"
+        f"{error.ename}: {error.evalue}\n\nthe end of the traceback:\n"
+        + "\n".join(f"    {line}" for line in frames)
+        + f"\n\nthe run as far as it got: {_shown(keep)}"
+    )
+
+
+def _shown(path: Path) -> str:
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def run_chapter(
+    chapter: Chapter,
+    parameters: Mapping[str, Any],
+    output: Path,
+    *,
+    failed: Path,
+    stamp: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> Path:
+    """Execute the chapter's text with `parameters` and write the notebook to `output`.
+
+    The working directory is the caller's, so that relative paths among the parameters mean what
+    the caller means. `output` is written only when every cell ran.
+
+    Args:
+        chapter: the chapter.
+        parameters: checked values that differ from the chapter's defaults.
+        output: where the executed notebook goes.
+        failed: where the notebook goes if a cell raises.
+        stamp: what to record in the notebook's metadata under `lrputils`.
+        progress: whether to draw a progress bar over the cells.
+
+    Raises:
+        ChapterFailed: a cell raised.
+    """
+    os.environ.update(_KERNEL_ENVIRONMENT)
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / f"{chapter.name}.ipynb"
+        write_notebook(read_text(chapter.text), draft)
+        try:
+            notebook = papermill.execute_notebook(
+                str(draft),
+                str(draft),
+                dict(parameters),
+                kernel_name="python3",
+                progress_bar={"desc": chapter.name, "disable": not progress},
+                cwd=str(Path.cwd()),
+            )
+        except PapermillExecutionError as error:
+            raise ChapterFailed(_failure(chapter, error, draft, failed)) from None
+    without_traces(notebook)
+    if stamp is not None:
+        seconds = round(time.monotonic() - started, 1)
+        notebook.metadata["lrputils"] = {**stamp, "seconds": seconds}
+    write_notebook(notebook, output)
+    return output
+
+
+def execute_profile(
+    book: Book,
+    chapters: list[Chapter],
+    parameters: Mapping[str, Mapping[str, Any]],
+    profile: str = DEFAULT,
+    *,
+    force: bool = False,
+    progress: bool = True,
+) -> dict[str, Path]:
+    """Execute the chapters under a profile, each only if something that decides it has changed.
+
+    Args:
+        book: the book.
+        chapters: which chapters.
+        parameters: `load_profile`'s answer.
+        profile: the profile's name, under which the results are kept in `_build/executed/`.
+        force: run also what has not changed.
+        progress: whether to draw progress bars.
+
+    Returns:
+        The executed notebook of each chapter, by chapter name.
+    """
+    folder = book.build_folder / "executed" / Path(profile).stem
+    package, executed = package_digest(), {}
+    for chapter in chapters:
+        output, given = folder / f"{chapter.name}.ipynb", parameters[chapter.name]
+        key = fingerprint(chapter, given, package)
+        if force or _recorded_fingerprint(output) != key:
+            failed = book.build_folder / "failed" / f"{chapter.name}.ipynb"
+            stamp = {"profile": profile, "fingerprint": key}
+            run_chapter(chapter, given, output, failed=failed, stamp=stamp, progress=progress)
+        elif progress:
+            print(f"{chapter.name}: unchanged", file=sys.stderr)
+        executed[chapter.name] = output
+    return executed
+
+
+def _recorded_fingerprint(path: Path) -> str | None:
+    try:
+        return read_notebook(path).metadata["lrputils"]["fingerprint"]
+    except (OSError, KeyError, ValueError, TypeError):
+        return None
+
+
+def refresh_twins(book: Book, executed: Mapping[str, Path]) -> list[Path]:
+    """Put executed notebooks beside their texts, without the run's stamp; return their paths."""
+    twins = []
+    for name, path in executed.items():
+        notebook = read_notebook(path)
+        notebook.metadata.pop("lrputils", None)
+        twin = book.chapter(name).notebook
+        write_notebook(notebook, twin)
+        twins.append(twin)
+    return twins

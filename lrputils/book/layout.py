@@ -1,0 +1,87 @@
+"""Where the book's parts lie: its root, its chapters and their twins, its profiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import lrputils
+
+
+class BookError(Exception):
+    """A mistake that the reader can mend; the message names the place and the way out."""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """An executable chapter: its text (the truth) and the notebook executed from it."""
+
+    name: str
+    text: Path
+
+    @property
+    def notebook(self) -> Path:
+        """The executed twin beside the text."""
+        return self.text.with_suffix(".ipynb")
+
+
+@dataclass(frozen=True)
+class Book:
+    """The repository seen as a book."""
+
+    root: Path
+
+    @property
+    def chapters_folder(self) -> Path:
+        """The folder of the chapters and their twins."""
+        return self.root / "chapters"
+
+    @property
+    def build_folder(self) -> Path:
+        """Everything generated and not committed."""
+        return self.root / "_build"
+
+    def chapters(self) -> list[Chapter]:
+        """Return the executable chapters in reading order."""
+        texts = sorted(self.chapters_folder.glob("[0-9][0-9]_*.md"))
+        return [Chapter(text.stem, text) for text in texts]
+
+    def chapter(self, name: str) -> Chapter:
+        """Return the chapter called `name`: its full name, its number, or its file's name.
+
+        Raises:
+            BookError: there is no such chapter; the message lists those there are.
+        """
+        wanted = Path(name).stem if name.endswith((".md", ".ipynb")) else name
+        for chapter in self.chapters():
+            number = chapter.name[:2]
+            if wanted in (chapter.name, number, number.lstrip("0")):
+                return chapter
+        known = ", ".join(chapter.name for chapter in self.chapters())
+        raise BookError(f"no chapter {name!r}; the chapters are: {known}")
+
+    def profiles(self) -> list[str]:
+        """Return the names of the profiles in `profiles/`."""
+        return sorted(path.stem for path in (self.root / "profiles").glob("*.yml"))
+
+
+def _is_book(folder: Path) -> bool:
+    return (folder / "_toc.yml").is_file() and (folder / "chapters").is_dir()
+
+
+def find_book(start: Path | None = None) -> Book:
+    """Return the book that `start` (default: the working directory) lies in.
+
+    Outside of any book, the one that the package was installed from in editable mode is taken.
+
+    Raises:
+        BookError: neither is there.
+    """
+    start = (start or Path.cwd()).resolve()
+    beside_package = Path(lrputils.__file__).resolve().parent.parent
+    for folder in (start, *start.parents, beside_package):
+        if _is_book(folder):
+            return Book(folder)
+    raise BookError(
+        f"no book found in {start} or above it: run this inside a clone of the book's repository"
+    )

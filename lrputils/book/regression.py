@@ -1,0 +1,145 @@
+"""Comparing a cell's outputs with the committed ones: text and integers exactly, floats nearly.
+
+A float in the reference is matched within `RTOL` (or `ATOL` where rounding residue around zero is
+printed); everything between the numbers, and every integer, has to be the same. A cell may widen
+the tolerance in its metadata, with the reason:
+
+    regression: {rtol: 1.0e-3, reason: "…"}
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+RTOL = 1e-4
+ATOL = 1e-12
+_NUMBER = re.compile(r"(?<![\w.])[-+−]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
+
+
+def _is_integer(number: str) -> bool:
+    return number.lstrip("-+−").isdigit()
+
+
+def _value(number: str) -> float:
+    return float(number.replace("−", "-"))
+
+
+def texts_agree(ours: str, reference: str, *, rtol: float = RTOL) -> bool:
+    """Whether two texts have one skeleton, equal integers, and floats within `rtol`.
+
+    >>> texts_agree("r = 0.50000001 of 12", "r = 0.5 of 12")
+    True
+    >>> texts_agree("r = 0.5 of 13", "r = 0.5 of 12")
+    False
+    """
+    if ours == reference:
+        return True
+    if _NUMBER.sub("#", ours) != _NUMBER.sub("#", reference):
+        return False
+    pairs = zip(_NUMBER.findall(ours), _NUMBER.findall(reference), strict=True)
+    return all(_numbers_agree(a, b, rtol) for a, b in pairs)
+
+
+def _numbers_agree(ours: str, reference: str, rtol: float) -> bool:
+    if ours == reference:
+        return True
+    if _is_integer(ours) and _is_integer(reference):
+        return False
+    return math.isclose(_value(ours), _value(reference), rel_tol=rtol, abs_tol=ATOL)
+
+
+def values_agree(ours: Any, reference: Any, *, rtol: float = RTOL) -> bool:
+    """Compare two JSON-like values: floats within `rtol`, texts by `texts_agree`, else equal."""
+    if isinstance(reference, dict):
+        same_keys = isinstance(ours, dict) and ours.keys() == reference.keys()
+        return same_keys and all(values_agree(ours[k], reference[k], rtol=rtol) for k in reference)
+    if isinstance(reference, list):
+        same_length = isinstance(ours, list) and len(ours) == len(reference)
+        return same_length and all(
+            values_agree(a, b, rtol=rtol) for a, b in zip(ours, reference, strict=True)
+        )
+    if isinstance(reference, str):
+        return isinstance(ours, str) and texts_agree(ours, reference, rtol=rtol)
+    if isinstance(reference, float) and isinstance(ours, (int, float)):
+        both_nan = math.isnan(reference) and math.isnan(ours)
+        return both_nan or math.isclose(ours, reference, rel_tol=rtol, abs_tol=ATOL)
+    return ours == reference
+
+
+def tolerance(cell_metadata: dict[str, Any]) -> float:
+    """Return the relative tolerance that a cell asks for.
+
+    Raises:
+        ValueError: it asks for one without a reason.
+    """
+    asked = cell_metadata.get("regression")
+    if asked is None:
+        return RTOL
+    if not str(asked.get("reason", "")).strip():
+        raise ValueError("a cell that widens its tolerance must state the reason in its metadata")
+    return float(asked["rtol"])
+
+
+def _places(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield `(kind, holder, key)` for each comparable value of the outputs."""
+    for output in outputs:
+        if "data" in output:
+            for mime in output["data"]:
+                yield mime, output["data"], mime
+        elif "text" in output:
+            yield str(output.get("name")), output, "text"
+
+
+def settle(
+    ours: list[dict[str, Any]], reference: list[dict[str, Any]], *, rtol: float = RTOL
+) -> list[dict[str, Any]]:
+    """Return our outputs with each value that agrees replaced by the reference's own.
+
+    What comes back can be compared for equality: it is equal exactly where the two agree. A value
+    shown rounded beside its full precision (the `TABLE` type) is held to the full precision.
+    """
+    settled = copy.deepcopy(ours)
+    mine: dict[str, list[tuple[dict[str, Any], str]]] = {}
+    for kind, holder, key in _places(settled):
+        mine.setdefault(kind, []).append((holder, key))
+    for kind, theirs, key in _places(reference):
+        if not mine.get(kind):
+            continue
+        holder, my_key = mine[kind].pop(0)
+        precise = TABLE in theirs and TABLE in holder
+        if precise and key != TABLE:
+            agrees = _shapes_agree(_joined(holder[my_key]), _joined(theirs[key]))
+        else:
+            agrees = values_agree(_joined(holder[my_key]), _joined(theirs[key]), rtol=rtol)
+        if agrees:
+            holder[my_key] = theirs[key]
+    return settled
+
+
+# A table's values in full precision, beside its rounded HTML and text (`lrputils.tables.show`).
+TABLE = "application/vnd.lrputils.table+json"
+
+
+def _shapes_agree(ours: Any, reference: Any) -> bool:
+    """Whether two renderings differ in nothing but digits and the spaces that align them."""
+    if not isinstance(ours, str) or not isinstance(reference, str):
+        return ours == reference
+    left, right = (re.sub(r"\s+", " ", _NUMBER.sub("#", text)) for text in (ours, reference))
+    return left == right
+
+
+def _joined(value: Any) -> Any:
+    """Undo the notebook format's splitting of texts into lists of lines."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        return "".join(value)
+    if isinstance(value, str) and value[:1] in "{[":
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
