@@ -1,0 +1,69 @@
+"""Product trees, and exact attributions on them.
+
+    x1, x2, x3 = products.symbols([2, 3, 4])
+    products.relevance((x1 * x2) * x3)          # x1: 6, x2: 6, x3: 12
+    products.relevance(x1 * (x2 * x3))          # x1: 12, x2: 6, x3: 6
+    products.leave_one_out(x1 * (x2 * x3))      # 24 each, however it is bracketed
+
+Everything is computed in fractions. The package knows products only: no sums, tensors or networks.
+"""
+
+from lrputils.products.attributions import (
+    Visit,
+    flow,
+    integrated_gradients,
+    kary_equal_split,
+    leave_one_out,
+    relevance,
+    shapley,
+    shares,
+)
+from lrputils.products.counting import (
+    census,
+    count_answers,
+    count_bracketings,
+    share_counts,
+)
+from lrputils.products.trees import (
+    MAX_FACTORS,
+    Factor,
+    Node,
+    Product,
+    bracketings,
+    evaluate,
+    exact,
+    flatten,
+    leaf_depths,
+    leaves,
+    parse,
+    product,
+    symbols,
+)
+
+__all__ = [
+    "MAX_FACTORS",
+    "Factor",
+    "Node",
+    "Product",
+    "Visit",
+    "bracketings",
+    "census",
+    "count_answers",
+    "count_bracketings",
+    "evaluate",
+    "exact",
+    "flatten",
+    "flow",
+    "integrated_gradients",
+    "kary_equal_split",
+    "leaf_depths",
+    "leave_one_out",
+    "leaves",
+    "parse",
+    "product",
+    "relevance",
+    "shapley",
+    "share_counts",
+    "shares",
+    "symbols",
+]

@@ -1,0 +1,189 @@
+"""What each factor of a product gets: by rules that see the tree, and by the function alone.
+
+Relevance goes down the tree by a splitting rule; Leave-One-Out, Shapley values and Integrated
+Gradients evaluate the product. A factor that occurs twice gets the sum over its leaves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations
+from math import comb
+from numbers import Number
+from typing import NamedTuple
+
+from lrputils.products.trees import (
+    MAX_FACTORS,
+    Factor,
+    Node,
+    Product,
+    evaluate,
+    exact,
+    flatten,
+    leaves,
+)
+
+
+class Visit(NamedTuple):
+    """What reaches one node of a tree: child indices from the root, the node, its share."""
+
+    path: tuple[int, ...]
+    node: Node
+    share: Fraction
+
+
+Rule = Callable[[Product], Sequence[Fraction]]
+
+
+def flow(
+    tree: Node,
+    split: str | Number = "equal",
+    *,
+    constant: Iterable[str] = (),
+    epsilon: Number | str = 0,
+) -> list[Visit]:
+    """Send one unit from the root to the leaves; return the share that reaches each node.
+
+    split: how a node hands on what it got. "equal" gives each of its m children 1/m (the AttnLRP
+        rule of Achtibat et al. 2024, Proposition 3.3); "leaves" weighs a child by the number of
+        leaves below it; a number between 0 and 1 gives that share to the left child of a binary
+        node and the rest to the right one.
+    constant: names held constant. A subtree of constants gets nothing, as when it is detached.
+    epsilon: the ε of the rule, not negative. A node of value z keeps |z| / (|z| + ε/m) of what it
+        got, which is z / (m·z + ε·sign z) for each of m equal children. At z = 0 and ε > 0 nothing
+        passes; at ε = 0 the share is its limit for ε → 0 where z ≠ 0, and continues there.
+
+    Returns visits in depth-first order, root first.
+    """
+    names = dict.fromkeys(leaf.name for leaf in leaves(tree))
+    held = {constant} if isinstance(constant, str) else set(constant)
+    if unknown := sorted(held - names.keys()):
+        raise ValueError(f"no factor named {unknown} in {tree}; it has {[*names]}")
+    if held == names.keys():
+        raise ValueError(f"every factor of {tree} is held constant: nothing can get relevance")
+    rule = _rule(split, frozenset(held), exact(epsilon))
+    return list(_descend(tree, Fraction(1), rule, ()))
+
+
+def _descend(node: Node, share: Fraction, rule: Rule, path: tuple[int, ...]) -> Iterator[Visit]:
+    yield Visit(path, node, share)
+    if isinstance(node, Product):
+        for place, (child, part) in enumerate(zip(node.children, rule(node), strict=True)):
+            yield from _descend(child, share * part, rule, (*path, place))
+
+
+def _rule(split: str | Number, constant: frozenset[str], epsilon: Fraction) -> Rule:
+    """Return the function that says which part of a node's relevance each child gets."""
+    if epsilon < 0:
+        raise ValueError(f"epsilon must not be negative, got {epsilon}")
+    if split not in ("equal", "leaves"):
+        if isinstance(split, str) or not 0 <= exact(split) <= 1:
+            raise ValueError(
+                f"split must be 'equal', 'leaves' or a number in [0, 1], not {split!r}"
+            )
+        split = exact(split)
+
+    def rule(node: Product) -> list[Fraction]:
+        weights = [sum(leaf.name not in constant for leaf in leaves(c)) for c in node.children]
+        live = sum(weight > 0 for weight in weights)
+        if split != "leaves":
+            weights = [int(weight > 0) for weight in weights]
+        if isinstance(split, Fraction) and live > 1:
+            if len(weights) > 2:
+                raise ValueError(f"split={split} needs binary products, but {node} has more")
+            weights = [split, 1 - split]
+        kept = Fraction(1)
+        if epsilon:
+            kept = abs(node.value) / (abs(node.value) + epsilon / max(live, 1))
+        total = sum(weights)
+        return [kept * weight / total if total else Fraction(0) for weight in weights]
+
+    return rule
+
+
+def shares(tree: Node, split: str | Number = "equal", **options) -> dict[str, Fraction]:
+    """Return the share of the product that each factor gets; `options` as in `flow`."""
+    collected: dict[str, Fraction] = {}
+    for _, node, share in flow(tree, split, **options):
+        if isinstance(node, Factor):
+            collected[node.name] = collected.get(node.name, Fraction(0)) + share
+    return collected
+
+
+def relevance(tree: Node, split: str | Number = "equal", **options) -> dict[str, Fraction]:
+    """Return each factor's relevance: its share times the product; `options` as in `flow`."""
+    return {name: share * tree.value for name, share in shares(tree, split, **options).items()}
+
+
+def kary_equal_split(tree: Node) -> dict[str, Fraction]:
+    """Return the relevance where all k factors share equally in one step, however bracketed."""
+    return relevance(flatten(tree))
+
+
+# --- attributions that see the function only -------------------------------------------------
+
+
+def _points(
+    tree: Node, baseline: Number | str | Mapping[str, Number | str]
+) -> tuple[dict[str, Fraction], dict[str, Fraction]]:
+    """Return the input and the baseline, each as name → value."""
+    point: dict[str, Fraction] = {}
+    for leaf in leaves(tree):
+        if point.setdefault(leaf.name, leaf.value) != leaf.value:
+            raise ValueError(f"{leaf.name} is {point[leaf.name]} and {leaf.value} in {tree}")
+    if not isinstance(baseline, Mapping):
+        return point, dict.fromkeys(point, exact(baseline))
+    if set(baseline) != set(point):
+        raise ValueError(f"baseline names {[*baseline]}, but {tree} has the factors {[*point]}")
+    return point, {name: exact(baseline[name]) for name in point}
+
+
+def leave_one_out(tree: Node, baseline: Number | str | Mapping = 0) -> dict[str, Fraction]:
+    """Return how much the product falls where one factor takes its baseline value."""
+    point, removed = _points(tree, baseline)
+    return {name: tree.value - evaluate(tree, {**point, name: removed[name]}) for name in point}
+
+
+def shapley(tree: Node, baseline: Number | str | Mapping = 0) -> dict[str, Fraction]:
+    """Return Shapley values of the game in which absent factors take their baseline value.
+
+    From the definition (Shapley 1953), over all subsets: at most `MAX_FACTORS` names.
+    """
+    point, absent = _points(tree, baseline)
+    if len(point) > MAX_FACTORS:
+        raise ValueError(f"shapley takes up to {MAX_FACTORS} factors, got {len(point)}")
+    values = dict.fromkeys(point, Fraction(0))
+    for name in point:
+        others = [other for other in point if other != name]
+        for size in range(len(point)):
+            weight = Fraction(1, len(point) * comb(len(others), size))
+            for present in combinations(others, size):
+                without = {**absent, **{other: point[other] for other in present}}
+                gain = evaluate(tree, {**without, name: point[name]}) - evaluate(tree, without)
+                values[name] += weight * gain
+    return values
+
+
+def integrated_gradients(tree: Node, baseline: Number | str | Mapping = 0) -> dict[str, Fraction]:
+    """Return Integrated Gradients on the straight path from the baseline, integrated exactly.
+
+    Along the path each factor is linear in t, so the gradient is a polynomial in t; its integral
+    from 0 to 1 needs no steps (Sundararajan et al. 2017, Equation 1).
+    """
+    point, start = _points(tree, baseline)
+    powers = Counter(leaf.name for leaf in leaves(tree))
+    values = {}
+    for name in point:
+        gradient = [Fraction(powers[name])]
+        for leaf, power in (powers - Counter([name])).items():
+            for _ in range(power):
+                slope = point[leaf] - start[leaf]
+                gradient = [
+                    start[leaf] * low + slope * high
+                    for low, high in zip([*gradient, 0], [0, *gradient], strict=True)
+                ]
+        integral = sum(value / (degree + 1) for degree, value in enumerate(gradient))
+        values[name] = (point[name] - start[name]) * integral
+    return values
