@@ -1,0 +1,365 @@
+"""What this package has to know about a Hugging Face model: where its layers and embeddings are.
+
+`describe(model)` answers for the nine supported families and refuses everything else by name. It
+reads the model and changes nothing. A layer is one *call* of a block, so that ALBERT, whose twelve
+layers are twelve calls of one block, counts like any other model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import activations
+from transformers.modeling_utils import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+
+@dataclass(frozen=True)
+class Family:
+    """Names of the parts inside one transformers model family; paths start at the backbone."""
+
+    name: str
+    heads: tuple[str, ...]
+    blocks: str
+    attention: str
+    word_embeddings: str
+    embedding_norm: str | None = None
+    causal: bool = False
+    position_offset: int = 0
+
+
+_BERT_LIKE = {
+    "blocks": "encoder.layer",
+    "attention": "attention.self",
+    "word_embeddings": "embeddings.word_embeddings",
+    "embedding_norm": "embeddings.LayerNorm",
+}
+_LLAMA_LIKE = {
+    "blocks": "layers",
+    "attention": "self_attn",
+    "word_embeddings": "embed_tokens",
+    "causal": True,
+}
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("bert", ("BertForSequenceClassification",), **_BERT_LIKE),
+        Family("roberta", ("RobertaForSequenceClassification",), **_BERT_LIKE),
+        Family("electra", ("ElectraForSequenceClassification",), **_BERT_LIKE),
+        Family(
+            "distilbert",
+            ("DistilBertForSequenceClassification",),
+            **{**_BERT_LIKE, "blocks": "transformer.layer", "attention": "attention"},
+        ),
+        Family(
+            "albert",
+            ("AlbertForSequenceClassification",),
+            **{**_BERT_LIKE, "blocks": "encoder.albert_layer_groups", "attention": "attention"},
+        ),
+        Family(
+            "gpt2",
+            ("GPT2ForSequenceClassification", "GPT2LMHeadModel"),
+            blocks="h",
+            attention="attn",
+            word_embeddings="wte",
+            causal=True,
+        ),
+        Family("llama", ("LlamaForSequenceClassification", "LlamaForCausalLM"), **_LLAMA_LIKE),
+        Family("qwen2", ("Qwen2ForSequenceClassification", "Qwen2ForCausalLM"), **_LLAMA_LIKE),
+        Family(
+            "vit",
+            ("ViTForImageClassification",),
+            blocks="layers",
+            attention="attention",
+            word_embeddings="embeddings",
+        ),
+    )
+}
+
+# Elementwise functions with f(0) = 0, so that f(x)/x, the identity rule's factor, stays bounded.
+ACTIVATIONS = (
+    nn.Tanh,
+    nn.ReLU,
+    nn.ReLU6,
+    nn.LeakyReLU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Hardswish,
+    activations.GELUActivation,
+    activations.NewGELUActivation,
+    activations.GELUTanh,
+    activations.FastGELUActivation,
+    activations.QuickGELUActivation,
+    activations.AccurateGELUActivation,
+    activations.SiLUActivation,
+    activations.MishActivation,
+    activations.ReLUSquaredActivation,
+    activations.LinearActivation,
+)
+_LINEAR = (nn.Linear, Conv1D, nn.Conv2d, nn.Embedding, nn.Dropout, nn.Identity, nn.ModuleList)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The parts of one model instance.
+
+    Attributes:
+        family: "bert", "roberta", "distilbert", "electra", "albert", "gpt2", "llama", "qwen2", "vit".
+        model: the whole model, with its head.
+        backbone: the model under the head.
+        blocks: the block that computes each layer, in order; ALBERT repeats one module.
+        attentions: attention module → the layers that it computes, in order of its calls in one
+            forward pass: `(5,)`, and `(0, 1, …)` for ALBERT's shared module.
+        word_embeddings: the module whose output is one vector per token before positions are added.
+            For ViT the whole embedding module: its output less the position embeddings.
+        embedding_norm: the LayerNorm right after the embeddings' sum, None where there is none.
+        causal: whether a token sees only itself and the tokens before it.
+        language_model: whether the logits are those of the next token, `(batch, tokens, vocabulary)`.
+        readout_position: "first" ([CLS]) or "last" (the last token that is not padding): the token
+            whose final state the head reads.
+        max_positions: the longest text that the model takes, None where positions have no table.
+    """
+
+    family: str
+    model: nn.Module
+    backbone: nn.Module
+    blocks: tuple[nn.Module, ...]
+    attentions: Mapping[nn.Module, tuple[int, ...]]
+    word_embeddings: nn.Module
+    embedding_norm: nn.Module | None
+    causal: bool
+    language_model: bool
+    max_positions: int | None
+
+    @property
+    def layers(self) -> int:
+        """Number of layers: calls of a block in one forward pass."""
+        return len(self.blocks)
+
+    @property
+    def readout_position(self) -> str:
+        """The token whose final state the head reads: "first" or "last"."""
+        return "last" if self.causal else "first"
+
+    @property
+    def vision(self) -> bool:
+        """Whether the tokens are image patches, behind one [CLS] token."""
+        return self.family == "vit"
+
+    def position_ids(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
+
+        Padding takes no position, on either side, so a padded text and the same text alone agree.
+        RoBERTa counts from `pad_token_id + 1`, the other families from 0.
+        """
+        counted = attention_mask.to(torch.long).cumsum(1)
+        if self.family == "roberta":
+            start = self.model.config.pad_token_id
+            return torch.where(attention_mask.bool(), counted + start, start)
+        return (counted - 1).clamp(min=0)
+
+    def arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments for one forward pass on `inputs`, on the model's device.
+
+        Takes what `forward` of this family understands (`input_ids`, `attention_mask`,
+        `token_type_ids`, `position_ids`, or `pixel_values`) and leaves the rest out. A missing
+        attention mask is all ones; positions are passed wherever padding stands on the left, where
+        the model's own count would start at the padding; decoders keep no cache.
+
+        Raises:
+            ValueError: inputs of the wrong kind or shape, an empty text, or more tokens than positions.
+        """
+        device = next(self.model.parameters()).device
+        if self.vision:
+            return {"pixel_values": _required(inputs, "pixel_values", 4, self.model).to(device)}
+        input_ids = _required(inputs, "input_ids", 2, self.model).to(device)
+        given = inputs.get("attention_mask")
+        mask = torch.ones_like(input_ids) if given is None else given.to(device)
+        self._check_text(input_ids, mask)
+        input_ids = self._with_own_padding(input_ids, mask)
+        arguments = {"input_ids": input_ids, "attention_mask": mask}
+        if self.family in ("bert", "roberta", "electra", "albert"):
+            if inputs.get("token_type_ids") is not None:
+                arguments["token_type_ids"] = inputs["token_type_ids"].to(device)
+        if inputs.get("position_ids") is not None:
+            arguments["position_ids"] = inputs["position_ids"].to(device)
+        elif not bool(mask[:, 0].all()):
+            arguments["position_ids"] = self.position_ids(input_ids, mask)
+        if self.causal:
+            arguments["use_cache"] = False
+        return arguments
+
+    def _with_own_padding(self, input_ids: Tensor, mask: Tensor) -> Tensor:
+        """Padding as the model's own token, by which some heads and positions find the text's end."""
+        pad = self.model.config.pad_token_id
+        if self.causal and not self.language_model:
+            if pad is None and len(input_ids) > 1:
+                raise ValueError(
+                    f"{type(self.model).__name__} finds the end of a text by its padding token and has "
+                    "none: set model.config.pad_token_id, or pass one text at a time"
+                )
+            last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(1)
+            if pad is not None and bool((input_ids.gather(1, last[:, None]) == pad).any()):
+                raise ValueError(
+                    f"a text ends with token {pad}, which {type(self.model).__name__} takes for padding"
+                )
+        return input_ids if pad is None else torch.where(mask.bool(), input_ids, pad)
+
+    def _check_text(self, input_ids: Tensor, mask: Tensor) -> None:
+        if mask.shape != input_ids.shape:
+            raise ValueError(
+                f"attention_mask has shape {tuple(mask.shape)}, input_ids {tuple(input_ids.shape)}: "
+                "both are (batch, tokens)"
+            )
+        lengths = mask.sum(1)
+        if input_ids.numel() == 0 or bool((lengths == 0).any()):
+            empty = (lengths == 0).nonzero().flatten().tolist()
+            raise ValueError(
+                f"the texts in rows {empty} have no tokens: leave them out of the batch"
+            )
+        if self.max_positions is not None and int(lengths.max()) > self.max_positions:
+            raise ValueError(
+                f"a text of {int(lengths.max())} tokens, but {type(self.model).__name__} has "
+                f"{self.max_positions} positions: encode with max_length={self.max_positions}"
+            )
+
+
+def describe(model: nn.Module) -> Architecture:
+    """Find the layers, attention modules and embeddings of a supported model.
+
+    Raises:
+        TypeError: the model, or one of its modules, is not covered; the message names the class and
+            the reason. Nothing is approximated silently.
+    """
+    family = _family(model)
+    backbone = getattr(model, model.base_model_prefix)
+    blocks = _blocks(family, backbone)
+    attentions: dict[nn.Module, tuple[int, ...]] = {}
+    for layer, block in enumerate(blocks):
+        attention = _part(model, block, family.attention)
+        attentions[attention] = (*attentions.get(attention, ()), layer)
+    _refuse_unknown_modules(model, family)
+    _refuse_decoder_options(model, family)
+    norm = family.embedding_norm
+    return Architecture(
+        family=family.name,
+        model=model,
+        backbone=backbone,
+        blocks=blocks,
+        attentions=attentions,
+        word_embeddings=_part(model, backbone, family.word_embeddings),
+        embedding_norm=None if norm is None else _part(model, backbone, norm),
+        causal=family.causal,
+        language_model=_head(model).__name__.endswith(("LMHeadModel", "ForCausalLM")),
+        max_positions=_max_positions(model, family),
+    )
+
+
+def is_rms_norm(module: nn.Module) -> bool:
+    """Whether a module is the RMSNorm of a supported family: x · weight / rms(x)."""
+    return type(module).__name__ in ("LlamaRMSNorm", "Qwen2RMSNorm")
+
+
+def is_gated_mlp(module: nn.Module) -> bool:
+    """Whether a module is the SwiGLU block of a supported family: down(act(gate(x)) · up(x))."""
+    return type(module).__name__ in ("LlamaMLP", "Qwen2MLP")
+
+
+def _head(model: nn.Module) -> type:
+    for cls in type(model).__mro__:
+        if cls.__module__.startswith("transformers.models."):
+            return cls
+    return type(model)
+
+
+def _family(model: nn.Module) -> Family:
+    name = type(model).__name__
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"{name} is not a transformers model: its attention does not go through transformers' "
+            "attention interface, so its attention rule cannot be exchanged"
+        )
+    head = _head(model)
+    for family in FAMILIES.values():
+        if head.__module__ == f"transformers.models.{family.name}.modeling_{family.name}":
+            if head.__name__ not in family.heads:
+                break
+            if type(model).forward is not head.forward:
+                raise TypeError(
+                    f"{name} replaces the forward pass of {head.__name__}: its operations are not known "
+                    f"here. Pass a plain {head.__name__}"
+                )
+            return family
+    heads = sorted(head for family in FAMILIES.values() for head in family.heads)
+    reason = (
+        "this head or family has no rules here"
+        if model._can_set_attn_implementation()
+        else "its attention does not go through transformers' attention interface"
+    )
+    raise TypeError(f"{name} is not covered: {reason}. Covered: {', '.join(heads)}")
+
+
+def _part(model: nn.Module, root: nn.Module, path: str) -> nn.Module:
+    try:
+        return root.get_submodule(path)
+    except AttributeError as missing:
+        raise TypeError(
+            f"{type(model).__name__}: {type(root).__name__} has no {path!r}; "
+            "this version of transformers lays the model out differently"
+        ) from missing
+
+
+def _blocks(family: Family, backbone: nn.Module) -> tuple[nn.Module, ...]:
+    container = _part(backbone, backbone, family.blocks)
+    if family.name != "albert":
+        return tuple(container)
+    config = backbone.config
+    per_group = config.num_hidden_layers / config.num_hidden_groups
+    groups = (container[int(i / per_group)] for i in range(config.num_hidden_layers))
+    return tuple(block for group in groups for block in group.albert_layers)
+
+
+def _refuse_unknown_modules(model: nn.Module, family: Family) -> None:
+    own = f"transformers.models.{family.name}."
+    for path, module in model.named_modules():
+        cls = type(module)
+        known = type(module) in (*_LINEAR, *ACTIVATIONS, nn.LayerNorm)
+        if not (known or module is model or cls.__module__.startswith(own)):
+            raise TypeError(
+                f"{type(model).__name__} is not covered: no rule for {path!r}, a "
+                f"{cls.__module__}.{cls.__qualname__}"
+            )
+
+
+def _refuse_decoder_options(model: nn.Module, family: Family) -> None:
+    config = model.config
+    if not family.causal and getattr(config, "is_decoder", False):
+        raise TypeError(
+            f"{type(model).__name__} with is_decoder=True is not covered: use an encoder"
+        )
+    if getattr(config, "add_cross_attention", False):
+        raise TypeError(f"{type(model).__name__} with cross-attention is not covered")
+
+
+def _max_positions(model: nn.Module, family: Family) -> int | None:
+    if family.name in ("llama", "qwen2", "vit"):
+        return None
+    taken = model.config.pad_token_id + 1 if family.name == "roberta" else 0
+    return model.config.max_position_embeddings - taken
+
+
+def _required(inputs: Mapping[str, Any], name: str, dimensions: int, model: nn.Module) -> Tensor:
+    value = inputs.get(name)
+    if not isinstance(value, Tensor) or value.dim() != dimensions:
+        found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(
+            f"{type(model).__name__} needs {name!r}, a tensor of {dimensions} dimensions; got {found}. "
+            "A tokenizer gives it with return_tensors='pt', padding=True"
+        )
+    return value

@@ -1,0 +1,1 @@
+"""Which number is explained, and at which tensor the relevance is read."""
