@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Inputs": "inputs",
     "bootstrap_interval": "stats",
+    "describe": "architectures",
     "estimate": "stats",
     "kendall": "stats",
     "paired_difference": "stats",

@@ -110,7 +110,7 @@ class Architecture:
     """The parts of one model instance.
 
     Attributes:
-        family: "bert", "roberta", "distilbert", "electra", "albert", "gpt2", "llama", "qwen2", "vit".
+        family: the family's name in transformers, as "bert" or "gpt2" (see `FAMILIES`).
         model: the whole model, with its head.
         backbone: the model under the head.
         blocks: the block that computes each layer, in order; ALBERT repeats one module.
@@ -120,7 +120,7 @@ class Architecture:
             For ViT the whole embedding module: its output less the position embeddings.
         embedding_norm: the LayerNorm right after the embeddings' sum, None where there is none.
         causal: whether a token sees only itself and the tokens before it.
-        language_model: whether the logits are those of the next token, `(batch, tokens, vocabulary)`.
+        language_model: whether the logits `(batch, tokens, vocabulary)` are the next token's.
         readout_position: "first" ([CLS]) or "last" (the last token that is not padding): the token
             whose final state the head reads.
         max_positions: the longest text that the model takes, None where positions have no table.
@@ -173,7 +173,7 @@ class Architecture:
         the model's own count would start at the padding; decoders keep no cache.
 
         Raises:
-            ValueError: inputs of the wrong kind or shape, an empty text, or more tokens than positions.
+            ValueError: inputs of the wrong kind or shape, an empty text, more tokens than positions.
         """
         device = next(self.model.parameters()).device
         if self.vision:
@@ -184,9 +184,9 @@ class Architecture:
         self._check_text(input_ids, mask)
         input_ids = self._with_own_padding(input_ids, mask)
         arguments = {"input_ids": input_ids, "attention_mask": mask}
-        if self.family in ("bert", "roberta", "electra", "albert"):
-            if inputs.get("token_type_ids") is not None:
-                arguments["token_type_ids"] = inputs["token_type_ids"].to(device)
+        types = inputs.get("token_type_ids")
+        if types is not None and self.family in ("bert", "roberta", "electra", "albert"):
+            arguments["token_type_ids"] = types.to(device)
         if inputs.get("position_ids") is not None:
             arguments["position_ids"] = inputs["position_ids"].to(device)
         elif not bool(mask[:, 0].all()):
@@ -196,26 +196,26 @@ class Architecture:
         return arguments
 
     def _with_own_padding(self, input_ids: Tensor, mask: Tensor) -> Tensor:
-        """Padding as the model's own token, by which some heads and positions find the text's end."""
+        """Padding as the model's own token: some heads and positions find the text's end by it."""
         pad = self.model.config.pad_token_id
         if self.causal and not self.language_model:
             if pad is None and len(input_ids) > 1:
                 raise ValueError(
-                    f"{type(self.model).__name__} finds the end of a text by its padding token and has "
-                    "none: set model.config.pad_token_id, or pass one text at a time"
+                    f"{type(self.model).__name__} finds the end of a text by its padding token, and "
+                    "has none: set model.config.pad_token_id, or pass one text at a time"
                 )
             last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(1)
             if pad is not None and bool((input_ids.gather(1, last[:, None]) == pad).any()):
                 raise ValueError(
-                    f"a text ends with token {pad}, which {type(self.model).__name__} takes for padding"
+                    f"a text ends with token {pad}, and {type(self.model).__name__} takes it for padding"
                 )
         return input_ids if pad is None else torch.where(mask.bool(), input_ids, pad)
 
     def _check_text(self, input_ids: Tensor, mask: Tensor) -> None:
         if mask.shape != input_ids.shape:
             raise ValueError(
-                f"attention_mask has shape {tuple(mask.shape)}, input_ids {tuple(input_ids.shape)}: "
-                "both are (batch, tokens)"
+                f"attention_mask has shape {tuple(mask.shape)} and input_ids "
+                f"{tuple(input_ids.shape)}: both are (batch, tokens)"
             )
         lengths = mask.sum(1)
         if input_ids.numel() == 0 or bool((lengths == 0).any()):
@@ -292,8 +292,8 @@ def _family(model: nn.Module) -> Family:
                 break
             if type(model).forward is not head.forward:
                 raise TypeError(
-                    f"{name} replaces the forward pass of {head.__name__}: its operations are not known "
-                    f"here. Pass a plain {head.__name__}"
+                    f"{name} replaces the forward pass of {head.__name__}: its operations are not "
+                    f"known here. Pass a plain {head.__name__}"
                 )
             return family
     heads = sorted(head for family in FAMILIES.values() for head in family.heads)
@@ -359,7 +359,7 @@ def _required(inputs: Mapping[str, Any], name: str, dimensions: int, model: nn.M
     if not isinstance(value, Tensor) or value.dim() != dimensions:
         found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(
-            f"{type(model).__name__} needs {name!r}, a tensor of {dimensions} dimensions; got {found}. "
-            "A tokenizer gives it with return_tensors='pt', padding=True"
+            f"{type(model).__name__} needs {name!r}, a tensor of {dimensions} dimensions; got "
+            f"{found}. A tokenizer gives it with return_tensors='pt', padding=True"
         )
     return value

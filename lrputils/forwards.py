@@ -20,7 +20,7 @@ _lock = threading.Lock()
 
 
 class _Dispatcher(threading.local):
-    """Stands as `module.forward`: this thread's replacement where there is one, else the original."""
+    """Stands as `module.forward`: this thread's replacement if there is one, else the original."""
 
     def __init__(self, original: Forward, previous: Forward | None):
         # `threading.local` runs this again in each thread that looks, with an empty `replacement`.
