@@ -24,7 +24,7 @@ from lrputils.book.profiles import DEFAULT
 # What a change of makes an executed chapter stale, beside its text and the package.
 _ENGINES = ("torch", "transformers", "numpy", "matplotlib")
 # A kernel's environment: this interpreter's own kernel, and no progress bars among the outputs.
-_KERNEL_ENVIRONMENT = {
+KERNEL_ENVIRONMENT = {
     "JUPYTER_PREFER_ENV_PATH": "1",
     "TQDM_DISABLE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -99,7 +99,7 @@ def run_chapter(
     Raises:
         ChapterFailed: a cell raised.
     """
-    os.environ.update(_KERNEL_ENVIRONMENT)
+    os.environ.update(KERNEL_ENVIRONMENT)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / f"{chapter.name}.ipynb"

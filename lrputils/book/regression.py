@@ -16,6 +16,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from lrputils.display import TABLE
+
 RTOL = 1e-4
 ATOL = 1e-12
 _NUMBER = re.compile(r"(?<![\w.])[-+−]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
@@ -119,10 +121,6 @@ def settle(
         if agrees:
             holder[my_key] = theirs[key]
     return settled
-
-
-# A table's values in full precision, beside its rounded HTML and text (`lrputils.tables.show`).
-TABLE = "application/vnd.lrputils.table+json"
 
 
 def _shapes_agree(ours: Any, reference: Any) -> bool:

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from lrputils.book.execution import (
+    ChapterFailed,
+    execute_profile,
+    fingerprint,
+    refresh_twins,
+    run_chapter,
+)
+from lrputils.book.pairing import read_notebook, write_notebook
+from lrputils.book.profiles import load_profile
+
+
+def outputs(path) -> str:
+    return "".join(str(c.outputs) for c in read_notebook(path).cells if c.cell_type == "code")
+
+
+def break_chapter(chapter) -> None:
+    chapter.text.write_text(chapter.text.read_text().replace("1 / factor", "1 / (factor * 0)"))
+
+
+@pytest.fixture
+def executed_once(small_book):
+    parameters = load_profile(small_book)
+    paths = execute_profile(small_book, small_book.chapters(), parameters, progress=False)
+    return small_book, parameters, paths["01_short"]
+
+
+def test_only_what_changed_is_executed_again(executed_once):
+    book, parameters, path = executed_once
+    before = path.stat().st_mtime_ns
+    execute_profile(book, book.chapters(), parameters, progress=False)
+    assert path.stat().st_mtime_ns == before
+    execute_profile(book, book.chapters(), {"01_short": {"factor": 8.0}}, progress=False)
+    assert path.stat().st_mtime_ns > before
+    assert "0.125" in outputs(path)
+
+
+def test_text_parameters_and_package_each_decide(small_book):
+    chapter = small_book.chapter("1")
+    keys = {
+        fingerprint(chapter, {}, "p"),
+        fingerprint(chapter, {"factor": 1.0}, "p"),
+        fingerprint(chapter, {}, "q"),
+    }
+    chapter.text.write_text(chapter.text.read_text() + "\nmore\n")
+    keys.add(fingerprint(chapter, {}, "p"))
+    assert len(keys) == 4
+
+
+def test_a_damaged_result_is_executed_again(executed_once):
+    book, parameters, path = executed_once
+    path.write_text("{")
+    execute_profile(book, book.chapters(), parameters, progress=False)
+    assert "0.5" in outputs(path)
+
+
+def test_twins_carry_no_trace_of_the_run(executed_once):
+    book, _, path = executed_once
+    (twin,) = refresh_twins(book, {"01_short": path})
+    text = twin.read_text()
+    assert "papermill" not in text
+    assert "fingerprint" not in text
+    assert "injected" not in text
+
+
+def test_parameters_reach_the_chapter(small_book, tmp_path):
+    chapter, out = small_book.chapter("1"), tmp_path / "out" / "x.ipynb"
+    run_chapter(
+        chapter, {"factor": 4.0, "count": 3}, out, failed=tmp_path / "failed.ipynb", progress=False
+    )
+    assert "value 2.0 of 3" in outputs(out)
+    assert not chapter.notebook.exists()
+
+
+def test_a_raising_chapter_is_named_and_overwrites_nothing(small_book, tmp_path):
+    chapter, failed = small_book.chapter("1"), tmp_path / "failed.ipynb"
+    write_notebook(read_notebook_of("kept"), chapter.notebook)
+    kept = chapter.notebook.read_bytes()
+    break_chapter(chapter)
+    with pytest.raises(ChapterFailed) as caught:
+        run_chapter(chapter, {}, chapter.notebook, failed=failed, progress=False)
+    for part in ("01_short failed in code cell 3 of 3", "1 / (factor * 0)", "ZeroDivisionError"):
+        assert part in str(caught.value)
+    assert chapter.notebook.read_bytes() == kept
+    assert failed.is_file()
+
+
+def read_notebook_of(source: str):
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    return new_notebook(cells=[new_code_cell(source)])

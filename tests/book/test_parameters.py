@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from lrputils.book.layout import BookError
+from lrputils.book.pairing import read_text
+from lrputils.book.parameters import checked, declared, from_command_line, unread
+
+
+def notebook(parameters: str, *cells: str):
+    first = new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    return new_notebook(cells=[first, *map(new_code_cell, cells)])
+
+
+@pytest.fixture
+def chapter(small_book):
+    return read_text(small_book.chapter("1").text)
+
+
+def test_names_types_and_defaults_are_read(chapter):
+    parameters = declared(chapter, "c")
+    assert {name: p.default for name, p in parameters.items()} == {
+        "factor": 2.0,
+        "count": None,
+        "names": ["a"],
+        "unused": "x",
+    }
+    assert parameters["count"].wants == "int or None"
+    assert parameters["names"].wants == "list of str"
+
+
+def test_a_parameter_that_no_cell_reads_is_found(chapter):
+    assert unread(chapter, "c") == ["unused"]
+
+
+def test_a_name_that_is_only_assigned_is_not_read():
+    assert unread(notebook("a = 1", "a = 2"), "c") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"fctor": 1.0}, r"no parameter 'fctor'; it has: factor \(float, default 2.0\)"),
+        ({"unused": "y"}, "never reads it"),
+        ({"factor": "much"}, "factor = 'much' is of type str, wanted: float"),
+        ({"factor": True}, "of type bool"),
+        ({"count": 1.5}, "wanted: int or None"),
+        ({"names": "a"}, "wanted: list of str"),
+        ({"names": [1]}, "wanted: list of str"),
+        ({"factor": None}, "of type NoneType"),
+    ],
+)
+def test_what_does_not_fit_is_refused(chapter, given, complaint):
+    with pytest.raises(BookError, match=complaint):
+        checked(chapter, "c", given)
+
+
+def test_what_fits_is_taken(chapter):
+    given = {"factor": 3, "count": 4, "names": ["b", "c"]}
+    assert checked(chapter, "c", given) == given
+    assert checked(chapter, "c", {"count": None}) == {"count": None}
+
+
+@pytest.mark.parametrize("line", ["a = f()", "a, b = 1, 2", "import os", "a: dict = {}", "a: int"])
+def test_only_plain_values_may_be_parameters(line):
+    with pytest.raises(BookError, match="plain value"):
+        declared(notebook(line), "c")
+
+
+def test_more_than_eight_are_refused():
+    with pytest.raises(BookError, match="at most 8"):
+        declared(notebook("\n".join(f"a{i} = {i}" for i in range(9))), "c")
+
+
+def test_two_parameter_cells_are_refused():
+    twice = notebook("a = 1")
+    twice.cells.append(new_code_cell("b = 1", metadata={"tags": ["parameters"]}))
+    with pytest.raises(BookError, match="2 cells"):
+        declared(twice, "c")
+
+
+def test_the_command_line_gives_typed_values(chapter):
+    texts = ["factor=1e-3", "count=7", "names=[x, y]", "unused=12"]
+    assert from_command_line(texts, declared(chapter, "c")) == {
+        "factor": 1e-3,
+        "count": 7,
+        "names": ["x", "y"],
+        "unused": "12",
+    }
+
+
+@pytest.mark.parametrize("text", ["factor", "=1", "a b=1"])
+def test_a_malformed_assignment_is_refused(chapter, text):
+    with pytest.raises(BookError, match="name=value"):
+        from_command_line([text], declared(chapter, "c"))

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from lrputils.book.layout import BookError, find_book
+from lrputils.book.profiles import load_profile
+
+
+def write(book, text: str, name: str = "mine") -> str:
+    (book.root / f"profiles/{name}.yml").write_text(text)
+    return name
+
+
+def test_a_chapter_s_section_wins_over_all(small_book):
+    name = write(small_book, "_all: {factor: 3.0, count: 1}\n01_short: {factor: 4.0}\n")
+    assert load_profile(small_book, name) == {"01_short": {"factor": 4.0, "count": 1}}
+
+
+def test_a_value_that_is_the_default_is_not_injected(small_book):
+    name = write(small_book, "01_short: {factor: 2.0}\n")
+    assert load_profile(small_book, name) == {"01_short": {}}
+
+
+def test_a_profile_may_be_a_path(small_book, tmp_path):
+    path = tmp_path / "other.yml"
+    path.write_text("01_short: {factor: 5.0}\n")
+    assert load_profile(small_book, str(path)) == {"01_short": {"factor": 5.0}}
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("02_long: {}\n", "no chapter '02_long'; the chapters are: 01_short"),
+        ("01_short: {speed: 1}\n", "no parameter 'speed'; it has: factor"),
+        ("01_short: {factor: fast}\n", "of type str, wanted: float"),
+        ("01_short: {unused: y}\n", "never reads it"),
+        ("_all: {speed: 1}\n", r"no chapter has the _all parameter\(s\) \['speed'\]"),
+        ("- a\n", "must be a mapping"),
+        ("01_short: 3\n", "must be a mapping"),
+        ("a: [\n", "is not YAML"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_runs(small_book, text, complaint):
+    with pytest.raises(BookError, match=complaint):
+        load_profile(small_book, write(small_book, text))
+
+
+def test_an_unknown_profile_is_refused_with_the_list(small_book):
+    with pytest.raises(BookError, match=r"no profile 'quick'; the profiles are: offline"):
+        load_profile(small_book, "quick")
+
+
+def test_a_profile_runs_no_code(small_book):
+    name = write(small_book, "01_short: {names: !!python/object/apply:os.getcwd []}\n")
+    with pytest.raises(BookError, match="is not YAML"):
+        load_profile(small_book, name)
+
+
+def test_the_book_s_own_profiles_are_valid():
+    book = find_book()
+    assert {"offline", "paper", "smoke"} <= set(book.profiles())
+    for name in book.profiles():
+        load_profile(book, name)
+
+
+def test_the_offline_profile_is_the_chapters_defaults():
+    book = find_book()
+    assert not any(load_profile(book, "offline").values())

@@ -1,0 +1,44 @@
+"""The committed chapters: executed, clean, equal to their texts, and listed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from lrputils.book.checks import problems
+from lrputils.book.layout import find_book
+from lrputils.book.pairing import read_text
+from lrputils.book.parameters import unread
+
+BOOK = find_book()
+CHAPTERS = BOOK.chapters()
+
+
+def test_there_are_chapters():
+    assert CHAPTERS
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.name)
+class TestChapter:
+    def test_it_may_land(self, chapter):
+        assert problems(chapter.text, chapter.notebook) == []
+
+    def test_every_parameter_is_read(self, chapter):
+        assert unread(read_text(chapter.text), chapter.name) == []
+
+    def test_it_defines_no_helper(self, chapter):
+        for cell in read_text(chapter.text).cells:
+            if cell.cell_type == "code":
+                assert not re.search(r"^\s*(def|class) ", cell.source, re.M)
+
+    def test_its_code_fits_the_page(self, chapter):
+        for cell in read_text(chapter.text).cells:
+            if cell.cell_type == "code":
+                assert max(map(len, cell.source.splitlines()), default=0) <= 75
+
+    def test_it_is_in_the_table_of_contents(self, chapter):
+        toc = yaml.safe_load((BOOK.root / "_toc.yml").read_text())
+        listed = [entry["file"] for part in toc["parts"] for entry in part["chapters"]]
+        assert f"chapters/{chapter.name}" in listed
