@@ -21,9 +21,13 @@ from lrputils import _torchvision  # noqa: F401  (must run before anything impor
 __version__ = "0.1.0"
 
 _HOME = {
-    "Inputs": "inputs",
-    "bootstrap_interval": "stats",
     "describe": "architectures",
+    "Texts": "data.texts",
+    "load_texts": "data.texts",
+    "Inputs": "inputs",
+    "Classifier": "models",
+    "load_classifier": "models",
+    "bootstrap_interval": "stats",
     "estimate": "stats",
     "kendall": "stats",
     "paired_difference": "stats",

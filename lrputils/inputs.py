@@ -156,9 +156,9 @@ def encode(
         row = overlong[0]
         room = f" (the model has {positions} positions)" if positions else ""
         raise ValueError(
-            f"Text {row} has {len(encoded[row])} tokens, more than max_length={limit}{room}; "
-            f"{len(overlong)} of {len(rows)} texts are too long. Pass truncate=True to cut them, "
-            f"or leave them out (they begin with {rows[row][:40]!r})"
+            f"Text {row} ({rows[row][:40]!r}…) has {len(encoded[row])} tokens, more than "
+            f"max_length={limit}{room}; {len(overlong)} of {len(rows)} texts are too long. "
+            f"Pass truncate=True to cut them, or leave them out"
         )
     fields = tokenizer(
         rows,
@@ -175,7 +175,7 @@ def encode(
                 f"empty texts out before encoding"
             )
     strings = [tokenizer.convert_ids_to_tokens(ids) for ids in fields["input_ids"]]
-    return Inputs(_pad(fields, _padding_id(tokenizer)), tokens=strings, truncated=overlong)
+    return Inputs(_pad(fields, padding_id(tokenizer)), tokens=strings, truncated=overlong)
 
 
 def _check_texts(texts: str | Iterable[str]) -> list[str]:
@@ -207,8 +207,8 @@ def _length_limit(
     return max_length
 
 
-def _padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Decoders often come without a padding token; what stands there is masked anyway."""
+def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the token to pad with; a decoder without one pads with its end-of-text token."""
     for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
         if token is not None:
             return token

@@ -1,0 +1,121 @@
+"""Fetching a repository of the Hugging Face hub, once, with an answer in seconds.
+
+One request says whether the hub can be reached and which commit a revision means; the files then
+come from the hub or, without a network, from the local cache. Everything after that is ordinary
+work on a folder, so nothing above this module ever waits for a network.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+_PATIENCE = 6.0
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+class Snapshot(NamedTuple):
+    """A repository's files on this machine.
+
+    Attributes:
+        folder: where they are.
+        commit: the commit that the revision resolved to.
+    """
+
+    folder: Path
+    commit: str
+
+
+def is_path(name: str) -> bool:
+    """Say whether `name` is meant as a file or folder rather than as a repository of the hub."""
+    if Path(name).expanduser().exists() or not _NAME.fullmatch(name):
+        return True
+    first = name.split("/")[0]
+    return first in ("", ".", "..", "~") or ("/" in name and Path(first).is_dir())
+
+
+def fetch(
+    name: str,
+    *,
+    kind: Literal["model", "dataset"],
+    wanted: Callable[[Iterable[str]], list[str]],
+    parameter: str,
+    revision: str | None = None,
+) -> Snapshot:
+    """Return the wanted files of a repository, downloaded or from the cache.
+
+    Args:
+        name: `owner/name` on the hub.
+        kind: what the repository holds.
+        wanted: given all file names of the repository, returns those to download.
+        parameter: the caller's parameter that also takes a folder; error messages name it.
+        revision: branch, tag or commit; the default branch if not given.
+
+    Raises:
+        FileNotFoundError: the hub has no such repository.
+        PermissionError: it asks for a log-in.
+        ValueError: it has no such revision.
+        ConnectionError: the hub cannot be reached and the cache does not hold the repository.
+    """
+    instead = f"`{parameter}` also takes a local folder"
+    api = HfApi()
+    info = api.model_info if kind == "model" else api.dataset_info
+    try:
+        found = _within(_PATIENCE, lambda: info(name, revision=revision, timeout=_PATIENCE))
+    except GatedRepoError as error:
+        raise PermissionError(f"The hub's {kind} {name!r} asks for a log-in; {instead}") from error
+    except RevisionNotFoundError as error:
+        raise ValueError(f"The hub's {kind} {name!r} has no revision {revision!r}") from error
+    except RepositoryNotFoundError as error:
+        raise FileNotFoundError(
+            f"{name!r} is neither a folder here nor a public {kind} on the hub; {instead}"
+        ) from error
+    except Exception as error:  # whatever the transport raises, the hub did not answer
+        return _cached(name, kind, revision, f"{type(error).__name__}: {error}", instead)
+    files = wanted(entry.rfilename for entry in found.siblings or ())
+    folder = snapshot_download(name, repo_type=kind, revision=found.sha, allow_patterns=files)
+    return Snapshot(Path(folder), found.sha)
+
+
+def _cached(name: str, kind: str, revision: str | None, reason: str, instead: str) -> Snapshot:
+    try:
+        folder = Path(
+            snapshot_download(name, repo_type=kind, revision=revision, local_files_only=True)
+        )
+    except LocalEntryNotFoundError:
+        raise ConnectionError(
+            f"{kind.capitalize()} {name!r} is not a folder here, is not in the local cache, and "
+            f"the hub cannot be reached ({reason}); {instead}"
+        ) from None
+    return Snapshot(folder, folder.name)
+
+
+def _within(seconds: float, call: Callable[[], Any]) -> Any:
+    """Run `call`, and give up after `seconds`: name resolution has no time limit of its own."""
+    outcome: dict[str, Any] = {}
+
+    def work() -> None:
+        try:
+            outcome["value"] = call()
+        except BaseException as error:
+            outcome["error"] = error
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if "error" in outcome:
+        raise outcome["error"]
+    if "value" not in outcome:
+        raise TimeoutError(f"no answer within {seconds:.0f} s")
+    return outcome["value"]

@@ -1,0 +1,274 @@
+"""Loading a text classifier (or next-token model) with its tokenizer, ready to be attributed.
+
+From a folder, the Hugging Face hub or the package itself; in evaluation mode, parameters frozen,
+in float32 unless asked otherwise. What the package cannot attribute is refused here, by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
+
+from lrputils import inputs as _inputs
+from lrputils import untrained
+from lrputils.architectures import Architecture, describe
+from lrputils.data import hub
+from lrputils.inputs import Inputs
+
+EMBEDDED = Path(__file__).parent / "assets" / "reviewer"
+
+_DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+_KINDS = {
+    "ForSequenceClassification": AutoModelForSequenceClassification,
+    "ForCausalLM": AutoModelForCausalLM,
+    "LMHeadModel": AutoModelForCausalLM,
+}
+_WEIGHTS = ".safetensors", ".bin"
+_SMALL_FILES = ".json", ".txt", ".model"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Classifier:
+    """A model with the tokenizer that belongs to it.
+
+    Attributes:
+        model: in evaluation mode, its parameters frozen.
+        tokenizer: the Hugging Face tokenizer.
+        name: the folder's name, the hub's name, or what the package's own model is called.
+        revision: the hub's commit; None for a local model.
+        folder: where its files are; None for a model that was built, not loaded.
+    """
+
+    model: nn.Module
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    revision: str | None = None
+    folder: Path | None = None
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        """Where the model's layers, attention and embeddings are."""
+        return describe(self.model)
+
+    @cached_property
+    def identity(self) -> str:
+        """The hub's commit, or the sha256 of the weights: which model a recorded run measured."""
+        if self.revision is not None:
+            return f"commit {self.revision}"
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return f"sha256 {digest.hexdigest()}"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is, and where `encode` puts its inputs."""
+        return next(self.model.parameters()).device
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the logits."""
+        names = self.model.config.id2label
+        return tuple(names[i] for i in sorted(names))
+
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        max_length: int | None = None,
+        *,
+        truncate: bool = False,
+    ) -> Inputs:
+        """Tokenize texts into a padded batch on the model's device.
+
+        Args:
+            texts: one a row; a single string is one row.
+            max_length: the longest row allowed, in tokens with special ones; by default 512, or
+                the model's number of positions where that is less.
+            truncate: cut longer texts instead of refusing them; `Inputs.truncated` lists them.
+
+        Raises:
+            TypeError: a text is not a string.
+            ValueError: a text is empty or too long, or `max_length` exceeds the model's positions.
+        """
+        return _inputs.encode(
+            self.tokenizer,
+            texts,
+            max_length=max_length,
+            truncate=truncate,
+            positions=self.architecture.max_positions,
+        ).to(self.device)
+
+    def __repr__(self) -> str:
+        kind, layers = type(self.model).__name__, self.architecture.layers
+        return f"Classifier({self.name}: {kind}, {layers} layers)"
+
+
+def load_classifier(
+    name_or_folder: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "float32",
+) -> Classifier:
+    """Load a classifier or next-token model with its tokenizer.
+
+    Args:
+        name_or_folder: a folder as `save_pretrained` writes it, a name on the Hugging Face hub, or
+            `None` for the model that comes with the package.
+        revision: branch, tag or commit on the hub; `Classifier.revision` is the commit it means.
+        device: "auto" takes the GPU if there is one; else any torch device.
+        dtype: precision of the parameters. Leave-one-out is a difference of close numbers, so
+            below float32 it loses most of its digits.
+
+    Raises:
+        FileNotFoundError: no such folder, or no such model on the hub.
+        ConnectionError: the hub cannot be reached and the model is not in the local cache.
+        ValueError: an unknown device or precision, a revision of a local folder, or a folder that
+            holds no classifier with all its weights.
+        TypeError: an architecture whose attention this package cannot attribute.
+    """
+    device, dtype = _device(device), _dtype(dtype)
+    if name_or_folder is None and not EMBEDDED.is_dir():
+        if revision is not None:
+            raise ValueError(
+                f"revision={revision!r} belongs to the hub, not to the package's model"
+            )
+        model, tokenizer = untrained.build()
+        return Classifier(_ready(model, device, dtype), tokenizer, untrained.NAME)
+    name, folder, commit = _locate(name_or_folder, revision)
+    with _quiet():
+        model = _load_model(folder, name, dtype)
+        tokenizer = _load_tokenizer(folder, name)
+    if model.config.pad_token_id is None:  # decoders' heads find a text's end by it
+        model.config.pad_token_id = _inputs.padding_id(tokenizer)
+    describe(model)
+    return Classifier(_ready(model, device, dtype), tokenizer, name, commit, folder)
+
+
+def _locate(
+    name_or_folder: str | Path | None, revision: str | None
+) -> tuple[str, Path, str | None]:
+    name = str(EMBEDDED if name_or_folder is None else name_or_folder)
+    if not hub.is_path(name):
+        snapshot = hub.fetch(
+            name, kind="model", wanted=_needed, parameter="name_or_folder", revision=revision
+        )
+        return name, snapshot.folder, snapshot.commit
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"name_or_folder={name!r}: there is no such folder (looked in {Path.cwd()})"
+        )
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(
+            f"name_or_folder={name!r} holds no config.json: it is not a model folder as "
+            f"`save_pretrained` writes it"
+        )
+    if revision is not None:
+        raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a folder")
+    return folder.resolve().name, folder, None
+
+
+def _needed(names: Iterable[str]) -> list[str]:
+    """Choose what to download: small files, and the weights in one format, safetensors first."""
+    top = [name for name in names if "/" not in name]
+    for suffix in _WEIGHTS:
+        weights = [name for name in top if name.endswith((suffix, f"{suffix}.index.json"))]
+        if weights:
+            break
+    others = [name for name in top if name.endswith(_SMALL_FILES) and ".index." not in name]
+    return sorted({*weights, *others})
+
+
+def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        kind = _kind(config, name)
+        model, report = kind.from_pretrained(
+            folder, config=config, dtype=dtype, trust_remote_code=False, output_loading_info=True
+        )
+    except (OSError, KeyError, RuntimeError) as error:
+        raise ValueError(f"The model {name!r} cannot be loaded: {error}") from error
+    missing = sorted({*report["missing_keys"], *report["mismatched_keys"]})
+    if missing:
+        raise ValueError(
+            f"The weights of {name!r} lack {len(missing)} parameters of "
+            f"{type(model).__name__}, which would stay random: {', '.join(map(str, missing[:4]))}"
+        )
+    return model
+
+
+def _kind(config: PretrainedConfig, name: str) -> type:
+    stated = config.architectures or ["(no architecture stated)"]
+    for ending, kind in _KINDS.items():
+        if stated[0].endswith(ending):
+            return kind
+    raise ValueError(
+        f"{name!r} is a {stated[0]}, not a classifier or a next-token model (its config names no "
+        f"class that ends in {', '.join(_KINDS)}); fine-tune it for classification first"
+    )
+
+
+def _load_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ValueError(f"The tokenizer of {name!r} cannot be loaded: {error}") from error
+
+
+def _ready(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    return model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device={device!r} cannot be used here: {error}") from error
+    return torch.device(device)
+
+
+def _dtype(dtype: str | torch.dtype) -> torch.dtype:
+    if dtype in _DTYPES.values():
+        return dtype
+    if dtype not in _DTYPES:
+        raise ValueError(f"dtype={dtype!r} is not one of {sorted(_DTYPES)}")
+    return _DTYPES[dtype]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' loading bar and reports off the page; errors stay exceptions."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
