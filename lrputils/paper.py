@@ -6,6 +6,8 @@ It computes nothing. Source: arXiv 2510.18810, text under CC BY 4.0.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 
 SCALAR_POINT = {"x1": 2, "x2": 3, "x3": 4}
@@ -27,3 +29,50 @@ def scalar_example() -> pd.DataFrame:
     frame = pd.DataFrame.from_dict(printed, orient="index", columns=list(SCALAR_POINT))
     frame.index = pd.MultiIndex.from_tuples(frame.index, names=["formula", "method"])
     return frame
+
+
+METHODS = {
+    "loo": "LOO",
+    "ig": "IG",
+    "rollout": "AttentionRollout",
+    "attnlrp": "AttnLRP",
+    "cp-lrp": "CP-LRP",
+}
+
+
+def table2() -> pd.DataFrame:
+    """Return Table 2: how the methods compare with LOO on SST and IMDB.
+
+    Rows are (data, method) with this package's method names; columns `r` (mean Pearson
+    correlation with LOO after normalising every map to sum one), `lerf`, `morf` and `delta`
+    (logits). The paper gives no intervals and no number of examples.
+    """
+    printed = {
+        "sst": {
+            "loo": (1.00, 1.11, 0.33, 0.78),
+            "ig": (-0.05, 0.48, 0.36, 0.12),
+            "rollout": (0.08, 0.72, 0.38, 0.35),
+            "attnlrp": (0.22, 0.88, 0.05, 0.83),
+            "cp-lrp": (0.52, 1.00, 0.22, 0.79),
+        },
+        "imdb": {
+            "loo": (1.00, 2.20, -0.94, 3.14),
+            "ig": (0.00, 1.98, 2.70, -0.72),
+            "rollout": (0.04, 2.85, 1.38, 1.47),
+            "attnlrp": (0.25, 3.72, -2.64, 6.36),
+            "cp-lrp": (0.26, 3.73, -3.02, 6.75),
+        },
+    }
+    rows = {(data, method): v for data, block in printed.items() for method, v in block.items()}
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=["r", "lerf", "morf", "delta"])
+    frame.index = pd.MultiIndex.from_tuples(frame.index, names=["data", "method"])
+    return frame
+
+
+def table_a3() -> pd.DataFrame:
+    """Return Table A3, the layer ablation behind Figure 2: 72 rows.
+
+    Columns: `data` (sst, imdb), `family` (front: layers 1..layer bypassed, back: layers layer..12,
+    single: that layer alone), `layer` (counted from 1), `loo_r`, `lerf`, `morf`, `delta`.
+    """
+    return pd.read_csv(Path(__file__).parent / "assets/paper/table_a3.csv")
