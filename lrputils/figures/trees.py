@@ -31,9 +31,10 @@ def relevance_trees(trees: Sequence[products.Node], split="equal", **options) ->
     trees = list(trees)
     if not trees:
         raise ValueError("relevance_trees needs at least one tree")
+    widest = max(len(products.leaves(tree)) for tree in trees)
     deepest = max(max(products.leaf_depths(tree)) for tree in trees)
     figure, axes = new_figure(
-        2.6 * len(trees), 1.5 + 0.75 * deepest, columns=len(trees), squeeze=False
+        max(2.6, 0.8 * widest) * len(trees), 1.5 + 0.75 * deepest, columns=len(trees), squeeze=False
     )
     answers = set()
     for axis, tree in zip(axes[0], trees, strict=True):
@@ -81,11 +82,13 @@ def _draw_tree(axis: Axes, tree: products.Node, visits: Sequence[products.Visit]
             zorder=4,
         )
     x, y = places[()]
-    axis.annotate(number(tree.value), (x, y + 0.45), ha="center", va="bottom")
+    axis.annotate(number(tree.value), (x, y + 0.3), ha="center", va="bottom")
     columns = [place[0] for place in places.values()]
     rows = [place[1] for place in places.values()]
-    axis.set(xlim=(min(columns) - 0.6, max(columns) + 0.6), ylim=(min(rows) - 0.6, 0.9))
-    axis.set_title(str(tree), loc="center", fontweight="normal", fontfamily="monospace")
+    axis.set(xlim=(min(columns) - 0.6, max(columns) + 0.6), ylim=(min(rows) - 0.6, 0.75))
+    axis.set_title(
+        str(tree), loc="center", fontweight="normal", fontfamily="monospace", fontsize=10
+    )
     axis.axis("off")
 
 
@@ -112,7 +115,7 @@ def _places(tree: products.Node) -> dict[tuple[int, ...], tuple[float, float]]:
 def share_spread(largest: int) -> Figure:
     """Draw the shares of an outer and an inner factor over all bracketings of 3 … `largest`.
 
-    A dot's area is the fraction of the bracketings that give this share; the line is 1/k.
+    A dot grows with the fraction of the bracketings that give this share; the line is 1/k.
     """
     if isinstance(largest, bool) or not isinstance(largest, int) or largest < 3:
         raise ValueError(f"largest must be an integer from 3, not {largest!r}")
@@ -125,20 +128,20 @@ def share_spread(largest: int) -> Figure:
             axis.scatter(
                 [k] * len(tally),
                 [float(share) for share in tally],
-                s=[260 * n / tally.total() for n in tally.values()],
+                s=[12 + 240 * n / tally.total() for n in tally.values()],
                 color=RELEVANCE,
                 edgecolors="white",
                 linewidths=0.5,
                 zorder=3,
             )
         axis.plot([*counts], [1 / k for k in counts], color=REFERENCE, lw=2, label="1/k")
-        axis.set_title(name, loc="center", fontweight="normal")
+        axis.set_title(name, loc="center", fontweight="normal", fontsize=10)
         axis.set(xlabel="factors k", xticks=[*counts], xlim=(2.4, largest + 0.6), yscale="log")
     shares = [Fraction(1, 2**depth) for depth in range(1, largest)]
     axes[0].set_yticks([float(share) for share in shares], [str(share) for share in shares])
     axes[0].minorticks_off()
     axes[0].set_ylabel("share of the product")
-    axes[1].legend(loc="lower left")
+    axes[1].legend(loc="lower left", frameon=False)
     figure.suptitle("More factors, more room for the brackets", fontsize=11, fontweight="bold")
     return figure
 

@@ -79,11 +79,7 @@ def _rule(split: str | Number, constant: frozenset[str], epsilon: Fraction) -> R
     if epsilon < 0:
         raise ValueError(f"epsilon must not be negative, got {epsilon}")
     if split not in ("equal", "leaves"):
-        if isinstance(split, str) or not 0 <= exact(split) <= 1:
-            raise ValueError(
-                f"split must be 'equal', 'leaves' or a number in [0, 1], not {split!r}"
-            )
-        split = exact(split)
+        split = _left_share(split)
 
     def rule(node: Product) -> list[Fraction]:
         weights = [sum(leaf.name not in constant for leaf in leaves(c)) for c in node.children]
@@ -101,6 +97,16 @@ def _rule(split: str | Number, constant: frozenset[str], epsilon: Fraction) -> R
         return [kept * weight / total if total else Fraction(0) for weight in weights]
 
     return rule
+
+
+def _left_share(split: str | Number) -> Fraction:
+    try:
+        share = exact(split)
+    except (TypeError, ValueError):
+        share = None
+    if share is None or not 0 <= share <= 1:
+        raise ValueError(f"split must be 'equal', 'leaves' or a number in [0, 1], not {split!r}")
+    return share
 
 
 def shares(tree: Node, split: str | Number = "equal", **options) -> dict[str, Fraction]:
@@ -154,15 +160,16 @@ def shapley(tree: Node, baseline: Number | str | Mapping = 0) -> dict[str, Fract
     point, absent = _points(tree, baseline)
     if len(point) > MAX_FACTORS:
         raise ValueError(f"shapley takes up to {MAX_FACTORS} factors, got {len(point)}")
+    worth = {
+        frozenset(present): evaluate(tree, {**absent, **{name: point[name] for name in present}})
+        for size in range(len(point) + 1)
+        for present in combinations(point, size)
+    }
     values = dict.fromkeys(point, Fraction(0))
-    for name in point:
-        others = [other for other in point if other != name]
-        for size in range(len(point)):
-            weight = Fraction(1, len(point) * comb(len(others), size))
-            for present in combinations(others, size):
-                without = {**absent, **{other: point[other] for other in present}}
-                gain = evaluate(tree, {**without, name: point[name]}) - evaluate(tree, without)
-                values[name] += weight * gain
+    for present, value in worth.items():
+        for name in point.keys() - present:
+            weight = Fraction(1, len(point) * comb(len(point) - 1, len(present)))
+            values[name] += weight * (worth[present | {name}] - value)
     return values
 
 
