@@ -27,6 +27,7 @@ _HOME = {
     "Inputs": "inputs",
     "Classifier": "models",
     "load_classifier": "models",
+    "leave_one_out": "removal",
     "bootstrap_interval": "stats",
     "estimate": "stats",
     "kendall": "stats",

@@ -27,10 +27,13 @@ class Inputs(BatchEncoding):
     Attributes:
         tokens: the strings of each row's tokens, padding left out: `tokens[row][i]`.
         truncated: the rows that were cut to the maximal length, in ascending order.
+        replacements: ids of the tokens that can take another's place, those of "mask", "pad" and
+            "unk" that the tokenizer has.
     """
 
     tokens: tuple[tuple[str, ...], ...]
     truncated: tuple[int, ...]
+    replacements: dict[str, int]
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class Inputs(BatchEncoding):
         *,
         tokens: Iterable[Iterable[str]] | None = None,
         truncated: Iterable[int] = (),
+        replacements: Mapping[str, int] | None = None,
     ):
         super().__init__({name: torch.as_tensor(value) for name, value in data.items()})
         _check_tensors(self.data)
@@ -50,6 +54,7 @@ class Inputs(BatchEncoding):
             )
         self.tokens = tuple(map(tuple, tokens))
         self.truncated = tuple(truncated)
+        self.replacements = dict(replacements or {})
         if [len(row) for row in self.tokens] != lengths:
             raise ValueError(
                 f"`tokens` has rows of {[len(row) for row in self.tokens]} strings, but the "
@@ -111,13 +116,15 @@ class Inputs(BatchEncoding):
             {name: value[at, :width] for name, value in self.data.items()},
             tokens=(self.tokens[row] for row in chosen),
             truncated=(new for new, row in enumerate(chosen) if row in self.truncated),
+            replacements=self.replacements,
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"data": self.data, "tokens": self.tokens, "truncated": self.truncated}
+        kept = ("data", "tokens", "truncated", "replacements")
+        return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["data"], tokens=state["tokens"], truncated=state["truncated"])
+        self.__init__(**state)
 
     def __repr__(self) -> str:
         batch, tokens = self.data["input_ids"].shape
@@ -175,7 +182,12 @@ def encode(
                 f"empty texts out before encoding"
             )
     strings = [tokenizer.convert_ids_to_tokens(ids) for ids in fields["input_ids"]]
-    return Inputs(_pad(fields, padding_id(tokenizer)), tokens=strings, truncated=overlong)
+    return Inputs(
+        _pad(fields, padding_id(tokenizer)),
+        tokens=strings,
+        truncated=overlong,
+        replacements=_replacements(tokenizer),
+    )
 
 
 def _check_texts(texts: str | Iterable[str]) -> list[str]:
@@ -205,6 +217,15 @@ def _length_limit(
             f"Ask for at most {positions}"
         )
     return max_length
+
+
+def _replacements(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    ids = {
+        "mask": tokenizer.mask_token_id,
+        "pad": tokenizer.pad_token_id,
+        "unk": tokenizer.unk_token_id,
+    }
+    return {name: token for name, token in ids.items() if token is not None}
 
 
 def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
