@@ -21,20 +21,27 @@ from lrputils import _torchvision  # noqa: F401  (must run before anything impor
 __version__ = "0.1.0"
 
 _HOME = {
-    "describe": "architectures",
-    "Texts": "data.texts",
-    "load_texts": "data.texts",
-    "Inputs": "inputs",
-    "Classifier": "models",
-    "load_classifier": "models",
-    "leave_one_out": "removal",
+    "ATTN_LRP": "propagation",
+    "attribute": "attribution",
     "bootstrap_interval": "stats",
+    "Classifier": "models",
+    "Composite": "propagation",
+    "CP_LRP": "propagation",
+    "describe": "architectures",
     "estimate": "stats",
+    "Inputs": "inputs",
+    "integrated_gradients": "attribution",
     "kendall": "stats",
+    "leave_one_out": "removal",
+    "load_classifier": "models",
+    "load_texts": "data.texts",
+    "METHODS": "attribution",
     "paired_difference": "stats",
     "pearson": "stats",
+    "propagating": "propagation",
     "spearman": "stats",
     "sum_to_one": "stats",
+    "Texts": "data.texts",
 }
 
 __all__ = sorted(_HOME)

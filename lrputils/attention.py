@@ -219,7 +219,9 @@ def combine(weights: Tensor, value: Tensor) -> Tensor:
     return (weights @ value).transpose(1, 2).contiguous()
 
 
-def fast(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float
+) -> Tensor:
     """`combine(weights_of(…), value)` by the fused kernel, which never holds A in memory."""
     key, value = with_all_heads(key, query), with_all_heads(value, query)
     output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -19,63 +20,58 @@ Forward = Callable[..., Any]
 _lock = threading.Lock()
 
 
-class _Dispatcher(threading.local):
-    """Stands as `module.forward`: this thread's replacement if there is one, else the original."""
+class _Dispatcher:
+    """Stands as `module.forward`: this thread's replacements, around the original."""
 
-    def __init__(self, original: Forward, previous: Forward | None):
-        # `threading.local` runs this again in each thread that looks, with an empty `replacement`.
-        self.original = original
-        self.previous = previous
-        self.replacement: Forward | None = None
+    def __init__(self, module: nn.Module):
+        self.previous = module.__dict__.get("forward")
+        self.original: Forward = module.forward
+        self.users = 0
+        self._local = threading.local()
+
+    @property
+    def replacements(self) -> list[Forward]:
+        """This thread's replacements, the outermost last."""
+        if not hasattr(self._local, "replacements"):
+            self._local.replacements = []
+        return self._local.replacements
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        replacement = self.replacement
-        if replacement is None:
-            return self.original(*args, **kwargs)
-        return replacement(self.original, *args, **kwargs)
-
-
-_users: dict[int, int] = {}
+        forward = self.original
+        for replacement in self.replacements:
+            forward = partial(replacement, forward)
+        return forward(*args, **kwargs)
 
 
 def _install(module: nn.Module, replacement: Forward) -> None:
     with _lock:
         dispatcher = module.__dict__.get("forward")
         if not isinstance(dispatcher, _Dispatcher):
-            dispatcher = _Dispatcher(module.forward, module.__dict__.get("forward"))
+            dispatcher = _Dispatcher(module)
             module.forward = dispatcher
-        if dispatcher.replacement is not None:
-            raise RuntimeError(
-                f"this {type(module).__name__} already has another forward pass in this thread: "
-                "leave the first `with` block before entering a second one on the same model"
-            )
-        dispatcher.replacement = replacement
-        _users[id(dispatcher)] = _users.get(id(dispatcher), 0) + 1
+        dispatcher.users += 1
+        dispatcher.replacements.append(replacement)
 
 
 def _remove(module: nn.Module) -> None:
     with _lock:
         dispatcher = module.__dict__["forward"]
-        dispatcher.replacement = None
-        _users[id(dispatcher)] -= 1
-        if _users[id(dispatcher)]:
+        dispatcher.replacements.pop()
+        dispatcher.users -= 1
+        if dispatcher.users:
             return
-        del _users[id(dispatcher)]
-        if dispatcher.previous is None:
-            del module.forward
-        else:
+        del module.forward
+        if dispatcher.previous is not None:
             module.forward = dispatcher.previous
 
 
 @contextmanager
 def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
-    """Inside the block, `forwards[module](original, *args, **kwargs)` runs for `module(*args, …)`.
+    """Inside the block, `module(*args, **kwargs)` runs `forwards[module](inner, *args, **kwargs)`.
 
-    `original` is the forward pass that the instance had before. Only this thread sees the
-    replacements; they are removed on the way out, also after an exception.
-
-    Raises:
-        RuntimeError: one of the modules already has a replacement in this thread.
+    `inner` is the forward pass that the instance had before: its own, or the replacement of an
+    enclosing block. Only this thread sees the replacements; they are removed on the way out, also
+    after an exception.
     """
     installed: list[nn.Module] = []
     try:

@@ -1,0 +1,231 @@
+"""Gradient methods on the plain model: gradient × input, Integrated Gradients, SmoothGrad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lrputils.architectures import Architecture
+from lrputils.readout import Reading, Target, read
+
+BATCH_TOKENS = 8192
+
+
+def grad_x_input(
+    architecture: Architecture, inputs: Mapping[str, Any], target: Target, *, readout: str = "word"
+) -> Tensor:
+    """Gradient × input: R_i = x_i · ∂f/∂x_i at the read-out tensor, `(batch, tokens)`."""
+    reading = read(architecture, inputs, target=target, readout=readout)
+    return reading.relevance(reading.gradient())
+
+
+class IntegratedGradients(NamedTuple):
+    """Integrated Gradients of a batch, and how far they are from complete.
+
+    Attributes:
+        scores: `(batch, tokens)`, 0 at padding and at special tokens, which the baseline keeps.
+        change: f(x) − f(baseline), `(batch,)`: what complete scores sum to.
+        gap: Σ scores − change, `(batch,)`: the error of the quadrature.
+    """
+
+    scores: Tensor
+    change: Tensor
+    gap: Tensor
+
+
+def integrated_gradients(
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    target: Target = None,
+    *,
+    baseline: str | int = "pad",
+    steps: int = 32,
+    quadrature: str = "gauss-legendre",
+    batch_tokens: int = BATCH_TOKENS,
+) -> IntegratedGradients:
+    """Integrated Gradients (Sundararajan et al., 2017) at the word embeddings.
+
+        R_i = (x_i − b_i) · ∫₀¹ ∂f/∂x_i (b + α (x − b)) dα
+
+    The path goes in the space of word embeddings; positions stay as they are, and so do special
+    tokens, whose baseline is themselves.
+
+    Args:
+        architecture: the model's description.
+        inputs: encoded texts with their `special_tokens_mask`, or pixel values.
+        target: the class to explain; None is the class predicted on the whole input.
+        baseline: "zero", "pad", "mask" or a token id: what a token's embedding comes from.
+        steps: points of the quadrature.
+        quadrature: "gauss-legendre", "midpoint" or "right" (the sum of the original paper).
+        batch_tokens: how many tokens go through the model at once; bounds the memory.
+
+    Raises:
+        ValueError: an unknown baseline or quadrature, or a baseline token that is not known.
+    """
+    points, weights = _quadrature(quadrature, steps)
+    reading = read(architecture, inputs, target=target)
+    start = _baseline(architecture, inputs, reading, baseline)
+    difference = reading.value - start
+
+    def along_path(rows: Tensor, draws: Tensor) -> Tensor:
+        alpha = points.to(start)[draws][:, None, None]
+        return start[rows] + alpha * difference[rows]
+
+    total = torch.zeros_like(difference)
+    for rows, draws, gradient in _gradients(
+        architecture, inputs, reading, along_path, len(points), batch_tokens
+    ):
+        total.index_add_(0, rows, weights.to(total)[draws][:, None, None] * gradient)
+    with torch.no_grad():
+        empty = read(architecture, inputs, target=reading.target, change=lambda _: start)
+    scores = reading.per_token((difference * total).sum(-1))
+    change = (reading.output - empty.output).detach()
+    return IntegratedGradients(scores, change, scores.sum(1) - change)
+
+
+def smoothgrad(
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    target: Target,
+    *,
+    samples: int = 16,
+    noise: float = 0.1,
+    seed: int = 0,
+    batch_tokens: int = BATCH_TOKENS,
+) -> Tensor:
+    """SmoothGrad (Smilkov et al., 2017) × input at the word embeddings, `(batch, tokens)`.
+
+        R_i = x_i · 1/n Σ_k ∂f/∂x_i (x + noise_k),   noise_k ~ N(0, σ²)
+
+    σ is `noise` times the range of the text's embedding values. The noise of a token depends on the
+    seed and on its position alone, so that a text gets the same scores in any batch.
+    """
+    reading = read(architecture, inputs, target=target)
+    _at_least_one("samples", samples)
+    bank = _noise(reading, samples, seed)
+    spread = _value_range(reading)[:, None, None] * noise
+
+    def around(rows: Tensor, draws: Tensor) -> Tensor:
+        place = (reading.valid.long().cumsum(1) - 1).clamp(min=0)[rows]
+        return reading.value[rows] + spread[rows] * bank[draws[:, None], place]
+
+    total = torch.zeros_like(reading.value)
+    for rows, _, gradient in _gradients(
+        architecture, inputs, reading, around, samples, batch_tokens
+    ):
+        total.index_add_(0, rows, gradient / samples)
+    return reading.relevance(total)
+
+
+def _gradients(
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    reading: Reading,
+    embeddings: Callable[[Tensor, Tensor], Tensor],
+    draws: int,
+    batch_tokens: int,
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Gradients at `embeddings(rows, draws)` for every row and draw, in batches of bounded size."""
+    batch, tokens = reading.valid.shape
+    arguments = architecture.arguments(inputs)
+    device = reading.valid.device
+    pairs = torch.cartesian_prod(torch.arange(draws), torch.arange(batch)).to(device)
+    for chunk in pairs.split(max(1, batch_tokens // tokens)):
+        draw, rows = chunk[:, 0], chunk[:, 1]
+        some = {k: v[rows] for k, v in arguments.items() if isinstance(v, Tensor)}
+        values = embeddings(rows, draw)
+        point = read(
+            architecture, some, target=reading.target[rows], change=lambda _, to=values: to
+        )
+        yield rows, draw, point.gradient()
+
+
+def _baseline(
+    architecture: Architecture, inputs: Mapping[str, Any], reading: Reading, baseline: str | int
+) -> Tensor:
+    """Word embeddings `(batch, tokens, size)` at the start of the path."""
+    kept = _special(architecture, inputs, reading)
+    if baseline == "zero":
+        embedding = torch.zeros_like(reading.value)
+    elif architecture.vision:
+        raise ValueError(f"baseline {baseline!r} is a token's; for images there is 'zero'")
+    else:
+        token = _baseline_token(architecture, inputs, baseline)
+        ids = torch.full(reading.valid.shape, token, device=reading.valid.device)
+        with torch.no_grad():
+            embedding = architecture.word_embeddings(ids)
+    return torch.where(kept[..., None], reading.value, embedding)
+
+
+def _special(architecture: Architecture, inputs: Mapping[str, Any], reading: Reading) -> Tensor:
+    """Tokens that keep their embedding: special ones and padding; for images [CLS]."""
+    if architecture.vision:
+        kept = torch.zeros_like(reading.valid)
+        kept[:, 0] = True
+        return kept
+    special = inputs.get("special_tokens_mask")
+    if special is None:
+        raise ValueError(
+            "Integrated Gradients keeps special tokens and needs inputs['special_tokens_mask']: "
+            "pass return_special_tokens_mask=True to the tokenizer"
+        )
+    return special.to(reading.valid.device).bool() | ~reading.valid
+
+
+def _baseline_token(
+    architecture: Architecture, inputs: Mapping[str, Any], baseline: str | int
+) -> int:
+    if isinstance(baseline, int):
+        return baseline
+    if baseline not in ("pad", "mask"):
+        raise ValueError(
+            f"unknown baseline {baseline!r}: there are 'zero', 'pad', 'mask', and any token id"
+        )
+    name = f"{baseline}_token_id"
+    token = getattr(inputs, name, None)
+    token = getattr(architecture.model.config, name, None) if token is None else token
+    if token is None:
+        raise ValueError(
+            f"baseline {baseline!r}: neither the inputs nor the model's config name a {name}. "
+            f"Pass the id itself, as baseline=tokenizer.{name}, or baseline='zero'"
+        )
+    return token
+
+
+def _quadrature(name: str, steps: int) -> tuple[Tensor, Tensor]:
+    """Points in [0, 1] and their weights, `(steps,)` each, float64."""
+    _at_least_one("steps", steps)
+    even = torch.full((steps,), 1 / steps, dtype=torch.float64)
+    whole = torch.arange(1, steps + 1, dtype=torch.float64)
+    if name == "midpoint":
+        return (whole - 0.5) / steps, even
+    if name == "right":
+        return whole / steps, even
+    if name == "gauss-legendre":
+        points, weights = np.polynomial.legendre.leggauss(steps)
+        return torch.from_numpy((points + 1) / 2), torch.from_numpy(weights / 2)
+    raise ValueError(f"unknown quadrature {name!r}: gauss-legendre, midpoint or right")
+
+
+def _noise(reading: Reading, samples: int, seed: int) -> Tensor:
+    """Standard normal noise `(samples, positions, size)`, drawn on the CPU position by position."""
+    _, tokens, size = reading.value.shape
+    generator = torch.Generator().manual_seed(seed)
+    bank = [torch.randn(samples, size, generator=generator) for _ in range(tokens)]
+    return torch.stack(bank, dim=1).to(reading.value)
+
+
+def _value_range(reading: Reading) -> Tensor:
+    """Largest minus smallest embedding value of each text, `(batch,)`."""
+    inside = reading.valid[..., None]
+    top = reading.value.masked_fill(~inside, -torch.inf).amax((1, 2))
+    return top - reading.value.masked_fill(~inside, torch.inf).amin((1, 2))
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number from 1 on; got {value!r}")
