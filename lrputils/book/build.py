@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import yaml
 
 from lrputils.book.layout import Book, BookError
 from lrputils.book.profiles import DEFAULT
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _entries(book: Book) -> list[Path]:
@@ -84,12 +87,13 @@ def build_html(source: Path, output: Path) -> Path:
     Raises:
         BookError: Sphinx failed or warned; the message holds what it said.
     """
-    command = [sys.executable, "-m", "jupyter_book.cli.main", "build", str(source)]
+    start = "from jupyter_book.cli.main import main; main()"
+    command = [sys.executable, "-c", start, "build", str(source)]
     command += ["--path-output", str(output), "-W", "-n", "--keep-going"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     index = output / "_build/html/index.html"
     if run.returncode or not index.is_file():
-        said = f"{run.stdout}\n{run.stderr}".splitlines()
-        telling = [line for line in said if "WARNING" in line or "ERROR" in line.upper()]
+        said = _COLOUR.sub("", f"{run.stdout}\n{run.stderr}").splitlines()
+        telling = [line for line in said if "WARNING:" in line or "ERROR:" in line]
         raise BookError("the book did not build:\n" + "\n".join(telling or said[-30:]))
     return index

@@ -112,6 +112,7 @@ def run_chapter(
                 kernel_name="python3",
                 progress_bar={"desc": chapter.name, "disable": not progress},
                 cwd=str(Path.cwd()),
+                extra_arguments=["--log-level=ERROR"],
             )
         except PapermillExecutionError as error:
             raise ChapterFailed(_failure(chapter, error, draft, failed)) from None

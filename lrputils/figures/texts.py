@@ -1,0 +1,74 @@
+"""Figures of how attribution maps of texts compare with Leave-One-Out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from lrputils.figures.style import COLORS, new_figure
+
+
+def correlation_by_method(
+    per_text: pd.DataFrame,
+    summary: pd.DataFrame,
+    *,
+    labels: Mapping[str, str],
+    published: Mapping[str, float] | None = None,
+    title: str = "How well does each map track Leave-One-Out?",
+) -> Figure:
+    """Draw each text's correlation as a dot, and each method's mean with its interval.
+
+    Args:
+        per_text: (texts, methods), correlations; NaN is left out.
+        summary: by method, columns `mean`, `low`, `high`.
+        labels: method → name shown.
+        published: method → the paper's mean, drawn as a diamond.
+        title: the figure's message.
+    """
+    methods = list(per_text.columns)
+    figure, axes = new_figure(7.0, 0.9 + 0.55 * len(methods))
+    jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(per_text))
+    for place, method in enumerate(methods):
+        colour = COLORS.get(method, COLORS["muted"])
+        axes.scatter(per_text[method], place + jitter, s=8, color=colour, alpha=0.35, lw=0)
+        row = summary.loc[method]
+        axes.plot([row.low, row.high], [place, place], color=COLORS["ink"], lw=2.5, zorder=3)
+        axes.plot(row["mean"], place, "o", color=COLORS["ink"], ms=6, zorder=4)
+        if published and method in published:
+            axes.plot(published[method], place, "D", mfc="white", mec=COLORS["ink"], ms=6, zorder=5)
+    axes.axvline(0, color=COLORS["faint"], lw=1, zorder=0)
+    axes.set_yticks(range(len(methods)), [labels.get(method, method) for method in methods])
+    axes.invert_yaxis()
+    axes.set_xlim(-1.05, 1.05)
+    axes.set_xlabel("Pearson r with LOO (a dot a text; bar: mean with 95% interval)")
+    axes.set_title(title)
+    return figure
+
+
+def length_against_correlation(
+    rows: pd.DataFrame, *, labels: Mapping[str, str], title: str
+) -> Figure:
+    """Draw r against the number of tokens, one panel a method, with a running median.
+
+    Args:
+        rows: `Evaluation.rows` of the methods to draw.
+        labels: method → name shown.
+        title: the figure's message.
+    """
+    methods = list(dict.fromkeys(rows.method))
+    figure, panels = new_figure(7.0, 2.9, columns=len(methods), sharey=True, squeeze=False)
+    for axes, method in zip(panels[0], methods, strict=True):
+        part = rows[rows.method == method].sort_values("tokens")
+        colour = COLORS.get(method, COLORS["muted"])
+        axes.scatter(part.tokens, part.r, s=8, color=colour, alpha=0.4, lw=0)
+        running = part.r.rolling(max(len(part) // 5, 2), center=True, min_periods=2).median()
+        axes.plot(part.tokens, running, color=COLORS["ink"], lw=1.5)
+        axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
+        axes.set_title(labels.get(method, method))
+        axes.set_xlabel("tokens")
+    panels[0][0].set_ylabel("r with LOO")
+    figure.suptitle(title, fontweight="bold", fontsize=11)
+    return figure

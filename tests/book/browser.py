@@ -1,0 +1,152 @@
+"""Headless Chromium over the DevTools protocol: what a page asks for, says and looks like."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tornado.websocket import websocket_connect
+
+EXECUTABLE = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--remote-debugging-port=0",
+    "--allow-file-access-from-files",
+]
+WIDE, PHONE = (1280, 900), (390, 844)
+
+
+@dataclass
+class Visit:
+    """What happened on one page.
+
+    Attributes:
+        requests: the addresses it asked for.
+        errors: what it threw or logged as an error.
+        answer: what the script given to `visit` returned.
+    """
+
+    requests: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    answer: Any = None
+
+
+class _Tab:
+    def __init__(self, socket):
+        self._socket, self._numbers, self.visit = socket, itertools.count(1), Visit()
+
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": parameters}
+        await self._socket.write_message(json.dumps(message))
+        while True:
+            answer = json.loads(await self._socket.read_message())
+            if answer.get("id") == number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+            self._note(answer)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        kind, what = event.get("method"), event.get("params", {})
+        if kind == "Network.requestWillBeSent":
+            self.visit.requests.append(what["request"]["url"])
+        elif kind == "Runtime.exceptionThrown":
+            thrown = what["exceptionDetails"]
+            said = thrown.get("exception", {}).get("description", thrown.get("text"))
+            self.visit.errors.append(f"{said} {thrown.get('url', '')}")
+        elif kind == "Log.entryAdded" and what["entry"]["level"] == "error":
+            self.visit.errors.append(f"{what['entry']['text']} {what['entry'].get('url', '')}")
+
+    async def evaluate(self, script: str) -> Any:
+        result = await self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{script}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+
+_SETTLED = """(async () => {
+  if (document.readyState !== "complete")
+    await new Promise((done) => addEventListener("load", done));
+  if (window.MathJax && MathJax.startup && MathJax.startup.promise)
+    await MathJax.startup.promise;
+  await new Promise((done) => setTimeout(done, 150));
+})()"""
+
+
+async def _visit(address, url, script, size, dark, picture) -> Visit:
+    tab = _Tab(await websocket_connect(address, max_message_size=100 << 20))
+    for domain in ("Page", "Network", "Runtime", "Log"):
+        await tab.call(f"{domain}.enable")
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    await tab.call("Emulation.setEmulatedMedia", features=[scheme])
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
+    await tab.call(
+        "Emulation.setDeviceMetricsOverride", mobile=size[0] < 600, screenWidth=size[0], **metrics
+    )
+    await tab.call("Page.navigate", url=url)
+    await asyncio.sleep(0.2)
+    await tab.evaluate(_SETTLED)
+    if script:
+        tab.visit.answer = await tab.evaluate(script)
+    if picture:
+        shot = await tab.call("Page.captureScreenshot", captureBeyondViewport=True)
+        Path(picture).write_bytes(base64.b64decode(shot["data"]))
+    return tab.visit
+
+
+class Browser:
+    """A running Chromium; use as a context manager."""
+
+    def __enter__(self) -> Browser:
+        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        command = [EXECUTABLE, *_FLAGS, f"--user-data-dir={self._folder.name}", "about:blank"]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        announced = Path(self._folder.name) / "DevToolsActivePort"
+        for _ in range(300):
+            if announced.is_file() and len(announced.read_text().splitlines()) == 2:
+                break
+            time.sleep(0.1)
+        self._port = announced.read_text().splitlines()[0]
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=20)
+        self._folder.cleanup()
+
+    def visit(self, url: str, script: str = "", *, size=WIDE, dark=False, picture=None) -> Visit:
+        """Open a page in a tab of its own, let it settle, run a script, take a picture."""
+        return asyncio.run(self._in_new_tab(url, script, size, dark, picture))
+
+    async def _in_new_tab(self, *what: Any) -> Visit:
+        from tornado.httpclient import AsyncHTTPClient
+
+        host = f"http://127.0.0.1:{self._port}"
+        client = AsyncHTTPClient()
+        opened = await client.fetch(f"{host}/json/new?about:blank", method="PUT", body="")
+        tab = json.loads(opened.body)
+        try:
+            return await _visit(tab["webSocketDebuggerUrl"], *what)
+        finally:
+            await client.fetch(f"{host}/json/close/{tab['id']}")

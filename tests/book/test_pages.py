@@ -1,0 +1,119 @@
+"""The built pages, from the committed chapters: they build without a warning and read offline."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lrputils.book.build import assemble, build_html
+from lrputils.book.layout import BookError, find_book
+from tests.book.browser import EXECUTABLE, PHONE, WIDE, Browser
+
+BOOK = find_book()
+REPOSITORY = "https://github.com/someone/fork"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The folder of the pages, built as `make book` builds them but from the committed twins."""
+    folder = tmp_path_factory.mktemp("site")
+    executed = {chapter.name: chapter.notebook for chapter in BOOK.chapters()}
+    assemble(BOOK, executed, folder / "source", repository=REPOSITORY)
+    return build_html(folder / "source", folder).parent
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if EXECUTABLE is None:
+        pytest.skip("no Chromium is installed")
+    with Browser() as running:
+        yield running
+
+
+def pages(site: Path) -> list[Path]:
+    chapters = sorted((site / "chapters").glob("*.html"))
+    assert len(chapters) > len(BOOK.chapters())
+    return [site / "index.html", *chapters, site / "search.html"]
+
+
+def test_no_page_loads_anything_from_elsewhere(site):
+    loads = re.compile(r"<(?:script|img|iframe)[^>]*\ssrc=\"(https?:)?//|<link[^>]*href=\"https?:")
+    for page in pages(site):
+        found = [m.group() for m in loads.finditer(page.read_text(encoding="utf-8"))]
+        assert not [tag for tag in found if 'rel="canonical"' not in tag], page.name
+
+
+def test_every_picture_has_alt_text(site):
+    for page in pages(site):
+        for image in re.findall(r"<img[^>]*>", page.read_text(encoding="utf-8")):
+            assert re.search(r'alt="[^"]{8,}"', image), f"{page.name}: {image[:120]}"
+
+
+@pytest.mark.parametrize("chapter", BOOK.chapters(), ids=lambda c: c.name)
+def test_edit_leads_to_the_text_and_launch_to_the_notebook(site, chapter):
+    page = (site / f"chapters/{chapter.name}.html").read_text(encoding="utf-8")
+    assert f'href="{REPOSITORY}/edit/main/chapters/{chapter.name}.md"' in page
+    launched = re.findall(r'href="(https://(?:mybinder|colab)[^"]*)"', page)
+    assert len(launched) == 2
+    assert all(f"{chapter.name}.ipynb" in address for address in launched)
+
+
+def test_a_missing_page_is_named(tmp_path):
+    executed = {chapter.name: tmp_path / "nowhere.ipynb" for chapter in BOOK.chapters()}
+    with pytest.raises(BookError, match=r"_toc.yml lists chapters/01_\w+, but there is no"):
+        assemble(BOOK, executed, tmp_path / "source")
+
+
+def test_another_profile_is_named_on_every_page(tmp_path):
+    executed = {chapter.name: chapter.notebook for chapter in BOOK.chapters()}
+    assemble(BOOK, executed, tmp_path, profile="smoke")
+    settings = yaml.safe_load((tmp_path / "_config.yml").read_text())
+    assert "smoke" in settings["sphinx"]["config"]["html_theme_options"]["announcement"]
+
+
+def test_a_warning_of_sphinx_fails_the_build(tmp_path):
+    executed = {chapter.name: chapter.notebook for chapter in BOOK.chapters()}
+    assemble(BOOK, executed, tmp_path / "source")
+    page = tmp_path / "source/chapters/intro.md"
+    page.write_text(page.read_text() + "\n{doc}`not-there`\n")
+    with pytest.raises(BookError, match="unknown document"):
+        build_html(tmp_path / "source", tmp_path)
+
+
+_LAYOUT = """({
+  width: document.documentElement.scrollWidth,
+  window: innerWidth,
+  formulas: document.querySelectorAll(".math").length,
+  typeset: document.querySelectorAll(".math mjx-container").length,
+  broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
+})"""
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_pages_read_well_offline(site, browser, size, dark):
+    for page in pages(site):
+        visit = browser.visit(page.as_uri(), _LAYOUT, size=size, dark=dark)
+        outside = [u for u in visit.requests if not u.startswith(("file:", "data:", "about:"))]
+        assert not outside, page.name
+        assert not visit.errors, page.name
+        seen = visit.answer
+        assert seen["width"] <= seen["window"] + 1, f"{page.name} is wider than the window"
+        assert seen["typeset"] >= seen["formulas"], f"{page.name}: formulas not typeset"
+        assert not seen["broken"], page.name
+
+
+def test_search_finds_what_the_pages_say(site, browser):
+    script = """(async () => {
+      for (let i = 0; i < 50; i++) {
+        const found = document.querySelectorAll("#search-results li").length;
+        if (found) return found;
+        await new Promise((done) => setTimeout(done, 100));
+      }
+      return 0;
+    })()"""
+    address = f"{(site / 'search.html').as_uri()}?q=relevance"
+    assert browser.visit(address, script).answer >= 2
