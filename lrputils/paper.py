@@ -76,3 +76,31 @@ def table_a3() -> pd.DataFrame:
     single: that layer alone), `layer` (counted from 1), `loo_r`, `lerf`, `morf`, `delta`.
     """
     return pd.read_csv(Path(__file__).parent / "assets/paper/table_a3.csv")
+
+
+def table1() -> pd.DataFrame:
+    """Return Table 1, mean Pearson's r on MNIST linear attention, a row per printed number.
+
+    Columns: `explainer` (LOO, IG, AttnLRP), `printed` (the table's own heading), `pair` (the two
+    maps compared, by formula) and `r`. LOO and IG do not depend on the factorization. Section 4.3,
+    which describes this experiment, calls (QKᵀ)V "right" and Q(KᵀV) "left", against Section 3.1.
+    """
+    headings = ("L vs R", "L vs LOO", "R vs LOO")
+    formulas = ("(QKᵀ)V vs Q(KᵀV)", "Q(KᵀV) vs LOO", "(QKᵀ)V vs LOO")
+    printed = {
+        "LOO": (1.0, 1.0, 1.0),
+        "IG": (1.0, -0.3707, -0.3707),
+        "AttnLRP": (0.7865, 0.0730, -0.0698),
+    }
+    rows = [
+        (explainer, heading, _pair(explainer, heading, formula), r)
+        for explainer, values in printed.items()
+        for heading, formula, r in zip(headings, formulas, values, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["explainer", "printed", "pair", "r"])
+
+
+def _pair(explainer: str, heading: str, formula: str) -> str:
+    if explainer == "AttnLRP":
+        return formula
+    return f"{explainer} vs LOO" if heading.endswith("LOO") else f"{explainer}: {heading}"

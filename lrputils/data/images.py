@@ -1,0 +1,200 @@
+"""Images for the linear attention chapter: grey levels in [0, 1], resized to a few tokens.
+
+Three sources: scikit-learn's handwritten digits (in the installed package), torchvision's MNIST
+(downloaded once), or a folder with MNIST's IDX files. It only reads and resizes; scaling the grey
+levels further is the network's affair.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+Array = np.ndarray
+_HALVES = {"train": "train", "test": "t10k"}
+_HELD_OUT = 0.15
+_WAY_OUT = "pass dataset='digits' (no files needed), 'mnist', or a folder with MNIST's IDX files"
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Images as rows of grey levels, split into a training and a test part.
+
+    Attributes:
+        name: what a reader may call the data.
+        note: how the split was made.
+        side: pixels per row and per column.
+        train_images: float64 (images, side²), 0 black to 1 white, row by row.
+        train_labels: int64 (images,), classes counted from 0.
+        test_images: as `train_images`.
+        test_labels: as `train_labels`.
+    """
+
+    name: str
+    note: str
+    side: int
+    train_images: Array
+    train_labels: Array
+    test_images: Array
+    test_labels: Array
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return int(max(self.train_labels.max(), self.test_labels.max())) + 1
+
+
+def load_images(dataset: str | os.PathLike = "digits", *, side: int = 14) -> ImageData:
+    """Return the images of `dataset`, resized to `side` × `side`.
+
+    Args:
+        dataset: "digits" for scikit-learn's 1,797 handwritten digits of 8 × 8; "mnist" for
+            torchvision's copy, downloaded on first use; or a folder with IDX files (plain or
+            `.gz`), both halves or one. A single half, like the digits, is split 85% / 15% by a
+            fixed permutation.
+        side: pixels per row and column after resizing; 14 in the paper, so 196 tokens.
+
+    Raises:
+        ConnectionError: "mnist" is not there yet and no mirror answers.
+        FileNotFoundError: `dataset` is no known name and no folder, or holds no IDX pair.
+        ValueError: a file is not in IDX format, or images and labels do not match.
+    """
+    if side < 2:
+        raise ValueError(f"side={side}: an image needs 2 × 2 pixels or more")
+    if dataset == "digits":
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        return _split_one_part("scikit-learn digits", digits.images / 16, digits.target, side)
+    if dataset == "mnist":
+        return _from_folder(_downloaded_mnist(), "MNIST", side)
+    folder = Path(dataset).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"dataset={str(dataset)!r} is neither a folder nor known; {_WAY_OUT}"
+        )
+    return _from_folder(folder, "MNIST", side)
+
+
+def resize(images: Array, side: int) -> Array:
+    """Resize (images, height, width) to (images, side, side) by the triangle filter, in float64.
+
+    Growing, this is bilinear interpolation; shrinking, the filter widens with the step, so that
+    every pixel counts (as Pillow and torchvision do with antialiasing). Constant images stay as
+    they are, and no output leaves the range of the input.
+    """
+    rows = _triangle_filter(images.shape[1], side)
+    columns = _triangle_filter(images.shape[2], side)
+    return np.einsum("rh,nhw,cw->nrc", rows, images, columns, optimize=True)
+
+
+def _triangle_filter(size: int, new_size: int) -> Array:
+    """Return the (new_size, size) weights; each row sums to one."""
+    step = size / new_size
+    centres = (np.arange(new_size) + 0.5) * step
+    distance = np.abs(np.arange(size) + 0.5 - centres[:, None]) / max(step, 1.0)
+    weights = np.maximum(0.0, 1.0 - distance)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def _flat(images: Array, side: int, chunk: int = 5_000) -> Array:
+    parts = [resize(images[i : i + chunk], side) for i in range(0, len(images), chunk)]
+    return np.concatenate(parts).reshape(len(images), side * side)
+
+
+def _split_one_part(name: str, images: Array, labels: Array, side: int) -> ImageData:
+    """Hold out 15% by a permutation that is the same in every run."""
+    order = np.random.default_rng(0).permutation(len(images))
+    cut = len(images) - round(_HELD_OUT * len(images))
+    flat, labels = _flat(images, side), labels.astype(np.int64)
+    train, test = order[:cut], order[cut:]
+    note = f"{len(images):,} images, split {len(train):,} / {len(test):,}"
+    return ImageData(name, note, side, flat[train], labels[train], flat[test], labels[test])
+
+
+def _from_folder(folder: Path, name: str, side: int) -> ImageData:
+    parts = {half: _read_half(folder, stem) for half, stem in _HALVES.items()}
+    found = {half: part for half, part in parts.items() if part is not None}
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} holds no pair like 't10k-images-idx3-ubyte[.gz]' and "
+            f"'t10k-labels-idx1-ubyte[.gz]'; {_WAY_OUT}"
+        )
+    if len(found) == 1:
+        ((half, (images, labels)),) = found.items()
+        return _split_one_part(f"{name} ({half} half only)", images, labels, side)
+    (train, train_labels), (test, test_labels) = parts["train"], parts["test"]
+    note = f"the published split, {len(train):,} / {len(test):,}"
+    return ImageData(
+        name, note, side, _flat(train, side), train_labels, _flat(test, side), test_labels
+    )
+
+
+def _read_half(folder: Path, stem: str) -> tuple[Array, Array] | None:
+    """Return (images in [0, 1], labels), or None where this half is not in the folder."""
+    images = _find(folder, f"{stem}-images-idx3-ubyte")
+    labels = _find(folder, f"{stem}-labels-idx1-ubyte")
+    if images is None or labels is None:
+        return None
+    pixels, classes = _read_idx(images, 3), _read_idx(labels, 1)
+    if len(pixels) != len(classes):
+        raise ValueError(f"{images} holds {len(pixels)} images, {labels} {len(classes)} labels")
+    return pixels / 255.0, classes.astype(np.int64)
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    """Look in the folder, and where torchvision puts the files below it."""
+    places = [folder, folder / "raw", folder / "MNIST" / "raw"]
+    candidates = [place / f"{name}{end}" for place in places for end in ("", ".gz")]
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _read_idx(path: Path, dimensions: int) -> Array:
+    """Read an IDX file of unsigned bytes: magic 0, 0, 8, dimensions; sizes; values."""
+    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+        try:
+            content = file.read()
+        except (OSError, EOFError) as error:
+            raise ValueError(f"{path} cannot be unpacked: {error}") from error
+    if content[:4] != bytes([0, 0, 8, dimensions]):
+        raise ValueError(f"{path} is not an IDX file of bytes with {dimensions} dimension(s)")
+    start = 4 + 4 * dimensions
+    shape = tuple(np.frombuffer(content[4:start], ">u4").astype(int))
+    values = np.frombuffer(content[start:], np.uint8)
+    if len(shape) != dimensions or values.size != np.prod(shape):
+        raise ValueError(f"{path} is cut short: {values.size} values for shape {shape}")
+    return values.reshape(shape)
+
+
+def _downloaded_mnist() -> Path:
+    """Return the folder of torchvision's MNIST, after downloading it on first use."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lrputils"
+    if all(_find(cache, f"{s}-images-idx3-ubyte") for s in _HALVES.values()):
+        return cache
+    from torchvision.datasets import MNIST
+
+    _require_network(MNIST.mirrors)
+    try:
+        MNIST(cache, train=True, download=True)
+    except (RuntimeError, OSError) as error:
+        raise ConnectionError(f"MNIST could not be downloaded ({error}); {_WAY_OUT}") from error
+    return cache
+
+
+def _require_network(mirrors: list[str], seconds: float = 4.0) -> None:
+    """Ask before torchvision does: its own failure takes long and names no way out."""
+    for mirror in mirrors:
+        request = urllib.request.Request(
+            f"{mirror}t10k-labels-idx1-ubyte.gz", method="HEAD", headers={"User-Agent": "lrputils"}
+        )
+        try:
+            urllib.request.urlopen(request, timeout=seconds).close()
+        except OSError:
+            continue
+        return
+    raise ConnectionError(f"MNIST is not on this computer and no mirror answers; {_WAY_OUT}")

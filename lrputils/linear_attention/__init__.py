@@ -1,0 +1,69 @@
+"""The paper's linear attention network, its exact attributions, and trained weights.
+
+    network = load_shipped(Setting("learned", "mean", "standard"), seed=0)
+    maps = explain(network, images)        # "LOO", "IG", "(QKᵀ)V", "Q(KᵀV)", "3-ary"
+
+Pixels are tokens and there is no softmax. Nothing here downloads, draws or correlates.
+"""
+
+from lrputils.linear_attention.attribution import (
+    BASELINES,
+    READOUTS,
+    REMOVALS,
+    Paths,
+    attnlrp,
+    completeness_gap,
+    explain,
+    integrated_gradients,
+    leave_one_out,
+    leave_one_out_by_passes,
+    paths,
+)
+from lrputils.linear_attention.model import (
+    FACTORIZATIONS,
+    LEFT,
+    RIGHT,
+    TERNARY,
+    LinearAttention,
+    Projected,
+    Setting,
+    path_shares,
+)
+from lrputils.linear_attention.training import (
+    SHIPPED,
+    accuracy,
+    is_shipped,
+    load_shipped,
+    networks,
+    save_networks,
+    train,
+)
+
+__all__ = [
+    "BASELINES",
+    "FACTORIZATIONS",
+    "LEFT",
+    "READOUTS",
+    "REMOVALS",
+    "RIGHT",
+    "SHIPPED",
+    "TERNARY",
+    "LinearAttention",
+    "Paths",
+    "Projected",
+    "Setting",
+    "accuracy",
+    "attnlrp",
+    "completeness_gap",
+    "explain",
+    "integrated_gradients",
+    "is_shipped",
+    "leave_one_out",
+    "leave_one_out_by_passes",
+    "load_shipped",
+    "networks",
+    "path_shares",
+    "paths",
+    "save_networks",
+    "train",
+]

@@ -1,0 +1,241 @@
+"""Attributions of the linear attention network's logit to its pixels, all of them exact.
+
+The logit is ⟨M, G⟩ plus a bias, with M = KᵀV (what is written) and G = Σ_t q_t w_tᵀ (how it is
+read), both dim × dim; w_t is the output layer's row at token t. Every attribution here is a few
+products with M and G: the work of one forward pass, for all pixels together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lrputils.linear_attention.model import (
+    LEFT,
+    RIGHT,
+    TERNARY,
+    LinearAttention,
+    Projected,
+    path_shares,
+)
+
+REMOVALS = ("zero", "black", "delete")
+BASELINES = ("zero", "black")
+READOUTS = ("pixel", "token")
+
+
+class Paths(NamedTuple):
+    """Gradient × input, split by the projection it passes through; each (batch, tokens)."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+class _Logit(NamedTuple):
+    """The predicted logit as ⟨written, read⟩ + bias, and what it is made of."""
+
+    pixels: Tensor
+    target: Tensor
+    projected: Projected
+    rows: Tensor
+    written: Tensor
+    read: Tensor
+
+
+@torch.no_grad()
+def _logit(network: LinearAttention, images: Tensor) -> _Logit:
+    pixels = network.scaled(images)
+    projected = network.project(pixels)
+    written = projected.key.mT @ projected.value
+    target = network.classify(projected.query @ written).argmax(1)
+    rows = network.output_rows(target)
+    return _Logit(pixels, target, projected, rows, written, projected.query.mT @ rows)
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    return (left * right).sum(-1)
+
+
+@torch.no_grad()
+def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -> Paths:
+    """Return gradient × input of the predicted class's logit by way of Q, of K, and of V.
+
+    Args:
+        network: in float64 for exact maps.
+        images: grey levels from 0 to 1, (batch, tokens).
+        readout: "pixel" stops at the scaled pixel, so that biases and position embeddings keep
+            their share; "token" stops at the rows of Q, K and V, all that the token contributes.
+    """
+    _check("readout", readout, READOUTS)
+    logit = _logit(network, images)
+    _, key, value = logit.projected
+    gradients = (logit.rows @ logit.written.mT, value @ logit.read.mT, key @ logit.read)
+    if readout == "token":
+        return Paths(*(_dot(x, g) for x, g in zip(logit.projected, gradients, strict=True)))
+    towards = network.directions()
+    return Paths(*(logit.pixels * (g @ a) for a, g in zip(towards, gradients, strict=True)))
+
+
+def attnlrp(
+    network: LinearAttention, images: Tensor, factorization: str, *, readout: str = "pixel"
+) -> Tensor:
+    """Return AttnLRP's relevance (batch, tokens) of the predicted class's logit.
+
+    Each matrix product halves relevance between its factors (AttnLRP's rule for bilinear maps);
+    linear layers follow the ε-rule with ε → 0, which is gradient × input. Q, K and V therefore
+    pass on 2 to the minus their depth in the factorization: 1/4, 1/4, 1/2 in (QKᵀ)V and
+    1/2, 1/4, 1/4 in Q(KᵀV); "3-ary" gives each a third.
+    """
+    share = path_shares(factorization)
+    by = paths(network, images, readout=readout)
+    return share["Q"] * by.query + share["K"] * by.key + share["V"] * by.value
+
+
+@torch.no_grad()
+def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "zero") -> Tensor:
+    """Return, for every pixel, the predicted class's logit minus that logit without the pixel.
+
+    Args:
+        network: in float64 for exact maps.
+        images: grey levels from 0 to 1, (batch, tokens).
+        removal: "zero" puts 0 into the network's input (after scaling), "black" the grey level 0
+            (before scaling), "delete" takes the token out of queries, keys and values, and out of
+            the mean where the network pools.
+
+    Returns:
+        (batch, tokens). No forward pass is run per pixel: removing one changes `written` by
+        k′v′ᵀ − kvᵀ and `read` by (q′ − q)wᵀ, matrices of rank two and one.
+    """
+    _check("removal", removal, REMOVALS)
+    logit = _logit(network, images)
+    query, key, value = logit.projected
+    without = _removed(network, logit.pixels, removal)
+    change = query - without.query
+    # ⟨M, G⟩ − ⟨M + D, G + E⟩ = −⟨M, E⟩ − ⟨D, G⟩ − ⟨D, E⟩
+    through_read = _dot(change @ logit.written, logit.rows)
+    through_written = _dot(key @ logit.read, value) - _dot(without.key @ logit.read, without.value)
+    both = _dot(without.key, change) * _dot(without.value, logit.rows)
+    both = both - _dot(key, change) * _dot(value, logit.rows)
+    effect = through_read + through_written + both
+    if removal == "delete" and network.setting.pooling == "mean":
+        total = (logit.written * logit.read).sum((1, 2))[:, None]
+        effect = total - (total - effect) * network.tokens / (network.tokens - 1)
+    return effect
+
+
+@torch.no_grad()
+def leave_one_out_by_passes(
+    network: LinearAttention, images: Tensor, *, removal: str = "zero", batch_size: int = 8
+) -> Tensor:
+    """Return what `leave_one_out` returns, by one forward pass per pixel.
+
+    Batches of 8 images, as in the paper. "delete" cuts the token out of Q, K and V.
+    """
+    _check("removal", removal, REMOVALS)
+    maps = []
+    for part in images.split(batch_size):
+        pixels, rows = network.scaled(part), torch.arange(len(part))
+        logits = network.from_pixels(pixels)
+        target = logits.argmax(1)
+        lost = [
+            logits[rows, target] - _logits_without(network, pixels, token, removal)[rows, target]
+            for token in range(network.tokens)
+        ]
+        maps.append(torch.stack(lost, dim=1))
+    return torch.cat(maps)
+
+
+def integrated_gradients(
+    network: LinearAttention, images: Tensor, *, baseline: str = "zero", nodes: int = 2
+) -> Tensor:
+    """Return Integrated Gradients (batch, tokens) of the predicted class's logit.
+
+    Args:
+        network: in float64 for exact maps.
+        images: grey levels from 0 to 1, (batch, tokens).
+        baseline: "zero" is the network's input of zeros, "black" the image of grey level 0.
+        nodes: of the Gauss-Legendre quadrature. The logit is a cubic of the path's position, so
+            its derivative is a parabola and two nodes integrate it exactly.
+    """
+    _check("baseline", baseline, BASELINES)
+    if nodes < 1:
+        raise ValueError(f"nodes={nodes} is not a positive number")
+    pixels = network.scaled(images).detach()
+    start = _emptied(network, pixels, baseline)
+    with torch.no_grad():
+        target = network.from_pixels(pixels).argmax(1, keepdim=True)
+    gradient = torch.zeros_like(pixels)
+    for node, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
+        point = (start + (node + 1) / 2 * (pixels - start)).requires_grad_()
+        logit = network.from_pixels(point).gather(1, target).sum()
+        gradient += weight / 2 * torch.autograd.grad(logit, point)[0]
+    return gradient * (pixels - start)
+
+
+@torch.no_grad()
+def completeness_gap(
+    network: LinearAttention, images: Tensor, maps: Tensor, *, baseline: str = "zero"
+) -> Tensor:
+    """Return (batch,): how far a map's sum is from the logit gained, as a share of that gain.
+
+    The gain is the predicted class's logit on the image less its logit on the baseline.
+    """
+    pixels = network.scaled(images)
+    logits = network.from_pixels(pixels)
+    start = network.from_pixels(_emptied(network, pixels, baseline))
+    gain = (logits - start).gather(1, logits.argmax(1, keepdim=True))[:, 0]
+    return (maps.sum(1) - gain).abs() / gain.abs()
+
+
+def explain(
+    network: LinearAttention,
+    images: Tensor,
+    *,
+    removal: str = "zero",
+    baseline: str = "zero",
+    readout: str = "pixel",
+) -> dict[str, Tensor]:
+    """Return the chapter's maps, each (batch, tokens): LOO, IG, and LRP through each graph."""
+    maps = {
+        "LOO": leave_one_out(network, images, removal=removal),
+        "IG": integrated_gradients(network, images, baseline=baseline),
+    }
+    for factorization in (LEFT, RIGHT, TERNARY):
+        maps[factorization] = attnlrp(network, images, factorization, readout=readout)
+    return maps
+
+
+def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is not one of {allowed}")
+
+
+def _emptied(network: LinearAttention, pixels: Tensor, how: str) -> Tensor:
+    """Return the scaled image in which every pixel is "zero" or "black"."""
+    zeros = torch.zeros_like(pixels)
+    return zeros if how == "zero" else network.scaled(zeros)
+
+
+def _removed(network: LinearAttention, pixels: Tensor, removal: str) -> Projected:
+    """Return the rows of Q, K and V that stand in the place of each token once it is removed."""
+    if removal == "delete":
+        return Projected(*(torch.zeros_like(rows) for rows in network.project(pixels)))
+    return network.project(_emptied(network, pixels, removal))
+
+
+def _logits_without(network: LinearAttention, pixels: Tensor, token: int, removal: str) -> Tensor:
+    if removal != "delete":
+        changed = pixels.clone()
+        changed[:, token] = _emptied(network, pixels, removal)[:, token]
+        return network.from_pixels(changed)
+    kept = torch.arange(network.tokens) != token
+    query, key, value = (rows[:, kept] for rows in network.project(pixels))
+    attended = query @ (key.mT @ value)
+    if network.setting.pooling == "mean":
+        return network.classify(attended)
+    rows = network.output.weight.view(-1, network.tokens, network.dim)[:, kept]
+    return attended.flatten(1) @ rows.flatten(1).T + network.output.bias

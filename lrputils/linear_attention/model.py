@@ -1,0 +1,166 @@
+"""The two QKV networks: one set of weights, one function, two orders of multiplication.
+
+A token is one pixel. There is no softmax, so attention is a product of three matrices, and since
+that product is associative, (QKᵀ)V and Q(KᵀV) are the same function. What is left open by the paper
+(embedding, pooling, input scaling) is a `Setting`. Training and attribution live elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lrputils.products import flatten, parse, shares
+
+# A factorization's name, and its product tree; the last has one node with three factors.
+FACTORIZATIONS = {
+    "(QKᵀ)V": parse("(Q * K) * V", {"Q": 1, "K": 1, "V": 1}),
+    "Q(KᵀV)": parse("Q * (K * V)", {"Q": 1, "K": 1, "V": 1}),
+    "3-ary": flatten(parse("Q * K * V", {"Q": 1, "K": 1, "V": 1})),
+}
+LEFT, RIGHT, TERNARY = FACTORIZATIONS
+
+_CHOICES = {
+    "embedding": ("none", "learned"),
+    "pooling": ("flattened", "mean"),
+    "scaling": ("unit", "standard", "signed"),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the paper leaves open about its network.
+
+    Attributes:
+        embedding: "learned" maps a pixel to 32 numbers and adds a position embedding; "none" puts
+            the grey level itself into the three projections.
+        pooling: "flattened" reads the class from all tokens side by side, "mean" from their mean.
+        scaling: of the grey levels: "unit" leaves 0 to 1, "standard" subtracts the training
+            pixels' mean and divides by their standard deviation, "signed" gives −1 to 1.
+    """
+
+    embedding: str = "learned"
+    pooling: str = "mean"
+    scaling: str = "standard"
+
+    def __post_init__(self):
+        for field, allowed in _CHOICES.items():
+            if getattr(self, field) not in allowed:
+                raise ValueError(f"{field}={getattr(self, field)!r} is not one of {allowed}")
+
+    @property
+    def name(self) -> str:
+        """The three choices in one word, for files and tables."""
+        return f"{self.embedding}-{self.pooling}-{self.scaling}"
+
+    def shift_and_scale(self, mean: float, deviation: float) -> tuple[float, float]:
+        """Return what is subtracted from a grey level, and what it is then divided by."""
+        return {"unit": (0.0, 1.0), "standard": (mean, deviation), "signed": (0.5, 0.5)}[
+            self.scaling
+        ]
+
+
+class Projected(NamedTuple):
+    """Queries, keys and values, each (batch, tokens, dim)."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+class LinearAttention(nn.Module):
+    """One layer of softmax-free attention over pixels, and a linear output layer.
+
+    Takes grey levels from 0 to 1 as (batch, tokens); `scaled` makes of them the network's input.
+
+    Args:
+        setting: embedding, pooling and scaling.
+        tokens: pixels of an image.
+        dim: size of embedding, queries, keys and values; 32 in the paper.
+        classes: number of classes.
+        mean: of the training pixels; only "standard" scaling uses it.
+        deviation: standard deviation of the training pixels, likewise.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        tokens: int = 196,
+        dim: int = 32,
+        classes: int = 10,
+        mean: float = 0.0,
+        deviation: float = 1.0,
+    ):
+        super().__init__()
+        self.setting, self.tokens, self.dim = setting, tokens, dim
+        shift, scale = setting.shift_and_scale(mean, deviation)
+        self.register_buffer("shift", torch.tensor(shift, dtype=torch.float64))
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+        learned = setting.embedding == "learned"
+        if learned:
+            self.embedding = nn.Linear(1, dim)
+            self.position = nn.Parameter(torch.randn(tokens, dim) * 0.02)
+        for name in ("query", "key", "value"):
+            self.add_module(name, nn.Linear(dim if learned else 1, dim))
+        flattened = setting.pooling == "flattened"
+        self.output = nn.Linear(tokens * dim if flattened else dim, classes)
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """Scale grey levels (batch, tokens) as the setting says, in the weights' precision."""
+        return ((images - self.shift) / self.scale).to(self.output.weight.dtype)
+
+    def project(self, pixels: Tensor) -> Projected:
+        """Return queries, keys and values of scaled pixels (batch, tokens)."""
+        tokens = pixels[..., None]
+        if self.setting.embedding == "learned":
+            tokens = self.embedding(tokens) + self.position
+        return Projected(self.query(tokens), self.key(tokens), self.value(tokens))
+
+    def directions(self) -> Projected:
+        """Return d(query)/d(pixel), d(key)/d(pixel), d(value)/d(pixel): (dim,), one per projection.
+
+        They are the same for every token and image, since everything up to there is affine.
+        """
+        weights = [self.query.weight, self.key.weight, self.value.weight]
+        if self.setting.embedding == "learned":
+            return Projected(*(w @ self.embedding.weight[:, 0] for w in weights))
+        return Projected(*(w[:, 0] for w in weights))
+
+    def output_rows(self, target: Tensor) -> Tensor:
+        """Return w, (batch, tokens, dim), with logit = bias + Σ over tokens of ⟨attended, w⟩."""
+        rows = self.output.weight[target]
+        if self.setting.pooling == "flattened":
+            return rows.view(len(target), self.tokens, self.dim)
+        return (rows / self.tokens)[:, None, :].expand(-1, self.tokens, -1)
+
+    def classify(self, attended: Tensor) -> Tensor:
+        """Return logits (batch, classes) of the attended tokens (batch, tokens, dim)."""
+        pooled = attended.flatten(1) if self.setting.pooling == "flattened" else attended.mean(1)
+        return self.output(pooled)
+
+    def from_pixels(self, pixels: Tensor, factorization: str = RIGHT) -> Tensor:
+        """Return logits (batch, classes) of scaled pixels, multiplied in the order asked for."""
+        query, key, value = self.project(pixels)
+        if factorization == LEFT:
+            return self.classify((query @ key.mT) @ value)
+        if factorization == RIGHT:
+            return self.classify(query @ (key.mT @ value))
+        raise ValueError(f"factorization={factorization!r} is not one of {(LEFT, RIGHT)}")
+
+    def forward(self, images: Tensor, factorization: str = RIGHT) -> Tensor:
+        """Return logits (batch, classes) of grey levels (batch, tokens)."""
+        return self.from_pixels(self.scaled(images), factorization)
+
+
+def path_shares(factorization: str) -> dict[str, float]:
+    """Return what share of the relevance each of Q, K and V gets: 2 to the minus its depth.
+
+    The 3-ary equal split gives a third to each.
+    """
+    if factorization not in FACTORIZATIONS:
+        raise ValueError(f"factorization={factorization!r} is not one of {tuple(FACTORIZATIONS)}")
+    return {name: float(share) for name, share in shares(FACTORIZATIONS[factorization]).items()}

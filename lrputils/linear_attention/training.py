@@ -1,0 +1,144 @@
+"""Training the linear attention networks, and the small trained weights that the package carries.
+
+A network trained in float32 differs from one processor to the next, and so would every number
+after it. The weights in `assets/linear_attention` are therefore fixed: trained once, rounded to
+half precision, and used in float64. They exist for the embedded digits only; networks for other
+data are trained when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from lrputils.data.images import ImageData
+from lrputils.linear_attention.model import LinearAttention, Setting
+
+SHIPPED_DATA = "scikit-learn digits"
+# The digits are few: 30 epochs are as many steps as 5 epochs of 8,500 images.
+EPOCHS = {SHIPPED_DATA: 30}
+PAPER_EPOCHS = 5
+# What is shipped: (setting, number of training seeds). The flattened networks are ten times larger.
+SHIPPED = {Setting("learned", "mean", scaling): 5 for scaling in ("unit", "standard", "signed")} | {
+    Setting("none", "flattened", scaling): 3 for scaling in ("unit", "standard", "signed")
+}
+
+
+def train(
+    data: ImageData,
+    setting: Setting,
+    seed: int,
+    *,
+    epochs: int | None = None,
+    batch_size: int = 8,
+    learning_rate: float = 1e-3,
+    dim: int = 32,
+) -> LinearAttention:
+    """Train one network on `data` and return it in float64, without gradients.
+
+    Adam with cross-entropy, as in the paper: learning rate 1e-3, betas 0.9 and 0.999, 5 epochs (on
+    the few digits 30, unless `epochs` says otherwise). The paper gives no batch size for training;
+    8 is the one it names, for LOO. Training runs in float32: the same seed gives the same network
+    on the same computer only.
+    """
+    if epochs is None:
+        epochs = EPOCHS.get(data.name, PAPER_EPOCHS)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = LinearAttention(
+            setting,
+            tokens=data.side**2,
+            dim=dim,
+            classes=data.classes,
+            mean=float(data.train_images.mean()),
+            deviation=float(data.train_images.std()),
+        )
+        pixels = network.scaled(torch.from_numpy(data.train_images))
+        labels = torch.from_numpy(data.train_labels)
+        optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
+        for _ in range(epochs):
+            for batch in torch.randperm(len(labels)).split(batch_size):
+                optimizer.zero_grad()
+                cross_entropy(network.from_pixels(pixels[batch]), labels[batch]).backward()
+                optimizer.step()
+    return network.double().eval().requires_grad_(False)
+
+
+def networks(
+    data: ImageData, setting: Setting, seeds: int, *, train_here: bool = False
+) -> list[LinearAttention]:
+    """Return one network a training seed (0, 1, …): the shipped ones where there are, else trained.
+
+    Args:
+        data: what to train on.
+        setting: embedding, pooling and scaling.
+        seeds: how many networks.
+        train_here: train even where weights are shipped.
+
+    Raises:
+        ValueError: `seeds` is below one.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds={seeds}: at least one network is needed")
+    if not train_here and is_shipped(data, setting, seeds):
+        return [load_shipped(setting, seed) for seed in range(seeds)]
+    return [train(data, setting, seed) for seed in range(seeds)]
+
+
+def is_shipped(data: ImageData, setting: Setting, seeds: int = 1) -> bool:
+    """Tell whether the package carries this many trained networks for these data."""
+    return data.name == SHIPPED_DATA and data.side == 14 and seeds <= SHIPPED.get(setting, 0)
+
+
+def load_shipped(setting: Setting, seed: int, folder: str | Path | None = None) -> LinearAttention:
+    """Return the shipped network of this training seed, in float64.
+
+    `folder` is where `save_networks` put others.
+    """
+    count = SHIPPED.get(setting, 0)
+    if folder is None and not 0 <= seed < count:
+        raise ValueError(
+            f"{setting.name} is shipped for {count} seed(s), not for seed={seed}; "
+            f"shipped settings: {[s.name for s in SHIPPED]}; train the others"
+        )
+    where = folder or files("lrputils") / "assets" / "linear_attention"
+    stored = load_file(str(Path(str(where)) / f"{setting.name}.safetensors"))
+    start = f"{seed}."
+    state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
+    output = state["output.weight"]
+    dim = len(state["query.bias"])
+    tokens = len(state["position"]) if "position" in state else output.shape[1] // dim
+    network = LinearAttention(setting, tokens=tokens, dim=dim, classes=len(output)).double()
+    network.load_state_dict(state)
+    return network.eval().requires_grad_(False)
+
+
+def save_networks(trained: Iterable[LinearAttention], folder: str | Path) -> Path:
+    """Write one setting's networks to a file, parameters in half precision; return its path."""
+    trained = list(trained)
+    (setting,) = {network.setting for network in trained}
+    tensors = {
+        f"{seed}.{name}": (tensor if name in ("shift", "scale") else tensor.half()).contiguous()
+        for seed, network in enumerate(trained)
+        for name, tensor in network.state_dict().items()
+    }
+    path = Path(folder) / f"{setting.name}.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path)
+    return path
+
+
+@torch.no_grad()
+def accuracy(network: LinearAttention, images: Tensor, labels: Tensor) -> float:
+    """Return the share of images (images, tokens) whose class is predicted."""
+    right = [
+        (network(part).argmax(1) == label).double().sum()
+        for part, label in zip(images.split(250), labels.split(250), strict=True)
+    ]
+    return float(sum(right) / len(labels))

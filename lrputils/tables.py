@@ -1,0 +1,98 @@
+"""The book's common table: paper | recorded run | this run, and what follows from the two.
+
+It takes numbers and intervals that others computed; it measures nothing and formats nothing
+(`lrputils.display.show` does).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
+# For `display.show`: which columns are the ends of which value's interval.
+INTERVALS = {"this run": ("low", "high"), "difference": ("difference low", "difference high")}
+
+Measured = float | Sequence[float]
+
+
+def compare(
+    this_run: Mapping[str, Measured],
+    paper: Mapping[str, float] | pd.Series,
+    recorded: Mapping[str, float] | pd.Series | None = None,
+    *,
+    margin: float = 0.05,
+) -> pd.DataFrame:
+    """Return the table paper | recorded run | this run, with the difference and a verdict.
+
+    Args:
+        this_run: for each row, `(value, low, high)` (an `Estimate` of `lrputils.stats` is one), or
+            a single number where there is no interval. It decides which rows there are.
+        paper: published means, printed without an interval; a row may be absent.
+        recorded: means of a recorded run, if there is one; a row may be absent.
+        margin: a difference up to this is called agreement. The published value's own uncertainty
+            is not printed anywhere, so no verdict takes it into account.
+
+    Returns:
+        A data frame with columns `paper`, `recorded` (only if given), `this run`, `low`, `high`,
+        `difference` (this run − paper), `difference low`, `difference high`, `verdict`; NaN (and
+        an empty verdict) where there is nothing to compare. See `verdict`.
+
+    Raises:
+        ValueError: `paper` or `recorded` has a row that `this_run` lacks, or an interval is not
+            one.
+    """
+    published = dict(paper)
+    known = {"paper": published, "recorded": dict(recorded) if recorded is not None else {}}
+    for name, values in known.items():
+        stray = [row for row in values if row not in this_run]
+        if stray:
+            raise ValueError(f"`{name}` has row(s) {stray}; this run has {list(this_run)}")
+    rows = {}
+    for name, measured in this_run.items():
+        value, low, high = _with_interval(name, measured)
+        reference = float(published.get(name, math.nan))
+        rows[name] = {
+            "paper": reference,
+            "recorded": float(known["recorded"].get(name, math.nan)),
+            "this run": value,
+            "low": low,
+            "high": high,
+            "difference": value - reference,
+            "difference low": low - reference,
+            "difference high": high - reference,
+            "verdict": verdict(low - reference, high - reference, margin),
+        }
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    return frame.drop(columns="recorded") if recorded is None else frame
+
+
+def verdict(low: float, high: float, margin: float = 0.05) -> str:
+    """Judge a difference by its interval.
+
+    "agrees" if the whole interval lies within ± `margin`, "disagrees" if all of it lies outside,
+    "cannot tell" if it reaches across (or there is no interval); "" if the difference is NaN
+    because nothing was published.
+    """
+    if not margin > 0:
+        raise ValueError(f"margin={margin} is not a positive number")
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    if -margin <= low and high <= margin:
+        return AGREES
+    if low > margin or high < -margin:
+        return DISAGREES
+    return CANNOT_TELL
+
+
+def _with_interval(name: str, measured: Measured) -> tuple[float, float, float]:
+    """Return (value, low, high); without an interval the ends are infinitely far."""
+    if isinstance(measured, Sequence):
+        value, low, high = map(float, measured[:3])
+    else:
+        value, low, high = float(measured), -math.inf, math.inf
+    if not low <= value <= high and not math.isnan(value):
+        raise ValueError(f"Row {name!r}: {value} is not within its interval [{low}, {high}]")
+    return value, low, high
