@@ -1,0 +1,181 @@
+"""The reviews written for the book: the files keep their promises, and the card tells the truth."""
+
+import csv
+import itertools
+import re
+import statistics
+from collections import Counter
+from importlib.resources import files
+
+import pytest
+
+FOLDER = files("lrputils") / "assets" / "reviews"
+COLUMNS = ["id", "text", "label", "phenomenon", "subject"]
+SHAPES = {"short": (240, 6, 30), "long": (48, 120, 260)}  # rows, fewest and most words
+PHENOMENA = [
+    "plain",
+    "negation",
+    "double-negation",
+    "contrast",
+    "irony",
+    "intensifier",
+    "comparison",
+    "late-turn",
+    "filler",
+]
+SUBJECTS = ["film", "book", "series", "concert", "game", "restaurant"]
+CELLS = list(itertools.product(("short", "long"), ("0", "1")))
+
+
+def read(kind):
+    with (FOLDER / f"{kind}.csv").open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def words(text):
+    return re.findall(r"[a-z0-9]+(?:['’][a-z]+)*", text.lower())
+
+
+def runs(text, length):
+    found = words(text)
+    return {tuple(found[i : i + length]) for i in range(len(found) - length + 1)}
+
+
+def card():
+    return (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def card_table(section):
+    """Rows of the tables under a heading, keyed by their first cell."""
+    body = card().split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.strip("| ").split(" | ") for line in body.splitlines() if line.startswith("|")]
+    return {row[0]: row[1:] for row in rows[2:]}
+
+
+REVIEWS = {kind: read(kind) for kind in SHAPES}
+ALL = [row for rows in REVIEWS.values() for row in rows]
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_files_have_the_promised_shape(kind):
+    rows, (count, fewest, most) = REVIEWS[kind], SHAPES[kind]
+    assert list(rows[0]) == COLUMNS
+    width = len(str(count))
+    assert [row["id"] for row in rows] == [f"{kind[0]}{i:0{width}d}" for i in range(1, count + 1)]
+    outside = [row["id"] for row in rows if not fewest <= len(row["text"].split()) <= most]
+    assert outside == []
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_every_pair_of_rows_holds_both_labels(kind):
+    labels = [row["label"] for row in REVIEWS[kind]]
+    pairs = zip(labels[::2], labels[1::2], strict=True)
+    assert all(set(pair) == {"0", "1"} for pair in pairs)
+
+
+def test_texts_are_clean_prose():
+    for row in ALL:
+        text = row["text"]
+        assert text == " ".join(text.split()), row["id"]
+        assert text[0].isupper(), row["id"]
+        assert text[-1] in ".!?", row["id"]
+        assert not re.search(r"[<>|\\“”‘’]| [,.;:!?]|,,", text), row["id"]
+
+
+def test_only_known_phenomena_and_subjects_and_enough_of_each():
+    least = {"short": 8, "long": 2}
+    for kind, label in CELLS:
+        rows = [row for row in REVIEWS[kind] if row["label"] == label]
+        by_phenomenon = Counter(row["phenomenon"] for row in rows)
+        by_subject = Counter(row["subject"] for row in rows)
+        assert set(by_phenomenon) == set(PHENOMENA)
+        assert set(by_subject) == set(SUBJECTS)
+        assert min(by_phenomenon.values()) >= least[kind]
+        assert min(by_subject.values()) >= least[kind]
+
+
+def test_no_text_repeats_another():
+    assert len({" ".join(words(row["text"])) for row in ALL}) == len(ALL)
+    fives = {row["id"]: runs(row["text"], 5) for row in ALL}
+    sixes = {row["id"]: runs(row["text"], 6) for row in ALL}
+    for a, b in itertools.combinations(fives, 2):
+        assert not sixes[a] & sixes[b], (a, b, sixes[a] & sixes[b])
+        union = fives[a] | fives[b]
+        assert not union or len(fives[a] & fives[b]) / len(union) < 0.1, (a, b)
+
+
+def test_late_turns_and_filler_carry_few_evaluative_words():
+    """A text that calls everything wonderful from its first line would not be a late turn."""
+    plainest = {"wonderful", "superb", "lovely", "terrible", "awful", "dreadful", "boring", "dull"}
+    plainest |= {"magnificent", "excellent", "delicious", "tedious", "moving", "brilliant"}
+    for row in REVIEWS["long"]:
+        found = words(row["text"])
+        where = [i / len(found) for i, word in enumerate(found) if word in plainest]
+        if row["phenomenon"] == "late-turn":
+            assert all(share > 0.9 for share in where), row["id"]
+        if row["phenomenon"] == "filler":
+            assert len(where) <= 3, row["id"]
+
+
+@pytest.mark.parametrize(
+    ("section", "column", "values"),
+    [("Phenomena", "phenomenon", PHENOMENA), ("Subjects", "subject", SUBJECTS)],
+)
+def test_card_counts_match_the_files(section, column, values):
+    table = card_table(section)
+    assert list(table) == list(values)
+    for value, cells in table.items():
+        counted = [
+            sum(row["label"] == label and row[column] == value for row in REVIEWS[kind])
+            for kind, label in CELLS
+        ]
+        assert [int(cell) for cell in cells[-4:]] == counted, value
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_card_lengths_match_the_files(kind):
+    by_label = {"0": [], "1": []}
+    for row in REVIEWS[kind]:
+        by_label[row["label"]].append(len(row["text"].split()))
+    lengths = by_label["0"] + by_label["1"]
+    measured = [len(lengths), min(lengths), statistics.median(lengths), statistics.mean(lengths)]
+    measured += [max(lengths), statistics.mean(by_label["0"]), statistics.mean(by_label["1"])]
+    printed = [float(cell) for cell in card_table("Lengths")[kind]]
+    assert printed == pytest.approx(measured, abs=0.051)
+
+
+def test_card_names_files_rows_and_licence():
+    for name, cells in card_table("Files and columns").items():
+        if name.endswith(".csv`"):
+            assert int(cells[0]) == len(REVIEWS[name.strip("`").removesuffix(".csv")])
+    assert f"{len(ALL)} English reviews" in card()
+    assert "license: cc-by-4.0" in card()
+    assert "CC BY 4.0" in card()
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize(("column", "name"), [("SST-2", "minilm-sst2"), ("IMDB", "minilm-imdb")])
+def test_card_accuracies_hold_for_the_classifiers(models_dir, kind, column, name):
+    torch = pytest.importorskip("torch")
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    folder = models_dir / name
+    if not folder.is_dir():
+        pytest.skip(f"no folder {name} among the test models")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    right = 0
+    rows = sorted(REVIEWS[kind], key=lambda row: len(row["text"]))  # little padding
+    for start in range(0, len(rows), 16):
+        batch = rows[start : start + 16]
+        texts = [row["text"] for row in batch]
+        inputs = tokenizer(texts, padding=True, return_tensors="pt")
+        with torch.inference_mode():
+            predicted = model(**inputs).logits.argmax(-1).tolist()
+        right += sum(
+            int(row["label"]) == guess for row, guess in zip(batch, predicted, strict=True)
+        )
+    printed = re.search(rf"\| MiniLM, 6 layers, {column} \| ([\d.]+)% \| ([\d.]+)% \|", card())
+    accuracy = float(printed[1 if kind == "short" else 2])
+    # One text may sit on the boundary and fall the other way on another processor.
+    assert accuracy == pytest.approx(100 * right / len(REVIEWS[kind]), abs=150 / len(REVIEWS[kind]))
