@@ -34,7 +34,7 @@ def relevance_trees(trees: Sequence[products.Node], split="equal", **options) ->
     widest = max(len(products.leaves(tree)) for tree in trees)
     deepest = max(max(products.leaf_depths(tree)) for tree in trees)
     figure, axes = new_figure(
-        max(2.6, 0.8 * widest) * len(trees), 1.5 + 0.75 * deepest, columns=len(trees), squeeze=False
+        max(2.4, 0.8 * widest) * len(trees), 1.5 + 0.75 * deepest, columns=len(trees), squeeze=False
     )
     answers = set()
     for axis, tree in zip(axes[0], trees, strict=True):
@@ -67,6 +67,7 @@ def _draw_tree(axis: Axes, tree: products.Node, visits: Sequence[products.Visit]
                 (0.5 * (above[0] + x), 0.5 * (above[1] + y)),
                 ha="center",
                 va="center",
+                fontsize=11,
                 bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none"},
                 zorder=3,
             )
@@ -77,12 +78,12 @@ def _draw_tree(axis: Axes, tree: products.Node, visits: Sequence[products.Visit]
             ha="center",
             va="center",
             fontweight="bold" if leaf else "normal",
-            fontsize=10 if leaf else 13,
+            fontsize=11 if leaf else 13,
             bbox={"boxstyle": "round,pad=0.3", "fc": "white", "ec": COLORS["ink"]},
             zorder=4,
         )
     x, y = places[()]
-    axis.annotate(number(tree.value), (x, y + 0.3), ha="center", va="bottom")
+    axis.annotate(number(tree.value), (x, y + 0.3), ha="center", va="bottom", fontsize=11)
     columns = [place[0] for place in places.values()]
     rows = [place[1] for place in places.values()]
     axis.set(xlim=(min(columns) - 0.6, max(columns) + 0.6), ylim=(min(rows) - 0.6, 0.75))
@@ -120,7 +121,7 @@ def share_spread(largest: int) -> Figure:
     if isinstance(largest, bool) or not isinstance(largest, int) or largest < 3:
         raise ValueError(f"largest must be an integer from 3, not {largest!r}")
     counts = {k: products.share_counts(k) for k in range(3, largest + 1)}
-    figure, axes = new_figure(5.2, 3.6, columns=2, sharey=True)
+    figure, axes = new_figure(4.8, 3.5, columns=2, sharey=True)
     panels = {"first factor": lambda k: 0, "middle factor": lambda k: k // 2}
     for axis, (name, position) in zip(axes, panels.items(), strict=True):
         for k, factors in counts.items():
@@ -153,7 +154,7 @@ def bracketing_heatmap(k: int) -> Figure:
     trees = products.bracketings(products.symbols([1] * k))
     shares = [[*products.shares(tree).values()] for tree in trees]
     depths = np.array([[-log2(share) for share in row] for row in shares])
-    figure, axis = new_figure(5.2, 1.1 + 0.3 * len(trees))
+    figure, axis = new_figure(4.8, 1.1 + 0.3 * len(trees))
     axis.imshow(depths, cmap="cividis_r", aspect="auto", vmin=0.5, vmax=max(k - 1, 2))
     for (row, column), depth in np.ndenumerate(depths):
         axis.annotate(

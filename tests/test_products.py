@@ -1,0 +1,453 @@
+"""Product trees: every attribution against a second computation that knows nothing of the first."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import permutations
+from math import factorial, prod
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lrputils import paper, products
+from lrputils.products import (
+    bracketings,
+    census,
+    count_answers,
+    count_bracketings,
+    evaluate,
+    exact,
+    flatten,
+    flow,
+    integrated_gradients,
+    kary_equal_split,
+    leaf_depths,
+    leave_one_out,
+    parse,
+    product,
+    relevance,
+    shapley,
+    share_counts,
+    shares,
+    symbols,
+)
+
+fractions = st.fractions(min_value=-9, max_value=9, max_denominator=8)
+nonzero = fractions.filter(bool)
+
+
+@st.composite
+def random_trees(draw, values=fractions, largest=6):
+    """A random binary tree over 2 … `largest` factors with random values."""
+    nodes = list(symbols(draw(st.lists(values, min_size=2, max_size=largest))))
+    while len(nodes) > 1:
+        place = draw(st.integers(0, len(nodes) - 2))
+        nodes[place : place + 2] = [nodes[place] * nodes[place + 1]]
+    return nodes[0]
+
+
+# --- second implementations ------------------------------------------------------------------
+
+
+class Halved(torch.autograd.Function):
+    """A product whose gradient is halved at both factors: LRP as modified gradient × input."""
+
+    @staticmethod
+    def forward(ctx, left, right):
+        ctx.save_for_backward(left, right)
+        return left * right
+
+    @staticmethod
+    def backward(ctx, gradient):
+        left, right = ctx.saved_tensors
+        return gradient * right / 2, gradient * left / 2
+
+
+def relevance_by_autograd(tree):
+    leaves = {}
+
+    def run(node):
+        if isinstance(node, products.Factor):
+            value = torch.tensor(float(node.value), dtype=torch.float64, requires_grad=True)
+            return leaves.setdefault(node.name, value)
+        left, right = map(run, node.children)
+        return Halved.apply(left, right)
+
+    run(tree).backward()
+    return {name: (leaf * leaf.grad).item() for name, leaf in leaves.items()}
+
+
+def shapley_by_orders(function, point, baseline):
+    """The mean gain of each factor over all orders in which the factors can join."""
+    gains = dict.fromkeys(point, Fraction(0))
+    for order in permutations(point):
+        current = dict(baseline)
+        for name in order:
+            before = function(current)
+            current[name] = point[name]
+            gains[name] += function(current) - before
+    return {name: gain / factorial(len(point)) for name, gain in gains.items()}
+
+
+def ig_by_quadrature(tree, baseline):
+    """Gauss-Legendre with torch gradients of the plain product; exact for these polynomials."""
+    leaves = {leaf.name: float(leaf.value) for leaf in products.leaves(tree)}
+    start = torch.tensor([float(baseline)] * len(leaves), dtype=torch.float64)
+    end = torch.tensor([*leaves.values()], dtype=torch.float64)
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    total = torch.zeros_like(end)
+    for node, weight in zip(nodes, weights, strict=True):
+        x = (start + (node + 1) / 2 * (end - start)).requires_grad_()
+        at = dict(zip(leaves, x, strict=True))
+        prod(at[leaf.name] for leaf in products.leaves(tree)).backward()
+        total += weight / 2 * x.grad
+    return dict(zip(leaves, ((end - start) * total).tolist(), strict=True))
+
+
+def as_floats(values):
+    return {name: float(value) for name, value in values.items()}
+
+
+# --- the paper -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("formula", "method"), list(paper.scalar_example().index))
+def test_the_papers_numbers(formula, method):
+    verbs = {"AttnLRP": relevance, "LOO": leave_one_out}
+    tree = parse(formula, paper.SCALAR_POINT)
+    assert list(verbs[method](tree).values()) == list(paper.scalar_example().loc[formula, method])
+
+
+# --- relevance -------------------------------------------------------------------------------
+
+
+@given(random_trees())
+@settings(deadline=None)
+def test_relevance_is_gradient_times_input_with_halved_products(tree):
+    assert as_floats(relevance(tree)) == pytest.approx(relevance_by_autograd(tree), abs=1e-9)
+
+
+@given(random_trees())
+def test_relevance_is_the_product_halved_once_for_each_multiplication_above(tree):
+    expected = [tree.value / 2**depth for depth in leaf_depths(tree)]
+    assert list(relevance(tree).values()) == expected
+    assert sum(relevance(tree).values()) == tree.value
+
+
+def test_depths_count_brackets_in_the_text():
+    for tree in bracketings(symbols([1] * 6)):
+        text = f"({tree})"
+        written = {f"x{i}": text[: text.index(f"x{i}")] for i in range(1, 7)}
+        depths = [before.count("(") - before.count(")") for before in written.values()]
+        assert depths == leaf_depths(tree)
+
+
+@given(random_trees(values=nonzero), st.fractions(0, 1, max_denominator=5))
+def test_every_split_without_epsilon_conserves(tree, left):
+    for split in ("equal", "leaves", left):
+        assert sum(relevance(tree, split).values()) == tree.value
+
+
+@given(random_trees())
+def test_leaf_counts_give_the_kary_split_in_every_tree(tree):
+    assert relevance(tree, "leaves") == kary_equal_split(tree)
+
+
+@pytest.mark.parametrize("k", [3, 4, 5])
+@pytest.mark.parametrize("left", ["0", "1/3", "1/2", "3/4", "1"])
+def test_a_constant_split_is_invariant_only_at_its_ends(k, left):
+    answers = {tuple(shares(tree, left).values()) for tree in bracketings(symbols([1] * k))}
+    assert (len(answers) == 1) == (left in ("0", "1"))
+
+
+@pytest.mark.parametrize("k", [3, 4, 5])
+def test_the_equal_split_is_invariant_with_at_most_two_live_factors(k):
+    for live in range(1, 2**k):
+        held = [f"x{i + 1}" for i in range(k) if not live >> i & 1]
+        trees = bracketings(symbols([2] * k))
+        answers = {tuple(shares(tree, constant=held).values()) for tree in trees}
+        assert len(answers) == count_bracketings(live.bit_count())
+
+
+def test_a_factor_that_occurs_twice_gets_the_sum_of_its_leaves():
+    assert relevance(parse("(a * b) * a", {"a": 2, "b": 3})) == {"a": 9, "b": 3}
+
+
+def test_a_kary_node_splits_into_k_parts():
+    a, b, c, d = symbols({"a": 1, "b": 2, "c": 3, "d": 4})
+    assert relevance(product(a, b, c) * d) == {"a": 4, "b": 4, "c": 4, "d": 12}
+    assert str(flatten((a * b) * (c * d))) == "product(a, b, c, d)"
+
+
+def test_flow_visits_every_node_with_what_reaches_it():
+    x1, x2, x3 = symbols([2, 3, 4])
+    visits = {visit.path: visit.share for visit in flow((x1 * x2) * x3)}
+    half, quarter = Fraction(1, 2), Fraction(1, 4)
+    assert visits == {(): 1, (0,): half, (0, 0): quarter, (0, 1): quarter, (1,): half}
+
+
+# --- epsilon ---------------------------------------------------------------------------------
+
+
+@given(random_trees(), st.fractions(min_value="1/1000", max_value=2, max_denominator=1000))
+def test_epsilon_shrinks_as_the_rule_says(tree, epsilon):
+    def run(node, amount):
+        if isinstance(node, products.Factor):
+            return {node.name: amount}
+        z = node.value
+        sign = (z > 0) - (z < 0)
+        left, right = node.children
+        part = amount * z / (2 * z + sign * epsilon) if z else Fraction(0)
+        return run(left, part) | run(right, part)
+
+    assert relevance(tree, epsilon=epsilon) == run(tree, tree.value)
+
+
+@given(random_trees(values=nonzero))
+def test_epsilon_tends_to_the_exact_rule_at_a_bounded_rate(tree):
+    inner = [visit.node for visit in flow(tree) if isinstance(visit.node, products.Product)]
+    for epsilon in (Fraction(1, 10), Fraction(1, 10**6)):
+        bound = epsilon / 2 * sum(1 / abs(node.value) for node in inner)
+        without, with_it = relevance(tree), relevance(tree, epsilon=epsilon)
+        for name in without:
+            assert 0 < 1 - with_it[name] / without[name] <= bound
+
+
+def test_epsilon_takes_a_third_where_the_product_is_as_small_as_itself():
+    x1, x2 = symbols(["1/1000", "1/1000"])
+    assert sum(shares(x1 * x2, epsilon="1e-6").values()) == Fraction(2, 3)
+
+
+# --- what depends on the function only -------------------------------------------------------
+
+
+@given(random_trees(largest=5), fractions)
+def test_leave_one_out_by_hand(tree, baseline):
+    leaves = products.leaves(tree)
+    for name, drop in leave_one_out(tree, baseline).items():
+        rest = prod(leaf.value for leaf in leaves if leaf.name != name)
+        own = next(leaf.value for leaf in leaves if leaf.name == name)
+        assert drop == (own - baseline) * rest
+
+
+@given(random_trees(largest=5), fractions)
+@settings(deadline=None)
+def test_shapley_against_all_orders(tree, baseline):
+    point = {leaf.name: leaf.value for leaf in products.leaves(tree)}
+    start = dict.fromkeys(point, baseline)
+    assert shapley(tree, baseline) == shapley_by_orders(lambda x: evaluate(tree, x), point, start)
+
+
+@given(random_trees(largest=5), fractions)
+@settings(deadline=None, max_examples=40)
+def test_integrated_gradients_against_quadrature(tree, baseline):
+    expected = ig_by_quadrature(tree, baseline)
+    assert as_floats(integrated_gradients(tree, baseline)) == pytest.approx(expected, abs=1e-6)
+
+
+@given(random_trees(largest=5), fractions)
+@settings(deadline=None)
+def test_ig_equals_shapley_for_distinct_factors_and_both_are_complete(tree, baseline):
+    values = integrated_gradients(tree, baseline)
+    assert values == shapley(tree, baseline)
+    reached = evaluate(tree, dict.fromkeys(values, baseline))
+    assert sum(values.values()) == tree.value - reached
+
+
+@given(random_trees())
+def test_from_zero_the_kary_split_is_ig_and_loo_is_k_times_it(tree):
+    split = kary_equal_split(tree)
+    assert integrated_gradients(tree) == split
+    assert leave_one_out(tree) == {name: len(split) * value for name, value in split.items()}
+
+
+def test_with_a_repeated_factor_ig_and_shapley_part():
+    tree = parse("(a * b) * a", {"a": 2, "b": 3})
+    assert integrated_gradients(tree) == kary_equal_split(tree) == {"a": 8, "b": 4}
+    assert shapley(tree) == {"a": 6, "b": 6}
+    expected = ig_by_quadrature(tree, Fraction(1, 2))
+    assert as_floats(integrated_gradients(tree, "1/2")) == pytest.approx(expected)
+
+
+def test_no_bracketing_changes_what_the_function_says():
+    trees = bracketings(symbols([2, "-1/2", 3, 5]))
+    for method in (leave_one_out, shapley, integrated_gradients, kary_equal_split):
+        assert len({tuple(method(tree).items()) for tree in trees}) == 1
+    assert len({tuple(relevance(tree).items()) for tree in trees}) == len(trees)
+
+
+def test_a_removal_of_a_kth_of_each_factor_conserves():
+    (tree, *_) = bracketings(symbols([2, 3, 4, -5]))
+    shrunk = {leaf.name: leaf.value * Fraction(3, 4) for leaf in products.leaves(tree)}
+    assert sum(leave_one_out(tree, shrunk).values()) == tree.value
+
+
+# --- counting --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", range(1, 10))
+def test_bracketings_are_catalan_many_and_their_depths_all_differ(k):
+    trees = bracketings(symbols([1] * k))
+    recurrence = [1]
+    for n in range(1, k):
+        recurrence.append(sum(recurrence[i] * recurrence[n - 1 - i] for i in range(n)))
+    assert len(trees) == len(set(map(str, trees))) == count_bracketings(k) == recurrence[-1]
+    assert len({tuple(leaf_depths(tree)) for tree in trees}) == len(trees)
+
+
+@pytest.mark.parametrize("k", range(1, 7))
+def test_answers_in_any_order_against_enumeration(k):
+    seen = set()
+    for tree in bracketings(symbols([1] * k)):
+        seen |= set(permutations(leaf_depths(tree)))
+    assert count_answers(k) == len(seen)
+
+
+@pytest.mark.parametrize("k", range(3, 9))
+def test_outer_factors_reach_a_half_and_inner_ones_a_quarter(k):
+    halves = [Fraction(1, 2**depth) for depth in range(1, k)]
+    for place, counts in enumerate(share_counts(k)):
+        outer = place in (0, k - 1)
+        assert sorted(counts, reverse=True) == halves[0 if outer else 1 :]
+        assert counts.total() == count_bracketings(k)
+
+
+def test_census_counts_answers_independently_of_the_formula():
+    rows = census(7)
+    assert [row["factors"] for row in rows] == [3, 4, 5, 6, 7]
+    for row in rows:
+        assert row["different answers"] == row["bracketings"]
+        assert row["largest share"] / row["smallest share"] == 2 ** (row["factors"] - 2)
+
+
+def test_over_all_orders_the_mean_share_is_one_kth():
+    names = ["a", "b", "c", "d"]
+    for shape in range(count_bracketings(4)):
+        total = dict.fromkeys(names, Fraction(0))
+        for order in permutations(names):
+            tree = bracketings(symbols(dict.fromkeys(order, 1)))[shape]
+            for name, share in shares(tree).items():
+                total[name] += share / 24
+        assert set(total.values()) == {Fraction(1, 4)}
+
+
+# --- matrices --------------------------------------------------------------------------------
+
+
+class HalvedMatmul(torch.autograd.Function):
+    """A matrix product whose gradient is halved at both factors."""
+
+    @staticmethod
+    def forward(ctx, left, right):
+        ctx.save_for_backward(left, right)
+        return left @ right
+
+    @staticmethod
+    def backward(ctx, gradient):
+        left, right = ctx.saved_tensors
+        return gradient @ right.mT / 2, left.mT @ gradient / 2
+
+
+def test_linear_attention_splits_as_its_brackets_say():
+    generator = torch.Generator().manual_seed(0)
+    x, read_out, *weights = (
+        torch.randn(*shape, dtype=torch.float64, generator=generator)
+        for shape in ((5, 3), (5, 4), (3, 4), (3, 4), (3, 4))
+    )
+
+    def through(keep, matmul, right_first):
+        """Gradient × input at the tokens, through the projections in `keep` only."""
+        tokens = x.clone().requires_grad_()
+        q, k, v = (
+            (tokens if name in keep else tokens.detach()) @ w
+            for name, w in zip("qkv", weights, strict=True)
+        )
+        out = matmul(q, matmul(k.mT, v)) if right_first else matmul(matmul(q, k.mT), v)
+        (gradient,) = torch.autograd.grad((out * read_out).sum(), tokens)
+        return x * gradient, (out * read_out).sum().item()
+
+    parts = {name: through(name, torch.matmul, False)[0] for name in "qkv"}
+    value = through("qkv", torch.matmul, False)[1]
+    for part in parts.values():
+        assert part.sum().item() == pytest.approx(value)
+    for right_first, formula in ((False, "(q * k) * v"), (True, "q * (k * v)")):
+        split = shares(parse(formula, dict.fromkeys("qkv", 1)))
+        expected = sum(float(split[name]) * parts[name] for name in "qkv")
+        torch.testing.assert_close(through("qkv", HalvedMatmul.apply, right_first)[0], expected)
+
+
+# --- reading and refusing --------------------------------------------------------------------
+
+
+@given(random_trees())
+def test_a_tree_survives_being_written_and_read(tree):
+    values = {leaf.name: leaf.value for leaf in products.leaves(tree)}
+    assert parse(str(tree), values) == tree
+    assert parse(str(flatten(tree) * tree), values) == flatten(tree) * tree
+
+
+def test_without_brackets_python_multiplies_from_the_left():
+    assert parse("x1 * x2 * x3", [2, 3, 4]) == parse("(x1 * x2) * x3", [2, 3, 4])
+
+
+def test_numbers_are_what_they_look_like():
+    assert exact(0.1) == exact("1/10") == exact(np.float64(0.1)) == Fraction(1, 10)
+    assert exact(1e-6) == Fraction(1, 10**6)
+    assert exact(np.int64(3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("x1 + x2", r"'x1 \+ x2' in 'x1 \+ x2' is not a product"),
+        ("x1 * 2", "'2' in 'x1 \\* 2'"),
+        ("x1 * x9", "no value for 'x9'.*'x1', 'x2'"),
+        ("(x1 * x2", "cannot read"),
+        ("", "cannot read ''"),
+        ("product(x1)", "not a product of names"),
+        ("__import__('os')", "not a product of names"),
+    ],
+)
+def test_parse_repeats_what_it_cannot_read(expression, message):
+    with pytest.raises(ValueError, match=message):
+        parse(expression, [2, 3])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: symbols([]), ValueError, "values is empty"),
+        (lambda x: symbols("234"), TypeError, "list of numbers"),
+        (lambda x: symbols(3), TypeError, "list of numbers"),
+        (lambda x: symbols([True]), TypeError, "True is not a number"),
+        (lambda x: symbols([float("nan")]), ValueError, "nan is not a finite"),
+        (lambda x: symbols(["1/0"]), ValueError, "'1/0' is not a finite"),
+        (lambda x: symbols({"2x": 1}), ValueError, "'2x' cannot name a factor"),
+        (lambda x: x[0] * 3, TypeError, "not 3"),
+        (lambda x: 3 * x[0], TypeError, "not 3"),
+        (lambda x: product(x[0]), ValueError, "at least two factors, got 1"),
+        (lambda x: bracketings(symbols([1] * 13)), ValueError, "1 to 12 factors, got 13"),
+        (lambda x: bracketings([]), ValueError, "got 0"),
+        (lambda x: shares(x[0] * x[1], 2), ValueError, "split must be .* not 2"),
+        (lambda x: shares(x[0] * x[1], "fair"), ValueError, "not 'fair'"),
+        (lambda x: shares(x[0] * x[1], None), ValueError, "not None"),
+        (lambda x: shares(product(*x), "1/3"), ValueError, "needs binary products"),
+        (lambda x: shares(x[0] * x[1], constant="q"), ValueError, r"no factor named \['q'\]"),
+        (lambda x: shares(x[0] * x[1], constant=("x1", "x2")), ValueError, "every factor"),
+        (lambda x: shares(x[0] * x[1], epsilon=-1), ValueError, "not be negative, got -1"),
+        (lambda x: leave_one_out(x[0] * x[1], {"x1": 0}), ValueError, r"baseline names \['x1'\]"),
+        (lambda x: shapley(x[0] * symbols([5])[0]), ValueError, "x1 is 2 and 5"),
+        (lambda x: evaluate(x[0] * x[1], {"x1": 1}), ValueError, "no value for 'x2'"),
+        (lambda x: census(2), ValueError, "3 to 12, not 2"),
+        (lambda x: census(8.0), TypeError, "integer, not 8.0"),
+        (lambda x: count_answers(0), ValueError, "1 or more, not 0"),
+        (lambda x: shapley(flatten(bracketings(symbols([1] * 12))[0]) * symbols({"y": 1})[0]),
+         ValueError, "up to 12 factors, got 13"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call(symbols([2, 3, 4]))
