@@ -80,7 +80,7 @@ def resolve_target(logits: Tensor, target: int | Sequence[int] | Tensor | None) 
     chosen = torch.as_tensor(target, device=logits.device)
     if chosen.is_floating_point() or chosen.dtype == torch.bool:
         raise ValueError(f"target={target!r} is not a class number")
-    if chosen.dim() > 1 or chosen.numel() not in (1, batch):
+    if chosen.shape not in ((), (batch,)):
         raise ValueError(f"target has shape {tuple(chosen.shape)} for {batch} texts")
     if ((chosen < 0) | (chosen >= classes)).any():
         raise ValueError(f"target={target!r}: the model's classes are 0 to {classes - 1}")

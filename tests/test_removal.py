@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import tiny
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lrputils import removal, rows
+from lrputils import rows
 from lrputils.architectures import describe
+from lrputils.forwards import replaced
 from lrputils.inputs import Inputs
 from lrputils.removal import leave_one_out
+from tests import tiny
 
 CLASSIFIERS = tuple(name for name in tiny.TEXT_NAMES if not name.endswith("-lm"))
 
@@ -72,3 +72,241 @@ def test_equals_masking_one_key_at_a_time(name, dtype, tolerance):
     assert fast.dtype == dtype
     assert slow.abs().max() > 1e-3
     torch.testing.assert_close(fast.double(), slow, rtol=tolerance, atol=tolerance)
+
+
+def test_a_single_token_of_a_decoder_then_attends_to_nothing():
+    model = tiny.build("gpt2")
+    inputs = tiny.texts((1,))
+    score = leave_one_out(model, inputs)
+    whole = logits_of(model, inputs, 0)
+
+    nothing = {
+        block.attn.c_proj: lambda f, x: f(torch.zeros_like(x)) for block in model.transformer.h
+    }
+    with replaced(nothing):
+        without = logits_of(model, inputs, 0)
+    target = whole.argmax()
+    torch.testing.assert_close(score[0, 0], (whole - without)[target])
+    assert score.abs() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "gpt2", "llama"])
+@pytest.mark.parametrize("removal", ["mask", "pad", "unk", "zero", "delete"])
+def test_other_removals_equal_writing_the_changed_text(name, removal):
+    model = tiny.build(name)
+    architecture = describe(model)
+    plain = tiny.texts((7, 4, 5))
+    inputs = Inputs(plain, replacements={"mask": tiny.MASK, "pad": tiny.PAD, "unk": 30})
+    scores = leave_one_out(model, inputs, removal=removal)
+    for row, length in enumerate((7, 4, 5)):
+        whole = logits_of(model, plain, row)
+        target = whole.argmax()
+        for token in range(length):
+            ids = plain["input_ids"][row : row + 1, :length]
+            positions = architecture.position_ids(ids, torch.ones_like(ids))
+            if removal == "delete":
+                ids = torch.cat([ids[:, :token], ids[:, token + 1 :]], dim=1)
+                positions = positions[:, : length - 1]
+            elif removal != "zero":
+                ids = ids.clone()
+                ids[0, token] = inputs.replacements[removal]
+            embedded = architecture.word_embeddings(ids)
+            if removal == "zero":
+                embedded[0, token] = 0
+            mask = torch.ones_like(ids)
+            with torch.no_grad():
+                states = architecture.backbone(
+                    inputs_embeds=embedded, position_ids=positions, attention_mask=mask
+                )
+                logits = head_of(model, architecture, states)
+            expected = whole[target] - logits[0, target]
+            torch.testing.assert_close(scores[row, token], expected, rtol=1e-10, atol=1e-10)
+
+
+def head_of(model, architecture, states):
+    if architecture.causal:
+        return model.score(states[0][:, -1])
+    if architecture.family == "roberta":
+        return model.classifier(states[0])
+    return model.classifier(states[1])
+
+
+def test_outputs_are_the_logit_its_lead_and_its_probability():
+    model, inputs = tiny.build("bert"), tiny.texts((6,))
+    whole = logits_of(model, inputs, 0)
+    first, second = whole.topk(2).indices
+    readings = {
+        "logit": lambda x: x[first],
+        "difference": lambda x: x[first] - x[second],
+        "probability": lambda x: x.softmax(0)[first],
+    }
+    for output, read in readings.items():
+        scores = leave_one_out(model, inputs, output=output)[0]
+        for token in range(6):
+            expected = read(whole) - read(slow_without(model, inputs, 0, token))
+            torch.testing.assert_close(scores[token], expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_target_can_be_chosen():
+    model, inputs = tiny.build("bert"), tiny.texts((6, 4))
+    predicted = [int(logits_of(model, inputs, row).argmax()) for row in (0, 1)]
+    default = leave_one_out(model, inputs)
+    assert torch.equal(leave_one_out(model, inputs, target=predicted), default)
+    other = [(label + 1) % tiny.LABELS for label in predicted]
+    assert not torch.allclose(leave_one_out(model, inputs, target=torch.tensor(other)), default)
+
+
+@pytest.mark.parametrize("target", [3, -1, [0], [0, 1, 2], 0.5, True])
+def test_a_target_that_is_no_class_is_refused(target):
+    with pytest.raises(ValueError, match="target"):
+        leave_one_out(tiny.build("bert"), tiny.texts((4, 4, 3, 5)), target=target)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from(["bert", "roberta", "gpt2", "qwen2"]),
+    st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    st.integers(1, 64),
+    st.randoms(use_true_random=False),
+)
+def test_batch_order_padding_and_budget_change_nothing(name, lengths, budget, random):
+    model = tiny.build(name)
+    inputs = tiny.texts(tuple(lengths))
+    scores = leave_one_out(model, inputs, batch_tokens=budget)
+    assert scores.shape == inputs["input_ids"].shape
+    assert not scores[~inputs["attention_mask"].bool()].any()
+    for row, length in enumerate(lengths):
+        alone = leave_one_out(model, tiny.row(inputs, row))
+        torch.testing.assert_close(scores[row, :length], alone[0], rtol=1e-9, atol=1e-9)
+    order = list(range(len(lengths)))
+    random.shuffle(order)
+    shuffled = {key: value[order] for key, value in inputs.items()}
+    torch.testing.assert_close(leave_one_out(model, shuffled), scores[order], rtol=1e-9, atol=1e-9)
+
+
+def test_padding_on_the_left_changes_nothing():
+    for name in ("bert", "roberta", "gpt2", "llama"):
+        model = tiny.build(name)
+        right = tiny.texts((7, 4))
+        left = {key: torch.stack([v[0], v[1].roll(3)]) for key, v in right.items()}
+        scores = leave_one_out(model, left)
+        torch.testing.assert_close(scores[1].roll(-3), leave_one_out(model, right)[1])
+
+
+def test_no_batch_is_larger_than_the_budget(monkeypatch):
+    sizes = []
+
+    def spy(architecture, texts, batch, device, original=rows._collate):
+        sizes.append((len(batch), max(row.length for row in batch)))
+        return original(architecture, texts, batch, device)
+
+    monkeypatch.setattr(rows, "_collate", spy)
+    leave_one_out(tiny.build("bert"), tiny.texts((30, 12, 7, 3)), batch_tokens=40)
+    assert max(count * width for count, width in sizes) <= 40
+    assert max(count for count, _ in sizes) > 1
+    sizes.clear()
+    leave_one_out(tiny.build("bert"), tiny.texts((30,)), batch_tokens=5)
+    assert {count for count, _ in sizes} == {1}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"),
+    ],
+)
+def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, error):
+    model, inputs = tiny.build("bert"), tiny.texts((9, 6, 4))
+    expected = leave_one_out(model, inputs)
+    sizes = []
+
+    def small_machine(architecture, batch, original=rows._logits):
+        sizes.append(len(batch.last))
+        if len(batch.last) > 2:
+            raise error
+        return original(architecture, batch)
+
+    monkeypatch.setattr(rows, "_logits", small_machine)
+    torch.testing.assert_close(leave_one_out(model, inputs), expected, rtol=1e-9, atol=1e-9)
+    assert max(sizes) > 2
+
+
+def test_other_errors_and_a_row_too_large_for_memory_are_raised(monkeypatch):
+    model, inputs = tiny.build("bert"), tiny.texts((5,))
+    for message in ("not enough memory", "something else"):
+
+        def fails(architecture, batch, message=message):
+            raise RuntimeError(message)
+
+        monkeypatch.setattr(rows, "_logits", fails)
+        with pytest.raises(RuntimeError, match=message):
+            leave_one_out(model, inputs)
+
+
+def test_sliding_windows_are_masked_not_deleted():
+    model = tiny.build(
+        "qwen2", use_sliding_window=True, sliding_window=3, max_window_layers=1, num_hidden_layers=3
+    )
+    assert "sliding_attention" in model.config.layer_types
+    inputs = tiny.texts((9,))
+    scores = leave_one_out(model, inputs)
+    whole = logits_of(model, inputs, 0)
+    for token in range(9):
+        mask = torch.ones(1, 9, dtype=torch.long)
+        mask[0, token] = 0
+        without = model(input_ids=inputs["input_ids"], attention_mask=mask)
+        states = model.model(input_ids=inputs["input_ids"], attention_mask=mask)[0][0, -1]
+        expected = whole[whole.argmax()] - model.score(states)[whole.argmax()]
+        assert without.logits.shape == (1, tiny.LABELS)
+        torch.testing.assert_close(scores[0, token], expected, rtol=1e-10, atol=1e-10)
+
+
+def test_patches_of_an_image():
+    model, images = tiny.build("vit"), tiny.images(3)
+    scores = leave_one_out(model, images, batch_tokens=11)
+    assert scores.shape == (3, 5)
+    with torch.no_grad():
+        whole = model(**images).logits
+        for row in range(3):
+            target = whole[row].argmax()
+            for token in range(5):
+                mask = torch.ones(1, 1, 5, 5, dtype=torch.bool)
+                mask[..., token] = False
+                one = images["pixel_values"][row : row + 1]
+                without = model(pixel_values=one, attention_mask=mask).logits[0]
+                expected = (whole[row] - without)[target]
+                torch.testing.assert_close(scores[row, token], expected, rtol=1e-9, atol=1e-9)
+    with pytest.raises(ValueError, match="attention-mask"):
+        leave_one_out(model, images, removal="mask")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"removal": "erase"}, "'erase' is not one of"),
+        ({"output": "logits"}, "'logits' is not one of"),
+        ({"removal": "mask"}, r"clf\.encode"),
+        ({"batch_tokens": -1}, "batch_tokens=-1"),
+    ],
+)
+def test_mistakes_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        leave_one_out(tiny.build("bert"), tiny.texts(), **options)
+
+
+def test_a_model_in_training_mode_is_refused():
+    with pytest.raises(ValueError, match=r"model\.eval\(\)"):
+        leave_one_out(tiny.build("bert").train(), tiny.texts())
+
+
+def test_deleting_the_only_token_is_refused():
+    with pytest.raises(ValueError, match="single token"):
+        leave_one_out(tiny.build("bert"), tiny.texts((1,)), removal="delete")
+
+
+def test_the_result_is_an_ordinary_tensor():
+    scores = leave_one_out(tiny.build("bert"), tiny.texts())
+    assert not scores.is_inference()
+    assert not scores.requires_grad

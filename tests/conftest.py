@@ -1,0 +1,48 @@
+"""Shared fixtures: where real data and models are, if they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Before torch is imported: workers of a parallel test run would fight for the cores.
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import lrputils  # noqa: E402  (before transformers: it keeps torchvision importable)
+
+import torch  # noqa: E402  isort: skip
+
+torch.set_num_threads(1)
+
+_BESIDE = Path(__file__).resolve().parents[2] / "shared"
+
+
+def _folder(variable: str, name: str) -> Path:
+    """The folder that an environment variable names, or the one beside the repository."""
+    stated = os.environ.get(variable)
+    folder = Path(stated) if stated else _BESIDE / name
+    if not folder.is_dir():
+        pytest.skip(f"real {name} are not at hand: set {variable} to their folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder with `sst2/validation.parquet`, `imdb/test.parquet`, `mnist/…`."""
+    return _folder("LRPUTILS_TEST_DATA", "data")
+
+
+@pytest.fixture(scope="session")
+def models_dir() -> Path:
+    """Folder with the fine-tuned classifiers `minilm-sst2` and `minilm-imdb`."""
+    return _folder("LRPUTILS_TEST_MODELS", "models")
+
+
+@pytest.fixture(scope="session")
+def placeholder():
+    """The package's own untrained classifier."""
+    return lrputils.load_classifier()
