@@ -156,6 +156,12 @@ def test_leaf_counts_give_the_kary_split_in_every_tree(tree):
     assert relevance(tree, "leaves") == kary_equal_split(tree)
 
 
+def test_a_split_given_as_a_number_is_the_left_childs_share():
+    x1, x2, x3 = symbols([2, 3, 4])
+    third = {"x1": Fraction(1, 9), "x2": Fraction(2, 9), "x3": Fraction(2, 3)}
+    assert shares((x1 * x2) * x3, "1/3") == shares((x1 * x2) * x3, Fraction(1, 3)) == third
+
+
 @pytest.mark.parametrize("k", [3, 4, 5])
 @pytest.mark.parametrize("left", ["0", "1/3", "1/2", "3/4", "1"])
 def test_a_constant_split_is_invariant_only_at_its_ends(k, left):
@@ -358,16 +364,16 @@ def test_linear_attention_splits_as_its_brackets_say():
         for shape in ((5, 3), (5, 4), (3, 4), (3, 4), (3, 4))
     )
 
-    def through(keep, matmul, right_first):
-        """Gradient × input at the tokens, through the projections in `keep` only."""
-        tokens = x.clone().requires_grad_()
+    def through(keep, matmul, right_first, scale=1.0):
+        """Gradient × input at the scaled tokens, through the projections in `keep` only."""
+        tokens = (x * scale).requires_grad_()
         q, k, v = (
             (tokens if name in keep else tokens.detach()) @ w
             for name, w in zip("qkv", weights, strict=True)
         )
         out = matmul(q, matmul(k.mT, v)) if right_first else matmul(matmul(q, k.mT), v)
         (gradient,) = torch.autograd.grad((out * read_out).sum(), tokens)
-        return x * gradient, (out * read_out).sum().item()
+        return tokens.detach() * gradient, (out * read_out).sum().item()
 
     parts = {name: through(name, torch.matmul, False)[0] for name in "qkv"}
     value = through("qkv", torch.matmul, False)[1]
@@ -377,6 +383,12 @@ def test_linear_attention_splits_as_its_brackets_say():
         split = shares(parse(formula, dict.fromkeys("qkv", 1)))
         expected = sum(float(split[name]) * parts[name] for name in "qkv")
         torch.testing.assert_close(through("qkv", HalvedMatmul.apply, right_first)[0], expected)
+    nodes, weights_at = np.polynomial.legendre.leggauss(3)
+    whole = sum(parts.values())
+    ig = torch.zeros_like(whole)
+    for node, weight in zip((nodes + 1) / 2, weights_at / 2, strict=True):
+        ig += weight / node * through("qkv", torch.matmul, False, scale=node)[0]
+    torch.testing.assert_close(ig, whole / 3)
 
 
 # --- reading and refusing --------------------------------------------------------------------
@@ -444,7 +456,7 @@ def test_parse_repeats_what_it_cannot_read(expression, message):
         (lambda x: census(2), ValueError, "3 to 12, not 2"),
         (lambda x: census(8.0), TypeError, "integer, not 8.0"),
         (lambda x: count_answers(0), ValueError, "1 or more, not 0"),
-        (lambda x: shapley(flatten(bracketings(symbols([1] * 12))[0]) * symbols({"y": 1})[0]),
+        (lambda x: shapley(product(*symbols([1] * 13))),
          ValueError, "up to 12 factors, got 13"),
     ],
 )  # fmt: skip
