@@ -1,0 +1,243 @@
+"""Perturbation curves: the output while tokens go, most or least relevant first.
+
+Tokens are taken out for good, one chunk after the other, in the order of their scores; those that
+stay keep their positions. The curves of all methods on all texts share one batch, whose rows shrink
+as the tokens go. What a single token does on its own is `lrputils.removal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lrputils.architectures import Architecture, describe
+from lrputils.inputs import Inputs
+from lrputils.removal import OUTPUTS, reader, resolve_target
+from lrputils.rows import Row, evaluate, split, whole
+
+ORDERS = ("morf", "lerf")
+CHUNK_SCORES = ("sum", "mean")
+
+
+class Perturbation(NamedTuple):
+    """What the two curves of each text come to; each is shaped (batch,) or (methods, batch).
+
+    Attributes:
+        lerf: mean output along the curve of the least relevant first; higher is better.
+        morf: mean output along the curve of the most relevant first; lower is better.
+        delta: `lerf − morf`.
+    """
+
+    lerf: Tensor
+    morf: Tensor
+    delta: Tensor
+
+
+def perturbation_curve(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    scores: Tensor,
+    order: str = "morf",
+    chunk: int = 1,
+    *,
+    chunk_score: str = "sum",
+    target: int | Sequence[int] | Tensor | None = None,
+    output: str = "logit",
+    batch_tokens: int | None = None,
+) -> Tensor:
+    """Return the output of the predicted class after 0, 1, 2, … chunks of tokens are taken out.
+
+    Point 0 is the whole text. Each step deletes one chunk of the text's own tokens, for good; the
+    tokens that stay keep their positions, which for an encoder equals masking the deleted ones.
+    Special tokens always stay, so the last point is the empty text, `[CLS] [SEP]`, the same for
+    every method and order. A decoder is read at the last token that is left; where it has no
+    special token the empty text does not exist, and the last point is NaN. Of an image, the patches
+    go and [CLS] stays.
+
+    Args:
+        model: a supported Hugging Face model in evaluation mode.
+        inputs: encoded texts that know their special tokens (`clf.encode`), or `pixel_values`.
+        scores: (batch, tokens), or (methods, batch, tokens) for several methods at once.
+        order: "morf" takes the most relevant chunk first, "lerf" the least relevant. Of equal
+            scores the one further to the left goes first.
+        chunk: how many contiguous tokens go at once, counted from the text's first; the last chunk
+            may be shorter. The paper takes 1 on SST and 16 on IMDB.
+        chunk_score: a chunk's "sum" of scores, or their "mean".
+        target: the class followed; by default the one predicted on the whole input.
+        output: "logit", "difference" or "probability", as in `leave_one_out`.
+        batch_tokens: most tokens in one batch.
+
+    Returns:
+        (batch, steps + 1), or (methods, batch, steps + 1), on the model's device; NaN past the end
+        of a row's own steps.
+
+    Raises:
+        TypeError: the model is not covered.
+        ValueError: an unknown option, or scores of another shape or not finite at some token.
+    """
+    if order not in ORDERS:
+        raise ValueError(f"order={order!r} is not one of {ORDERS}")
+    options = _Options(chunk, chunk_score, target, output, batch_tokens)
+    return _curves(model, inputs, scores, (order,), options)[0]
+
+
+def perturbation_scores(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    scores: Tensor,
+    chunk: int = 1,
+    *,
+    chunk_score: str = "sum",
+    target: int | Sequence[int] | Tensor | None = None,
+    output: str = "logit",
+    batch_tokens: int | None = None,
+) -> Perturbation:
+    """LeRF, MoRF and their difference Δ of each text, both curves run together.
+
+    Each is `curve_mean` of its curve. Arguments and errors are those of `perturbation_curve`.
+    """
+    options = _Options(chunk, chunk_score, target, output, batch_tokens)
+    morf, lerf = curve_mean(_curves(model, inputs, scores, ORDERS, options))
+    return Perturbation(lerf, morf, lerf - morf)
+
+
+def curve_mean(curves: Tensor) -> Tensor:
+    """Mean of a curve's points, both endpoints included: (…, steps + 1) → (…).
+
+    (1/(n+1)) Σ_{k=0}^{n} f(x⁽ᵏ⁾), where x⁽⁰⁾ is the whole text and x⁽ⁿ⁾ the empty one; points that
+    are NaN, past a row's end, do not count. The paper's printed LeRF and MoRF read as this number.
+    """
+    return curves.nanmean(dim=-1)
+
+
+def aopc(curves: Tensor, steps: int | None = None) -> Tensor:
+    """Area over the perturbation curve of Samek et al. (2017), Eq. 12: (…, steps + 1) → (…).
+
+    (1/(L+1)) Σ_{k=0}^{L} (f(x⁽⁰⁾) − f(x⁽ᵏ⁾)) with L = `steps`, by default all of a row's own. The
+    whole text's output is taken off, so unlike `curve_mean` it says how much is lost, not what is
+    left; both rank methods alike on the same texts.
+    """
+    if steps is not None and not 0 < steps < curves.shape[-1]:
+        raise ValueError(f"steps={steps} is not between 1 and {curves.shape[-1] - 1}")
+    curves = curves if steps is None else curves[..., : steps + 1]
+    return curves[..., 0] - curve_mean(curves)
+
+
+class _Options(NamedTuple):
+    chunk: int
+    chunk_score: str
+    target: int | Sequence[int] | Tensor | None
+    output: str
+    batch_tokens: int | None
+
+
+def _curves(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    scores: Tensor,
+    orders: Sequence[str],
+    options: _Options,
+) -> Tensor:
+    """Curves (orders, [methods,] batch, steps + 1)."""
+    architecture = describe(model)
+    _check(options)
+    valid, content = _masks(architecture, inputs)
+    maps = _as_maps(scores, valid, content)
+    texts = split(architecture, inputs)
+    limit = options.batch_tokens
+    logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=limit)
+    read = reader(options.output, resolve_target(logits, options.target), logits)
+    steps = -(-content.sum(axis=1) // options.chunk)
+    rows, places = _rows(maps, valid, content, steps, orders, options)
+    values = evaluate(architecture, texts, rows, read, batch_tokens=limit).to(logits)
+    shape = (len(orders), len(maps), len(texts), int(steps.max()) + 1)
+    curves = torch.full(shape, torch.nan, dtype=logits.dtype, device=logits.device)
+    curves[..., 0] = read(logits, torch.arange(len(texts), device=logits.device))
+    if places:
+        curves[tuple(torch.tensor(places, device=logits.device).T)] = values
+    for number, last in enumerate(steps):  # the empty text is evaluated once for all
+        curves[:, :, number, last] = curves[0, 0, number, last]
+    return curves if torch.as_tensor(scores).dim() == 3 else curves[:, 0]
+
+
+def _check(options: _Options) -> None:
+    if not isinstance(options.chunk, int) or options.chunk < 1:
+        raise ValueError(f"chunk={options.chunk!r} is not a positive number of tokens")
+    if options.chunk_score not in CHUNK_SCORES:
+        raise ValueError(f"chunk_score={options.chunk_score!r} is not one of {CHUNK_SCORES}")
+    if options.output not in OUTPUTS:
+        raise ValueError(f"output={options.output!r} is not one of {OUTPUTS}")
+
+
+def _masks(architecture: Architecture, inputs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Boolean (batch, tokens): where there is a token, and where it is the text's own."""
+    if not architecture.vision:
+        encoded = Inputs.of(inputs)
+        return encoded.valid_mask.cpu().numpy(), encoded.content_mask.cpu().numpy()
+    with torch.no_grad():
+        shape = architecture.word_embeddings(**architecture.arguments(inputs)).shape[:2]
+    valid = np.ones(shape, dtype=bool)
+    return valid, valid & (np.arange(shape[1]) > 0)
+
+
+def _as_maps(scores: Tensor, valid: np.ndarray, content: np.ndarray) -> np.ndarray:
+    maps = torch.as_tensor(scores).detach().to("cpu", torch.float64).numpy()
+    maps = maps[None] if maps.ndim == 2 else maps
+    if maps.ndim != 3 or maps.shape[1:] != valid.shape:
+        raise ValueError(
+            f"scores have shape {tuple(np.shape(scores))}; the inputs are {valid.shape} (batch, "
+            f"tokens), with the methods before that if there are several"
+        )
+    bad = np.argwhere(~np.isfinite(maps) & content)
+    if len(bad):
+        method, text, token = bad[0]
+        raise ValueError(f"The score of text {text}, token {token} is {maps[method, text, token]}")
+    return maps
+
+
+def _rows(
+    maps: np.ndarray,
+    valid: np.ndarray,
+    content: np.ndarray,
+    steps: np.ndarray,
+    orders: Sequence[str],
+    options: _Options,
+) -> tuple[list[Row], list[tuple[int, int, int, int]]]:
+    """Rows of all points but the first, and each one's place in the curves."""
+    rows, places = [], []
+    for text in range(len(valid)):
+        for o, order in enumerate(orders):
+            for method, scores in enumerate(maps[:, text, valid[text]]):
+                gone_at = _removal_steps(scores, content[text, valid[text]], order, options)
+                first = (o, method) == (0, 0)
+                for step in range(1, steps[text] + first):
+                    length = int((gone_at > step).sum())
+                    if length:
+                        rows.append(Row(text, length, _left(gone_at, step)))
+                        places.append((o, method, text, step))
+    return rows, places
+
+
+def _removal_steps(
+    scores: np.ndarray, content: np.ndarray, order: str, options: _Options
+) -> np.ndarray:
+    """At which step each token of a text goes, counted from 1; special tokens at none."""
+    own = np.flatnonzero(content)
+    starts = np.arange(0, len(own), options.chunk)
+    totals = np.add.reduceat(scores[own], starts)
+    if options.chunk_score == "mean":
+        totals = totals / np.diff([*starts, len(own)])
+    ranking = np.argsort(-totals if order == "morf" else totals, kind="stable")
+    step_of_chunk = np.empty(len(starts), dtype=np.int64)
+    step_of_chunk[ranking] = np.arange(1, len(starts) + 1)
+    gone_at = np.full(len(scores), np.iinfo(np.int64).max)
+    gone_at[own] = step_of_chunk[np.arange(len(own)) // options.chunk]
+    return gone_at
+
+
+def _left(gone_at: np.ndarray, step: int) -> Any:
+    return lambda: np.flatnonzero(gone_at > step)
