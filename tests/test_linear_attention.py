@@ -1,0 +1,388 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import lrputils.linear_attention as la
+from lrputils.data.images import ImageData, load_images
+from lrputils.linear_attention import __main__ as command
+from lrputils.linear_attention.agreement import (
+    PAIRS,
+    agreement,
+    crossed_estimate,
+    estimates,
+    negative_sums,
+    specifications,
+)
+
+SETTINGS = [
+    la.Setting(*choice)
+    for choice in itertools.product(
+        ("none", "learned"), ("flattened", "mean"), ("unit", "standard", "signed")
+    )
+]
+NAMED = {"ids": lambda setting: setting.name}
+
+
+def tiny(setting, *, tokens=9, dim=4, classes=3, seed=0):
+    """A network whose biases and positions are large enough to matter."""
+    torch.manual_seed(seed)
+    network = la.LinearAttention(
+        setting, tokens=tokens, dim=dim, classes=classes, mean=0.3, deviation=0.4
+    ).double()
+    for parameter in network.parameters():
+        parameter.data = torch.randn_like(parameter)
+    return network.requires_grad_(False)
+
+
+def some_images(count=5, tokens=9):
+    images = torch.rand(count, tokens, generator=torch.Generator().manual_seed(1)).double()
+    images[:, 0] = 0
+    return images
+
+
+def tiny_data(side=3, count=40):
+    pixels = np.random.default_rng(0).random((count, side * side))
+    labels = (pixels[:, 0] > 0.5).astype(np.int64)
+    half = count // 2
+    return ImageData("random", "", side, pixels[:half], labels[:half], pixels[half:], labels[half:])
+
+
+# The two graphs
+
+
+@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
+def test_both_orders_compute_the_same_logits(setting):
+    network, images = tiny(setting), some_images()
+    torch.testing.assert_close(
+        network(images, la.LEFT), network(images, la.RIGHT), rtol=1e-10, atol=1e-10
+    )
+
+
+def test_shares_are_two_to_the_minus_depth():
+    assert la.path_shares(la.LEFT) == {"Q": 0.25, "K": 0.25, "V": 0.5}
+    assert la.path_shares(la.RIGHT) == {"Q": 0.5, "K": 0.25, "V": 0.25}
+    assert set(la.path_shares(la.TERNARY).values()) == {1 / 3}
+
+
+# LRP by the explicit ε-rules, written from the equations
+
+
+def stabilised(z, epsilon):
+    return z + epsilon * np.where(z >= 0, 1.0, -1.0)
+
+
+def linear_rule(x, weight, z, relevance, epsilon):
+    """R_i = Σ_j x_i w_ji / (z_j + ε sign z_j) R_j, for tokens (tokens, features)."""
+    out = np.zeros_like(x)
+    for token in range(len(x)):
+        for i in range(x.shape[1]):
+            for j in range(z.shape[1]):
+                share = x[token, i] * weight[j, i] / stabilised(z[token, j], epsilon)
+                out[token, i] += share * relevance[token, j]
+    return out
+
+
+def product_rule(a, b, relevance, epsilon):
+    """R of both factors of a @ b: each term a_ji b_ip gets its share, halved between the two."""
+    z = a @ b
+    for_a, for_b = np.zeros_like(a), np.zeros_like(b)
+    for j, i, p in itertools.product(range(a.shape[0]), range(a.shape[1]), range(b.shape[1])):
+        part = a[j, i] * b[i, p] / stabilised(2 * z[j, p], epsilon) * relevance[j, p]
+        for_a[j, i] += part
+        for_b[i, p] += part
+    return for_a, for_b
+
+
+def slow_attnlrp(network, image, factorization, epsilon):
+    state = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
+    pixels = ((image.numpy() - state["shift"]) / state["scale"])[:, None]
+    tokens = pixels
+    if network.setting.embedding == "learned":
+        embedded = pixels @ state["embedding.weight"].T + state["embedding.bias"]
+        tokens = embedded + state["position"]
+    q, k, v = (
+        tokens @ state[f"{name}.weight"].T + state[f"{name}.bias"]
+        for name in ("query", "key", "value")
+    )
+    attended = q @ k.T @ v
+    mean = network.setting.pooling == "mean"
+    pooled = attended.mean(0) if mean else attended.ravel()
+    logits = state["output.weight"] @ pooled + state["output.bias"]
+    target = logits.argmax()
+    at_pooled = pooled * state["output.weight"][target] / stabilised(logits[target], epsilon)
+    at_pooled = at_pooled * logits[target]
+    if mean:
+        at_attended = attended / stabilised(attended.sum(0), epsilon) * at_pooled
+    else:
+        at_attended = at_pooled.reshape(attended.shape)
+    if factorization == la.LEFT:
+        at_scores, at_v = product_rule(q @ k.T, v, at_attended, epsilon)
+        at_q, at_kt = product_rule(q, k.T, at_scores, epsilon)
+    else:
+        at_q, at_written = product_rule(q, k.T @ v, at_attended, epsilon)
+        at_kt, at_v = product_rule(k.T, v, at_written, epsilon)
+    at_tokens = sum(
+        linear_rule(tokens, state[f"{name}.weight"], z, relevance, epsilon)
+        for name, z, relevance in (("query", q, at_q), ("key", k, at_kt.T), ("value", v, at_v))
+    )
+    if network.setting.embedding == "none":
+        return at_tokens[:, 0]
+    at_embedded = embedded / stabilised(tokens, epsilon) * at_tokens
+    weight = state["embedding.weight"]
+    return linear_rule(pixels, weight, embedded, at_embedded, epsilon)[:, 0]
+
+
+@pytest.mark.parametrize("factorization", [la.LEFT, la.RIGHT])
+@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
+def test_attnlrp_is_the_explicit_rules_at_epsilon_zero(setting, factorization):
+    network, images = tiny(setting), some_images()
+    fast = la.attnlrp(network, images, factorization).numpy()
+    slow = np.stack([slow_attnlrp(network, image, factorization, 0.0) for image in images])
+    np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-9 * np.abs(slow).max())
+
+
+def test_the_papers_epsilon_moves_the_explicit_rules_little():
+    network, images = tiny(SETTINGS[-1]), some_images(3)
+    fast = la.attnlrp(network, images, la.LEFT).numpy()
+    slow = np.stack([slow_attnlrp(network, image, la.LEFT, 1e-6) for image in images])
+    assert 0 < np.abs(fast - slow).max() < 1e-3 * np.abs(slow).max()
+
+
+@pytest.mark.parametrize("readout", la.READOUTS)
+@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
+def test_graphs_differ_by_a_quarter_of_value_path_less_query_path(setting, readout):
+    network, images = tiny(setting), some_images()
+    by = la.paths(network, images, readout=readout)
+    left, right = (la.attnlrp(network, images, f, readout=readout) for f in (la.LEFT, la.RIGHT))
+    torch.testing.assert_close(left - right, (by.value - by.query) / 4)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
+def test_paths_add_up_to_gradient_times_input(setting):
+    network, images = tiny(setting), some_images()
+    pixels = network.scaled(images).requires_grad_()
+    logits = network.from_pixels(pixels)
+    gradient = torch.autograd.grad(logits.max(dim=1).values.sum(), pixels)[0]
+    torch.testing.assert_close(sum(la.paths(network, images)), gradient * pixels.detach())
+
+
+# LOO
+
+
+@pytest.mark.parametrize("removal", la.REMOVALS)
+@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
+def test_closed_form_loo_equals_a_forward_pass_per_pixel(setting, removal):
+    network, images = tiny(setting), some_images(10)
+    torch.testing.assert_close(
+        la.leave_one_out(network, images, removal=removal),
+        la.leave_one_out_by_passes(network, images, removal=removal),
+        rtol=1e-8,
+        atol=1e-8,
+    )
+
+
+@pytest.mark.parametrize("scaling", ["unit", "standard", "signed"])
+@pytest.mark.parametrize("embedding", ["none", "learned"])
+def test_right_graph_is_half_of_deletion_loo_up_to_the_token_with_itself(embedding, scaling):
+    network, images = tiny(la.Setting(embedding, "flattened", scaling)), some_images()
+    query, key, value = network.project(network.scaled(images))
+    rows = network.output_rows(network(images).argmax(1))
+    itself = (query * key).sum(-1) * (value * rows).sum(-1)
+    loo = la.leave_one_out(network, images, removal="delete")
+    right = la.attnlrp(network, images, la.RIGHT, readout="token")
+    torch.testing.assert_close(right, (loo + itself) / 2)
+    by = la.paths(network, images, readout="token")
+    torch.testing.assert_close(by.key, by.value)
+    left = la.attnlrp(network, images, la.LEFT, readout="token")
+    torch.testing.assert_close(left, by.query / 4 + by.value * 3 / 4)
+
+
+def test_pooling_by_the_mean_changes_deletion_loo_by_a_positive_affine_map():
+    network, images = tiny(la.Setting("learned", "mean", "unit")), some_images()
+    logits = network(images)
+    target = logits.argmax(1)
+    gain = (logits[torch.arange(5), target] - network.output.bias[target])[:, None]
+    by = la.paths(network, images, readout="token")
+    query, key, value = network.project(network.scaled(images))
+    itself = (query * key).sum(-1) * (value * network.output_rows(target)).sum(-1)
+    lost = by.query + by.value - itself
+    torch.testing.assert_close(
+        la.leave_one_out(network, images, removal="delete"), lost * 9 / 8 - gain / 8
+    )
+
+
+def test_removing_what_is_already_black_changes_nothing():
+    network, images = tiny(la.Setting("learned", "mean", "standard")), some_images()
+    loo = la.leave_one_out(network, images, removal="black")
+    assert loo[:, 0].abs().max() < 1e-12
+    assert loo[:, 1:].abs().min() > 0
+
+
+# Integrated Gradients
+
+
+@pytest.mark.parametrize("baseline", la.BASELINES)
+@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
+def test_two_nodes_are_complete_and_equal_to_many(setting, baseline):
+    network, images = tiny(setting), some_images()
+    maps = la.integrated_gradients(network, images, baseline=baseline)
+    assert la.completeness_gap(network, images, maps, baseline=baseline).max() < 1e-9
+    many = la.integrated_gradients(network, images, baseline=baseline, nodes=40)
+    torch.testing.assert_close(maps, many)
+
+
+def test_one_node_is_not_complete():
+    network, images = tiny(la.Setting("learned", "flattened", "unit")), some_images()
+    maps = la.integrated_gradients(network, images, nodes=1)
+    assert la.completeness_gap(network, images, maps).min() > 1e-3
+
+
+def test_ig_from_zero_is_the_ternary_split_where_nothing_has_a_bias():
+    network, images = tiny(la.Setting("none", "flattened", "signed")), some_images()
+    for part in (network.query, network.key, network.value):
+        part.bias.zero_()
+    torch.testing.assert_close(
+        la.integrated_gradients(network, images), la.attnlrp(network, images, la.TERNARY)
+    )
+
+
+# Batching, errors
+
+
+def test_batched_equals_one_by_one():
+    network, images = tiny(la.Setting("learned", "mean", "signed")), some_images()
+    together = la.explain(network, images)
+    alone = [la.explain(network, image[None]) for image in images]
+    for name, maps in together.items():
+        torch.testing.assert_close(maps, torch.cat([one[name] for one in alone]))
+
+
+def test_wrong_choices_are_named():
+    network, images = tiny(SETTINGS[0]), some_images()
+    with pytest.raises(ValueError, match=r"pooling='max' is not one of \('flattened', 'mean'\)"):
+        la.Setting("none", "max")
+    with pytest.raises(ValueError, match=r"removal='mask' is not one of \('zero'"):
+        la.leave_one_out(network, images, removal="mask")
+    with pytest.raises(ValueError, match="readout='word'"):
+        la.paths(network, images, readout="word")
+    with pytest.raises(ValueError, match="baseline='mean'"):
+        la.integrated_gradients(network, images, baseline="mean")
+    with pytest.raises(ValueError, match="nodes=0"):
+        la.integrated_gradients(network, images, nodes=0)
+    with pytest.raises(ValueError, match="factorization='QKV'"):
+        la.attnlrp(network, images, "QKV")
+    with pytest.raises(ValueError, match="factorization='3-ary'"):
+        network(images, "3-ary")
+
+
+# Agreement
+
+
+def test_sum_to_one_flips_exactly_where_one_sum_is_negative():
+    network, images = tiny(la.Setting("learned", "flattened", "signed")), some_images(40)
+    rows = agreement([network], images)
+    sign = np.where(rows["flipped"], -1.0, 1.0)
+    np.testing.assert_allclose(rows["normalized"], rows["raw"] * sign, atol=1e-9)
+    assert 0 < rows["flipped"].mean() < 1
+    negative = negative_sums([network], images)
+    loo = la.leave_one_out(network, images)
+    assert negative["LOO"] == pytest.approx((loo.sum(1) < 0).double().mean().item())
+
+
+def test_agreement_has_a_row_per_network_image_and_pair():
+    trained = [tiny(SETTINGS[0], seed=seed) for seed in range(2)]
+    rows = agreement(trained, some_images(6), removal="delete", readout="token")
+    assert len(rows) == 2 * 6 * len(PAIRS)
+    assert not rows.duplicated(["seed", "image", "pair"]).any()
+    assert set(estimates(rows)) == set(PAIRS)
+
+
+def test_a_map_without_sum_or_spread_has_no_correlation():
+    network = tiny(la.Setting("none", "flattened", "unit"))
+    rows = agreement([network], torch.zeros(1, 9).double())
+    assert rows["raw"].isna().all()
+    assert rows["normalized"].isna().all()
+
+
+def test_crossed_interval_is_wider_than_one_that_forgets_the_seeds():
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(6, 1)) + 0.1 * generator.normal(size=(6, 50))
+    crossed = crossed_estimate(values)
+    assert crossed.value == pytest.approx(values.mean())
+    width = crossed.high - crossed.low
+    spread = values.mean(axis=1).std() / np.sqrt(6)
+    assert width == pytest.approx(2 * 1.96 * spread, rel=0.2)
+
+
+def test_crossed_interval_leaves_nan_out_and_needs_a_number():
+    values = np.array([[0.5, np.nan, 0.7], [0.6, 0.6, np.nan]])
+    found = crossed_estimate(values)
+    assert found.value == pytest.approx(0.6)
+    assert (found.used, found.dropped) == (4, 2)
+    with pytest.raises(ValueError, match="All values are NaN"):
+        crossed_estimate(np.full((2, 2), np.nan))
+
+
+# Training and what is shipped
+
+
+def test_training_learns_and_leaves_the_global_generator_alone():
+    data = tiny_data(count=400)
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    network = la.train(data, la.Setting("none", "flattened", "signed"), 0, epochs=20, dim=4)
+    assert torch.equal(before, torch.get_rng_state())
+    images, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
+    assert la.accuracy(network, images, labels) > 0.8
+    assert network.output.weight.dtype == torch.float64
+
+
+def test_assets_are_made_again_and_read_back(tmp_path):
+    data = tiny_data()
+    setting = la.Setting("learned", "mean", "standard")
+    folder = command.make_assets(tmp_path / "new", data, {setting: 2}, epochs=1)
+    assert "| learned-mean-standard | 2 |" in (folder / "README.md").read_text(encoding="utf-8")
+    trained = [la.train(data, setting, seed, epochs=1) for seed in range(2)]
+    images = torch.from_numpy(data.test_images)
+    for seed, network in enumerate(trained):
+        loaded = la.load_shipped(setting, seed, folder)
+        assert loaded.tokens == 9
+        torch.testing.assert_close(loaded(images), network(images), rtol=0.01, atol=0.01)
+        assert torch.equal(loaded.scale, network.scale)
+
+
+def test_every_shipped_network_classifies_the_digits():
+    data = load_images("digits")
+    images, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
+    for setting, count in la.SHIPPED.items():
+        assert la.is_shipped(data, setting, count)
+        for network in la.networks(data, setting, count):
+            assert la.accuracy(network, images, labels) > 0.5
+            assert network.dim == 32
+
+
+def test_shipped_weights_stay_small():
+    from importlib.resources import files
+
+    folder = files("lrputils") / "assets" / "linear_attention"
+    assert sum(len(file.read_bytes()) for file in folder.iterdir()) < 1_500_000
+
+
+def test_what_is_not_shipped_is_trained_or_named():
+    setting = la.Setting("none", "mean", "unit")
+    data = tiny_data()
+    assert not la.is_shipped(data, setting)
+    assert len(la.networks(data, setting, 1)) == 1
+    with pytest.raises(ValueError, match=r"none-mean-unit is shipped for 0 seed\(s\)"):
+        la.load_shipped(setting, 0)
+    with pytest.raises(ValueError, match="seeds=0"):
+        la.networks(data, setting, 0)
+
+
+def test_specifications_have_a_row_per_setting_removal_and_pair():
+    settings = [la.Setting("none", "flattened", "unit"), la.Setting("learned", "mean", "signed")]
+    table = specifications(tiny_data(), settings, ("zero", "delete"), seeds=1, images=8)
+    assert len(table) == 2 * 2 * len(PAIRS)
+    assert list(table.columns[:3]) == ["setting", "removal", "pair"]
