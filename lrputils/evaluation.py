@@ -7,7 +7,7 @@ the rows; the maps are kept for looking at single texts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,18 @@ from lrputils.attribution import METHODS, attribute
 from lrputils.data.texts import Texts
 from lrputils.inputs import Inputs
 from lrputils.models import Classifier
+from lrputils.readout import READOUTS
 
 REFERENCE = "loo"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with options of its own, under a name of its own."""
+
+    name: str
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -30,10 +40,10 @@ class Evaluation:
 
     Attributes:
         rows: one row a text and method, columns `id`, `method`, `tokens` (special ones included),
-            `target` (the class explained), `logit` (of that class), `r` (Pearson with LOO over all
-            tokens), `r_content` (without special tokens), `r_normalised` (after dividing each map
-            by its sum, as the paper does) and `flipped` (the map's own sum was negative, so that
-            the division turned its signs round).
+            `target` (the class explained), `label` (the text's own, None if it has none), `logit`
+            (of the target), `r` (Pearson with LOO over all tokens), `r_content` (without special
+            tokens), `r_normalised` (after dividing each map by its sum, as the paper does) and
+            `flipped` (the map's own sum was negative: the division turned its signs round).
         maps: method → one float32 array (tokens,) a text, in the order of the texts.
         tokens: the strings of each text's tokens, special ones included.
         content: boolean (tokens,) a text, false at special tokens.
@@ -48,6 +58,13 @@ class Evaluation:
         """Return one column of the rows as (text, method), texts and methods in their order."""
         wide = self.rows.pivot(index="position", columns="method", values=column)
         return wide[list(self.maps)]
+
+    def accuracy(self) -> float | None:
+        """Return the share of texts whose predicted class is their label; None without labels."""
+        texts = self.rows.drop_duplicates("position")
+        if texts.label.isna().any():
+            return None
+        return float((texts.target == texts.label).mean())
 
     def summary(self, column: str = "r", **options: Any) -> pd.DataFrame:
         """Return the mean of a column for each method, with its bootstrap interval.
@@ -65,9 +82,10 @@ class Evaluation:
 def evaluate(
     classifier: Classifier,
     texts: Texts | Sequence[str],
-    methods: Sequence[str] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
+    methods: Sequence[str | Variant] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    reference: Evaluation | None = None,
     batch_size: int = 16,
     max_length: int | None = None,
     truncate: bool = False,
@@ -80,8 +98,10 @@ def evaluate(
     Args:
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer, or plain strings.
-        methods: names from `METHODS`; "loo" is computed in any case, as what the rest is held to.
-        options: options of single methods, by method name.
+        methods: names from `METHODS`, or `Variant`s; "loo" is computed in any case, as what the
+            rest is held to.
+        options: options of the methods given by name.
+        reference: an evaluation of the same texts by the same classifier, whose LOO is taken.
         batch_size: texts a batch.
         max_length: longest text allowed, in tokens; the model's own limit if not given.
         truncate: cut longer texts instead of refusing them.
@@ -90,10 +110,13 @@ def evaluate(
     Raises:
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
     """
-    methods = _with_reference(methods)
+    variants = _variants(methods, options or {})
     if not len(texts):
         raise ValueError("there are no texts to evaluate on")
-    options = options or {}
+    if reference is not None and len(reference.tokens) != len(texts):
+        raise ValueError(
+            f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"
+        )
     lengths = [len(text) for text in texts]
     order = sorted(range(len(texts)), key=lengths.__getitem__)
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
@@ -102,51 +125,76 @@ def evaluate(
         inputs = classifier.encode(
             [texts[row] for row in batch], max_length=max_length, truncate=truncate
         )
-        for row, result in zip(batch, _batch(classifier, inputs, methods, options), strict=True):
+        known = None if reference is None else [reference.maps[REFERENCE][row] for row in batch]
+        for row, result in zip(batch, _batch(classifier, inputs, variants, known), strict=True):
             found[row] = result
-    ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
-    return _collect([found[row] for row in range(len(texts))], ids, methods)
+    names = [variant.name for variant in variants]
+    return _collect([found[row] for row in range(len(texts))], texts, names)
 
 
-def _with_reference(methods: Sequence[str]) -> tuple[str, ...]:
-    unknown = [method for method in methods if method not in METHODS]
-    if unknown:
-        raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
-    return tuple(dict.fromkeys((REFERENCE, *methods)))
+def at_every_readout(*methods: str) -> list[Variant]:
+    """Return each method at each read-out, named `method @ read-out`."""
+    return [
+        Variant(f"{method} @ {readout}", method, {"readout": readout})
+        for method in methods
+        for readout in READOUTS
+    ]
+
+
+def _variants(
+    methods: Sequence[str | Variant], options: Mapping[str, Mapping[str, Any]]
+) -> list[Variant]:
+    """Return the variants to run, the reference first, each name once."""
+    asked = [
+        method if isinstance(method, Variant) else Variant(method, method, options.get(method, {}))
+        for method in (REFERENCE, *methods)
+    ]
+    unknown = [variant.method for variant in asked if variant.method not in METHODS]
+    stray = [name for name in options if name not in {variant.name for variant in asked}]
+    if unknown or stray:
+        raise ValueError(f"unknown method(s) {unknown or stray}; choose from {list(METHODS)}")
+    return list({variant.name: variant for variant in asked}.values())
 
 
 def _batch(
     classifier: Classifier,
     inputs: Inputs,
-    methods: Sequence[str],
-    options: Mapping[str, Mapping[str, Any]],
+    variants: Sequence[Variant],
+    known: Sequence[np.ndarray] | None,
 ) -> list[dict[str, Any]]:
     """Return each text's maps, comparisons, tokens and prediction."""
+    model = classifier.model
     with torch.inference_mode():
-        logits = classifier.model(**inputs.model_kwargs()).logits
+        logits = model(**inputs.model_kwargs()).logits
     target = logits.argmax(dim=-1)
-    maps = {
-        name: attribute(
-            classifier.model, inputs, name, target=target, **options.get(name, {})
-        ).cpu()
-        for name in methods
-    }
+    maps = {} if known is None else {REFERENCE: _padded(known, inputs.input_ids.shape[1])}
+    for variant in variants:
+        if variant.name not in maps:
+            scores = attribute(model, inputs, variant.method, target=target, **variant.options)
+            maps[variant.name] = scores.cpu()
     compared = {name: _compare(scores, maps[REFERENCE], inputs) for name, scores in maps.items()}
-    lengths = inputs.lengths.tolist()
+    content = inputs.content_mask.cpu().numpy()
     return [
         {
             "target": int(target[row]),
             "logit": float(logits[row, target[row]]),
             "tokens": inputs.tokens[row],
-            "content": inputs.content_mask[row, :length].cpu().numpy(),
+            "content": content[row, :length],
             "maps": {name: scores[row, :length].numpy() for name, scores in maps.items()},
             "compared": {
                 name: {column: values[row] for column, values in columns.items()}
                 for name, columns in compared.items()
             },
         }
-        for row, length in enumerate(lengths)
+        for row, length in enumerate(inputs.lengths.tolist())
     ]
+
+
+def _padded(maps: Sequence[np.ndarray], width: int) -> torch.Tensor:
+    scores = torch.zeros(len(maps), width)
+    for row, values in enumerate(maps):
+        scores[row, : len(values)] = torch.from_numpy(values)
+    return scores
 
 
 def _compare(scores: torch.Tensor, loo: torch.Tensor, inputs: Inputs) -> dict[str, np.ndarray]:
@@ -166,8 +214,10 @@ def _compare(scores: torch.Tensor, loo: torch.Tensor, inputs: Inputs) -> dict[st
 
 
 def _collect(
-    results: Sequence[Mapping[str, Any]], ids: Sequence[str], methods: Sequence[str]
+    results: Sequence[Mapping[str, Any]], texts: Texts | Sequence[str], methods: Sequence[str]
 ) -> Evaluation:
+    ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
+    labels = texts.labels if isinstance(texts, Texts) else None
     rows = [
         {
             "position": position,
@@ -175,6 +225,7 @@ def _collect(
             "method": method,
             "tokens": len(result["tokens"]),
             "target": result["target"],
+            "label": None if labels is None else labels[position],
             "logit": result["logit"],
             **result["compared"][method],
         }

@@ -11,6 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from lrputils import stats
+from lrputils.data.texts import Texts
+from lrputils.evaluation import Evaluation
+from lrputils.models import Classifier
+
 AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
 # For `display.show`: which columns are the ends of which value's interval.
 INTERVALS = {"this run": ("low", "high"), "difference": ("difference low", "difference high")}
@@ -96,3 +101,70 @@ def _with_interval(name: str, measured: Measured) -> tuple[float, float, float]:
     if not low <= value <= high and not math.isnan(value):
         raise ValueError(f"Row {name!r}: {value} is not within its interval [{low}, {high}]")
     return value, low, high
+
+
+CONVENTIONS = {"r": "raw", "r_content": "without special tokens", "r_normalised": "sum to one"}
+CONVENTION_INTERVALS = {name: (f"{name} low", f"{name} high") for name in CONVENTIONS.values()}
+
+
+def conventions(evaluation: Evaluation) -> pd.DataFrame:
+    """Return each method's mean r with LOO under each convention, with intervals.
+
+    Rows are methods; columns the conventions of `CONVENTIONS`, their intervals (see
+    `CONVENTION_INTERVALS`) and `flipped`, the share of maps whose own sum is negative.
+    """
+    parts = {}
+    for column, name in CONVENTIONS.items():
+        summary = evaluation.summary(column)
+        parts |= {name: summary["mean"], f"{name} low": summary.low, f"{name} high": summary.high}
+    frame = pd.DataFrame(parts).drop(index="loo")
+    return frame.assign(flipped=evaluation.per_text("flipped").mean())
+
+
+def readouts(evaluation: Evaluation, first: str, second: str) -> pd.DataFrame:
+    """Return the mean r of two methods at each read-out, and their paired difference.
+
+    Args:
+        evaluation: one of `lrputils.evaluation.at_every_readout(first, second)`.
+        first: a method's name; gives the columns `first`, `first low`, `first high`.
+        second: another one's.
+
+    Returns:
+        A row a read-out; the columns of both methods, `difference` (first − second) and its ends.
+    """
+    wide, rows = evaluation.per_text("r"), {}
+    for place in [name.partition(" @ ")[2] for name in wide if name.startswith(f"{first} @ ")]:
+        one, two = wide[f"{first} @ {place}"], wide[f"{second} @ {place}"]
+        estimates = {
+            first: stats.estimate(one),
+            second: stats.estimate(two),
+            "difference": stats.paired_difference(one, two),
+        }
+        rows[place] = {
+            f"{name}{end}": value
+            for name, estimate in estimates.items()
+            for end, value in zip(("", " low", " high"), estimate[:3], strict=True)
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def run_card(classifier: Classifier, texts: Texts, evaluation: Evaluation) -> pd.DataFrame:
+    """Return what a run measured, one line a fact: model, texts, lengths, accuracy."""
+    accuracy = evaluation.accuracy()
+    lengths = [len(row) for row in evaluation.tokens]
+    facts = {
+        "model": classifier.name,
+        "architecture": f"{type(classifier.model).__name__}, "
+        f"{classifier.architecture.layers} layers",
+        "weights": _short(classifier.identity),
+        "texts": f"{len(texts)} of {texts.name}",
+        "their identity": _short(texts.identity),
+        "tokens a text": f"{min(lengths)} to {max(lengths)}",
+        "accuracy": "no labels" if accuracy is None else f"{accuracy:.1%}",
+    }
+    return pd.DataFrame({"this run": facts})
+
+
+def _short(identity: str) -> str:
+    kind, _, digits = identity.partition(" ")
+    return f"{kind} {digits[:12]}"

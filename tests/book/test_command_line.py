@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from lrputils.__main__ import main
+
+
+@pytest.fixture
+def in_book(small_book, monkeypatch):
+    monkeypatch.chdir(small_book.root)
+    return small_book
+
+
+def test_execute_refreshes_the_twin(in_book, capsys):
+    assert main(["execute", "--quiet"]) == 0
+    assert capsys.readouterr().out.split() == ["chapters/01_short.ipynb"]
+    assert "0.5" in in_book.chapter("1").notebook.read_text()
+
+
+def test_other_parameters_go_elsewhere_and_leave_the_twin_alone(in_book, tmp_path):
+    out = tmp_path / "run"
+    assert main(["execute", "1", "-p", "factor=4", "--out", str(out), "--quiet"]) == 0
+    assert "value 2.0" in (out / "01_short.ipynb").read_text()
+    assert not in_book.chapter("1").notebook.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["execute", "9"], "no chapter '9'; the chapters are: 01_short"),
+        (["execute", "--profile", "quick"], "no profile 'quick'; the profiles are: offline"),
+        (["execute", "1", "-p", "fctor=1", "--out", "x"], "no parameter 'fctor'; it has: factor"),
+        (["execute", "1", "-p", "factor=big", "--out", "x"], "wanted: float"),
+        (["execute", "1", "-p", "unused=1", "--out", "x"], "never reads it"),
+        (["execute", "1", "-p", "factor", "--out", "x"], "name=value"),
+        (["execute", "1", "-p", "factor=1.0"], "-p needs --out"),
+        (["execute", "1", "--out", "chapters"], "where the committed twins are"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_runs(in_book, capsys, arguments, complaint):
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "Traceback" not in said
+    assert not in_book.build_folder.exists()
+    assert not (in_book.root / "x").exists()
+
+
+def test_a_raising_chapter_ends_with_status_one_and_its_name(in_book, capsys):
+    chapter = in_book.chapter("1")
+    chapter.notebook.write_text("kept")
+    chapter.text.write_text(chapter.text.read_text().replace("1 / factor", "1 / (factor - 2)"))
+    assert main(["execute", "--quiet"]) == 1
+    said = capsys.readouterr().err
+    for part in ("01_short failed in code cell 3", "ZeroDivisionError", "_build/failed/01_short"):
+        assert part in said
+    assert chapter.notebook.read_text() == "kept"
+
+
+def test_plain_papermill_runs_a_twin_from_elsewhere(in_book, tmp_path, monkeypatch):
+    assert main(["execute", "--quiet"]) == 0
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "papermill", str(in_book.chapter("1").notebook), "out.ipynb"]
+    run = subprocess.run(
+        [*command, "-p", "factor", "8.0", "--no-progress-bar"], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert "0.125" in (tmp_path / "out.ipynb").read_text()
+
+
+@pytest.mark.parametrize("verb", ["execute", "build"])
+def test_help_says_what_a_verb_does(verb, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "--help"])
+    assert stop.value.code == 0
+    assert "twins" in capsys.readouterr().out

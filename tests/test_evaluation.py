@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lrputils import stats, tables
+from lrputils.attribution import attribute
+from lrputils.data.texts import Texts
+from lrputils.evaluation import Variant, at_every_readout, evaluate
+
+WORDS = (
+    "a film that is never dull",
+    "dull",
+    "not a bad book but the end is far too long for what it has to say",
+    "loved it",
+    "the band played for two hours and nobody wanted to leave",
+)
+METHODS = ("rollout", "attnlrp", "cp-lrp")
+
+
+@pytest.fixture(scope="module")
+def texts() -> Texts:
+    return Texts(WORDS, (1, 0, 0, 1, 1), tuple("abcde"), "ours", "sha256 0")
+
+
+@pytest.fixture(scope="module")
+def result(placeholder, texts):
+    return evaluate(placeholder, texts, METHODS, batch_size=2, progress=False)
+
+
+def test_there_is_a_row_for_every_text_and_method_in_order(result):
+    assert list(result.rows.id.unique()) == list("abcde")
+    assert list(result.maps) == ["loo", *METHODS]
+    assert len(result.rows) == 5 * 4
+    assert (result.rows.query("method == 'loo'").r == 1).all()
+
+
+@pytest.mark.parametrize("position", range(5))
+def test_a_text_alone_gives_the_same_maps_and_correlations(placeholder, result, position):
+    inputs = placeholder.encode(WORDS[position])
+    loo = attribute(placeholder.model, inputs, "loo")
+    for method in METHODS:
+        alone = attribute(placeholder.model, inputs, method)
+        batched = result.maps[method][position]
+        assert np.abs(alone[0].numpy() - batched).max() <= 1e-5 * max(1, np.abs(batched).max())
+        row = result.rows.query("position == @position and method == @method").iloc[0]
+        assert row.r == pytest.approx(stats.pearson(alone, loo)[0], abs=1e-3)
+        content = inputs.content_mask
+        expected = stats.pearson(alone, loo, where=content)[0]
+        assert row.r_content == pytest.approx(expected, abs=1e-3, nan_ok=True)
+
+
+def test_a_single_word_has_no_content_correlation(result):
+    row = result.rows.query("id == 'b' and method == 'attnlrp'").iloc[0]
+    assert row.tokens == 3
+    assert np.isnan(row.r_content)
+    assert result.summary("r_content").loc["attnlrp", "undefined"] == 1
+
+
+def test_the_normalised_correlation_is_the_raw_one_or_its_negative(result):
+    rows = result.rows
+    assert np.allclose(rows.r.abs(), rows.r_normalised.abs())
+    turned = np.sign(rows.r) != np.sign(rows.r_normalised)
+    flipped = result.per_text("flipped")
+    expected = flipped.apply(lambda column: column != flipped["loo"])
+    assert (result.per_text("r").notna() & expected).sum().sum() == turned.sum()
+
+
+def test_accuracy_counts_labels_and_is_none_without(placeholder, texts, result):
+    predicted = result.rows.drop_duplicates("position").target
+    assert result.accuracy() == pytest.approx(np.mean(predicted.to_numpy() == texts.labels))
+    assert evaluate(placeholder, ["dull"], [], progress=False).accuracy() is None
+
+
+def test_a_reference_s_loo_is_taken(placeholder, texts, result):
+    again = evaluate(
+        placeholder, texts, at_every_readout("attnlrp"), reference=result, progress=False
+    )
+    for ours, theirs in zip(again.maps["loo"], result.maps["loo"], strict=True):
+        assert np.array_equal(ours, theirs)
+    assert np.allclose(again.per_text()["attnlrp @ word"], result.per_text()["attnlrp"], atol=1e-3)
+    assert not np.allclose(again.per_text()["attnlrp @ sum"], result.per_text()["attnlrp"])
+
+
+def test_a_reference_of_other_texts_is_refused(placeholder, result):
+    with pytest.raises(ValueError, match="5 texts, but there are 1"):
+        evaluate(placeholder, ["dull"], reference=result)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"methods": ["atnlrp"]}, {"methods": [Variant("x", "y")]}, {"options": {"shap": {}}}],
+)
+def test_an_unknown_method_is_refused_with_the_list(placeholder, arguments):
+    with pytest.raises(ValueError, match="choose from"):
+        evaluate(placeholder, WORDS, **arguments)
+
+
+def test_no_texts_are_refused(placeholder):
+    with pytest.raises(ValueError, match="no texts"):
+        evaluate(placeholder, [])
+
+
+def test_tables_hold_means_and_paired_differences(placeholder, texts, result):
+    table = tables.conventions(result)
+    assert list(table.index) == list(METHODS)
+    assert table.loc["cp-lrp", "raw"] == pytest.approx(result.per_text()["cp-lrp"].mean())
+    both = evaluate(
+        placeholder,
+        texts,
+        at_every_readout("attnlrp", "cp-lrp"),
+        reference=result,
+        progress=False,
+    )
+    places = tables.readouts(both, "attnlrp", "cp-lrp")
+    assert list(places.index) == ["word", "sum", "post-norm"]
+    assert np.allclose(places.difference, places["attnlrp"] - places["cp-lrp"])
+    assert (places["difference low"] <= places.difference).all()
+
+
+def test_the_run_card_names_model_and_texts(placeholder, texts, result):
+    card = tables.run_card(placeholder, texts, result)["this run"]
+    assert "untrained placeholder" in card["model"]
+    assert card["texts"] == "5 of ours"
