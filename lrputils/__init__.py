@@ -30,6 +30,7 @@ _HOME = {
     "Evaluation": "evaluation",
     "evaluate": "evaluation",
     "Inputs": "inputs",
+    "mask_gradient": "mask_gradient",
     "Classifier": "models",
     "load_classifier": "models",
     "Perturbation": "perturbation",

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from lrputils.architectures import Architecture, describe
 from lrputils.inputs import Inputs
-from lrputils.removal import OUTPUTS, reader, resolve_target
+from lrputils.readout import Target, resolve_target
+from lrputils.removal import OUTPUTS, reader
 from lrputils.rows import Row, evaluate, split, whole
 
 ORDERS = ("morf", "lerf")
@@ -45,7 +46,7 @@ def perturbation_curve(
     chunk: int = 1,
     *,
     chunk_score: str = "sum",
-    target: int | Sequence[int] | Tensor | None = None,
+    target: Target = None,
     output: str = "logit",
     batch_tokens: int | None = None,
 ) -> Tensor:
@@ -92,7 +93,7 @@ def perturbation_scores(
     chunk: int = 1,
     *,
     chunk_score: str = "sum",
-    target: int | Sequence[int] | Tensor | None = None,
+    target: Target = None,
     output: str = "logit",
     batch_tokens: int | None = None,
 ) -> Perturbation:
@@ -130,7 +131,7 @@ def aopc(curves: Tensor, steps: int | None = None) -> Tensor:
 class _Options(NamedTuple):
     chunk: int
     chunk_score: str
-    target: int | Sequence[int] | Tensor | None
+    target: Target
     output: str
     batch_tokens: int | None
 
@@ -150,7 +151,7 @@ def _curves(
     texts = split(architecture, inputs)
     limit = options.batch_tokens
     logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=limit)
-    read = reader(options.output, resolve_target(logits, options.target), logits)
+    read = reader(options.output, resolve_target(options.target, logits), logits)
     steps = -(-content.sum(axis=1) // options.chunk)
     rows, places = _rows(maps, valid, content, steps, orders, options)
     values = evaluate(architecture, texts, rows, read, batch_tokens=limit).to(logits)

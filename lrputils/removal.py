@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.architectures import Architecture, describe
+from lrputils.readout import Target, resolve_target
 from lrputils.rows import Row, Text, evaluate, every, split, whole
 
 REMOVALS = ("attention-mask", "mask", "pad", "unk", "zero", "delete")
@@ -24,7 +25,7 @@ def leave_one_out(
     model: nn.Module,
     inputs: Mapping[str, Any],
     *,
-    target: int | Sequence[int] | Tensor | None = None,
+    target: Target = None,
     removal: str = "attention-mask",
     output: str = "logit",
     batch_tokens: int | None = None,
@@ -60,31 +61,12 @@ def leave_one_out(
     _check(removal, output, architecture)
     texts = split(architecture, inputs)
     logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=batch_tokens)
-    read = reader(output, resolve_target(logits, target), logits)
+    read = reader(output, resolve_target(target, logits), logits)
     rows = list(_rows(architecture, texts, removal, inputs))
     without = evaluate(architecture, texts, rows, read, batch_tokens=batch_tokens)
     full = read(logits, torch.arange(len(texts), device=logits.device))
     losses = full.repeat_interleave(torch.tensor([len(t) for t in texts], device=full.device))
     return _padded(losses - without, inputs, texts)
-
-
-def resolve_target(logits: Tensor, target: int | Sequence[int] | Tensor | None) -> Tensor:
-    """Return the class explained of each text, (batch,): the predicted one where none is given.
-
-    Raises:
-        ValueError: a class that the logits (batch, classes) do not have, or too many or few.
-    """
-    batch, classes = logits.shape
-    if target is None:
-        return logits.argmax(dim=1)
-    chosen = torch.as_tensor(target, device=logits.device)
-    if chosen.is_floating_point() or chosen.dtype == torch.bool:
-        raise ValueError(f"target={target!r} is not a class number")
-    if chosen.shape not in ((), (batch,)):
-        raise ValueError(f"target has shape {tuple(chosen.shape)} for {batch} texts")
-    if ((chosen < 0) | (chosen >= classes)).any():
-        raise ValueError(f"target={target!r}: the model's classes are 0 to {classes - 1}")
-    return chosen.expand(batch).long()
 
 
 def reader(output: str, target: Tensor, logits: Tensor) -> Callable[[Tensor, Tensor], Tensor]:

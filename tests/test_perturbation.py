@@ -174,7 +174,7 @@ def test_patches_of_an_image():
         ({"chunk": 1.5}, "chunk=1.5"),
         ({"chunk_score": "max"}, "'max' is not one of"),
         ({"output": "loss"}, "'loss' is not one of"),
-        ({"target": 7}, "classes are 0 to 2"),
+        ({"target": 7}, "target"),
     ],
 )
 def test_mistakes_are_named(options, message):

@@ -1,0 +1,163 @@
+"""All leave-one-out scores at once from one forward and one backward pass: the mask gradient.
+
+Give token i a gate m_i on its key, in every layer, head and query: A_ji ∝ m_i exp(Z_ji). Then
+leave-one-out is f(1) − f(m_i = 0). Its estimate here looks at each attention block on its own,
+with g_j the gradient of f at the block's output O_j:
+
+    first-order   A_ji (V_i − O_j)·g_j               = m_i ∂(O_j·g_j)/∂m_i at m = 1
+    exact-block   A_ji / (1 − A_ji) (V_i − O_j)·g_j  = (O_j − O_j without key i)·g_j
+
+summed over layers, heads and queries j. The first is the gradient of f with respect to the gates;
+the second removes the key from the block exactly and is linear only in what follows. Both depend
+on f(x, m) alone, not on how it is factored. Exact removal is in `lrputils.removal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lrputils.architectures import Architecture, describe
+from lrputils.attention import attend, routed, weights_of, with_all_heads
+from lrputils.readout import Target, read
+
+FORMS = ("exact-block", "first-order")
+# Largest number of attention weights held at once, per tensor.
+_CELLS = 2**25
+
+
+def mask_gradient(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    target: Target = None,
+    form: str = "exact-block",
+    own_row: bool = False,
+) -> Tensor:
+    """Estimate leave-one-out by the attention mask for every token, in two passes.
+
+    Args:
+        model: a supported Hugging Face model in evaluation mode.
+        inputs: a batch of encoded texts, or `pixel_values`.
+        target: the class explained; by default the one predicted on the whole input.
+        form: "exact-block" or "first-order", see the module's equations.
+        own_row: count the queries of the token itself (j = i) too, as the gradient with respect to
+            the gates does. By default they do not count: once a token is masked, no one reads what
+            its own query gathers. The token that the head reads always counts in full.
+
+    Returns:
+        (batch, tokens) on the model's device, 0 at padding; float32, for a float64 model float64.
+
+    Raises:
+        TypeError: the model is not covered.
+        ValueError: an unknown form, or what `read` refuses.
+    """
+    if form not in FORMS:
+        raise ValueError(f"form={form!r} is not one of {FORMS}")
+    architecture = describe(model)
+    calls: dict[int, _Call] = {}
+
+    def keep(
+        layer: int,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        scaling: float,
+    ) -> tuple[Tensor, None]:
+        output = attend(query, key, value, mask, scaling)
+        kept = (tensor.detach() for tensor in (query, key, value))
+        calls[layer] = _Call(*kept, mask, scaling, output)
+        return output, None
+
+    with routed(model, keep, architecture):
+        reading = read(architecture, inputs, target=target)
+    outputs = [call.output for call in calls.values()]
+    gradients = torch.autograd.grad(reading.output.sum(), outputs)
+    readout = _readout_tokens(architecture, reading.valid)
+    with torch.no_grad():
+        scores = sum(
+            _scores(call, gradient, readout, form, own_row)
+            for call, gradient in zip(calls.values(), gradients, strict=True)
+        )
+    return reading.per_token(scores)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What one layer's attention took, (batch, heads, tokens, size), and what came out of it."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    scaling: float
+    output: Tensor
+
+    def rows(self, some: slice) -> _Call:
+        """The call of a part of the batch."""
+        mask = self.mask
+        if mask is not None and mask.shape[0] > 1:
+            mask = mask[some]
+        tensors = (self.query[some], self.key[some], self.value[some])
+        return _Call(*tensors, mask, self.scaling, self.output[some])
+
+    def weights_and_products(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """A_ji and V_i·g_j, both (batch, heads, queries, keys), in float32 at least."""
+        wide = torch.promote_types(self.query.dtype, torch.float32)
+        query, key, value = (x.to(wide) for x in (self.query, self.key, self.value))
+        weights = weights_of(query, key, self.mask, self.scaling)
+        received = gradient.to(wide).transpose(1, 2)
+        return weights, received @ with_all_heads(value, query).transpose(-2, -1)
+
+
+def first_order(weights: Tensor, products: Tensor) -> Tensor:
+    """A_ji (V_i − O_j)·g_j, from A_ji and V_i·g_j, both (…, queries, keys)."""
+    return weights * (products - (weights * products).sum(-1, keepdim=True))
+
+
+def exact_block(weights: Tensor, products: Tensor) -> Tensor:
+    """A_ji / (1 − A_ji) (V_i − O_j)·g_j, from A_ji and V_i·g_j, both (…, queries, keys).
+
+    A row's largest weight may be so close to one that 1 − A_ji is all rounding. There the equal
+    form A_ji (V_i − O_j without i)·g_j is taken, with the sum over the others formed directly. A
+    query left without any key receives nothing.
+    """
+    top = weights.argmax(-1, keepdim=True)
+    others = weights.scatter(-1, top, 0.0)
+    rest = others.sum(-1, keepdim=True)
+    without = (others * products).sum(-1, keepdim=True) / torch.where(rest > 0, rest, 1.0)
+    at_top = weights.gather(-1, top) * (products.gather(-1, top) - without)
+    below_half = (1 - weights).clamp(min=0.5)
+    return (first_order(weights, products) / below_half).scatter(-1, top, at_top)
+
+
+def _scores(call: _Call, gradient: Tensor, readout: Tensor, form: str, own_row: bool) -> Tensor:
+    """One layer's share of every token's score, (batch, tokens); part of the batch at a time."""
+    batch, heads, tokens, _ = call.query.shape
+    step = max(1, _CELLS // (heads * tokens**2))
+    block = first_order if form == "first-order" else exact_block
+    parts = []
+    for start in range(0, batch, step):
+        some = slice(start, start + step)
+        effect = block(*call.rows(some).weights_and_products(gradient[some])).sum(1)
+        score = effect.sum(1)
+        if not own_row:
+            score = score - torch.where(readout[some], 0.0, effect.diagonal(dim1=1, dim2=2))
+        parts.append(score)
+    return torch.cat(parts)
+
+
+def _readout_tokens(architecture: Architecture, valid: Tensor) -> Tensor:
+    """Boolean (batch, tokens): the token whose final state the head reads."""
+    places = torch.arange(1, valid.shape[1] + 1, device=valid.device)
+    if architecture.readout_position == "first":
+        places = places.flip(0)
+    return (valid * places).argmax(1, keepdim=True) == torch.arange(
+        valid.shape[1], device=valid.device
+    )
