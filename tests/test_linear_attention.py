@@ -382,7 +382,27 @@ def test_what_is_not_shipped_is_trained_or_named():
 
 
 def test_specifications_have_a_row_per_setting_removal_and_pair():
-    settings = [la.Setting("none", "flattened", "unit"), la.Setting("learned", "mean", "signed")]
-    table = specifications(tiny_data(), settings, ("zero", "delete"), seeds=1, images=8)
-    assert len(table) == 2 * 2 * len(PAIRS)
+    trained = [[tiny(SETTINGS[0], seed=0), tiny(SETTINGS[0], seed=1)], [tiny(SETTINGS[-1])]]
+    table = specifications(trained, some_images(8))
+    assert SETTINGS[0].scaling == "unit"  # there, black is zero, and is listed once
+    assert len(table) == (2 + 3) * len(PAIRS)
     assert list(table.columns[:3]) == ["setting", "removal", "pair"]
+    assert (table["raw low"] <= table["raw"]).all()
+    assert (table["normalized"] <= table["normalized high"]).all()
+
+
+def test_a_recorded_table_is_written_with_its_provenance(tmp_path):
+    settings = [la.Setting("none", "flattened", "unit")]
+    path = command.record(tmp_path / "a" / "b.csv", tiny_data(), settings, seeds=1, images=5)
+    first, header, *lines = path.read_text(encoding="utf-8").splitlines()
+    assert first.startswith("# random")
+    assert "1 training seeds, 5 test images" in first
+    assert header.startswith("setting,removal,pair,raw,")
+    assert len(lines) == 2 * len(PAIRS)
+
+
+def test_the_recorded_table_covers_what_is_shipped():
+    table = la.recorded_specifications()
+    assert set(table["setting"]) == {setting.name for setting in la.SHIPPED}
+    assert set(table["pair"]) == set(PAIRS)
+    assert not table.isna().any(axis=None)

@@ -3,9 +3,18 @@
     network = load_shipped(Setting("learned", "mean", "standard"), seed=0)
     maps = explain(network, images)        # "LOO", "IG", "(QKᵀ)V", "Q(KᵀV)", "3-ary"
 
-Pixels are tokens and there is no softmax. Nothing here downloads, draws or correlates.
+Pixels are tokens and there is no softmax. Nothing here draws.
 """
 
+from lrputils.linear_attention.agreement import (
+    PAIRS,
+    agreement,
+    crossed_estimate,
+    estimates,
+    negative_sums,
+    recorded_specifications,
+    specifications,
+)
 from lrputils.linear_attention.attribution import (
     BASELINES,
     READOUTS,
@@ -43,6 +52,7 @@ __all__ = [
     "BASELINES",
     "FACTORIZATIONS",
     "LEFT",
+    "PAIRS",
     "READOUTS",
     "REMOVALS",
     "RIGHT",
@@ -53,17 +63,23 @@ __all__ = [
     "Projected",
     "Setting",
     "accuracy",
+    "agreement",
     "attnlrp",
     "completeness_gap",
+    "crossed_estimate",
+    "estimates",
     "explain",
     "integrated_gradients",
     "is_shipped",
     "leave_one_out",
     "leave_one_out_by_passes",
     "load_shipped",
+    "negative_sums",
     "networks",
     "path_shares",
     "paths",
+    "recorded_specifications",
     "save_networks",
+    "specifications",
     "train",
 ]

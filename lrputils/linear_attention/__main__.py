@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import date
 from pathlib import Path
 
 import sklearn
@@ -11,6 +12,7 @@ import torch
 from tqdm import tqdm
 
 from lrputils.data.images import ImageData, load_images
+from lrputils.linear_attention.agreement import specifications
 from lrputils.linear_attention.model import Setting
 from lrputils.linear_attention.training import (
     EPOCHS,
@@ -70,17 +72,44 @@ def make_assets(
     return folder
 
 
+def record(
+    path: str | Path,
+    data: ImageData,
+    settings: Iterable[Setting] = SHIPPED,
+    *,
+    seeds: int = 3,
+    images: int = 300,
+) -> Path:
+    """Train on `data`, write the table of all specifications to a CSV file, return its path."""
+    trained = (
+        [train(data, setting, seed) for seed in range(seeds)]
+        for setting in tqdm(list(settings), desc="settings")
+    )
+    table = specifications(trained, torch.from_numpy(data.test_images[:images]))
+    head = (
+        f"# {data.name}: {data.note}; {seeds} training seeds, {images} test images, "
+        f"IG from zero; torch {torch.__version__}, {date.today().isoformat()}\n"
+    )
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(head + table.to_csv(index=False, float_format="%.6f"), encoding="utf-8")
+    return path
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m lrputils.linear_attention", description=__doc__
     )
-    parser.add_argument("--out", required=True, type=Path, help="folder for weights and card")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--out", type=Path, help="folder for trained weights and their card")
+    where.add_argument("--record", type=Path, help="CSV file for the table of all specifications")
     parser.add_argument(
         "--dataset", default="digits", help="digits, mnist or a folder (%(default)s)"
     )
     chosen = parser.parse_args(arguments)
-    print(make_assets(chosen.out, load_images(chosen.dataset)))
+    data = load_images(chosen.dataset)
+    print(make_assets(chosen.out, data) if chosen.out else record(chosen.record, data))
 
 
 if __name__ == "__main__":

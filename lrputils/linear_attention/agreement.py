@@ -7,18 +7,18 @@ knows no published number.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor
 
-from lrputils.data.images import ImageData
-from lrputils.linear_attention.attribution import explain
-from lrputils.linear_attention.model import LEFT, RIGHT, TERNARY, LinearAttention, Setting
-from lrputils.linear_attention.training import networks
+from lrputils.linear_attention.attribution import REMOVALS, explain
+from lrputils.linear_attention.model import LEFT, RIGHT, TERNARY, LinearAttention
 from lrputils.stats import Estimate, pearson, sum_to_one
 
+RECORDED = "mnist_half.csv"
 PAIRS = {
     f"{LEFT} vs {RIGHT}": (LEFT, RIGHT),
     f"{LEFT} vs LOO": (LEFT, "LOO"),
@@ -104,14 +104,11 @@ def crossed_estimate(
     cells where they cross, so that neither the images, which all seeds share, nor the seeds, which
     all images share, pass for independent repetitions. One seed: over images only.
     """
-    generator = np.random.default_rng(seed)
     known = ~np.isnan(values)
     if not known.any():
         raise ValueError("All values are NaN: no pair of maps has a correlation")
     filled = np.where(known, values, 0.0)
-    draws = [
-        generator.multinomial(size, np.full(size, 1 / size), resamples) for size in values.shape
-    ]
+    draws = _draws(values.shape, resamples, seed)
     total = np.einsum("rs,si,ri->r", draws[0], filled, draws[1], optimize=True)
     count = np.einsum("rs,si,ri->r", draws[0], known.astype(float), draws[1], optimize=True)
     tail = (1 - confidence) / 2
@@ -120,40 +117,68 @@ def crossed_estimate(
     return Estimate(filled.sum() / used, float(low), float(high), used, known.size - used)
 
 
+@lru_cache(maxsize=4)
+def _draws(shape: tuple[int, int], resamples: int, seed: int) -> list[np.ndarray]:
+    """Return how often each resample draws each seed and each image, (resamples, size) both."""
+    generator = np.random.default_rng(seed)
+    return [
+        generator.multinomial(size, np.full(size, 1 / size), resamples).astype(float)
+        for size in shape
+    ]
+
+
 def specifications(
-    data: ImageData,
-    settings: Iterable[Setting],
-    removals: Iterable[str],
-    *,
-    seeds: int,
-    images: int,
-    train_here: bool = False,
+    trained: Iterable[Sequence[LinearAttention]],
+    images: Tensor,
+    removals: Iterable[str] = REMOVALS,
     **options,
 ) -> pd.DataFrame:
     """Return mean r of every pair under every setting and removal, raw and normalised.
 
     Args:
-        data: the first `images` test images are explained.
-        settings: networks to compare, with `seeds` training seeds each.
-        removals: what a removed pixel becomes, of `REMOVALS`.
-        seeds: networks a setting.
-        images: test images.
-        train_here: train also where weights are shipped.
+        trained: for each setting its networks, of several training seeds.
+        images: grey levels from 0 to 1, (images, tokens).
+        removals: what a removed pixel becomes. Where black is 0 ("unit" scaling), "black" is left
+            out beside "zero".
         options: of `explain`: baseline, readout.
 
     Returns:
-        A row per setting, removal and pair: `setting`, `removal`, `pair`, `raw`, `normalized`,
-        `flipped` (share of the images where exactly one map of the pair flips), `pooled`.
+        A row per setting, removal and pair: `setting`, `removal`, `pair`; `raw` and `normalized`
+        with their intervals (`raw low`, `raw high`, …) over seeds and images; `flipped`, the share
+        of the images where exactly one map of the pair flips; `pooled`, mean over the seeds.
     """
-    chosen = torch.from_numpy(data.test_images[:images])
     removals = tuple(removals)
-    parts = []
-    for setting in settings:
-        trained = networks(data, setting, seeds, train_here=train_here)
+    records = []
+    for seeds in trained:
+        setting = seeds[0].setting
         for removal in removals:
-            rows = agreement(trained, chosen, removal=removal, **options)
-            columns = ["raw", "normalized", "flipped", "pooled"]
-            means = rows.groupby("pair", sort=False)[columns].mean().reset_index()
-            parts.append(means.assign(setting=setting.name, removal=removal))
-    table = pd.concat(parts, ignore_index=True)
-    return table[["setting", "removal", *[c for c in table if c not in ("setting", "removal")]]]
+            if removal == "black" and setting.scaling == "unit" and "zero" in removals:
+                continue
+            rows = agreement(seeds, images, removal=removal, **options)
+            where = {"setting": setting.name, "removal": removal}
+            records += [where | record for record in _records(rows)]
+    return pd.DataFrame(records)
+
+
+def _records(rows: pd.DataFrame) -> list[dict]:
+    """Return a record per pair: the means of `agreement`'s rows with their intervals."""
+    means = rows.groupby("pair", sort=False)[["flipped", "pooled"]].mean()
+    columns = {column: estimates(rows, column) for column in ("raw", "normalized")}
+    records = []
+    for pair in means.index:
+        record = {"pair": pair}
+        for column, found in columns.items():
+            value, low, high = found[pair][:3]
+            record |= {column: value, f"{column} low": low, f"{column} high": high}
+        records.append(record | means.loc[pair].to_dict())
+    return records
+
+
+def recorded_specifications() -> pd.DataFrame:
+    """Return the table of `specifications` that was recorded on MNIST's 10,000-image half.
+
+    `python -m lrputils.linear_attention --record FILE --dataset FOLDER` made it; its first lines,
+    comments, say on what.
+    """
+    path = files("lrputils") / "assets" / "linear_attention" / RECORDED
+    return pd.read_csv(str(path), comment="#")

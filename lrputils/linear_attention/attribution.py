@@ -90,8 +90,11 @@ def attnlrp(
     pass on 2 to the minus their depth in the factorization: 1/4, 1/4, 1/2 in (QKᵀ)V and
     1/2, 1/4, 1/4 in Q(KᵀV); "3-ary" gives each a third.
     """
+    return _weighted(paths(network, images, readout=readout), factorization)
+
+
+def _weighted(by: Paths, factorization: str) -> Tensor:
     share = path_shares(factorization)
-    by = paths(network, images, readout=readout)
     return share["Q"] * by.query + share["K"] * by.key + share["V"] * by.value
 
 
@@ -204,9 +207,8 @@ def explain(
         "LOO": leave_one_out(network, images, removal=removal),
         "IG": integrated_gradients(network, images, baseline=baseline),
     }
-    for factorization in (LEFT, RIGHT, TERNARY):
-        maps[factorization] = attnlrp(network, images, factorization, readout=readout)
-    return maps
+    by = paths(network, images, readout=readout)
+    return maps | {name: _weighted(by, name) for name in (LEFT, RIGHT, TERNARY)}
 
 
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
