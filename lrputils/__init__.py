@@ -13,10 +13,14 @@ Names are loaded on first use, so that importing the package does not import `tr
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import Any
 
 from lrputils import _torchvision  # noqa: F401  (must run before anything imports torchvision)
+
+# In a notebook without widgets, libraries that ask for tqdm's automatic bar say so on every import.
+warnings.filterwarnings("ignore", message="IProgress not found")
 
 __version__ = "0.1.0"
 
@@ -30,7 +34,6 @@ _HOME = {
     "Evaluation": "evaluation",
     "evaluate": "evaluation",
     "Inputs": "inputs",
-    "mask_gradient": "mask_gradient",
     "Classifier": "models",
     "load_classifier": "models",
     "Perturbation": "perturbation",
