@@ -13,96 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import activations
 from transformers.modeling_utils import PreTrainedModel
-from transformers.pytorch_utils import Conv1D
 
-
-@dataclass(frozen=True)
-class Family:
-    """Names of the parts inside one transformers model family; paths start at the backbone."""
-
-    name: str
-    heads: tuple[str, ...]
-    blocks: str
-    attention: str
-    word_embeddings: str
-    embedding_norm: str | None = None
-    causal: bool = False
-    position_offset: int = 0
-
-
-_BERT_LIKE = {
-    "blocks": "encoder.layer",
-    "attention": "attention.self",
-    "word_embeddings": "embeddings.word_embeddings",
-    "embedding_norm": "embeddings.LayerNorm",
-}
-_LLAMA_LIKE = {
-    "blocks": "layers",
-    "attention": "self_attn",
-    "word_embeddings": "embed_tokens",
-    "causal": True,
-}
-
-FAMILIES = {
-    family.name: family
-    for family in (
-        Family("bert", ("BertForSequenceClassification",), **_BERT_LIKE),
-        Family("roberta", ("RobertaForSequenceClassification",), **_BERT_LIKE),
-        Family("electra", ("ElectraForSequenceClassification",), **_BERT_LIKE),
-        Family(
-            "distilbert",
-            ("DistilBertForSequenceClassification",),
-            **{**_BERT_LIKE, "blocks": "transformer.layer", "attention": "attention"},
-        ),
-        Family(
-            "albert",
-            ("AlbertForSequenceClassification",),
-            **{**_BERT_LIKE, "blocks": "encoder.albert_layer_groups", "attention": "attention"},
-        ),
-        Family(
-            "gpt2",
-            ("GPT2ForSequenceClassification", "GPT2LMHeadModel"),
-            blocks="h",
-            attention="attn",
-            word_embeddings="wte",
-            causal=True,
-        ),
-        Family("llama", ("LlamaForSequenceClassification", "LlamaForCausalLM"), **_LLAMA_LIKE),
-        Family("qwen2", ("Qwen2ForSequenceClassification", "Qwen2ForCausalLM"), **_LLAMA_LIKE),
-        Family(
-            "vit",
-            ("ViTForImageClassification",),
-            blocks="layers",
-            attention="attention",
-            word_embeddings="embeddings",
-        ),
-    )
-}
-
-# Elementwise functions with f(0) = 0, so that f(x)/x, the identity rule's factor, stays bounded.
-ACTIVATIONS = (
-    nn.Tanh,
-    nn.ReLU,
-    nn.ReLU6,
-    nn.LeakyReLU,
-    nn.GELU,
-    nn.SiLU,
-    nn.Mish,
-    nn.Hardswish,
-    activations.GELUActivation,
-    activations.NewGELUActivation,
-    activations.GELUTanh,
-    activations.FastGELUActivation,
-    activations.QuickGELUActivation,
-    activations.AccurateGELUActivation,
-    activations.SiLUActivation,
-    activations.MishActivation,
-    activations.ReLUSquaredActivation,
-    activations.LinearActivation,
-)
-_LINEAR = (nn.Linear, Conv1D, nn.Conv2d, nn.Embedding, nn.Dropout, nn.Identity, nn.ModuleList)
+from lrputils.families import ACTIVATIONS, FAMILIES, LINEAR, Family
 
 
 @dataclass(frozen=True)
@@ -173,7 +86,7 @@ class Architecture:
         the model's own count would start at the padding; decoders keep no cache.
 
         Raises:
-            ValueError: inputs of the wrong kind or shape, an empty text, more tokens than positions.
+            ValueError: inputs of the wrong kind or shape, an empty or too long text.
         """
         device = next(self.model.parameters()).device
         if self.vision:
@@ -201,13 +114,14 @@ class Architecture:
         if self.causal and not self.language_model:
             if pad is None and len(input_ids) > 1:
                 raise ValueError(
-                    f"{type(self.model).__name__} finds the end of a text by its padding token, and "
-                    "has none: set model.config.pad_token_id, or pass one text at a time"
+                    f"{type(self.model).__name__} finds the end of a text by its padding token "
+                    "and has none: set model.config.pad_token_id, or pass one text at a time"
                 )
             last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(1)
             if pad is not None and bool((input_ids.gather(1, last[:, None]) == pad).any()):
                 raise ValueError(
-                    f"a text ends with token {pad}, and {type(self.model).__name__} takes it for padding"
+                    f"a text ends with token {pad}, which {type(self.model).__name__} takes for "
+                    "padding: it would read its answer at the token before"
                 )
         return input_ids if pad is None else torch.where(mask.bool(), input_ids, pad)
 
@@ -259,16 +173,6 @@ def describe(model: nn.Module) -> Architecture:
         language_model=_head(model).__name__.endswith(("LMHeadModel", "ForCausalLM")),
         max_positions=_max_positions(model, family),
     )
-
-
-def is_rms_norm(module: nn.Module) -> bool:
-    """Whether a module is the RMSNorm of a supported family: x · weight / rms(x)."""
-    return type(module).__name__ in ("LlamaRMSNorm", "Qwen2RMSNorm")
-
-
-def is_gated_mlp(module: nn.Module) -> bool:
-    """Whether a module is the SwiGLU block of a supported family: down(act(gate(x)) · up(x))."""
-    return type(module).__name__ in ("LlamaMLP", "Qwen2MLP")
 
 
 def _head(model: nn.Module) -> type:
@@ -329,7 +233,7 @@ def _refuse_unknown_modules(model: nn.Module, family: Family) -> None:
     own = f"transformers.models.{family.name}."
     for path, module in model.named_modules():
         cls = type(module)
-        known = type(module) in (*_LINEAR, *ACTIVATIONS, nn.LayerNorm)
+        known = type(module) in (*LINEAR, *ACTIVATIONS, nn.LayerNorm)
         if not (known or module is model or cls.__module__.startswith(own)):
             raise TypeError(
                 f"{type(model).__name__} is not covered: no rule for {path!r}, a "

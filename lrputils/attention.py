@@ -3,8 +3,9 @@
 This is transformers' official extension point, used so that it can be undone: one attention
 function and one mask function are registered under one name, once, and look up whose call they
 serve. What a call is routed to belongs to one model and one thread; every other call gets the
-model's own kind of attention. The model is set to the registered name by `set_attn_implementation` while any thread
-routes it, and back to what it had when the last one is done.
+model's own kind of attention. The model is set to the registered name by
+`set_attn_implementation` while any thread routes it, and back to what it had when the last one is
+done.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from lrputils import rules
-from lrputils.architectures import ACTIVATIONS, Architecture, describe, is_gated_mlp, is_rms_norm
+from lrputils.architectures import Architecture, describe
 from lrputils.attention import Route, attend, combine, routed, weights_of
+from lrputils.families import ACTIVATIONS, is_gated_mlp, is_rms_norm
 from lrputils.forwards import Forward, replaced
 
 

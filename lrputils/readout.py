@@ -1,8 +1,8 @@
 """Which number is explained, and at which tensor its relevance is read.
 
-One forward pass with the read-out tensor in hand: `read(architecture, inputs)` returns the explained
-logits `(batch,)`, still attached to their graph, and the tensor `(batch, tokens, size)` at which
-relevance is to be read. It installs nothing but a look at that tensor, and works inside
+One forward pass with the read-out tensor in hand: `read(architecture, inputs)` returns the
+explained logits `(batch,)`, still attached to their graph, and the tensor `(batch, tokens, size)`
+at which relevance is to be read. It installs nothing but a look at that tensor, and works inside
 `propagating` as outside.
 """
 

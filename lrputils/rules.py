@@ -10,7 +10,7 @@ Sources: LRP-ε, Bach et al. (2015); AttnLRP, Achtibat et al. (2024), section 3.
 
     R(x_i) = Σ_j  W_ji x_i / (z_j + ε sign z_j) · R(z_j)      (Eq. 1),
 
-is x_i · Σ_j W_ji g(z_j) at ε = 0: the plain gradient, with the bias keeping its own share b_j g(z_j).
+is x_i · Σ_j W_ji g(z_j) at ε = 0: the plain gradient; the bias keeps its own share b_j g(z_j).
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def attnlrp_attention(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor
     """AttnLRP: both products halved, the softmax by its own Jacobian.
 
     O_jp = Σ_i A_ji V_ip (bilinear rule, halved):
-        R(V_ip) = Σ_j A_ji V_ip / (2 O_jp) · R(O_jp),   R(A_ji) = Σ_p A_ji V_ip / (2 O_jp) · R(O_jp);
+        R(V_ip) = Σ_j A_ji V_ip / (2 O_jp) · R(O_jp),
+        R(A_ji) = Σ_p A_ji V_ip / (2 O_jp) · R(O_jp);
     A = softmax(Z) (Eq. 5, a Taylor expansion whose bias is dropped):
         R(Z_ji) = Z_ji · (R(A_ji) − A_ji Σ_k R(A_jk)),
     which is Z ⊙ g(Z) with the softmax's own Jacobian; Z = s·Q·Kᵀ (halved again):

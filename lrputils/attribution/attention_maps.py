@@ -69,8 +69,9 @@ def attention_x_grad(
     *,
     rectify: bool = False,
 ) -> Tensor:
-    """Attention × gradient, `(batch, tokens)`: R_i = Σ over layers, heads, queries j of A_ji ∂f/∂A_ji.
+    """Attention × gradient, `(batch, tokens)`: R_i = Σ A_ji · ∂f/∂A_ji.
 
+    The sum runs over layers, heads and queries j.
     With `rectify`, negative products count as 0, as in Barkan et al. (2021).
     """
     recorder = _Recorder()

@@ -186,7 +186,7 @@ def _baseline_token(
             f"unknown baseline {baseline!r}: there are 'zero', 'pad', 'mask', and any token id"
         )
     name = f"{baseline}_token_id"
-    token = getattr(inputs, name, None)
+    token = getattr(inputs, "replacements", {}).get(baseline)
     token = getattr(architecture.model.config, name, None) if token is None else token
     if token is None:
         raise ValueError(

@@ -18,8 +18,10 @@ from lrputils.attribution.gradients import (
     smoothgrad,
 )
 from lrputils.attribution.relevance import attnlrp, cp_lrp, lrp
+from lrputils.mask_gradient import mask_gradient
 from lrputils.propagation import Composite
 from lrputils.readout import READOUTS, Target
+from lrputils.removal import leave_one_out
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,44 @@ def _ig(architecture: Architecture, inputs: Mapping, target: Target, **options: 
     return result.scores
 
 
+def _loo(architecture: Architecture, inputs: Mapping, target: Target, **options: Any) -> Tensor:
+    return leave_one_out(architecture.model, inputs, target=target, **options)
+
+
+def _loo(architecture: Architecture, inputs: Mapping, target: Target, **options: Any) -> Tensor:
+    return leave_one_out(architecture.model, inputs, target=target, **options)
+
+
+def _gated(architecture: Architecture, inputs: Mapping, target: Target, **options: Any) -> Tensor:
+    return mask_gradient(architecture.model, inputs, target=target, **options)
+
+
 _READOUT = Option("word", "where relevance is read: " + "; ".join(f"{k!r}" for k in READOUTS))
 _BATCH_TOKENS = Option(BATCH_TOKENS, "tokens that go through the model at once")
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
+        Method(
+            "loo",
+            "LOO",
+            _loo,
+            {
+                "removal": Option("attention-mask", "what becomes of a removed token"),
+                "output": Option("logit", "'logit', 'difference' or 'probability'"),
+                "batch_tokens": Option(None, "most tokens in one batch; None suits the device"),
+            },
+        ),
+        Method(
+            "loo",
+            "Leave-One-Out",
+            _loo,
+            {
+                "removal": Option("attention-mask", "or 'mask', 'pad', 'unk', 'zero', 'delete'"),
+                "output": Option("logit", "or 'difference', 'probability'"),
+                "batch_tokens": Option(None, "tokens in one batch; None suits the device"),
+            },
+        ),
         Method("grad-x-input", "Gradient × input", grad_x_input, {"readout": _READOUT}),
         Method(
             "ig",
@@ -125,6 +159,15 @@ METHODS: dict[str, Method] = {
             },
         ),
         Method("cp-lrp", "CP-LRP", cp_lrp, {"readout": _READOUT}),
+        Method(
+            "mask-gradient",
+            "Mask gradient",
+            _gated,
+            {
+                "form": Option("exact-block", "or 'first-order'"),
+                "own_row": Option(False, "count the queries of the token itself"),
+            },
+        ),
     )
 }
 
@@ -142,8 +185,8 @@ def attribute(
 
     Args:
         model: a covered Hugging Face model in evaluation mode, on any device.
-        inputs: what the tokenizer gives: `input_ids` `(batch, tokens)`, `attention_mask`, …; for ViT
-            `pixel_values`, and the tokens are [CLS] and the patches.
+        inputs: what the tokenizer gives: `input_ids` `(batch, tokens)`, `attention_mask`, …; for
+            ViT `pixel_values`, and the tokens are [CLS] and the patches.
         method: a name in `METHODS`, or a `Composite` of one's own.
         target: the class to explain, one for all rows or one a row; for a language model the next
             token's id. None is the class predicted on the whole input.
