@@ -19,6 +19,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_execute(verbs)
     _add_build(verbs)
+    _add_bench(verbs)
     return parser
 
 
@@ -66,6 +67,36 @@ def _add_build(verbs: argparse._SubParsersAction) -> None:
     verb.add_argument("--repository-url", metavar="URL", help="where edit and launch buttons lead")
     _add_profile(verb)
     verb.set_defaults(run=_build)
+
+
+def _add_bench(verbs: argparse._SubParsersAction) -> None:
+    verb = verbs.add_parser(
+        "bench",
+        help="measure speed, side by side",
+        description=(
+            "Time each claim against its alternative, in turn, in one process, with the outputs "
+            "compared. A ratio below 1 means less time than the alternative."
+        ),
+    )
+    verb.add_argument("--model", metavar="NAME", help="folder or hub name (default: embedded)")
+    verb.add_argument(
+        "--dataset", default="reviews-long", metavar="NAME", help="texts (default: %(default)s)"
+    )
+    verb.add_argument("--texts", type=int, default=4, metavar="N", help="texts in the batch")
+    verb.add_argument("--repeats", type=int, default=7, metavar="N", help="pairs of runs")
+    verb.set_defaults(run=_bench)
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from lrputils.bench import bench
+
+    try:
+        rows = bench(
+            options.model, dataset=options.dataset, texts=options.texts, repeats=options.repeats
+        )
+    except (ValueError, TypeError, OSError) as error:  # a model or texts that cannot be loaded
+        raise BookError(str(error)) from error
+    print(rows.to_string(float_format="{:.3g}".format))
 
 
 def _execute(options: argparse.Namespace) -> None:

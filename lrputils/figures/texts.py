@@ -29,7 +29,7 @@ def correlation_by_method(
         title: the figure's message.
     """
     methods = list(per_text.columns)
-    figure, axes = new_figure(7.0, 0.9 + 0.55 * len(methods))
+    figure, axes = new_figure(5.6, 0.9 + 0.55 * len(methods))
     jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(per_text))
     for place, method in enumerate(methods):
         colour = COLORS.get(method, COLORS["muted"])
@@ -43,32 +43,6 @@ def correlation_by_method(
     axes.set_yticks(range(len(methods)), [labels.get(method, method) for method in methods])
     axes.invert_yaxis()
     axes.set_xlim(-1.05, 1.05)
-    axes.set_xlabel("Pearson r with LOO (a dot a text; bar: mean with 95% interval)")
-    axes.set_title(title)
-    return figure
-
-
-def length_against_correlation(
-    rows: pd.DataFrame, *, labels: Mapping[str, str], title: str
-) -> Figure:
-    """Draw r against the number of tokens, one panel a method, with a running median.
-
-    Args:
-        rows: `Evaluation.rows` of the methods to draw.
-        labels: method → name shown.
-        title: the figure's message.
-    """
-    methods = list(dict.fromkeys(rows.method))
-    figure, panels = new_figure(7.0, 2.9, columns=len(methods), sharey=True, squeeze=False)
-    for axes, method in zip(panels[0], methods, strict=True):
-        part = rows[rows.method == method].sort_values("tokens")
-        colour = COLORS.get(method, COLORS["muted"])
-        axes.scatter(part.tokens, part.r, s=8, color=colour, alpha=0.4, lw=0)
-        running = part.r.rolling(max(len(part) // 5, 2), center=True, min_periods=2).median()
-        axes.plot(part.tokens, running, color=COLORS["ink"], lw=1.5)
-        axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
-        axes.set_title(labels.get(method, method))
-        axes.set_xlabel("tokens")
-    panels[0][0].set_ylabel("r with LOO")
-    figure.suptitle(title, fontweight="bold", fontsize=11)
+    axes.set_xlabel("Pearson r with LOO")
+    axes.set_title(title, fontweight="bold", fontsize=11)
     return figure
