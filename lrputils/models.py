@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
+from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -46,6 +48,8 @@ _KINDS = {
 }
 _WEIGHTS = ".safetensors", ".bin"
 _SMALL_FILES = ".json", ".txt", ".model"
+_VOCABULARIES = "tokenizer.json", "vocab.*", "*.model"
+_UNREADABLE = OSError, KeyError, RuntimeError, UnpicklingError, SafetensorError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -209,7 +213,7 @@ def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
         model, report = kind.from_pretrained(
             folder, config=config, dtype=dtype, trust_remote_code=False, output_loading_info=True
         )
-    except (OSError, KeyError, RuntimeError) as error:
+    except _UNREADABLE as error:
         raise ValueError(f"The model {name!r} cannot be loaded: {error}") from error
     missing = sorted({*report["missing_keys"], *report["mismatched_keys"]})
     if missing:
@@ -232,6 +236,12 @@ def _kind(config: PretrainedConfig, name: str) -> type:
 
 
 def _load_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
+    # Without these files transformers makes a tokenizer that knows no word, and says nothing.
+    if not any(path for pattern in _VOCABULARIES for path in folder.glob(pattern)):
+        raise ValueError(
+            f"{name!r} holds no tokenizer ({', '.join(_VOCABULARIES)}): save it beside the model "
+            f"with `tokenizer.save_pretrained`"
+        )
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:

@@ -1,0 +1,195 @@
+"""Statistics against SciPy on many random cases, and the interval's coverage by simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from lrputils import stats
+
+CORRELATIONS = {
+    "pearson": (stats.pearson, scipy.stats.pearsonr),
+    "spearman": (stats.spearman, scipy.stats.spearmanr),
+    "kendall": (stats.kendall, scipy.stats.kendalltau),
+}
+both = pytest.mark.parametrize("name", CORRELATIONS)
+
+
+def random_maps(seed, batch=40, tokens=23, ties=False):
+    generator = np.random.default_rng(seed)
+    maps = generator.normal(size=(2, batch, tokens)) * 10.0 ** generator.integers(-6, 7)
+    if ties:
+        maps = np.round(generator.normal(size=(2, batch, tokens)))
+    lengths = generator.integers(3, tokens + 1, size=batch)
+    return *maps, np.arange(tokens) < lengths[:, None]
+
+
+@both
+@pytest.mark.parametrize("ties", [False, True])
+def test_equals_scipy_on_each_example(name, ties):
+    ours, theirs = CORRELATIONS[name]
+    for seed in range(20):
+        x, y, where = random_maps(seed, ties=ties)
+        got = ours(x, y, where)
+        assert got.dtype == np.float64
+        for row in range(len(x)):
+            a, b = x[row, where[row]], y[row, where[row]]
+            if np.ptp(a) == 0 or np.ptp(b) == 0:
+                assert np.isnan(got[row])
+            else:
+                np.testing.assert_allclose(got[row], theirs(a, b).statistic, rtol=0, atol=1e-12)
+
+
+@both
+def test_what_is_outside_the_mask_does_not_matter(name):
+    correlate, _ = CORRELATIONS[name]
+    x, y, where = random_maps(3)
+    expected = correlate(x, y, where)
+    x[~where], y[~where] = np.nan, np.inf
+    assert np.array_equal(correlate(x, y, where), expected)
+
+
+@both
+def test_constant_maps_and_single_tokens_have_no_correlation(name):
+    correlate, _ = CORRELATIONS[name]
+    third = np.float32(1) / np.float32(3)
+    x = np.array([[third] * 4, [1, 2, 3, 4], [5, 6, 7, 8], [0, 0, 0, 0], [1, 2, 3, 4]])
+    y = np.array([[1, 2, 3, 4], [third] * 4, [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 5]])
+    where = np.ones((5, 4), bool)
+    where[2, 1:] = False
+    assert np.isnan(correlate(x, y, where)).tolist() == [True, True, True, True, False]
+
+
+@both
+def test_a_tensor_and_a_single_map(name):
+    correlate, _ = CORRELATIONS[name]
+    x, y, where = random_maps(5)
+    tensors = correlate(*map(torch.from_numpy, (x, y, where)))
+    np.testing.assert_array_equal(tensors, correlate(x, y, where))
+    single = correlate(x[0], y[0], where[0])
+    np.testing.assert_array_equal(single, tensors[:1])
+    half = correlate(torch.from_numpy(x).bfloat16(), torch.from_numpy(y).requires_grad_(), where)
+    assert half.shape == (40,)
+
+
+@given(
+    hnp.arrays(np.float64, (3, 6), elements=st.floats(-1e3, 1e3)),
+    st.floats(1e-3, 1e3),
+    st.floats(-1e3, 1e3),
+)
+def test_pearson_ignores_scale_and_offset(x, scale, offset):
+    y = np.arange(18.0).reshape(3, 6) ** 2
+    before, after = stats.pearson(x, y), stats.pearson(scale * x + offset, y)
+    spread = np.ptp(x, axis=1)
+    clear = spread > 1e-4 * (1 + np.abs(x).max(axis=1) + abs(offset) / scale)
+    np.testing.assert_allclose(after[clear], before[clear], atol=1e-6)
+    defined = ~np.isnan(before)
+    assert (np.abs(before[defined]) <= 1).all()
+
+
+def test_scores_that_cannot_be_compared_are_named():
+    with pytest.raises(ValueError, match=r"scores \(2, 3\), reference \(2, 4\)"):
+        stats.pearson(np.zeros((2, 3)), np.zeros((2, 4)))
+    broken = np.ones((2, 3))
+    broken[1, 2] = np.nan
+    with pytest.raises(ValueError, match="`reference` is nan at row 1, token 2"):
+        stats.pearson(np.ones((2, 3)), broken)
+    with pytest.raises(ValueError, match="single number"):
+        stats.pearson(1.0, 2.0)
+
+
+def test_sum_to_one_flips_maps_with_a_negative_sum():
+    maps = np.array([[1.0, 2, 1], [-3, 1, 1], [1, -1, 9], [2, 2, 4]])
+    where = np.array([[1, 1, 1], [1, 1, 1], [1, 1, 0], [1, 1, 0]], bool)
+    normalized = stats.sum_to_one(maps, where)
+    assert normalized.flipped.tolist() == [False, True, False, False]
+    assert normalized.flipped_share == 0.25
+    np.testing.assert_array_equal(
+        normalized.scores, [[0.25, 0.5, 0.25], [3, -1, -1], [np.nan, np.nan, 0], [0.5, 0.5, 0]]
+    )
+    reference = np.array([[1.0, 5, 2]] * 2)
+    raw = stats.pearson(maps[:2], reference)
+    np.testing.assert_allclose(stats.pearson(normalized.scores[:2], reference), raw * [1, -1])
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    generator = np.random.default_rng(0)
+    for confidence in (0.8, 0.95):
+        hits = [
+            low <= 1.0 <= high
+            for low, high in (
+                stats.bootstrap_interval(
+                    generator.exponential(size=80), confidence=confidence, resamples=400, seed=i
+                )
+                for i in range(600)
+            )
+        ]
+        # Three standard errors of the share, and a little for the skewed distribution.
+        assert abs(np.mean(hits) - confidence) < 3 * np.sqrt(0.16 / 600) + 0.02
+
+
+def test_the_interval_of_many_values_is_the_normal_one():
+    values = np.random.default_rng(1).normal(size=2_000)
+    low, high = stats.bootstrap_interval(values)
+    half = 1.96 * values.std() / np.sqrt(len(values))
+    assert low == pytest.approx(values.mean() - half, abs=0.003)
+    assert high == pytest.approx(values.mean() + half, abs=0.003)
+
+
+def test_the_interval_is_reproducible_and_takes_any_statistic():
+    values = np.random.default_rng(2).normal(size=50)
+    assert stats.bootstrap_interval(values) == stats.bootstrap_interval(torch.tensor(values))
+    assert stats.bootstrap_interval(values) != stats.bootstrap_interval(values, seed=1)
+    low, high = stats.bootstrap_interval(values, statistic=np.median)
+    assert low < np.median(values) < high
+    narrow = stats.bootstrap_interval(values, confidence=0.5)
+    wide = stats.bootstrap_interval(values, confidence=0.99)
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+def test_resamples_in_parts_equal_resamples_at_once():
+    values = np.random.default_rng(3).normal(size=30)
+    parts = np.concatenate(list(stats._resampled(values, 100, seed=0, cells=90)))
+    assert parts.shape == (100, 30)
+    assert np.isin(parts, values).all()
+
+
+def test_missing_examples_are_counted_not_hidden():
+    values = np.array([0.1, np.nan, 0.3, 0.2, np.nan])
+    result = stats.estimate(values)
+    assert (result.used, result.dropped) == (3, 2)
+    assert result.value == pytest.approx(0.2)
+    assert (result.low, result.high) == stats.bootstrap_interval([0.1, 0.3, 0.2])
+
+
+def test_pairing_takes_out_what_the_examples_share():
+    generator = np.random.default_rng(4)
+    shared = generator.normal(size=200)
+    first = shared + 0.1 + 0.05 * generator.normal(size=200)
+    first[7] = np.nan
+    difference = stats.paired_difference(first, shared)
+    assert 0.05 < difference.low < 0.1 < difference.high < 0.15
+    assert (difference.used, difference.dropped) == (199, 1)
+    apart = stats.bootstrap_interval(first)
+    assert difference.high - difference.low < 0.2 * (apart.high - apart.low)
+    with pytest.raises(ValueError, match="differ in shape"):
+        stats.paired_difference(first, shared[:9])
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "message"),
+    [
+        ([1.0], {}, "two examples or more; of 1 values 1"),
+        ([1.0, np.nan], {}, "of 2 values 1"),
+        ([1.0, 2.0], {"confidence": 95}, "confidence=95"),
+        ([1.0, 2.0], {"resamples": 0}, "resamples=0"),
+    ],
+)
+def test_mistakes_are_named(values, options, message):
+    with pytest.raises(ValueError, match=message):
+        stats.bootstrap_interval(values, **options)

@@ -1,0 +1,242 @@
+"""Loading texts from every kind of source, and what a mistake is answered with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+
+import pandas as pd
+import pytest
+
+from lrputils.data import hub
+from lrputils.data.texts import OWN, Texts, load_texts
+
+TABLE = pd.DataFrame(
+    {
+        "id": ["a", "b", "c", "d"],
+        "text": ["one", "two words", "three words here", "NA"],
+        "label": [0, 1, 0, 1],
+    }
+)
+WRITERS = {
+    "csv": lambda table, path: table.to_csv(path, index=False),
+    "tsv": lambda table, path: table.to_csv(path, index=False, sep="\t"),
+    "parquet": lambda table, path: table.to_parquet(path),
+    "json": lambda table, path: table.to_json(path, orient="records"),
+    "jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
+}
+
+
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_every_format_gives_the_same_texts(tmp_path, suffix):
+    path = tmp_path / f"things.{suffix}"
+    WRITERS[suffix](TABLE, path)
+    texts = load_texts(path)
+    assert texts.texts == tuple(TABLE["text"])
+    assert texts.labels == (0, 1, 0, 1)
+    assert texts.ids == ("a", "b", "c", "d")
+    assert texts.name == "things"
+    assert texts.identity == f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
+    assert list(texts) == list(TABLE["text"])
+
+
+def folder_of(tmp_path, **splits):
+    for split, table in splits.items():
+        table.to_parquet(tmp_path / f"{split.replace('_', '-')}.parquet")
+    return tmp_path
+
+
+def test_a_folder_has_a_file_a_split(tmp_path):
+    folder = folder_of(tmp_path, train=TABLE[:1], test=TABLE[1:2], validation=TABLE[2:])
+    assert load_texts(folder).ids == ("c", "d")
+    assert load_texts(folder).name == f"{tmp_path.name} [validation]"
+    assert load_texts(folder, split="train").ids == ("a",)
+    with pytest.raises(ValueError, match=r"no split 'dev': choose from \['test', 'train', 'val"):
+        load_texts(folder, split="dev")
+
+
+def test_training_texts_are_never_the_default(tmp_path):
+    folder = folder_of(tmp_path, train=TABLE, extra=TABLE)
+    with pytest.raises(ValueError, match="needs a split: choose from"):
+        load_texts(folder)
+
+
+def test_numbered_parts_are_one_split(tmp_path):
+    (tmp_path / "data").mkdir()
+    parts = {"train_00000_of_00002": TABLE[:2], "train_00001_of_00002": TABLE[2:]}
+    folder_of(tmp_path / "data", **parts)
+    assert load_texts(tmp_path).ids == ("a", "b", "c", "d")
+
+
+def test_a_split_in_several_places_is_refused(tmp_path):
+    for name in ("english", "french"):
+        (tmp_path / name).mkdir()
+        folder_of(tmp_path / name, test=TABLE)
+    with pytest.raises(ValueError, match="several places"):
+        load_texts(tmp_path)
+    assert len(load_texts(tmp_path / "french")) == 4
+
+
+def test_limit_shuffling_and_length(tmp_path):
+    folder = folder_of(tmp_path, test=TABLE)
+    assert load_texts(folder, limit=2).ids == ("a", "b")
+    assert load_texts(folder, limit=99).ids == ("a", "b", "c", "d")
+    shuffled = load_texts(folder, seed=0)
+    assert shuffled.ids != ("a", "b", "c", "d")
+    assert sorted(shuffled.ids) == ["a", "b", "c", "d"]
+    assert load_texts(folder, seed=0, limit=2).ids == shuffled.ids[:2]
+    assert load_texts(folder, min_words=2).ids == ("b", "c")
+    assert load_texts(folder, max_words=2).ids == ("a", "b", "d")
+    with pytest.raises(ValueError, match="no text of 7 to any number of words among its 4"):
+        load_texts(folder, min_words=7)
+    with pytest.raises(ValueError, match="limit=0"):
+        load_texts(folder, limit=0)
+
+
+def test_columns_by_their_usual_names_or_by_choice(tmp_path):
+    table = TABLE.rename(columns={"text": "sentence", "label": "stars"}).drop(columns="id")
+    path = tmp_path / "x.csv"
+    table.to_csv(path, index=False)
+    texts = load_texts(path)
+    assert (texts.labels, texts.ids) == (None, ("0", "1", "2", "3"))
+    assert load_texts(path, label_column="stars").labels == (0, 1, 0, 1)
+    with pytest.raises(ValueError, match=r"label_column from \['sentence', 'stars'\]"):
+        load_texts(path, label_column="label")
+    table.rename(columns={"sentence": "words"}).to_csv(path, index=False)
+    with pytest.raises(ValueError, match=r"text_column from \['words', 'stars'\]"):
+        load_texts(path)
+    assert load_texts(path, text_column="words").texts == tuple(TABLE["text"])
+
+
+@pytest.mark.parametrize("empty", ["", "  \n", None, float("nan"), 3])
+def test_an_empty_text_is_named(tmp_path, empty):
+    table = TABLE.assign(text=pd.Series(["fine", "fine", empty, "fine"], dtype=object))
+    path = tmp_path / "x.json"
+    table.to_json(path, orient="records")
+    with pytest.raises(ValueError, match="no text in row 2 of column 'text'"):
+        load_texts(path)
+    assert len(load_texts(path, limit=2)) == 2
+
+
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
+        load_texts("./missing")
+    with pytest.raises(FileNotFoundError, match=r"missing\.csv"):
+        load_texts("missing.csv")
+    with pytest.raises(FileNotFoundError, match="holds no"):
+        load_texts(tmp_path)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "x.json").write_text("{")
+    with pytest.raises(ValueError, match=r"x\.json' cannot be read"):
+        load_texts(tmp_path / "x.json")
+    (tmp_path / "x.txt").write_text("hello")
+    with pytest.raises(ValueError, match=r"x\.txt.*it may be \['\.csv'"):
+        load_texts(tmp_path / "x.txt")
+    TABLE.to_csv(tmp_path / "x.csv")
+    with pytest.raises(ValueError, match="revision='v1' belongs to the hub"):
+        load_texts(tmp_path / "x.csv", revision="v1")
+
+
+def test_own_reviews_come_with_the_package():
+    for name in OWN:
+        texts = load_texts(name)
+        assert len(texts) > 5
+        assert set(texts.labels) == {0, 1}
+        assert texts.name == name
+    assert load_texts().texts == load_texts("reviews").texts
+
+
+class Api:
+    """A hub that knows one data set, or none at all."""
+
+    sha = "c0ffee"
+
+    def dataset_info(self, name, revision, timeout):
+        if name != "somebody/things":
+            raise OSError("unreachable")
+        files = ["README.md", "data/test-00000-of-00001.parquet", ".gitattributes", ".x/a.csv"]
+        entries = [type("Entry", (), {"rfilename": file}) for file in files]
+        return type("Info", (), {"sha": self.sha, "siblings": entries})
+
+
+def test_a_data_set_of_the_hub_and_its_commit(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    TABLE.to_parquet(tmp_path / "data" / "test-00000-of-00001.parquet")
+    asked = {}
+
+    def download(name, **options):
+        asked.update(options)
+        return str(tmp_path)
+
+    monkeypatch.setattr(hub, "HfApi", Api)
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    texts = load_texts("somebody/things", revision="main")
+    assert texts.name == "somebody/things [test]"
+    assert texts.identity == "commit c0ffee"
+    assert asked["revision"] == "c0ffee"
+    assert asked["allow_patterns"] == ["data/test-00000-of-00001.parquet"]
+
+
+def cache_with(tmp_path, kind, files):
+    """A hub cache on disk that holds one repository, as a download leaves it."""
+    repository = tmp_path / f"{kind}s--somebody--things"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    for name, content in files.items():
+        (snapshot / name).write_text(content)
+
+
+def test_without_a_network_the_cache_serves(tmp_path, monkeypatch):
+    cache_with(tmp_path, "dataset", {"test.json": json.dumps(TABLE.to_dict("records"))})
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    texts = load_texts("somebody/things")
+    assert texts.ids == ("a", "b", "c", "d")
+    assert texts.identity == f"commit {'0' * 40}"
+
+
+def test_without_network_and_cache_one_clear_error_in_seconds(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://localhost:9")
+    monkeypatch.setattr(hub, "_PATIENCE", 2.0)
+    start = time.monotonic()
+    with pytest.raises(ConnectionError, match="`dataset` also takes a local folder"):
+        load_texts("somebody/things")
+    assert time.monotonic() - start < 10
+
+
+def test_a_name_server_that_never_answers_is_not_waited_for(monkeypatch):
+    class Silent:
+        def dataset_info(self, *args, **options):
+            time.sleep(5)
+
+    monkeypatch.setattr(hub, "HfApi", Silent)
+    monkeypatch.setattr(hub, "_PATIENCE", 0.05)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nonexistent")
+    start = time.monotonic()
+    with pytest.raises(ConnectionError, match="no answer within"):
+        load_texts("somebody/things")
+    assert time.monotonic() - start < 2
+
+
+def test_what_is_a_path_and_what_a_name_on_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    for path in ("./x", "../x", "/x/y", "~/x", "a/b/c", "x/", "models/x", "models", "a b", "."):
+        assert hub.is_path(path), path
+    for name in ("bert-base-uncased", "stanfordnlp/sst2", "a_b/c.d-1"):
+        assert not hub.is_path(name), name
+
+
+def test_real_sentences(data_dir):
+    texts = load_texts(data_dir / "sst2", limit=200)
+    assert len(texts) == 200
+    assert set(texts.labels) == {0, 1}
+    assert texts.name == "sst2 [validation]"
+    assert len(load_texts(data_dir / "imdb", seed=0, max_words=100, limit=20)) == 20
+    assert isinstance(texts, Texts)
