@@ -3,20 +3,23 @@
 The registry's torchvision wheel is built for CUDA. Beside a CPU-only torch its extension does not
 load, torchvision then fails at import (`operator torchvision::nms does not exist`), and with it
 every model import of transformers. Declaring the two operators' schemas is enough: nothing in this
-project calls them. This module does nothing where the extension loads.
+project calls them. It is done when torchvision is first looked for, so that importing `lrputils`
+does not import torch; where the extension loads, nothing is done.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
 from pathlib import Path
-
-import torch
 
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
 def _extension_loads(package_folder: Path) -> bool:
+    import torch
+
     for library in (*package_folder.glob("_C*.so"), *package_folder.glob("_C*.pyd")):
         try:
             torch.ops.load_library(library)
@@ -27,11 +30,24 @@ def _extension_loads(package_folder: Path) -> bool:
 
 def declare_missing_operators() -> None:
     """Declare `torchvision::nms` and `torchvision::qnms` where torchvision cannot do so itself."""
-    spec = importlib.util.find_spec("torchvision")
+    spec = find_spec("torchvision")
     if spec is None or spec.origin is None or _extension_loads(Path(spec.origin).parent):
         return
+    import torch
+
     for operator in ("nms", "qnms"):
         torch.library.define(f"torchvision::{operator}", _SCHEMA)
 
 
-declare_missing_operators()
+class _BeforeTorchvision(MetaPathFinder):
+    """Finds nothing; declares the operators when someone first looks for torchvision."""
+
+    def find_spec(self, fullname: str, path=None, target=None) -> None:
+        """Return None: whoever finds torchvision comes after this one."""
+        if fullname == "torchvision":
+            sys.meta_path.remove(self)
+            declare_missing_operators()
+
+
+if "torchvision" not in sys.modules:
+    sys.meta_path.insert(0, _BeforeTorchvision())

@@ -98,8 +98,8 @@ def evaluate(
     Args:
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer, or plain strings.
-        methods: names from `METHODS`, or `Variant` values; "loo" is computed in any case, as what the
-            rest is held to.
+        methods: names from `METHODS`, or `Variant` values; "loo" is computed in any case, as what
+            the rest is held to.
         options: options of the methods given by name.
         reference: an evaluation of the same texts by the same classifier, whose LOO is taken.
         batch_size: texts a batch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,9 @@ from nbformat import NotebookNode
 from lrputils.book.layout import BookError
 
 MOST = 8
-_SCALARS = {"bool": bool, "int": int, "float": float, "str": str, "list": list, "None": type(None)}
+# Papermill's own convention for a parameter whose default does not tell its type.
+_TYPE_COMMENT = re.compile(r"#\s*type:\s*(\w+)")
+_SCALARS = {"bool": bool, "int": int, "float": float, "str": str, "list": list}
 
 
 @dataclass(frozen=True)
@@ -45,24 +48,19 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def _annotated_types(annotation: ast.expr) -> tuple[tuple[type, ...], type | None]:
-    if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
-        left, left_item = _annotated_types(annotation.left)
-        right, right_item = _annotated_types(annotation.right)
-        return left + right, left_item or right_item
-    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "list":
-        return (list,), _SCALARS[ast.unparse(annotation.slice)]
-    return (_SCALARS[ast.unparse(annotation)],), None
+def _commented_types(line: str) -> tuple[type, ...]:
+    """Return the types that `name = None  # type: str …` announces, None among them."""
+    comment = _TYPE_COMMENT.search(line)
+    return (_SCALARS[comment.group(1)], type(None)) if comment else (type(None),)
 
 
-def _parameter(statement: ast.stmt, chapter: str) -> Parameter:
+def _parameter(statement: ast.stmt, source: str, chapter: str) -> Parameter:
     try:
-        if isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            default = ast.literal_eval(statement.value)
-            types, item = _annotated_types(statement.annotation)
-            return Parameter(statement.target.id, default, types, item)
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             default = ast.literal_eval(statement.value)
+            if default is None:
+                line = source.splitlines()[statement.lineno - 1]
+                return Parameter(statement.targets[0].id, None, _commented_types(line))
             item = type(default[0]) if isinstance(default, list) and default else None
             return Parameter(statement.targets[0].id, default, (type(default),), item)
     except (ValueError, KeyError, AttributeError):
@@ -82,8 +80,8 @@ def declared(notebook: NotebookNode, chapter: str) -> dict[str, Parameter]:
     cells = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
     if len(cells) > 1:
         raise BookError(f"{chapter}: {len(cells)} cells are tagged `parameters`; one is allowed")
-    statements = ast.parse(cells[0].source).body if cells else []
-    found = [_parameter(statement, chapter) for statement in statements]
+    source = cells[0].source if cells else ""
+    found = [_parameter(statement, source, chapter) for statement in ast.parse(source).body]
     if len(found) > MOST:
         raise BookError(f"{chapter}: {len(found)} parameters; at most {MOST} are allowed")
     return {parameter.name: parameter for parameter in found}

@@ -27,7 +27,7 @@ kernelspec:
 :tags: [parameters]
 
 factor = 2.0  # what one half is multiplied by
-count: int | None = None  # how many, or None
+count = None  # type: int how many, or None
 names = ["a"]  # labels
 unused = "x"  # never read below
 ```

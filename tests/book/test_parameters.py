@@ -62,7 +62,10 @@ def test_what_fits_is_taken(chapter):
     assert checked(chapter, "c", {"count": None}) == {"count": None}
 
 
-@pytest.mark.parametrize("line", ["a = f()", "a, b = 1, 2", "import os", "a: dict = {}", "a: int"])
+NOT_PLAIN = ["a = f()", "a, b = 1, 2", "import os", "a: int = 1", "a = None  # type: tensor"]
+
+
+@pytest.mark.parametrize("line", NOT_PLAIN)
 def test_only_plain_values_may_be_parameters(line):
     with pytest.raises(BookError, match="plain value"):
         declared(notebook(line), "c")

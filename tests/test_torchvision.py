@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_the_package_imports_no_torch():
+    assert run("import sys, lrputils; print('torch' in sys.modules)") == "False"
+
+
+def test_torchvision_and_a_model_import_after_the_package():
+    code = (
+        "import lrputils, torchvision, sys\n"
+        "from transformers import BertForSequenceClassification, ViTForImageClassification\n"
+        "print([type(finder).__name__ for finder in sys.meta_path].count('_BeforeTorchvision'))"
+    )
+    assert run(code) == "0"
