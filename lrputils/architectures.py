@@ -82,8 +82,8 @@ class Architecture:
 
         Takes what `forward` of this family understands (`input_ids`, `attention_mask`,
         `token_type_ids`, `position_ids`, or `pixel_values`) and leaves the rest out. A missing
-        attention mask is all ones; positions are passed wherever padding stands on the left, where
-        the model's own count would start at the padding; decoders keep no cache.
+        attention mask is all ones. Decoders keep no cache, and get their positions where padding
+        stands on the left, since their own count would start at the padding.
 
         Raises:
             ValueError: inputs of the wrong kind or shape, an empty or too long text.
@@ -103,10 +103,18 @@ class Architecture:
         if inputs.get("position_ids") is not None:
             arguments["position_ids"] = inputs["position_ids"].to(device)
         elif not bool(mask[:, 0].all()):
-            arguments["position_ids"] = self.position_ids(input_ids, mask)
+            arguments["position_ids"] = self._left_padded_positions(input_ids, mask)
         if self.causal:
             arguments["use_cache"] = False
         return arguments
+
+    def _left_padded_positions(self, input_ids: Tensor, mask: Tensor) -> Tensor:
+        if not self.causal:
+            raise ValueError(
+                f"padding stands on the left, but {type(self.model).__name__} reads its answer at "
+                "the first token: set tokenizer.padding_side = 'right'"
+            )
+        return self.position_ids(input_ids, mask)
 
     def _with_own_padding(self, input_ids: Tensor, mask: Tensor) -> Tensor:
         """Padding as the model's own token: some heads and positions find the text's end by it."""

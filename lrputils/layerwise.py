@@ -24,6 +24,7 @@ from lrputils.readout import Reading, Target, read
 Suffix = frozenset[int]
 
 
+@torch.inference_mode(False)
 def layerwise_bypass(
     model: nn.Module,
     inputs: Mapping[str, Any],

@@ -57,10 +57,11 @@ class Reading:
 
     def relevance(self, gradient: Tensor) -> Tensor:
         """R = Σ value ⊙ gradient over the embedding's size: `(batch, tokens)`, 0 at padding."""
-        return self.per_token((self.value * gradient).sum(-1))
+        wide = torch.promote_types(gradient.dtype, torch.float32)
+        return self.per_token((self.value.to(wide) * gradient.to(wide)).sum(-1))
 
     def per_token(self, scores: Tensor) -> Tensor:
-        """Scores `(batch, tokens)` as float32 (float64 stays) with exactly 0 at padding."""
+        """Scores `(batch, tokens)` out of the graph, with exactly 0 at padding."""
         return torch.where(self.valid, scores, 0.0).detach()
 
 

@@ -89,7 +89,6 @@ def _readout_row(architecture: Architecture, reading: Reading) -> Tensor:
     """1 at the token whose final state the head reads, `(batch, tokens)`."""
     row = torch.zeros_like(reading.valid, dtype=reading.value.dtype)
     if architecture.readout_position == "first":
-        # With padding on the left the first token of the row is not the first of the text.
         place = torch.zeros(len(row), dtype=torch.long, device=row.device)
     else:
         places = torch.arange(1, row.shape[1] + 1, device=row.device)

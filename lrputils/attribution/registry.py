@@ -172,6 +172,7 @@ METHODS: dict[str, Method] = {
 }
 
 
+@torch.inference_mode(False)
 def attribute(
     model: nn.Module,
     inputs: Mapping[str, Any],

@@ -1,0 +1,43 @@
+"""The check that users run on their own model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import lrputils as lrp
+from tests import tiny
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_every_covered_model_passes(name):
+    model = tiny.build(name, dtype=torch.float32)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    report = lrp.check(model)
+    assert report.passed
+    assert max(report.gaps) < 1e-10
+    assert report.logit_change <= 1e-6
+    assert report.attnlrp_gap > 1e-3
+    assert type(model).__name__ in str(report)
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+def test_the_report_says_where_relevance_is_lost():
+    wrong = lrp.CP_LRP.but(layers={1}, norm="gradient")
+    report = lrp.check(tiny.build("bert"), composite=wrong)
+    assert not report.passed
+    assert report.gaps[2] < 1e-10 < report.gaps[1]
+    lines = str(report).splitlines()
+    assert "not conserved" in next(line for line in lines if "layer   1" in line)
+    assert "not conserved" not in next(line for line in lines if "layer   2" in line)
+
+
+def test_the_users_own_inputs_and_target():
+    report = lrp.check(tiny.build("bert"), tiny.texts(), target=[0, 1, 2])
+    assert report.passed
+
+
+def test_what_is_not_covered_is_refused():
+    with pytest.raises(TypeError, match="Linear"):
+        lrp.check(nn.Linear(2, 2))
