@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from lrputils.architectures import Architecture, describe
 from lrputils.inputs import Inputs
+from lrputils.packing import evaluate
 from lrputils.readout import Target, resolve_target
 from lrputils.removal import OUTPUTS, reader
-from lrputils.rows import Row, evaluate, split, whole
+from lrputils.rows import Row, split, whole
 
 ORDERS = ("morf", "lerf")
 CHUNK_SCORES = ("sum", "mean")

@@ -1,7 +1,7 @@
 """Exact leave-one-out: what the output loses when one token is removed, for every token.
 
 Nothing is approximated here; the work lies in doing it fast. Each token costs one row of a batch,
-and `lrputils.rows` runs the rows of all texts together.
+and `lrputils.packing` runs the rows of all texts together.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.architectures import Architecture, describe
+from lrputils.packing import evaluate
 from lrputils.readout import Target, resolve_target
-from lrputils.rows import Row, Text, evaluate, every, split, whole
+from lrputils.rows import Row, Text, every, split, whole
 
 REMOVALS = ("attention-mask", "mask", "pad", "unk", "zero", "delete")
 OUTPUTS = ("logit", "difference", "probability")

@@ -1,16 +1,15 @@
-"""Many texts with tokens taken out, evaluated in batches of bounded size.
+"""Texts with tokens taken out, as rows of a batch, and the model's logits on such a batch.
 
-A `Row` says which tokens of which text are left; `evaluate` packs rows of equal length into batches
-of at most so many tokens, whatever text they come from, and runs the model on them. A token taken
-out is deleted while the others keep their positions: for every query that is left this is the same
-as masking its key, needs no mask, and shortens the row. Where deletion is not the same, a row
-names the key to mask instead.
+A `Row` says which tokens of which text are left. A token taken out is deleted while the others keep
+their positions: for every query that is left this is the same as masking its key, needs no mask,
+and shortens the row. Where deletion is not the same, a row names the key to mask instead. Which
+rows share a batch is decided in `lrputils.packing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +18,18 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.architectures import Architecture
-from lrputils.forwards import replaced
+from lrputils.forwards import Forward, replaced
 
-# Tokens in one batch. Large enough to keep every core busy, small enough to stay in fast memory.
-BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
-# Rows this much shorter than the longest may join a batch that would otherwise be nearly empty.
-_SHORTEST = 0.8
+_NORM_AFTER_ATTENTION = {
+    "bert": "attention.output.LayerNorm",
+    "roberta": "attention.output.LayerNorm",
+    "electra": "attention.output.LayerNorm",
+    "distilbert": "sa_layer_norm",
+    "gpt2": "ln_2",
+    "llama": "post_attention_layernorm",
+    "qwen2": "post_attention_layernorm",
+    "vit": "layernorm_after",
+}
 
 
 @dataclass(frozen=True)
@@ -107,103 +112,25 @@ def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
     ]
 
 
-def evaluate(
-    architecture: Architecture,
-    texts: Sequence[Text],
-    rows: Sequence[Row],
-    read: Callable[[Tensor, Tensor], Tensor],
-    *,
-    batch_tokens: int | None = None,
-) -> Tensor:
-    """Run the model on every row and return what `read` takes from the logits, in the rows' order.
-
-    Args:
-        architecture: of the model.
-        texts: the texts that rows refer to.
-        rows: what to evaluate.
-        read: given logits (n, classes) and the numbers of the n rows' texts, returns (n, …).
-        batch_tokens: most tokens in one batch. One row is run however long it is. Where memory does
-            not suffice the budget is halved, for the rest of the rows.
-
-    Returns:
-        (rows, …) on the model's device.
-    """
-    device = next(architecture.model.parameters()).device
-    budget = batch_tokens or BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
-    if budget < 1:
-        raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
-    order = sorted(range(len(rows)), key=lambda i: (rows[i].kind, -rows[i].length))
-    result, start = None, 0
-    with torch.inference_mode():
-        while start < len(order):
-            numbers = _next_batch(rows, order, start, budget)
-            batch = [rows[i] for i in numbers]
-            logits = _attempt(architecture, texts, batch, device)
-            if logits is None:
-                budget = max(1, len(batch) * batch[0].length // 2)
-                continue
-            value = read(logits, torch.tensor([row.text for row in batch], device=device))
-            if result is None:
-                result = value.new_zeros(len(rows), *value.shape[1:])
-            result[torch.tensor(numbers, device=device)] = value
-            start += len(batch)
-    return result.clone() if result is not None else torch.zeros(0, device=device)
-
-
-def _next_batch(rows: Sequence[Row], order: list[int], start: int, budget: int) -> list[int]:
-    """Rows of one length up to the budget; somewhat shorter ones where few have that length."""
-    first = rows[order[start]]
-    fits = max(1, budget // first.length)
-    shortest = first.length
-    stop = start
-    while stop < len(order) and stop - start < fits:
-        row = rows[order[stop]]
-        if row.kind != first.kind:
-            break
-        if row.length < shortest:
-            if shortest == first.length and 4 * (stop - start) > fits:
-                break
-            shortest = row.length
-            if row.length < _SHORTEST * first.length:
-                break
-        stop += 1
-    return order[start:stop]
-
-
-def _attempt(
-    architecture: Architecture, texts: Sequence[Text], batch: list[Row], device: torch.device
-) -> Tensor | None:
-    """Return the batch's logits, or None where it was too large for the memory."""
-    try:
-        return _logits(architecture, _collate(architecture, texts, batch, device))
-    except (torch.OutOfMemoryError, RuntimeError) as error:
-        if len(batch) == 1 or not _is_out_of_memory(error):
-            raise
-    # Outside the handler: the exception would keep the batch's tensors alive.
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    return None
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or (
-        "not enough memory" in text or "can't allocate memory" in text
-    )
-
-
 @dataclass(frozen=True)
-class _Batch:
-    """Rows as tensors, padded on the right; `last` is the index of each row's last token."""
+class Batch:
+    """Rows as tensors, padded on the right.
+
+    Attributes:
+        arguments: of the model's forward pass.
+        last: index of each row's last token, (rows,).
+        states: for an image model, the embedded patches that are left.
+    """
 
     arguments: dict[str, Tensor]
     last: Tensor
     states: Tensor | None = None
 
 
-def _collate(
+def collate(
     architecture: Architecture, texts: Sequence[Text], batch: list[Row], device: torch.device
-) -> _Batch:
+) -> Batch:
+    """Put rows of one kind into tensors on the device."""
     width = max(row.length for row in batch)
     lengths = np.array([row.length for row in batch])
     mask = np.arange(width) < lengths[:, None]
@@ -224,9 +151,9 @@ def _collate(
     last = put(lengths - 1)
     if architecture.vision:
         states = torch.stack([texts[row.text].states[put(kept[i])] for i, row in enumerate(batch)])
-        return _Batch(arguments, last, states)
+        return Batch(arguments, last, states)
     arguments |= _token_arguments(architecture, texts, batch, kept, put)
-    return _Batch(arguments, last)
+    return Batch(arguments, last)
 
 
 def _token_arguments(
@@ -258,19 +185,24 @@ def _token_arguments(
     return arguments | {"inputs_embeds": embedded}
 
 
-def _logits(architecture: Architecture, batch: _Batch) -> Tensor:
+def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
     """Logits (rows, classes), in float32 at least; a decoder's are read at its last token."""
     model = architecture.model
-    if architecture.vision:
-        logits = _image_logits(architecture, batch)
-    elif not architecture.causal:
-        logits = model(**batch.arguments).logits
-    else:
-        # Only the last token's state goes through the head: a vocabulary for each token of each
-        # row would be most of the memory.
-        states = architecture.backbone(**batch.arguments, use_cache=False)[0]
-        rows = torch.arange(len(batch.last), device=states.device)
-        logits = _decoder_head(architecture)(states[rows, batch.last])
+    with ExitStack() as undo:
+        undo.enter_context(replaced(_trimmed(architecture, batch.last)))
+        if architecture.vision:
+            embeddings = {architecture.word_embeddings: lambda *args, **kwargs: batch.states}
+            undo.enter_context(replaced(embeddings))
+            pixels = batch.states.new_zeros(len(batch.states), 0)
+            logits = model(pixel_values=pixels, **batch.arguments).logits
+        elif not architecture.causal:
+            logits = model(**batch.arguments).logits
+        else:
+            # Only the last token's state goes through the head: a vocabulary for each token of
+            # each row would be most of the memory.
+            states = architecture.backbone(**batch.arguments, use_cache=False)[0]
+            rows = torch.arange(len(batch.last), device=states.device)
+            logits = _decoder_head(architecture)(states[rows, batch.last])
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -279,15 +211,24 @@ def _decoder_head(architecture: Architecture) -> nn.Module:
     return model.get_output_embeddings() if architecture.language_model else model.score
 
 
-def _image_logits(architecture: Architecture, batch: _Batch) -> Tensor:
-    with _embeddings_are(architecture, batch.states):
-        pixels = batch.states.new_zeros(len(batch.states), 0)
-        return architecture.model(pixel_values=pixels, **batch.arguments).logits
+def _trimmed(architecture: Architecture, last: Tensor) -> dict[nn.Module, Forward]:
+    """In the last layer, compute what follows attention for the token that the head reads alone.
 
+    The norm after attention passes on one token's state; the feed-forward block, two thirds of a
+    layer, then costs one token a row. Where the norm stands inside the residual branch, the branch
+    is added to every token's stream, and the other tokens' final states mean nothing. Nobody reads
+    them.
+    """
+    if architecture.family not in _NORM_AFTER_ATTENTION:  # ALBERT: one block is every layer
+        return {}
+    norm = architecture.blocks[-1].get_submodule(_NORM_AFTER_ATTENTION[architecture.family])
+    if "forward" in vars(norm):  # a composite is installed: leave its norm alone
+        return {}
 
-@contextmanager
-def _embeddings_are(architecture: Architecture, states: Tensor) -> Iterator[None]:
-    """Let the embedding module of an image model return `states`."""
-    forwards = {architecture.word_embeddings: lambda original, *args, **kwargs: states}
-    with replaced(forwards):
-        yield
+    def forward(original: Forward, states: Tensor) -> Tensor:
+        if architecture.readout_position == "first":
+            return original(states[:, :1])
+        rows = torch.arange(len(last), device=states.device)
+        return original(states[rows, last][:, None])
+
+    return {norm: forward}
