@@ -15,6 +15,7 @@ from lrputils.linear_attention.agreement import (
     negative_sums,
     specifications,
 )
+from lrputils.stats import pearson
 
 SETTINGS = [
     la.Setting(*choice)
@@ -159,6 +160,19 @@ def test_graphs_differ_by_a_quarter_of_value_path_less_query_path(setting, reado
     torch.testing.assert_close(left - right, (by.value - by.query) / 4)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_agreement_of_the_graphs_is_bounded_by_the_paths(seed):
+    network, images = tiny(SETTINGS[seed], seed=seed), some_images()
+    by = la.paths(network, images)
+    maps = {f: la.attnlrp(network, images, f) for f in (la.LEFT, la.RIGHT)}
+    r = pearson(maps[la.LEFT], maps[la.RIGHT])
+    half, mean = (by.value - by.query) / 8, by.key / 4 + (by.query + by.value) * 3 / 8
+    half, mean = ((m - m.mean(1, keepdim=True)).norm(dim=1).numpy() for m in (half, mean))
+    ratio = (half / mean) ** 2
+    assert (r >= (1 - ratio) / (1 + ratio) - 1e-12)[ratio <= 1].all()
+    assert (ratio <= 1).any()
+
+
 @pytest.mark.parametrize("setting", SETTINGS, **NAMED)
 def test_paths_add_up_to_gradient_times_input(setting):
     network, images = tiny(setting), some_images()
@@ -246,6 +260,15 @@ def test_ig_from_zero_is_the_ternary_split_where_nothing_has_a_bias():
     torch.testing.assert_close(
         la.integrated_gradients(network, images), la.attnlrp(network, images, la.TERNARY)
     )
+
+
+def test_what_equals_the_baseline_gets_nothing():
+    network, images = tiny(la.Setting("learned", "mean", "standard")), some_images()
+    images[:, 1] = 1
+    for baseline, pixel in (("black", 0), ("white", 1)):
+        maps = la.integrated_gradients(network, images, baseline=baseline)
+        assert maps[:, pixel].abs().max() < 1e-12
+        assert maps[:, 2].abs().min() > 1e-9
 
 
 # Batching, errors
@@ -343,7 +366,7 @@ def test_assets_are_made_again_and_read_back(tmp_path):
     data = tiny_data()
     setting = la.Setting("learned", "mean", "standard")
     folder = command.make_assets(tmp_path / "new", data, {setting: 2}, epochs=1)
-    assert "| learned-mean-standard | 2 |" in (folder / "README.md").read_text(encoding="utf-8")
+    assert "| learned-mean-standard | 1 | 2 |" in (folder / "README.md").read_text(encoding="utf-8")
     trained = [la.train(data, setting, seed, epochs=1) for seed in range(2)]
     images = torch.from_numpy(data.test_images)
     for seed, network in enumerate(trained):

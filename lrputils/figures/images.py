@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
@@ -32,7 +33,7 @@ def attribution_grid(
     side = round(images.shape[1] ** 0.5)
     count = len(maps) + 1
     figure, axes = new_figure(
-        7.0, 0.55 + 1.2 * len(images), rows=len(images), columns=count, squeeze=False
+        6.0, 0.55 + 1.03 * len(images), rows=len(images), columns=count, squeeze=False
     )
     for row, image in enumerate(images):
         axes[row, 0].imshow(image.reshape(side, side), cmap="gray_r", vmin=0, vmax=1)
@@ -63,26 +64,23 @@ def sign_flips(rows: pd.DataFrame, pairs: Sequence[str], *, title: str) -> Figur
         pairs: the pairs of maps to draw, a panel each.
         title: the figure's message.
     """
-    figure, axes = new_figure(7.0, 2.7, columns=len(pairs), squeeze=False, sharex=True, sharey=True)
-    for panel, pair in zip(axes[0], pairs, strict=True):
+    figure, panels = _two_columns(len(pairs), 5.2, 2.5, title)
+    for panel, pair in zip(panels, pairs, strict=True):
         part = rows[rows["pair"] == pair]
         panel.plot([-1, 1], [-1, 1], color=COLORS["faint"], lw=1, zorder=0)
         panel.plot([-1, 1], [1, -1], color=COLORS["faint"], lw=1, zorder=0)
         for flipped, colour, label in ((False, "cp-lrp", "kept"), (True, "attnlrp", "flipped")):
             some = part[part["flipped"] == flipped]
             panel.scatter(
-                some["raw"], some["normalized"], s=7, lw=0, alpha=0.5, color=COLORS[colour]
+                some["raw"], some["normalized"], s=9, lw=0, alpha=0.5, color=COLORS[colour]
             )
-            if len(some):
-                share = f"{label} {len(some) / len(part):.0%}"
-                height = 0.02 if flipped else 0.14
-                panel.text(0.03, height, share, color=COLORS[colour], transform=panel.transAxes)
-        panel.set_title(pair, fontsize=9, fontweight="normal", loc="center")
-        panel.set_aspect("equal")
-        panel.set_xlabel("raw r")
-        panel.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), xticks=(-1, 0, 1), yticks=(-1, 0, 1))
-    axes[0, 0].set_ylabel("r after sum-to-one")
-    figure.suptitle(title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+            share = f"{label} {len(some) / len(part):.0%}"
+            height = 0.02 if flipped else 0.12
+            panel.text(0.03, height, share, color=COLORS[colour], transform=panel.transAxes)
+        panel.set_title(pair, fontsize=10, fontweight="normal", loc="center")
+        panel.set(xlim=(-1.06, 1.06), ylim=(-1.06, 1.06), xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+        panel.set(aspect="equal", xlabel="raw r", ylabel="after sum-to-one")
+        panel.label_outer()
     return figure
 
 
@@ -97,33 +95,32 @@ def specification_panels(
         title: the figure's message.
     """
     names = (table["setting"] + ", " + table["removal"]).drop_duplicates().tolist()
-    figure, axes = new_figure(
-        7.4,
-        1.3 + 0.24 * len(names),
-        columns=len(published),
-        squeeze=False,
-        sharey=True,
-        sharex=True,
-    )
-    for panel, (pair, value) in zip(axes[0], published.items(), strict=True):
+    figure, panels = _two_columns(len(published), 6.0, 0.5 + 0.19 * len(names), title)
+    for panel, (pair, value) in zip(panels, published.items(), strict=True):
         part = table[table["pair"] == pair]
         places = [names.index(f"{row.setting}, {row.removal}") for row in part.itertuples()]
         panel.axvline(0, color=COLORS["faint"], lw=1, zorder=0)
-        line = panel.axvline(value, color=COLORS["muted"], lw=1.2, ls="--", zorder=1)
+        line = panel.axvline(value, color=COLORS["muted"], lw=1.4, ls="--", zorder=1)
         panel.hlines(places, part["raw"], part["normalized"], color=COLORS["faint"], lw=2)
-        raw = panel.scatter(part["raw"], places, s=22, color=COLORS["ink"], zorder=3)
+        raw = panel.scatter(part["raw"], places, s=24, color=COLORS["ink"], zorder=3)
         normalized = panel.scatter(
-            part["normalized"], places, s=22, fc="white", ec=COLORS["attnlrp"], lw=1.4, zorder=3
+            part["normalized"], places, s=24, fc="white", ec=COLORS["attnlrp"], lw=1.5, zorder=3
         )
-        panel.set_title(pair, fontsize=9, fontweight="normal", loc="center")
-        panel.set(xlim=(-1.08, 1.08), xticks=(-1, 0, 1))
-    axes[0, 0].set_yticks(range(len(names)), names, fontsize=8.5)
-    axes[0, 0].invert_yaxis()
-    figure.legend(
-        [raw, normalized, line],
-        ["raw r", "after sum-to-one", "paper"],
-        loc="outside lower center",
-        ncols=3,
-    )
-    figure.suptitle(title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+        panel.set_title(pair, fontsize=10, fontweight="normal", loc="center")
+        panel.set(xlim=(-1.08, 1.08), xticks=(-1, 0, 1), ylim=(len(names) - 0.4, -0.6))
+        panel.set_yticks(range(len(names)), names, fontsize=9)
+        panel.label_outer()
+    labels = ["raw r", "after sum-to-one", "paper"]
+    place = {"loc": "outside lower center", "ncols": 3, "frameon": False}
+    figure.legend([raw, normalized, line], labels, **place)
     return figure
+
+
+def _two_columns(count: int, width: float, height: float, title: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure with `count` panels in rows of two, each row `height` inches tall."""
+    rows = -(-count // 2)
+    figure, axes = new_figure(width, 0.8 + rows * height, rows=rows, columns=2, squeeze=False)
+    figure.suptitle(title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+    for panel in axes.flat[count:]:
+        panel.set_axis_off()
+    return figure, list(axes.flat[:count])

@@ -15,10 +15,10 @@ from lrputils.data.images import ImageData, load_images
 from lrputils.linear_attention.agreement import specifications
 from lrputils.linear_attention.model import Setting
 from lrputils.linear_attention.training import (
-    EPOCHS,
-    PAPER_EPOCHS,
     SHIPPED,
     accuracy,
+    epochs_for,
+    load_shipped,
     save_networks,
     train,
 )
@@ -32,15 +32,15 @@ numbers are the same on every processor; they classify digits, and are good for 
 - **Made by** `python -m lrputils.linear_attention --out DIR`, one file a setting (embedding,
   pooling, input scaling), training seeds 0, 1, … inside. Training again gives networks of the same
   kind, not the same bits.
-- **Training**: {epochs} epochs, batches of 8, Adam (learning rate 1e-3), cross-entropy, dim 32.
+- **Training**: batches of 8, Adam (learning rate 1e-3), cross-entropy, dim 32.
 - **Data**: {data}, {note}.
 - **Versions**: torch {torch}, scikit-learn {sklearn}.
 - **Licence**: MIT, as the package.
 
 Test accuracy of the networks as stored:
 
-| setting | seeds | accuracy |
-|---|---|---|
+| setting | epochs | seeds | accuracy |
+|---|---|---|---|
 {rows}
 """
 
@@ -52,24 +52,31 @@ def make_assets(
     epochs: int | None = None,
 ) -> Path:
     """Train the networks of `seeds` on `data`, write them and their card; return the folder."""
-    folder = Path(folder)
+    for setting, count in tqdm(seeds.items(), desc="settings"):
+        save_networks([train(data, setting, seed, epochs=epochs) for seed in range(count)], folder)
+    return write_card(folder, data, seeds, epochs)
+
+
+def write_card(
+    folder: str | Path, data: ImageData, seeds: Mapping[Setting, int], epochs: int | None = None
+) -> Path:
+    """Write README.md beside the networks in `folder`, with their test accuracy as stored."""
     images, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
     rows = []
-    for setting, count in tqdm(seeds.items(), desc="settings"):
-        trained = [train(data, setting, seed, epochs=epochs) for seed in range(count)]
-        save_networks(trained, folder)
-        scores = [f"{accuracy(network.half().double(), images, labels):.3f}" for network in trained]
-        rows.append(f"| {setting.name} | {count} | {', '.join(scores)} |")
+    for setting, count in seeds.items():
+        stored = (load_shipped(setting, seed, folder) for seed in range(count))
+        scores = ", ".join(f"{accuracy(network, images, labels):.3f}" for network in stored)
+        taken = epochs or epochs_for(data, setting)
+        rows.append(f"| {setting.name} | {taken} | {count} | {scores} |")
     card = _CARD.format(
-        epochs=epochs or EPOCHS.get(data.name, PAPER_EPOCHS),
         data=data.name,
         note=data.note,
         torch=torch.__version__,
         sklearn=sklearn.__version__,
         rows="\n".join(rows),
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    return folder
+    (Path(folder) / "README.md").write_text(card, encoding="utf-8")
+    return Path(folder)
 
 
 def record(

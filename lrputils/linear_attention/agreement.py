@@ -114,7 +114,7 @@ def crossed_estimate(
     tail = (1 - confidence) / 2
     low, high = np.quantile(total[count > 0] / count[count > 0], [tail, 1 - tail])
     used = int(known.sum())
-    return Estimate(filled.sum() / used, float(low), float(high), used, known.size - used)
+    return Estimate(float(filled.sum() / used), float(low), float(high), used, known.size - used)
 
 
 @lru_cache(maxsize=4)
@@ -182,3 +182,25 @@ def recorded_specifications() -> pd.DataFrame:
     """
     path = files("lrputils") / "assets" / "linear_attention" / RECORDED
     return pd.read_csv(str(path), comment="#")
+
+
+def nearest_first(
+    table: pd.DataFrame, published: pd.Series, column: str = "normalized"
+) -> pd.DataFrame:
+    """Return one row per setting and removal, those nearest to published numbers first.
+
+    Args:
+        table: of `specifications`.
+        published: r by pair; its pairs become the columns.
+        column: "normalized" or "raw".
+
+    Returns:
+        `column` of each pair, and `largest miss`: the largest absolute difference from the
+        published numbers, by which the rows are sorted.
+    """
+    wide = table.assign(reading=table["setting"] + ", " + table["removal"]).pivot(
+        index="reading", columns="pair", values=column
+    )
+    wide = wide[list(published.index)].rename_axis(index=None, columns=None)
+    miss = (wide - published).abs().max(axis=1)
+    return wide.assign(**{"largest miss": miss}).sort_values("largest miss")

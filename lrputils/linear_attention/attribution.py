@@ -23,7 +23,7 @@ from lrputils.linear_attention.model import (
 )
 
 REMOVALS = ("zero", "black", "delete")
-BASELINES = ("zero", "black")
+BASELINES = ("zero", "black", "white")
 READOUTS = ("pixel", "token")
 
 
@@ -160,7 +160,8 @@ def integrated_gradients(
     Args:
         network: in float64 for exact maps.
         images: grey levels from 0 to 1, (batch, tokens).
-        baseline: "zero" is the network's input of zeros, "black" the image of grey level 0.
+        baseline: "zero" is the network's input of zeros, "black" the image of grey level 0,
+            "white" that of grey level 1.
         nodes: of the Gauss-Legendre quadrature. The logit is a cubic of the path's position, so
             its derivative is a parabola and two nodes integrate it exactly.
     """
@@ -217,9 +218,10 @@ def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _emptied(network: LinearAttention, pixels: Tensor, how: str) -> Tensor:
-    """Return the scaled image in which every pixel is "zero" or "black"."""
-    zeros = torch.zeros_like(pixels)
-    return zeros if how == "zero" else network.scaled(zeros)
+    """Return the scaled image in which every pixel is "zero", "black" or "white"."""
+    if how == "zero":
+        return torch.zeros_like(pixels)
+    return network.scaled(torch.full_like(pixels, 1.0 if how == "white" else 0.0))
 
 
 def _removed(network: LinearAttention, pixels: Tensor, removal: str) -> Projected:
