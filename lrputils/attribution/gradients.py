@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from lrputils.architectures import Architecture
+from lrputils.architectures import Architecture, describe
 from lrputils.readout import Reading, Target, read
 
 BATCH_TOKENS = 8192
@@ -37,8 +37,9 @@ class IntegratedGradients(NamedTuple):
     gap: Tensor
 
 
+@torch.inference_mode(False)
 def integrated_gradients(
-    architecture: Architecture,
+    model: nn.Module,
     inputs: Mapping[str, Any],
     target: Target = None,
     *,
@@ -55,7 +56,7 @@ def integrated_gradients(
     tokens, whose baseline is themselves.
 
     Args:
-        architecture: the model's description.
+        model: a covered Hugging Face model in evaluation mode.
         inputs: encoded texts with their `special_tokens_mask`, or pixel values.
         target: the class to explain; None is the class predicted on the whole input.
         baseline: "zero", "pad", "mask" or a token id: what a token's embedding comes from.
@@ -64,8 +65,10 @@ def integrated_gradients(
         batch_tokens: how many tokens go through the model at once; bounds the memory.
 
     Raises:
+        TypeError: the model is not covered.
         ValueError: an unknown baseline or quadrature, or a baseline token that is not known.
     """
+    architecture = describe(model)
     points, weights = _quadrature(quadrature, steps)
     reading = read(architecture, inputs, target=target)
     start = _baseline(architecture, inputs, reading, baseline)

@@ -63,7 +63,7 @@ class Method:
 
 def _ig(architecture: Architecture, inputs: Mapping, target: Target, **options: Any) -> Tensor:
     tolerance = options.pop("tolerance")
-    result = integrated_gradients(architecture, inputs, target, **options)
+    result = integrated_gradients(architecture.model, inputs, target, **options)
     far = (result.gap.abs() > tolerance) if tolerance is not None else result.gap.isnan()
     if bool(far.any()):
         worst = int(result.gap.abs().argmax())
