@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lrputils as lrp
 from lrputils.architectures import describe
 from lrputils.attention import combine, routed, weights_of
 from lrputils.forwards import replaced
@@ -158,3 +159,16 @@ def test_precision_of_the_model_is_the_precision_of_the_scores():
 def test_an_unknown_form_is_named():
     with pytest.raises(ValueError, match="'second-order' is not one of"):
         mask_gradient(tiny.build("bert"), tiny.texts(), form="second-order")
+
+
+def test_real_sentences_agree_with_leave_one_out(data_dir, models_dir):
+    clf = lrp.load_classifier(models_dir / "minilm-sst2")
+    inputs = clf.encode(lrp.load_texts(data_dir / "sst2", limit=20).texts)
+    exact = leave_one_out(clf.model, inputs)
+
+    def agreement(**options):
+        scores = mask_gradient(clf.model, inputs, **options)
+        return lrp.pearson(scores, exact, where=inputs.content_mask).mean()
+
+    assert agreement() > 0.6
+    assert agreement() > agreement(own_row=True)

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import lrputils as lrp
 from lrputils import packing
 from lrputils.architectures import describe
 from lrputils.forwards import replaced
@@ -310,3 +311,20 @@ def test_the_result_is_an_ordinary_tensor():
     scores = leave_one_out(tiny.build("bert"), tiny.texts())
     assert not scores.is_inference()
     assert not scores.requires_grad
+
+
+def test_real_sentences_against_one_masked_forward_pass_a_token(data_dir, models_dir):
+    clf = lrp.load_classifier(models_dir / "minilm-sst2")
+    inputs = clf.encode(lrp.load_texts(data_dir / "sst2", limit=4).texts)
+    fast = leave_one_out(clf.model, inputs)
+    slow = torch.zeros_like(fast)
+    with torch.no_grad():
+        for row, length in enumerate(inputs.lengths.tolist()):
+            one = inputs.rows(row).model_kwargs()
+            whole = clf.model(**one).logits[0]
+            for token in range(length):
+                one["attention_mask"] = torch.ones(1, length, dtype=torch.long)
+                one["attention_mask"][0, token] = 0
+                slow[row, token] = (whole - clf.model(**one).logits[0])[whole.argmax()]
+    assert slow.abs().max() > 0.1
+    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-5)
