@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import lrputils as lrp
 from lrputils import rules
 from lrputils.attention import attend, combine, weights_of
 from lrputils.propagation import ATTN_LRP, CP_LRP, propagating
@@ -139,6 +140,21 @@ def test_a_whole_bert_equals_the_explicit_rules(bypassed, length):
         lambda layer: "cp" if layer in bypassed else "attnlrp",
     )
     assert close(reading.logits[0], logits)
+    assert close(fast, slow)
+
+
+def test_a_fine_tuned_bert_equals_the_explicit_rules(models_dir):
+    classifier = lrp.load_classifier(models_dir / "minilm-sst2")
+    model, inputs = classifier.model.double(), classifier.encode(["a dull film"])
+    with propagating(model, ATTN_LRP.bypass({2, 3})) as architecture:
+        reading = read(architecture, inputs)
+        fast = reading.relevance(reading.gradient())[0]
+    _, slow = reference.bert(
+        model,
+        inputs["input_ids"][0],
+        int(reading.target),
+        lambda layer: "cp" if layer in (2, 3) else "attnlrp",
+    )
     assert close(fast, slow)
 
 

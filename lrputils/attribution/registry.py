@@ -121,7 +121,7 @@ METHODS: dict[str, Method] = {
             {
                 "baseline": Option("pad", "'pad', 'zero', 'mask' or a token id"),
                 "steps": Option(32, "points of the quadrature"),
-                "quadrature": Option("gauss-legendre", "or 'midpoint', 'right'"),
+                "quadrature": Option("midpoint", "or 'right', 'gauss-legendre'"),
                 "tolerance": Option(None, "the largest completeness gap that is not an error"),
                 "batch_tokens": _BATCH_TOKENS,
             },
