@@ -18,7 +18,7 @@ from torch.autograd import Function
 
 from lrputils.architectures import Architecture, describe
 from lrputils.forwards import Forward, replaced
-from lrputils.propagation import ATTN_LRP, installed
+from lrputils.propagation import ATTN_LRP, installed, layer_numbers
 from lrputils.readout import Reading, Target, read
 
 Suffix = frozenset[int]
@@ -123,12 +123,10 @@ class _Boundaries:
 
 
 def _variants(layer_sets: Sequence[Iterable[int]], architecture: Architecture) -> list[Suffix]:
-    variants = [frozenset(layers) for layers in layer_sets]
+    variants = [layer_numbers(layers) for layers in layer_sets]
     if not variants:
         raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
-    wrong = sorted(
-        {x for layers in variants for x in layers if x not in range(architecture.layers)}
-    )
+    wrong = sorted(frozenset().union(*variants) - set(range(architecture.layers)))
     if wrong:
         raise ValueError(
             f"layers {wrong} do not exist: this {type(architecture.model).__name__} has "

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Protocol
 
 import torch
@@ -105,7 +106,7 @@ class Composite:
         if layers is None:
             return replace(self, **changes)
         exceptions = dict(self.exceptions)
-        for layer in _layer_numbers(layers):
+        for layer in layer_numbers(layers):
             exceptions |= {(layer, operation): rule for operation, rule in changes.items()}
         return replace(self, exceptions=tuple(sorted(exceptions.items())))
 
@@ -265,9 +266,18 @@ def _functional_tanh(rulebook: Rulebook) -> Forward:
     return forward
 
 
-def _layer_numbers(layers: Iterable[int]) -> list[int]:
-    numbers = sorted(set(layers))
-    wrong = [layer for layer in numbers if not isinstance(layer, int) or layer < 0]
+def layer_numbers(layers: Iterable[int]) -> frozenset[int]:
+    """Layers, counted from 0, as a set of plain numbers.
+
+    Raises:
+        ValueError: not a set, list or range, or something in it that is no layer number.
+    """
+    if isinstance(layers, (int, str)):
+        raise ValueError(
+            f"layers come as a set, list or range; got {layers!r}: write {{{layers!r}}}"
+        )
+    layers = list(layers)
+    wrong = [x for x in layers if not isinstance(x, Integral) or x < 0]
     if wrong:
         raise ValueError(f"layers are whole numbers from 0 on; got {wrong}")
-    return numbers
+    return frozenset(map(int, layers))

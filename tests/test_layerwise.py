@@ -76,7 +76,14 @@ def test_there_is_one_forward_pass_and_each_suffix_goes_back_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("layer_sets", "words"), [([], "empty"), ([{3}], "0 to 2"), ([{0}, {-1, 7}], r"\[-1, 7\]")]
+    ("layer_sets", "words"),
+    [
+        ([], "empty"),
+        ([{3}], "0 to 2"),
+        ([{0}, {2, 7}], r"\[7\]"),
+        ([1], "write {1}"),
+        ([{-1}], r"\[-1\]"),
+    ],
 )
 def test_mistakes_are_named(layer_sets, words):
     with pytest.raises(ValueError, match=words):

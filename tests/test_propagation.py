@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
 import pytest
 import torch
 
@@ -170,6 +171,8 @@ def test_every_layer_counts_for_itself(name):
 def test_composites_are_values():
     assert ATTN_LRP.bypass([2, 1]) == ATTN_LRP.bypass({1}).bypass({2})
     assert ATTN_LRP.bypass(()) == ATTN_LRP
+    assert ATTN_LRP.bypass(layer for layer in (1, 2)) == ATTN_LRP.bypass({1, 2})
+    assert ATTN_LRP.bypass(np.arange(2)) == ATTN_LRP.bypass({0, 1})
     assert hash(ATTN_LRP.bypass({0})) == hash(ATTN_LRP.bypass({0}))
     assert CP_LRP.but(norm="gradient").norm == "gradient"
     assert CP_LRP.norm == "held-std"
@@ -184,7 +187,8 @@ def test_composites_are_values():
         (lambda: CP_LRP.but(layers={0}, softmax="cp"), ["softmax", "attention"]),
         (lambda: Composite(attention="cp", product="nope"), ["nope", "gate-held"]),
         (lambda: ATTN_LRP.bypass({-1}), ["-1"]),
-        (lambda: ATTN_LRP.bypass({"last"}), ["last"]),
+        (lambda: ATTN_LRP.bypass({"last", 1}), ["last"]),
+        (lambda: ATTN_LRP.bypass(3), ["write .3"]),
         (
             lambda: propagating(tiny.build("bert"), ATTN_LRP.bypass({7})).__enter__(),
             ["7", "0 to 2"],
