@@ -14,7 +14,12 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from lrputils.linear_attention.attribution import REMOVALS, explain
+from lrputils.linear_attention.attribution import (
+    REMOVALS,
+    explain,
+    leave_one_out,
+    propagated,
+)
 from lrputils.linear_attention.model import LEFT, RIGHT, TERNARY, LinearAttention
 from lrputils.stats import Estimate, pearson, sum_to_one
 
@@ -151,10 +156,13 @@ def specifications(
     records = []
     for seeds in trained:
         setting = seeds[0].setting
+        same = [propagated(network, images, **options) for network in seeds]
         for removal in removals:
             if removal == "black" and setting.scaling == "unit" and "zero" in removals:
                 continue
-            rows = agreement(seeds, images, removal=removal, **options)
+            loo = [leave_one_out(network, images, removal=removal) for network in seeds]
+            maps = [{"LOO": scores} | others for scores, others in zip(loo, same, strict=True)]
+            rows = pd.concat(map(_rows, maps, range(len(maps))), ignore_index=True)
             where = {"setting": setting.name, "removal": removal}
             records += [where | record for record in _records(rows)]
     return pd.DataFrame(records)

@@ -7,6 +7,8 @@ products with M and G: the work of one forward pass, for all pixels together.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +48,17 @@ class _Logit(NamedTuple):
     read: Tensor
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread: with matrices this small, a second one on a busy core costs dear."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 @torch.no_grad()
 def _logit(network: LinearAttention, images: Tensor) -> _Logit:
     pixels = network.scaled(images)
@@ -60,6 +73,7 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum(-1)
 
 
+@_one_thread()
 @torch.no_grad()
 def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -> Paths:
     """Return gradient × input of the predicted class's logit by way of Q, of K, and of V.
@@ -98,6 +112,7 @@ def _weighted(by: Paths, factorization: str) -> Tensor:
     return share["Q"] * by.query + share["K"] * by.key + share["V"] * by.value
 
 
+@_one_thread()
 @torch.no_grad()
 def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "zero") -> Tensor:
     """Return, for every pixel, the predicted class's logit minus that logit without the pixel.
@@ -130,6 +145,7 @@ def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "z
     return effect
 
 
+@_one_thread()
 @torch.no_grad()
 def leave_one_out_by_passes(
     network: LinearAttention, images: Tensor, *, removal: str = "zero", batch_size: int = 8
@@ -152,6 +168,7 @@ def leave_one_out_by_passes(
     return torch.cat(maps)
 
 
+@_one_thread()
 def integrated_gradients(
     network: LinearAttention, images: Tensor, *, baseline: str = "zero", nodes: int = 2
 ) -> Tensor:
@@ -196,20 +213,23 @@ def completeness_gap(
 
 
 def explain(
-    network: LinearAttention,
-    images: Tensor,
-    *,
-    removal: str = "zero",
-    baseline: str = "zero",
-    readout: str = "pixel",
+    network: LinearAttention, images: Tensor, *, removal: str = "zero", **options
 ) -> dict[str, Tensor]:
-    """Return the chapter's maps, each (batch, tokens): LOO, IG, and LRP through each graph."""
-    maps = {
-        "LOO": leave_one_out(network, images, removal=removal),
-        "IG": integrated_gradients(network, images, baseline=baseline),
-    }
+    """Return the chapter's maps, each (batch, tokens): LOO, IG, and LRP through each graph.
+
+    `options` are those of `propagated`.
+    """
+    maps = {"LOO": leave_one_out(network, images, removal=removal)}
+    return maps | propagated(network, images, **options)
+
+
+def propagated(
+    network: LinearAttention, images: Tensor, *, baseline: str = "zero", readout: str = "pixel"
+) -> dict[str, Tensor]:
+    """Return the maps that no removal enters: "IG", and LRP by the factorization's name."""
     by = paths(network, images, readout=readout)
-    return maps | {name: _weighted(by, name) for name in (LEFT, RIGHT, TERNARY)}
+    maps = {name: _weighted(by, name) for name in (LEFT, RIGHT, TERNARY)}
+    return {"IG": integrated_gradients(network, images, baseline=baseline)} | maps
 
 
 def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
