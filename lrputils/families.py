@@ -97,7 +97,16 @@ ACTIVATIONS = (
     activations.ReLUSquaredActivation,
     activations.LinearActivation,
 )
-LINEAR = (nn.Linear, Conv1D, nn.Conv2d, nn.Embedding, nn.Dropout, nn.Identity, nn.ModuleList)
+LINEAR = (
+    nn.Linear,
+    Conv1D,
+    nn.Conv2d,
+    nn.Embedding,
+    nn.Dropout,
+    nn.Identity,
+    nn.ModuleList,
+    nn.Sequential,
+)
 
 
 def is_rms_norm(module: nn.Module) -> bool:

@@ -38,6 +38,15 @@ def test_the_users_own_inputs_and_target():
     assert report.passed
 
 
+def test_a_head_of_the_users_own_made_of_known_parts():
+    model = tiny.build("bert", dtype=torch.float32)
+    model.classifier = nn.Sequential(nn.Linear(16, 8), nn.GELU(), nn.Linear(8, 2)).eval()
+    assert lrp.check(model).passed
+    model.classifier[1] = nn.Sigmoid()
+    with pytest.raises(TypeError, match=r"classifier\.1.*Sigmoid"):
+        lrp.check(model)
+
+
 def test_what_is_not_covered_is_refused():
     with pytest.raises(TypeError, match="Linear"):
         lrp.check(nn.Linear(2, 2))
