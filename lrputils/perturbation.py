@@ -117,7 +117,7 @@ def curve_mean(curves: Tensor) -> Tensor:
 
 
 def aopc(curves: Tensor, steps: int | None = None) -> Tensor:
-    """Area over the perturbation curve of Samek et al. (2017), Eq. 12: (…, steps + 1) → (…).
+    """Area over the perturbation curve of Samek et al. (2017): (…, steps + 1) → (…).
 
     (1/(L+1)) Σ_{k=0}^{L} (f(x⁽⁰⁾) − f(x⁽ᵏ⁾)) with L = `steps`, by default all of a row's own. The
     whole text's output is taken off, so unlike `curve_mean` it says how much is lost, not what is
@@ -154,15 +154,14 @@ def _curves(
     logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=limit)
     read = reader(options.output, resolve_target(options.target, logits), logits)
     steps = -(-content.sum(axis=1) // options.chunk)
-    rows, places = _rows(maps, valid, content, steps, orders, options)
-    values = evaluate(architecture, texts, rows, read, batch_tokens=limit).to(logits)
+    plan = _plan(maps, valid, content, steps, orders, options)
+    values = evaluate(architecture, texts, plan.rows, read, batch_tokens=limit).to(logits)
     shape = (len(orders), len(maps), len(texts), int(steps.max()) + 1)
     curves = torch.full(shape, torch.nan, dtype=logits.dtype, device=logits.device)
     curves[..., 0] = read(logits, torch.arange(len(texts), device=logits.device))
-    if places:
-        curves[tuple(torch.tensor(places, device=logits.device).T)] = values
-    for number, last in enumerate(steps):  # the empty text is evaluated once for all
-        curves[:, :, number, last] = curves[0, 0, number, last]
+    if plan.rows:
+        points = torch.tensor(plan.points, device=logits.device)
+        curves[tuple(points.T)] = values[torch.tensor(plan.row_of_point, device=logits.device)]
     return curves if torch.as_tensor(scores).dim() == 3 else curves[:, 0]
 
 
@@ -201,27 +200,38 @@ def _as_maps(scores: Tensor, valid: np.ndarray, content: np.ndarray) -> np.ndarr
     return maps
 
 
-def _rows(
+class _Plan(NamedTuple):
+    """What to evaluate: the rows, and for each point (order, method, text, step) its row."""
+
+    rows: list[Row]
+    points: list[tuple[int, int, int, int]]
+    row_of_point: list[int]
+
+
+def _plan(
     maps: np.ndarray,
     valid: np.ndarray,
     content: np.ndarray,
     steps: np.ndarray,
     orders: Sequence[str],
     options: _Options,
-) -> tuple[list[Row], list[tuple[int, int, int, int]]]:
-    """Rows of all points but the first, and each one's place in the curves."""
-    rows, places = [], []
+) -> _Plan:
+    """Plan all points but the first; curves that pass through the same tokens share a row."""
+    plan, known = _Plan([], [], []), {}
     for text in range(len(valid)):
         for o, order in enumerate(orders):
             for method, scores in enumerate(maps[:, text, valid[text]]):
                 gone_at = _removal_steps(scores, content[text, valid[text]], order, options)
-                first = (o, method) == (0, 0)
-                for step in range(1, steps[text] + first):
-                    length = int((gone_at > step).sum())
-                    if length:
-                        rows.append(Row(text, length, _left(gone_at, step)))
-                        places.append((o, method, text, step))
-    return rows, places
+                for step in range(1, steps[text] + 1):
+                    left = gone_at > step
+                    if not left.any():
+                        continue
+                    number = known.setdefault((text, left.tobytes()), len(plan.rows))
+                    if number == len(plan.rows):
+                        plan.rows.append(Row(text, int(left.sum()), _left(gone_at, step)))
+                    plan.points.append((o, method, text, step))
+                    plan.row_of_point.append(number)
+    return plan
 
 
 def _removal_steps(

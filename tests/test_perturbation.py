@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lrputils import packing
 from lrputils.architectures import describe
 from lrputils.inputs import Inputs
 from lrputils.perturbation import aopc, curve_mean, perturbation_curve, perturbation_scores
@@ -79,6 +80,22 @@ def test_several_methods_share_a_batch_and_agree_with_each_alone():
     for method in range(4):
         alone = perturbation_curve(model, inputs, scores[method], "lerf")
         torch.testing.assert_close(curves[method], alone, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+def test_points_that_curves_share_are_evaluated_once(monkeypatch):
+    counts = []
+
+    def spy(architecture, texts, rows, *args, **options):
+        counts.append(len(rows))
+        return packing.evaluate(architecture, texts, rows, *args, **options)
+
+    monkeypatch.setattr("lrputils.perturbation.evaluate", spy)
+    model, inputs = tiny.build("bert"), tiny.texts((8,))
+    scores = random_scores(inputs)
+    perturbation_curve(model, inputs, torch.stack([scores, scores]), "morf")
+    perturbation_scores(model, inputs, scores)
+    # The whole text; then six points of one curve, or of two that meet in the empty text.
+    assert counts == [1, 6, 1, 11]
 
 
 def test_endpoints_are_the_whole_and_the_empty_text():
