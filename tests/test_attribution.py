@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import lrputils as lrp
 from lrputils.architectures import describe
 from lrputils.attention import weights_of
+from lrputils.attribution import registry
 from lrputils.readout import read
 from tests import tiny
 
@@ -146,6 +147,10 @@ def test_a_composite_of_ones_own_is_a_method():
     )
     own = lrp.attribute(model, inputs, lrp.CP_LRP.but(norm="gradient"), readout="sum")
     assert not torch.allclose(own, lrp.attribute(model, inputs, "cp-lrp", readout="sum"))
+
+
+def test_every_name_is_one_method():
+    assert len(registry._EVERY) == len(lrp.METHODS)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -79,10 +79,6 @@ def _loo(architecture: Architecture, inputs: Mapping, target: Target, **options:
     return leave_one_out(architecture.model, inputs, target=target, **options)
 
 
-def _loo(architecture: Architecture, inputs: Mapping, target: Target, **options: Any) -> Tensor:
-    return leave_one_out(architecture.model, inputs, target=target, **options)
-
-
 def _gated(architecture: Architecture, inputs: Mapping, target: Target, **options: Any) -> Tensor:
     return mask_gradient(architecture.model, inputs, target=target, **options)
 
@@ -90,86 +86,75 @@ def _gated(architecture: Architecture, inputs: Mapping, target: Target, **option
 _READOUT = Option("word", "where relevance is read: " + "; ".join(f"{k!r}" for k in READOUTS))
 _BATCH_TOKENS = Option(BATCH_TOKENS, "tokens that go through the model at once")
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method(
-            "loo",
-            "LOO",
-            _loo,
-            {
-                "removal": Option("attention-mask", "what becomes of a removed token"),
-                "output": Option("logit", "'logit', 'difference' or 'probability'"),
-                "batch_tokens": Option(None, "most tokens in one batch; None suits the device"),
-            },
-        ),
-        Method(
-            "loo",
-            "Leave-One-Out",
-            _loo,
-            {
-                "removal": Option("attention-mask", "or 'mask', 'pad', 'unk', 'zero', 'delete'"),
-                "output": Option("logit", "or 'difference', 'probability'"),
-                "batch_tokens": Option(None, "tokens in one batch; None suits the device"),
-            },
-        ),
-        Method("grad-x-input", "Gradient × input", grad_x_input, {"readout": _READOUT}),
-        Method(
-            "ig",
-            "Integrated Gradients",
-            _ig,
-            {
-                "baseline": Option("pad", "'pad', 'zero', 'mask' or a token id"),
-                "steps": Option(32, "points of the quadrature"),
-                "quadrature": Option("midpoint", "or 'right', 'gauss-legendre'"),
-                "tolerance": Option(None, "the largest completeness gap that is not an error"),
-                "batch_tokens": _BATCH_TOKENS,
-            },
-        ),
-        Method(
-            "smoothgrad",
-            "SmoothGrad × input",
-            smoothgrad,
-            {
-                "samples": Option(16, "noisy copies of each text"),
-                "noise": Option(0.1, "standard deviation, as a share of the embeddings' range"),
-                "seed": Option(0, "seed of the noise"),
-                "batch_tokens": _BATCH_TOKENS,
-            },
-        ),
-        Method(
-            "rollout",
-            "Attention Rollout",
-            rollout,
-            {"variant": Option("paper", "'paper' (no residual) or 'abnar'")},
-        ),
-        Method(
-            "attention-x-grad",
-            "Attention × gradient",
-            attention_x_grad,
-            {"rectify": Option(False, "count negative products as 0")},
-        ),
-        Method(
-            "attnlrp",
-            "AttnLRP",
-            attnlrp,
-            {
-                "readout": _READOUT,
-                "bypass_layers": Option((), "layers, from 0, whose attention gets CP-LRP's rule"),
-            },
-        ),
-        Method("cp-lrp", "CP-LRP", cp_lrp, {"readout": _READOUT}),
-        Method(
-            "mask-gradient",
-            "Mask gradient",
-            _gated,
-            {
-                "form": Option("exact-block", "or 'first-order'"),
-                "own_row": Option(False, "count the queries of the token itself"),
-            },
-        ),
-    )
-}
+_EVERY = (
+    Method(
+        "loo",
+        "LOO",
+        _loo,
+        {
+            "removal": Option("attention-mask", "or 'mask', 'pad', 'unk', 'zero', 'delete'"),
+            "output": Option("logit", "or 'difference', 'probability'"),
+            "batch_tokens": Option(None, "tokens in one batch; None suits the device"),
+        },
+    ),
+    Method("grad-x-input", "Gradient × input", grad_x_input, {"readout": _READOUT}),
+    Method(
+        "ig",
+        "Integrated Gradients",
+        _ig,
+        {
+            "baseline": Option("pad", "'pad', 'zero', 'mask' or a token id"),
+            "steps": Option(32, "points of the quadrature"),
+            "quadrature": Option("midpoint", "or 'right', 'gauss-legendre'"),
+            "tolerance": Option(None, "the largest completeness gap that is not an error"),
+            "batch_tokens": _BATCH_TOKENS,
+        },
+    ),
+    Method(
+        "smoothgrad",
+        "SmoothGrad × input",
+        smoothgrad,
+        {
+            "samples": Option(16, "noisy copies of each text"),
+            "noise": Option(0.1, "standard deviation, as a share of the embeddings' range"),
+            "seed": Option(0, "seed of the noise"),
+            "batch_tokens": _BATCH_TOKENS,
+        },
+    ),
+    Method(
+        "rollout",
+        "Attention Rollout",
+        rollout,
+        {"variant": Option("paper", "'paper' (no residual) or 'abnar'")},
+    ),
+    Method(
+        "attention-x-grad",
+        "Attention × gradient",
+        attention_x_grad,
+        {"rectify": Option(False, "count negative products as 0")},
+    ),
+    Method(
+        "attnlrp",
+        "AttnLRP",
+        attnlrp,
+        {
+            "readout": _READOUT,
+            "bypass_layers": Option((), "layers, from 0, whose attention gets CP-LRP's rule"),
+        },
+    ),
+    Method("cp-lrp", "CP-LRP", cp_lrp, {"readout": _READOUT}),
+    Method(
+        "mask-gradient",
+        "Mask gradient",
+        _gated,
+        {
+            "form": Option("exact-block", "or 'first-order'"),
+            "own_row": Option(False, "count the queries of the token itself"),
+        },
+    ),
+)
+
+METHODS: dict[str, Method] = {method.name: method for method in _EVERY}
 
 
 @torch.inference_mode(False)
