@@ -162,7 +162,7 @@ def load_classifier(
         model, tokenizer = untrained.build()
         return Classifier(_ready(model, device, dtype), tokenizer, untrained.NAME)
     name, folder, commit = _locate(name_or_folder, revision)
-    with _quiet():
+    with quietly():
         model = _load_model(folder, name, dtype)
         tokenizer = _load_tokenizer(folder, name)
     if model.config.pad_token_id is None:  # decoders' heads find a text's end by it
@@ -271,7 +271,7 @@ def _dtype(dtype: str | torch.dtype) -> torch.dtype:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Keep transformers' loading bar and reports off the page; errors stay exceptions."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
