@@ -135,7 +135,7 @@ def test_mnist_without_network_fails_at_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(images.urllib.request, "urlopen", refused)
     start = time.monotonic()
-    with pytest.raises(ConnectionError, match="no mirror answers; pass dataset='digits'"):
+    with pytest.raises(ConnectionError, match=r"no mirror answers; .* pass dataset='digits'"):
         load_images("mnist")
     assert time.monotonic() - start < 10
 

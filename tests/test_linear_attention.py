@@ -300,6 +300,13 @@ def test_wrong_choices_are_named():
         network(images, "3-ary")
 
 
+def test_no_images_are_an_error_and_threads_are_given_back():
+    threads = torch.get_num_threads()
+    with pytest.raises(ValueError, match="no images to explain"):
+        la.paths(tiny(SETTINGS[0]), some_images(1)[1:])
+    assert torch.get_num_threads() == threads
+
+
 # Agreement
 
 

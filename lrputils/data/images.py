@@ -197,4 +197,7 @@ def _require_network(mirrors: list[str], seconds: float = 4.0) -> None:
         except OSError:
             continue
         return
-    raise ConnectionError(f"MNIST is not on this computer and no mirror answers; {_WAY_OUT}")
+    raise ConnectionError(
+        "dataset='mnist' is not on this computer and no mirror answers; connect to a network, or "
+        "pass dataset='digits' or a folder with MNIST's IDX files"
+    )

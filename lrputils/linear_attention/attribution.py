@@ -7,8 +7,6 @@ products with M and G: the work of one forward pass, for all pixels together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +21,7 @@ from lrputils.linear_attention.model import (
     Projected,
     path_shares,
 )
+from lrputils.linear_attention.threads import one_thread
 
 REMOVALS = ("zero", "black", "delete")
 BASELINES = ("zero", "black", "white")
@@ -48,19 +47,10 @@ class _Logit(NamedTuple):
     read: Tensor
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: with matrices this small, a second one on a busy core costs dear."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 @torch.no_grad()
 def _logit(network: LinearAttention, images: Tensor) -> _Logit:
+    if not len(images):
+        raise ValueError("There are no images to explain")
     pixels = network.scaled(images)
     projected = network.project(pixels)
     written = projected.key.mT @ projected.value
@@ -73,7 +63,7 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum(-1)
 
 
-@_one_thread()
+@one_thread()
 @torch.no_grad()
 def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -> Paths:
     """Return gradient × input of the predicted class's logit by way of Q, of K, and of V.
@@ -112,7 +102,7 @@ def _weighted(by: Paths, factorization: str) -> Tensor:
     return share["Q"] * by.query + share["K"] * by.key + share["V"] * by.value
 
 
-@_one_thread()
+@one_thread()
 @torch.no_grad()
 def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "zero") -> Tensor:
     """Return, for every pixel, the predicted class's logit minus that logit without the pixel.
@@ -145,7 +135,7 @@ def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "z
     return effect
 
 
-@_one_thread()
+@one_thread()
 @torch.no_grad()
 def leave_one_out_by_passes(
     network: LinearAttention, images: Tensor, *, removal: str = "zero", batch_size: int = 8
@@ -168,7 +158,7 @@ def leave_one_out_by_passes(
     return torch.cat(maps)
 
 
-@_one_thread()
+@one_thread()
 def integrated_gradients(
     network: LinearAttention, images: Tensor, *, baseline: str = "zero", nodes: int = 2
 ) -> Tensor:

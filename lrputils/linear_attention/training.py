@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from lrputils.data.images import ImageData
 from lrputils.linear_attention.model import LinearAttention, Setting
+from lrputils.linear_attention.threads import one_thread
 
 SHIPPED_DATA = "scikit-learn digits"
 PAPER_EPOCHS = 5
@@ -31,6 +32,7 @@ SHIPPED = {Setting("learned", "mean", scaling): 5 for scaling in ("unit", "stand
 }
 
 
+@one_thread()
 def train(
     data: ImageData,
     setting: Setting,
