@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lrputils.book.layout import Book, BookError, find_book
 from lrputils.book.profiles import DEFAULT
+from lrputils.training import options as training
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -20,6 +21,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_execute(verbs)
     _add_build(verbs)
     _add_bench(verbs)
+    _add_train(verbs)
     return parser
 
 
@@ -85,6 +87,49 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
     verb.add_argument("--texts", type=int, default=4, metavar="N", help="texts in the batch")
     verb.add_argument("--repeats", type=int, default=7, metavar="N", help="pairs of runs")
     verb.set_defaults(run=_bench)
+
+
+def _add_train(verbs: argparse._SubParsersAction) -> None:
+    verb = verbs.add_parser(
+        "train",
+        help="train a text classifier",
+        description=training.DESCRIPTION,
+        epilog=training.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
+    training.add_options(verb)
+    verb.add_argument(
+        "--uniform-attention",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="measure how far accuracy falls with uniform attention (default: yes)",
+    )
+    verb.add_argument(
+        "--checkpoint-minutes",
+        type=float,
+        default=2.0,
+        metavar="N",
+        help="what a killed run loses at most (default: %(default)s)",
+    )
+    verb.add_argument("--device", default="auto", help="auto (a GPU if there is one) or cpu")
+    verb.add_argument("--quiet", action="store_true", help="no progress")
+    verb.set_defaults(run=_train)
+
+
+def _train(options: argparse.Namespace) -> None:
+    from lrputils.training.run import Conditions, train
+
+    try:
+        conditions = Conditions(
+            device=options.device,
+            checkpoint_minutes=options.checkpoint_minutes,
+            uniform_attention=options.uniform_attention,
+            quiet=options.quiet,
+        )
+        print(train(training.recipe_of(options), options.out, conditions))
+    except (ValueError, TypeError, OSError, ImportError) as error:  # texts, options, the folder
+        raise BookError(str(error)) from error
 
 
 def _bench(options: argparse.Namespace) -> None:

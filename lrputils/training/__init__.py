@@ -1,0 +1,1 @@
+"""Training the text classifier that the package carries: vocabulary, pretraining, fine-tuning."""

@@ -1,0 +1,140 @@
+"""Accuracy of a classifier, with its attention and with uniform attention in its place.
+
+A classifier that loses nothing when every attention matrix becomes the uniform one reads a bag of
+words; what attributions through its attention say is then of little interest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lrputils.attention import combine, routed
+from lrputils.data.texts import Texts
+from lrputils.models import Classifier
+from lrputils.stats import Estimate, estimate, paired_difference
+
+_TOKENS = 16384
+
+
+class AttentionMatters(NamedTuple):
+    """Shares of texts classified rightly, each with its bootstrap interval.
+
+    Attributes:
+        accuracy: with the model's attention.
+        uniform: with uniform attention; None where it was not asked for.
+        fall: `accuracy − uniform`, paired by text.
+    """
+
+    accuracy: Estimate
+    uniform: Estimate | None
+    fall: Estimate | None
+
+
+def attention_matters(
+    classifier: Classifier,
+    texts: Texts,
+    *,
+    classes: np.ndarray | None = None,
+    max_length: int | None = None,
+    uniform: bool = True,
+) -> AttentionMatters:
+    """Measure how far accuracy falls when every attention matrix is the uniform one.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: with labels: class numbers, or the names of the model's classes.
+        classes: integers (texts,), the class numbers where the labels do not say them.
+        max_length: longer texts are cut to this many tokens; to the model's limit if not given.
+        uniform: whether to measure more than the accuracy.
+
+    Raises:
+        ValueError: texts without labels, a label that is none of the model's classes, or fewer
+            than two texts.
+    """
+    classes = classes_of(classifier, texts) if classes is None else classes
+    own = rightly(classifier, texts, classes, max_length=max_length)
+    if not uniform:
+        return AttentionMatters(estimate(own), None, None)
+    with uniform_attention(classifier.model):
+        flat = rightly(classifier, texts, classes, max_length=max_length)
+    return AttentionMatters(estimate(own), estimate(flat), paired_difference(own, flat))
+
+
+@contextmanager
+def uniform_attention(model: nn.Module) -> Iterator[None]:
+    """Inside the block every query of `model` attends evenly to all keys that it may see."""
+    with routed(model, _uniform):
+        yield
+
+
+def _uniform(
+    layer: int,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float,
+) -> tuple[Tensor, None]:
+    seen = torch.ones(1, 1, query.shape[-2], key.shape[-2], device=query.device)
+    if mask is not None:  # boolean, or a summand far below zero where a query may not look
+        seen = (mask if mask.dtype == torch.bool else mask > -1).to(seen.dtype)
+    weights = seen / seen.sum(-1, keepdim=True).clamp(min=1)
+    return combine(weights.to(value.dtype).expand(*query.shape[:2], -1, -1), value), None
+
+
+def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
+    """Return the class number of each text's label: integers (texts,)."""
+    if texts.labels is None:
+        raise ValueError(f"{texts.name!r} has no labels to measure accuracy on")
+    names = classifier.labels
+    number = {name: i for i, name in enumerate(names)} | {i: i for i in range(len(names))}
+    unknown = sorted({str(label) for label in texts.labels if label not in number})
+    if unknown:
+        raise ValueError(
+            f"{texts.name!r} has labels {unknown[:5]} that are no class of {classifier.name!r}: "
+            f"those are {list(names)}, or 0 to {len(names) - 1}"
+        )
+    return np.array([number[label] for label in texts.labels])
+
+
+def rightly(
+    classifier: Classifier,
+    texts: Texts,
+    classes: np.ndarray,
+    *,
+    max_length: int | None = None,
+) -> np.ndarray:
+    """Return whether each text is put into its class: 1 or 0, floats (texts,)."""
+    model = classifier.model
+    training = model.training
+    model.eval()
+    predicted = np.empty(len(texts), dtype=np.int64)
+    try:
+        for rows, inputs in _batches(classifier, texts, max_length):
+            with torch.no_grad():
+                logits = model(**inputs.model_kwargs()).logits
+            predicted[rows] = logits.argmax(-1).cpu().numpy()
+    finally:
+        model.train(training)
+    return (predicted == classes).astype(float)
+
+
+def _batches(classifier: Classifier, texts: Texts, max_length: int | None) -> Iterator[tuple]:
+    """Yield row numbers and inputs; texts of like length together, the longest first."""
+    order = np.argsort([-len(text) for text in texts], kind="stable")
+    start = 0
+    rows = 8
+    while start < len(order):
+        chosen = order[start : start + rows]
+        inputs = classifier.encode([texts[i] for i in chosen], max_length, truncate=True)
+        yield chosen, inputs
+        start += len(chosen)
+        # The next texts are shorter, in characters; tokens follow them closely enough.
+        rows = max(1, min(256, _TOKENS // inputs["input_ids"].shape[1]))

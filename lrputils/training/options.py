@@ -1,0 +1,172 @@
+"""The command line of a recipe: its options, and the command that stands in the card."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import replace
+from typing import NamedTuple
+
+from lrputils.training.recipe import Recipe, Shape, Source, Stage
+
+DESCRIPTION = """\
+Train a BERT text classifier, from scratch or from a base model.
+
+  1. A lower-cased WordPiece vocabulary is learned from all the texts given (not with --base).
+  2. With --unlabelled, the network learns to guess masked words in those texts.
+  3. It is fine-tuned on the --train sets, mixed; after each epoch its accuracy on the --evaluate
+     sets is shown.
+  4. Weights in half precision, tokenizer, config and a model card are written to --out, which
+     load_classifier() takes.
+
+DATA is a CSV, TSV, Parquet, JSON or JSON-lines file, a folder with a file a split, a data set of
+the Hugging Face hub, or "reviews" and "reviews-long", which come with the package. Options follow
+after commas: split, text_column, label_column, min_words, max_words, limit, seed, revision, and
+name, what the card calls the set. For example imdb/test.parquet,limit=2000,seed=0,name=IMDB.
+
+On a GPU training runs in bfloat16. What was killed goes on by the same command. A stage with a
+limit in minutes ends on time, its learning rate at zero; its setup (loading and encoding texts)
+does not count. Trained with `transformers`' Trainer, which needs the package `accelerate`."""
+
+EPILOG = """\
+the recipe of the classifier that comes with the package (minutes for a GPU):
+  lrputils train --out reviewer --labels negative positive \\
+    --unlabelled imdb/unsupervised.parquet,name=IMDB-unlabelled \\
+                 imdb/train.parquet,name=IMDB-training sst2/train.parquet,name=SST-2-training \\
+    --train sst2/train.parquet,name=SST-2 imdb/train.parquet,name=IMDB \\
+    --evaluate sst2/validation.parquet,name=SST-2 \\
+               imdb/test.parquet,limit=2000,seed=0,name=IMDB reviews reviews-long \\
+    --mlm-minutes 14 --minutes 4
+from a base model, on texts of your own:
+  lrputils train --out mine --base bert-base-uncased --train mine.csv --evaluate test.csv"""
+
+
+class _Option(NamedTuple):
+    flag: str
+    part: str  # of the recipe
+    name: str  # of the part's field
+    kind: type
+    help: str
+
+
+_GROUPS = {
+    "the network, where it is built from scratch": (
+        _Option("--layers", "shape", "layers", int, "layers"),
+        _Option("--hidden", "shape", "hidden", int, "width; feed-forward blocks have four times"),
+        _Option("--head-size", "shape", "head_size", int, "width of an attention head"),
+        _Option("--vocabulary", "shape", "vocabulary", int, "word pieces at most"),
+        _Option("--positions", "shape", "positions", int, "tokens a text at most"),
+        _Option("--dropout", "shape", "dropout", float, "of hidden states and attention"),
+    ),
+    "pretraining, where there are --unlabelled texts": (
+        _Option("--mlm-epochs", "pretraining", "epochs", int, "passes over the texts"),
+        _Option("--mlm-minutes", "pretraining", "minutes", float, "end after this time at most"),
+        _Option("--mlm-batch-tokens", "pretraining", "batch_tokens", int, "tokens a batch"),
+        _Option("--mlm-batch-rows", "pretraining", "batch_rows", int, "texts a batch at most"),
+        _Option("--mlm-learning-rate", "pretraining", "learning_rate", float, "the highest"),
+        _Option("--mlm-max-length", "pretraining", "max_length", int, "longer texts are divided"),
+    ),
+    "fine-tuning": (
+        _Option("--epochs", "finetuning", "epochs", int, "passes over the training sets"),
+        _Option("--minutes", "finetuning", "minutes", float, "end after this time at most"),
+        _Option("--batch-tokens", "finetuning", "batch_tokens", int, "tokens a batch"),
+        _Option("--batch-rows", "finetuning", "batch_rows", int, "texts a batch at most"),
+        _Option(
+            "--learning-rate",
+            "finetuning",
+            "learning_rate",
+            float,
+            "the highest (default: 1e-4 for a pretrained network, 5e-4 from scratch)",
+        ),
+        _Option("--max-length", "finetuning", "max_length", int, "tokens a text; the rest is cut"),
+    ),
+}
+_PARTS = ("shape", "pretraining", "finetuning")
+_DEFAULT = Recipe(train=())
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Add the options of a recipe to a parser."""
+    texts = verb.add_argument_group("texts")
+    texts.add_argument(
+        "--train", nargs="+", required=True, metavar="DATA", help="labelled sets to learn from"
+    )
+    texts.add_argument(
+        "--unlabelled", nargs="+", default=[], metavar="DATA", help="texts to pretrain on"
+    )
+    texts.add_argument(
+        "--evaluate",
+        nargs="*",
+        default=[str(source) for source in _DEFAULT.evaluate],
+        metavar="DATA",
+        help="labelled sets to measure accuracy on (default: reviews reviews-long)",
+    )
+    texts.add_argument(
+        "--labels",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="what to call the classes, in the order of the sorted labels",
+    )
+    for title, options in _GROUPS.items():
+        group = verb.add_argument_group(title)
+        for option in options:
+            default = getattr(getattr(_DEFAULT, option.part), option.name)
+            group.add_argument(
+                option.flag,
+                type=option.kind,
+                default=default,
+                metavar="N",
+                help=option.help + ("" if default is None else " (default: %(default)s)"),
+            )
+    verb.add_argument("--base", metavar="MODEL", help="a BERT to start from: hub name or folder")
+    verb.add_argument(
+        "--seed", type=int, default=_DEFAULT.seed, metavar="N", help="default: %(default)s"
+    )
+
+
+def recipe_of(options: argparse.Namespace) -> Recipe:
+    """Return the recipe that parsed options describe.
+
+    Raises:
+        ValueError: texts that cannot be read as `DATA`.
+    """
+    recipe = Recipe(
+        train=tuple(map(Source.parse, options.train)),
+        unlabelled=tuple(map(Source.parse, options.unlabelled)),
+        evaluate=tuple(map(Source.parse, options.evaluate)),
+        labels=tuple(options.labels),
+        base=options.base,
+        seed=options.seed,
+    )
+    parts: dict[str, Shape | Stage] = {part: getattr(recipe, part) for part in _PARTS}
+    for option in (option for options in _GROUPS.values() for option in options):
+        value = getattr(options, option.flag[2:].replace("-", "_"))
+        parts[option.part] = replace(parts[option.part], **{option.name: value})
+    return replace(recipe, **parts)
+
+
+def command(recipe: Recipe) -> str:
+    """Return the command of a recipe, every value stated, local paths shortened.
+
+    Options that have no effect (a shape beside --base, pretraining without texts) are left out.
+    """
+    lines = ["lrputils train --out DIR"]
+    for flag, sources in (
+        ("--unlabelled", recipe.unlabelled),
+        ("--train", recipe.train),
+        ("--evaluate", recipe.evaluate),
+        ("--labels", recipe.labels),
+    ):
+        if sources or flag == "--evaluate":
+            lines.append(shlex.join([flag, *map(str, sources)]))
+    if recipe.base is not None:
+        lines.append(shlex.join(["--base", str(Source(recipe.base))]))
+    left_out = {"shape"} if recipe.base is not None else set()
+    left_out |= set() if recipe.unlabelled else {"pretraining"}
+    for options in _GROUPS.values():
+        values = [(o.flag, getattr(getattr(recipe, o.part), o.name)) for o in options]
+        if options[0].part not in left_out:
+            lines.append(" ".join(f"{flag} {v}" for flag, v in values if v is not None))
+    lines.append(f"--seed {recipe.seed}")
+    return " \\\n  ".join(lines)

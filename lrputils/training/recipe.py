@@ -1,0 +1,196 @@
+"""A recipe: everything that decides which classifier a training gives.
+
+The defaults are those of the classifier that comes with the package. Two trainings of one recipe
+on one machine give the same weights, unless a time limit ends a stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+
+FINE_TUNING_RATE = 1e-4  # of a pretrained network
+FROM_SCRATCH_RATE = 5e-4  # of one that has learned nothing yet
+_TEXT_OPTIONS = {
+    "name": str,
+    "split": str,
+    "text_column": str,
+    "label_column": str,
+    "min_words": int,
+    "max_words": int,
+    "limit": int,
+    "seed": int,
+    "revision": str,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Texts to load: what `load_texts` takes, and what to call them.
+
+    Attributes:
+        dataset: a file, a folder, a name on the hub, or "reviews" and "reviews-long".
+        options: keyword arguments of `load_texts`.
+        name: what the card and the progress call them; what `load_texts` calls them if not given.
+    """
+
+    dataset: str
+    options: tuple[tuple[str, str | int], ...] = ()
+    name: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Source:
+        """Read `DATASET[,option=value…]`, as in `imdb/test.parquet,limit=2000,seed=0,name=IMDB`.
+
+        Raises:
+            ValueError: an option that there is not, or a value of the wrong kind.
+        """
+        dataset, *parts = text.split(",")
+        options: dict[str, str | int] = {}
+        for part in parts:
+            key, equals, value = part.partition("=")
+            if not equals or key not in _TEXT_OPTIONS:
+                raise ValueError(
+                    f"{part!r} in {text!r} is not an option of texts: write option=value, with one "
+                    f"of {', '.join(_TEXT_OPTIONS)}"
+                )
+            try:
+                options[key] = _TEXT_OPTIONS[key](value)
+            except ValueError:
+                raise ValueError(f"{key}={value!r} in {text!r} is not a whole number") from None
+        name = options.pop("name", None)
+        return cls(dataset, tuple(options.items()), name)
+
+    def __str__(self) -> str:
+        """What `parse` reads; of a local path only the last folder and the file."""
+        path = Path(self.dataset).expanduser()
+        local = path.exists() or path.is_absolute() or self.dataset.startswith(".")
+        dataset = "/".join(path.parts[-2:]) if local else self.dataset
+        name = () if self.name is None else (("name", self.name),)
+        return ",".join([dataset, *(f"{key}={value}" for key, value in (*self.options, *name))])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The network built from scratch, and its vocabulary.
+
+    12 layers of 192 with 8,192 word pieces are 7.0 million parameters: 14 MB in half precision.
+    """
+
+    layers: int = 12
+    hidden: int = 192
+    head_size: int = 64
+    vocabulary: int = 8192
+    positions: int = 512
+    dropout: float = 0.1
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How long and by which steps one stage learns.
+
+    Attributes:
+        epochs: passes over the texts.
+        batch_tokens: tokens a batch, padding included.
+        batch_rows: texts a batch at most.
+        max_length: tokens a text, special ones included; longer texts are cut in pretraining
+            into several, in fine-tuning after so many.
+        learning_rate: the highest; it rises to there over the first `WARMUP` of the stage and
+            falls linearly to zero at the end of it.
+        minutes: the stage ends after this time, if its epochs take longer.
+    """
+
+    epochs: int
+    batch_tokens: int
+    batch_rows: int
+    max_length: int = 512
+    learning_rate: float | None = None
+    minutes: float | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to learn from, what to build, how to train it.
+
+    Attributes:
+        train: labelled sets, mixed; all with the same labels.
+        unlabelled: texts for masked-language-model pretraining; none, no pretraining.
+        evaluate: labelled sets whose accuracy is measured after each epoch of fine-tuning.
+        labels: names of the classes in the order of the sorted labels; the labels themselves if
+            not given.
+        base: a BERT by name on the hub or folder, to start from instead of building one.
+        shape: of the network built from scratch.
+        pretraining: the masked-language-model stage.
+        finetuning: the classification stage.
+        seed: of the first weights, of dropout, masking and the order of texts.
+    """
+
+    train: tuple[Source, ...]
+    unlabelled: tuple[Source, ...] = ()
+    evaluate: tuple[Source, ...] = (Source("reviews"), Source("reviews-long"))
+    labels: tuple[str, ...] = ()
+    base: str | None = None
+    shape: Shape = field(default_factory=Shape)
+    pretraining: Stage = Stage(epochs=30, batch_tokens=65536, batch_rows=2048, learning_rate=5e-4)
+    finetuning: Stage = Stage(epochs=4, batch_tokens=32768, batch_rows=64)
+    seed: int = 0
+
+    def checked(self) -> Recipe:
+        """Return the recipe with every value decided.
+
+        Raises:
+            ValueError: a value out of range, or values that contradict each other.
+        """
+        if not self.train:
+            raise ValueError("there is nothing to learn from: name at least one set with --train")
+        self._check_shape()
+        for name in ("pretraining", "finetuning"):
+            _check_stage(getattr(self, name), name, self.shape.positions)
+        if self.finetuning.learning_rate is not None:
+            return self
+        pretrained = self.unlabelled or self.base
+        rate = FINE_TUNING_RATE if pretrained else FROM_SCRATCH_RATE
+        return replace(self, finetuning=replace(self.finetuning, learning_rate=rate))
+
+    def _check_shape(self) -> None:
+        shape = self.shape
+        if self.base is not None and shape != Shape():
+            given = [f.name for f in fields(Shape) if getattr(shape, f.name) != f.default]
+            raise ValueError(
+                f"base={self.base!r} decides {', '.join(given)}: leave out one or the other"
+            )
+        _check_positive(shape, ("layers", "hidden", "head_size", "vocabulary", "positions"), "")
+        if shape.hidden % shape.head_size:
+            raise ValueError(
+                f"hidden={shape.hidden} does not divide into heads of head_size={shape.head_size}"
+            )
+        if not 0 <= shape.dropout < 1:
+            raise ValueError(f"dropout={shape.dropout} must be at least 0 and below 1")
+
+
+def _check_positive(value: object, names: tuple[str, ...], where: str) -> None:
+    for name in names:
+        number = getattr(value, name)
+        if number is not None and not number > 0:
+            raise ValueError(f"{name}={number}{where} must be above 0")
+
+
+def _check_stage(stage: Stage, name: str, positions: int) -> None:
+    numbers = ("epochs", "batch_tokens", "batch_rows", "learning_rate", "minutes")
+    _check_positive(stage, numbers, f" of {name}")
+    if not 3 <= stage.max_length <= positions:
+        raise ValueError(
+            f"max_length={stage.max_length} of {name} must be from 3 to the {positions} positions "
+            "of the network"
+        )
+    if stage.batch_tokens < stage.max_length:
+        raise ValueError(
+            f"batch_tokens={stage.batch_tokens} of {name} is less than one text of "
+            f"max_length={stage.max_length}"
+        )
+
+
+def default_of(part: type, name: str) -> object:
+    """Return the default of a field of a recipe's part."""
+    found = next(f for f in fields(part) if f.name == name)
+    return found.default_factory() if found.default is MISSING else found.default
