@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from lrputils.data.texts import Texts, load_texts
@@ -112,29 +113,31 @@ def _labels_of(named: Named) -> list[int | str]:
     return sorted(set(named.texts.labels))
 
 
-def learn_vocabulary(texts: Iterable[str], size: int, positions: int) -> BertTokenizer:
-    """Learn a lower-cased WordPiece vocabulary of at most `size` pieces from the texts.
+def learn_vocabulary(texts: Sequence[str], size: int, positions: int) -> BertTokenizer:
+    """Learn a lower-cased WordPiece vocabulary of at most `size` pieces; the same one every time.
 
     Raises:
         ValueError: `size` does not even hold the characters of the texts.
     """
-    from tokenizers import BertWordPieceTokenizer
-
-    learner = BertWordPieceTokenizer(lowercase=True)
-    learner.train_from_iterator(
-        texts,
-        vocab_size=size,
-        limit_alphabet=400,
-        special_tokens=list(_SPECIAL),
-        show_progress=False,
-    )
-    vocabulary = learner.get_vocab()
+    # The learner numbers the characters inside words in the order of a hash table, and breaks ties
+    # between merges by those numbers (tokenizers issue 1794). Characters it is given it numbers
+    # in the order given: so once for the characters, once for the pieces.
+    characters = sorted(set(_learn(texts, 1, _SPECIAL)) - set(_SPECIAL))
+    vocabulary = _learn(texts, size, [*_SPECIAL, *characters])
     if len(vocabulary) > size:
         raise ValueError(
-            f"vocabulary={size} is too small: the characters of the texts alone are "
+            f"vocabulary={size} is too small: the characters of the texts alone make "
             f"{len(vocabulary)} pieces"
         )
     return BertTokenizer(vocab=vocabulary, do_lower_case=True, model_max_length=positions)
+
+
+def _learn(texts: Sequence[str], size: int, first: Sequence[str]) -> dict[str, int]:
+    learner = BertWordPieceTokenizer(lowercase=True)
+    learner.train_from_iterator(
+        texts, vocab_size=size, special_tokens=list(first), show_progress=False
+    )
+    return learner.get_vocab()
 
 
 @dataclass(frozen=True)

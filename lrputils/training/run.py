@@ -156,7 +156,7 @@ def _tokenizer(
         return network.load_tokenizer(base.folder)
 
     def write(folder: Path) -> None:
-        texts = (text for _, texts in (*corpus.train, *corpus.unlabelled) for text in texts)
+        texts = [text for _, texts in (*corpus.train, *corpus.unlabelled) for text in texts]
         shape = recipe.shape
         learn_vocabulary(texts, shape.vocabulary, shape.positions).save_pretrained(folder)
 
