@@ -9,7 +9,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from lrputils.book.pairing import differences, read_notebook
-from lrputils.book.regression import tolerance
+from lrputils.book.regression import stated_tolerance
 
 _PROGRESS = re.compile(r"\d+%\|.*\||\d+(?:\.\d+)?\s?(?:it|s|B|cell)/(?:s|it|cell)\b")
 _ABSOLUTE = re.compile(
@@ -48,7 +48,7 @@ def _cell_problems(cell: NotebookNode) -> Iterator[str]:
     if "raises-exception" in tags:
         yield "is expected to raise"
     try:
-        tolerance(cell.metadata)
+        stated_tolerance(cell.metadata)
     except (ValueError, KeyError, TypeError) as error:
         yield f"regression metadata: {error!r}"
     for output in cell.outputs:

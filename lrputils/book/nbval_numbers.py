@@ -8,13 +8,13 @@ from typing import Any
 from nbval.plugin import IPyNbCell
 
 from lrputils.book.execution import KERNEL_ENVIRONMENT
-from lrputils.book.regression import settle, tolerance
+from lrputils.book.regression import settle, stated_tolerance
 
 _equal_outputs = IPyNbCell.compare_outputs
 
 
 def _compare_outputs(cell: IPyNbCell, ours: Any, reference: Any, skip_compare=None) -> bool:
-    settled = settle(ours, reference, rtol=tolerance(cell.cell.metadata))
+    settled = settle(ours, reference, stated_tolerance(cell.cell.metadata))
     return _equal_outputs(cell, settled, reference, skip_compare)
 
 

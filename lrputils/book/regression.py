@@ -1,10 +1,10 @@
 """Comparing a cell's outputs with the committed ones: text and integers exactly, floats nearly.
 
-A float in the reference is matched within `RTOL` (or `ATOL` where rounding residue around zero is
-printed); everything between the numbers, and every integer, has to be the same. A cell may widen
-the tolerance in its metadata, with the reason:
+A float in the reference is matched within `STRICT` (its absolute part covers the rounding residue
+of double precision around zero); everything between the numbers, and every integer, has to be the
+same. A cell may widen either part of the tolerance in its metadata, with the reason:
 
-    regression: {rtol: 1.0e-3, reason: "…"}
+    regression: {rtol: 1.0e-3, atol: 1.0e-6, reason: "…"}
 """
 
 from __future__ import annotations
@@ -14,12 +14,25 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from lrputils.display import TABLE
 
-RTOL = 1e-4
-ATOL = 1e-12
+
+class Tolerance(NamedTuple):
+    """Two floats agree if |a − b| ≤ max(rtol · max(|a|, |b|), atol)."""
+
+    rtol: float = 1e-4
+    atol: float = 1e-12
+
+    def agree(self, ours: float, reference: float) -> bool:
+        """Whether two floats agree; NaN agrees with NaN."""
+        if math.isnan(ours) or math.isnan(reference):
+            return math.isnan(ours) and math.isnan(reference)
+        return math.isclose(ours, reference, rel_tol=self.rtol, abs_tol=self.atol)
+
+
+STRICT = Tolerance()
 _NUMBER = re.compile(r"(?<![\w.])[-+−]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
 
 
@@ -31,8 +44,8 @@ def _value(number: str) -> float:
     return float(number.replace("−", "-"))
 
 
-def texts_agree(ours: str, reference: str, *, rtol: float = RTOL) -> bool:
-    """Whether two texts have one skeleton, equal integers, and floats within `rtol`.
+def texts_agree(ours: str, reference: str, tolerance: Tolerance = STRICT) -> bool:
+    """Whether two texts have one skeleton, equal integers, and floats within tolerance.
 
     >>> texts_agree("r = 0.50000001 of 12", "r = 0.5 of 12")
     True
@@ -44,47 +57,46 @@ def texts_agree(ours: str, reference: str, *, rtol: float = RTOL) -> bool:
     if _NUMBER.sub("#", ours) != _NUMBER.sub("#", reference):
         return False
     pairs = zip(_NUMBER.findall(ours), _NUMBER.findall(reference), strict=True)
-    return all(_numbers_agree(a, b, rtol) for a, b in pairs)
+    return all(_numbers_agree(a, b, tolerance) for a, b in pairs)
 
 
-def _numbers_agree(ours: str, reference: str, rtol: float) -> bool:
+def _numbers_agree(ours: str, reference: str, tolerance: Tolerance) -> bool:
     if ours == reference:
         return True
     if _is_integer(ours) and _is_integer(reference):
         return False
-    return math.isclose(_value(ours), _value(reference), rel_tol=rtol, abs_tol=ATOL)
+    return tolerance.agree(_value(ours), _value(reference))
 
 
-def values_agree(ours: Any, reference: Any, *, rtol: float = RTOL) -> bool:
-    """Compare two JSON-like values: floats within `rtol`, texts by `texts_agree`, else equal."""
+def values_agree(ours: Any, reference: Any, tolerance: Tolerance = STRICT) -> bool:
+    """Compare two JSON-like values: floats within tolerance, texts by `texts_agree`, else equal."""
     if isinstance(reference, dict):
         same_keys = isinstance(ours, dict) and ours.keys() == reference.keys()
-        return same_keys and all(values_agree(ours[k], reference[k], rtol=rtol) for k in reference)
+        return same_keys and all(values_agree(ours[k], reference[k], tolerance) for k in reference)
     if isinstance(reference, list):
         same_length = isinstance(ours, list) and len(ours) == len(reference)
         return same_length and all(
-            values_agree(a, b, rtol=rtol) for a, b in zip(ours, reference, strict=True)
+            values_agree(a, b, tolerance) for a, b in zip(ours, reference, strict=True)
         )
     if isinstance(reference, str):
-        return isinstance(ours, str) and texts_agree(ours, reference, rtol=rtol)
+        return isinstance(ours, str) and texts_agree(ours, reference, tolerance)
     if isinstance(reference, float) and isinstance(ours, (int, float)):
-        both_nan = math.isnan(reference) and math.isnan(ours)
-        return both_nan or math.isclose(ours, reference, rel_tol=rtol, abs_tol=ATOL)
+        return tolerance.agree(ours, reference)
     return ours == reference
 
 
-def tolerance(cell_metadata: dict[str, Any]) -> float:
-    """Return the relative tolerance that a cell asks for.
+def stated_tolerance(cell_metadata: dict[str, Any]) -> Tolerance:
+    """Return the tolerance that a cell asks for.
 
     Raises:
         ValueError: it asks for one without a reason.
     """
     asked = cell_metadata.get("regression")
     if asked is None:
-        return RTOL
+        return STRICT
     if not str(asked.get("reason", "")).strip():
         raise ValueError("a cell that widens its tolerance must state the reason in its metadata")
-    return float(asked["rtol"])
+    return Tolerance(float(asked.get("rtol", STRICT.rtol)), float(asked.get("atol", STRICT.atol)))
 
 
 def _places(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -98,7 +110,7 @@ def _places(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]
 
 
 def settle(
-    ours: list[dict[str, Any]], reference: list[dict[str, Any]], *, rtol: float = RTOL
+    ours: list[dict[str, Any]], reference: list[dict[str, Any]], tolerance: Tolerance = STRICT
 ) -> list[dict[str, Any]]:
     """Return our outputs with each value that agrees replaced by the reference's own.
 
@@ -117,7 +129,7 @@ def settle(
         if precise and key != TABLE:
             agrees = _shapes_agree(_joined(holder[my_key]), _joined(theirs[key]))
         else:
-            agrees = values_agree(_joined(holder[my_key]), _joined(theirs[key]), rtol=rtol)
+            agrees = values_agree(_joined(holder[my_key]), _joined(theirs[key]), tolerance)
         if agrees:
             holder[my_key] = theirs[key]
     return settled

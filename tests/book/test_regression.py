@@ -7,7 +7,7 @@ import pytest
 
 from lrputils.book.execution import execute_profile, refresh_twins
 from lrputils.book.profiles import load_profile
-from lrputils.book.regression import settle, texts_agree, tolerance, values_agree
+from lrputils.book.regression import Tolerance, settle, stated_tolerance, texts_agree, values_agree
 from lrputils.display import TABLE
 
 
@@ -60,9 +60,12 @@ def test_a_rounded_table_is_held_to_its_full_precision():
 
 
 def test_a_wider_tolerance_needs_a_reason():
-    assert tolerance({"regression": {"rtol": 1e-2, "reason": "float32 sums"}}) == 1e-2
+    wide = stated_tolerance({"regression": {"atol": 1e-2, "reason": "float32 sums"}})
+    assert wide == Tolerance(atol=1e-2)
+    assert texts_agree("0.001", "0.002", wide)
+    assert not texts_agree("0.1", "0.2", wide)
     with pytest.raises(ValueError, match="reason"):
-        tolerance({"regression": {"rtol": 1e-2}})
+        stated_tolerance({"regression": {"rtol": 1e-2}})
 
 
 def nbval(book) -> subprocess.CompletedProcess:
