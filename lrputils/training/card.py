@@ -134,7 +134,7 @@ def _training(stages: Mapping[str, Mapping[str, Any]], classifier: Classifier) -
             f"{stage['epochs']:.2f}",
             f"{stage['steps']:,}",
             f"{stage['tokens']:,}",
-            "–" if stage["loss"] is None else f"{stage['loss']:.3f}",
+            f"{stage['loss']:.3f}",
             f"{stage['seconds'] / 60:.1f}",
         )
         for name, stage in stages.items()

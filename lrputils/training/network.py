@@ -102,11 +102,10 @@ def check_positions(base: Base, recipe: Recipe) -> None:
         ValueError: a stage of the recipe has longer ones.
     """
     positions = BertConfig.from_pretrained(base.folder).max_position_embeddings
-    for name in ("pretraining", "finetuning"):
-        longest = getattr(recipe, name).max_length
-        if longest > positions:
+    for name, stage in recipe.stages().items():
+        if stage.max_length > positions:
             raise ValueError(
-                f"max_length={longest} of {name} is more than the {positions} positions of "
+                f"max_length={stage.max_length} of {name} is more than the {positions} positions of "
                 f"base={recipe.base!r}"
             )
 

@@ -6,7 +6,7 @@ on one machine give the same weights, unless a time limit ends a stage.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 FINE_TUNING_RATE = 1e-4  # of a pretrained network
@@ -144,13 +144,18 @@ class Recipe:
         if not self.train:
             raise ValueError("there is nothing to learn from: name at least one set with --train")
         self._check_shape()
-        for name in ("pretraining", "finetuning"):
-            _check_stage(getattr(self, name), name, self.shape.positions)
+        for name, stage in self.stages().items():
+            _check_stage(stage, name, self.shape.positions)
         if self.finetuning.learning_rate is not None:
             return self
         pretrained = self.unlabelled or self.base
         rate = FINE_TUNING_RATE if pretrained else FROM_SCRATCH_RATE
         return replace(self, finetuning=replace(self.finetuning, learning_rate=rate))
+
+    def stages(self) -> dict[str, Stage]:
+        """Return the stages that take place, by name."""
+        stages = {"pretraining": self.pretraining} if self.unlabelled else {}
+        return {**stages, "finetuning": self.finetuning}
 
     def _check_shape(self) -> None:
         shape = self.shape
@@ -188,9 +193,3 @@ def _check_stage(stage: Stage, name: str, positions: int) -> None:
             f"batch_tokens={stage.batch_tokens} of {name} is less than one text of "
             f"max_length={stage.max_length}"
         )
-
-
-def default_of(part: type, name: str) -> object:
-    """Return the default of a field of a recipe's part."""
-    found = next(f for f in fields(part) if f.name == name)
-    return found.default_factory() if found.default is MISSING else found.default

@@ -168,8 +168,8 @@ def run_stage(
         evaluate: called after each epoch and at the end; returns accuracies by name.
 
     Returns:
-        `steps`, `epochs`, `tokens` (without padding), `seconds`, `loss` (the last logged), and
-        `accuracy`: a list of `{"step", "epochs", "accuracy"}`.
+        `steps`, `epochs`, `tokens` (without padding), `seconds`, `loss` and `rate` (the
+        last logged), and `accuracy`: a list of `{"step", "epochs", "accuracy"}`.
     """
     clock = Clock(len(batches), stage.minutes)
     keeper = _Keeper(
@@ -241,7 +241,7 @@ def _last_checkpoint(folder: Path) -> str | None:
 
 
 def _summary(state: Any, batches: Batches, clock: Clock) -> dict[str, Any]:
-    losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
+    logged = [entry for entry in state.log_history if "loss" in entry]
     steps = state.global_step
     before = max((end for end in (0, *batches.epoch_ends) if end <= steps), default=0)
     after = min((end for end in batches.epoch_ends if end > steps), default=before)
@@ -252,7 +252,8 @@ def _summary(state: Any, batches: Batches, clock: Clock) -> dict[str, Any]:
         "epochs": whole + part,
         "tokens": int(batches.tokens[:steps].sum()),
         "seconds": clock.seconds,
-        "loss": losses[-1] if losses else None,
+        "loss": logged[-1]["loss"],
+        "rate": logged[-1]["learning_rate"],
         "accuracy": [
             {key: entry[key] for key in ("step", "epochs", "accuracy")}
             for entry in state.log_history
