@@ -88,7 +88,7 @@ def test_the_cards_accuracy_is_that_of_the_stored_weights(trained):
 
 def test_the_cards_command_is_the_recipe(trained):
     words = (trained / "README.md").read_text().split("```sh\n")[1].split("```")[0]
-    parsed = _parser().parse_args(shlex.split(words)[1:])
+    parsed = _parser().parse_args(shlex.split(words.replace("\\\n", ""))[1:])
     asked = _parser().parse_args(["train", "--out", "x", *TEXTS, *TINY])
     assert recipe_of(parsed) == recipe_of(asked).checked()
 

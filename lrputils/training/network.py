@@ -105,8 +105,8 @@ def check_positions(base: Base, recipe: Recipe) -> None:
     for name, stage in recipe.stages().items():
         if stage.max_length > positions:
             raise ValueError(
-                f"max_length={stage.max_length} of {name} is more than the {positions} positions of "
-                f"base={recipe.base!r}"
+                f"max_length={stage.max_length} of {name} is more than the {positions} positions "
+                f"of base={recipe.base!r}"
             )
 
 
