@@ -7,6 +7,8 @@ STAMP := $(VENV)/installed
 # Nothing of this project draws in a window; a kernel started here must be this environment's own.
 export MPLBACKEND := agg
 export JUPYTER_PREFER_ENV_PATH := 1
+# Threads that spin while they wait slow a shared machine down up to thirtyfold.
+export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help setup book paper test lint unit nbval bench clean

@@ -23,9 +23,11 @@ from lrputils.book.profiles import DEFAULT
 
 # What a change of makes an executed chapter stale, beside its text and the package.
 _ENGINES = ("torch", "transformers", "numpy", "matplotlib")
-# A kernel's environment: this interpreter's own kernel, and no progress bars among the outputs.
+# A kernel's environment: this interpreter's own kernel, no progress bars among the outputs, and
+# threads that sleep while they wait (spinning, they slow a shared machine down up to thirtyfold).
 KERNEL_ENVIRONMENT = {
     "JUPYTER_PREFER_ENV_PATH": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
     "TQDM_DISABLE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
