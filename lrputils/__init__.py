@@ -27,6 +27,7 @@ __version__ = "0.1.0"
 _HOME = {
     "aopc": "perturbation",
     "ATTN_LRP": "propagation",
+    "attention_matters": "training.measure",
     "attribute": "attribution",
     "bootstrap_interval": "stats",
     "check": "conservation",

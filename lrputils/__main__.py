@@ -118,7 +118,8 @@ def _add_train(verbs: argparse._SubParsersAction) -> None:
 
 
 def _train(options: argparse.Namespace) -> None:
-    from lrputils.training.run import Conditions, train
+    from lrputils.training.recipe import Conditions
+    from lrputils.training.run import train
 
     try:
         conditions = Conditions(

@@ -23,7 +23,7 @@ from lrputils.training import measure, network, run, stage
 from lrputils.training.batches import Batches, MaskedBatches, Special, plan_epoch
 from lrputils.training.corpus import encode, learn_vocabulary
 from lrputils.training.options import command, recipe_of
-from lrputils.training.recipe import Recipe, Shape, Source, Stage
+from lrputils.training.recipe import Conditions, Recipe, Shape, Source, Stage
 
 TINY = shlex.split(
     "--layers 2 --hidden 32 --head-size 16 --vocabulary 600 --positions 128 --max-length 64 "
@@ -31,6 +31,7 @@ TINY = shlex.split(
     "--device cpu --quiet"
 )
 TEXTS = shlex.split("--labels negative positive --train reviews reviews-long --unlabelled reviews")
+QUIET = Conditions(device="cpu", quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +152,7 @@ def test_it_learns_what_can_be_learned(tmp_path):
         pretraining=replace(Recipe(train=()).pretraining, max_length=32),
         finetuning=Stage(10, 1024, 16, max_length=32, learning_rate=3e-3),
     )
-    out = run.train(recipe, tmp_path / "toy", run.Conditions(device="cpu", quiet=True))
+    out = run.train(recipe, tmp_path / "toy", QUIET)
     clf, texts = lrp.load_classifier(out), lrp.load_texts(tmp_path / "toy.csv")
     assert clf.labels == ("down", "up")
     assert measure.attention_matters(clf, texts).accuracy.value == 1
@@ -226,7 +227,7 @@ def test_a_stage_ends_on_time_with_the_rate_at_zero(tmp_path):
     shape = Shape(layers=1, hidden=16, head_size=8)
     model = network.masked_language_model(network.new_config(shape, len(tokenizer)), 0)
     result = stage.run_stage(
-        "pretraining", model, batches, short, tmp_path, seed=0, device="cpu", quiet=True
+        "pretraining", model, batches, short, tmp_path, seed=0, conditions=QUIET
     )
     assert 3 <= result["seconds"] < 6
     assert 0 < result["steps"] < len(batches)
@@ -261,7 +262,7 @@ def test_a_loss_that_is_no_number_ends_the_training(tmp_path):
     batches = Batches(encoded, plain, Special.of(tokenizer), 0)
     with pytest.raises(ValueError, match=r"the loss is nan after step 2; a lower learning rate"):
         stage.run_stage(
-            "fine-tuning", Lost(1, 1), batches, plain, tmp_path, seed=0, device="cpu", quiet=True
+            "fine-tuning", Lost(1, 1), batches, plain, tmp_path, seed=0, conditions=QUIET
         )
 
 

@@ -55,7 +55,8 @@ def write(
         _training(stages, classifier),
         _epochs(stages),
         _data(corpus, base),
-        f"## Recipe\n\n```sh\n{command(recipe)}\n```\n\nFile names are without their folders.",
+        f"## Recipe\n\n```sh\n{command(recipe)}\n```\n\n"
+        "Of a local file only the last folder is stated.",
         _limits(),
     ]
     path = folder / "README.md"

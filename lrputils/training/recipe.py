@@ -173,6 +173,29 @@ class Recipe:
             raise ValueError(f"dropout={shape.dropout} must be at least 0 and below 1")
 
 
+@dataclass(frozen=True)
+class Conditions:
+    """What does not change the recipe: where and how a training runs.
+
+    Attributes:
+        device: "auto" takes the GPU if there is one; "cpu" does not.
+        checkpoint_minutes: what an interrupted run loses at most.
+        uniform_attention: measure also how far accuracy falls with uniform attention.
+        quiet: no progress.
+    """
+
+    device: str = "auto"
+    checkpoint_minutes: float = 2.0
+    uniform_attention: bool = True
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        if self.device not in ("auto", "cpu"):
+            raise ValueError(f"device={self.device!r} is neither 'auto' nor 'cpu'")
+        if self.checkpoint_minutes < 0:
+            raise ValueError(f"checkpoint_minutes={self.checkpoint_minutes} is below 0")
+
+
 def _check_positive(value: object, names: tuple[str, ...], where: str) -> None:
     for name in names:
         number = getattr(value, name)

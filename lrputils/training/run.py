@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,35 +22,12 @@ from lrputils.training import card, network
 from lrputils.training.batches import Batches, MaskedBatches, Special
 from lrputils.training.corpus import Corpus, encode, learn_vocabulary, load_corpus
 from lrputils.training.measure import attention_matters, rightly
-from lrputils.training.recipe import Recipe
+from lrputils.training.recipe import Conditions, Recipe
 from lrputils.training.stage import run_stage
 
 _WORK = "training"
 _RECIPE = "recipe.json"
 _RESULT = "result.json"
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What does not change the recipe: where and how a training runs.
-
-    Attributes:
-        device: "auto" takes the GPU if there is one; "cpu" does not.
-        checkpoint_minutes: what an interrupted run loses at most.
-        uniform_attention: measure also how far accuracy falls with uniform attention.
-        quiet: no progress.
-    """
-
-    device: str = "auto"
-    checkpoint_minutes: float = 2.0
-    uniform_attention: bool = True
-    quiet: bool = False
-
-    def __post_init__(self) -> None:
-        if self.device not in ("auto", "cpu"):
-            raise ValueError(f"device={self.device!r} is neither 'auto' nor 'cpu'")
-        if self.checkpoint_minutes < 0:
-            raise ValueError(f"checkpoint_minutes={self.checkpoint_minutes} is below 0")
 
 
 def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None) -> Path:
@@ -96,7 +73,8 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
         trained = load_classifier(out, device=conditions.device)
         measured = _measure(trained, corpus, conditions.uniform_attention)
     card.write(out, trained, recipe, corpus, base, stages, measured)
-    shutil.rmtree(work)
+    work.replace(done := work.with_name(f"{_WORK}.done"))  # half removed, it would be begun again
+    shutil.rmtree(done)
     return out
 
 
@@ -115,8 +93,8 @@ def _claim(work: Path, recipe: Recipe, corpus: Corpus, base: network.Base | None
     new |= {f"{e['role']} texts {e['name']!r}": e["identity"] for e in corpus.identities()}
     new = json.loads(json.dumps(new, default=str))
     path = work / _RECIPE
-    begun = path.is_file() and any(part.is_dir() for part in work.iterdir())
-    if begun:
+    whole = [part for part in work.glob("*") if part.is_dir() and part.suffix != ".partial"]
+    if path.is_file() and whole:
         old = json.loads(path.read_text())
         for key in [*new, *old]:
             if new.get(key) != old.get(key):
@@ -156,7 +134,9 @@ def _tokenizer(
         return network.load_tokenizer(base.folder)
 
     def write(folder: Path) -> None:
-        texts = [text for _, texts in (*corpus.train, *corpus.unlabelled) for text in texts]
+        # A text that stands in several sets counts once.
+        sets = (*corpus.train, *corpus.unlabelled)
+        texts = list(dict.fromkeys(text for _, texts in sets for text in texts))
         shape = recipe.shape
         learn_vocabulary(texts, shape.vocabulary, shape.positions).save_pretrained(folder)
 
@@ -186,9 +166,7 @@ def _pretrain(
             stage,
             work / "pretraining-checkpoints",
             seed=recipe.seed,
-            device=conditions.device,
-            checkpoint_minutes=conditions.checkpoint_minutes,
-            quiet=conditions.quiet,
+            conditions=conditions,
         )
         model.save_pretrained(folder)
         (folder / _RESULT).write_text(json.dumps(result))
@@ -220,9 +198,7 @@ def _finetune(
             stage,
             work / "fine-tuning-checkpoints",
             seed=recipe.seed,
-            device=conditions.device,
-            checkpoint_minutes=conditions.checkpoint_minutes,
-            quiet=conditions.quiet,
+            conditions=conditions,
             evaluate=lambda: _accuracies(Classifier(model, tokenizer, "in training"), corpus),
         )
         model.half().save_pretrained(folder)

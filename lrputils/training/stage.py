@@ -24,7 +24,9 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from lrputils.training.batches import Batches
-from lrputils.training.recipe import Stage
+from lrputils.training.recipe import Conditions, Stage
+
+Evaluate = Callable[[], dict[str, float]]  # accuracies by name
 
 WARMUP = 0.06
 WEIGHT_DECAY = 0.01
@@ -77,14 +79,20 @@ class _ClockedTrainer(Trainer):
 class _Keeper(TrainerCallback):
     """Stops on time, asks for checkpoints and evaluations, and shows progress."""
 
-    def __init__(self, name: str, clock: Clock, batches: Batches, **options: Any):
-        self.name, self.clock, self.batches = name, clock, batches
-        self.evaluate: Callable[[], dict[str, float]] | None = options["evaluate"]
-        self.interval: float = options["checkpoint_seconds"]
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        batches: Batches,
+        conditions: Conditions,
+        evaluate: Evaluate | None,
+    ):
+        self.name, self.clock, self.batches, self.evaluate = name, clock, batches, evaluate
+        self.interval = 60 * conditions.checkpoint_minutes
         self.bar = tqdm(
             total=1.0,
             desc=name,
-            disable=options["quiet"],
+            disable=conditions.quiet,
             bar_format="{desc} {percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}",
             mininterval=1.0 if sys.stderr.isatty() else 10.0,
         )
@@ -93,6 +101,7 @@ class _Keeper(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.clock.start(max((entry.get("seconds", 0.0) for entry in state.log_history), default=0))
+        self.bar.initial = self.bar.n = self.clock.progress(state.global_step)
         self._saved = self._logged = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -122,7 +131,7 @@ class _Keeper(TrainerCallback):
             )
         now = time.monotonic()
         rate = self._tokens / max(now - self._logged, 1e-9)
-        self.bar.set_postfix_str(f"loss {logs['loss']:.3f}, {rate:,.0f} tokens/s")
+        self.bar.set_postfix_str(f"loss {logs['loss']:.3f}, {rate:,.0f} tokens/s", refresh=False)
         self._logged, self._tokens = now, 0
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -146,10 +155,8 @@ def run_stage(
     folder: Path,
     *,
     seed: int,
-    device: str = "auto",
-    checkpoint_minutes: float = 2.0,
-    quiet: bool = False,
-    evaluate: Callable[[], dict[str, float]] | None = None,
+    conditions: Conditions | None = None,
+    evaluate: Evaluate | None = None,
 ) -> dict[str, Any]:
     """Train `model` in place, on a GPU in bfloat16 if there is one; return what happened.
 
@@ -162,27 +169,19 @@ def run_stage(
         stage: learning rate and time limit are read here.
         folder: for checkpoints.
         seed: of dropout.
-        device: "auto", or "cpu".
-        checkpoint_minutes: what a killed run loses at most.
-        quiet: no progress.
+        conditions: device, checkpoints, progress.
         evaluate: called after each epoch and at the end; returns accuracies by name.
 
     Returns:
         `steps`, `epochs`, `tokens` (without padding), `seconds`, `loss` and `rate` (the
         last logged), and `accuracy`: a list of `{"step", "epochs", "accuracy"}`.
     """
+    conditions = conditions or Conditions()
     clock = Clock(len(batches), stage.minutes)
-    keeper = _Keeper(
-        name,
-        clock,
-        batches,
-        quiet=quiet,
-        evaluate=evaluate,
-        checkpoint_seconds=60 * checkpoint_minutes,
-    )
+    keeper = _Keeper(name, clock, batches, conditions, evaluate)
     trainer = _ClockedTrainer(
         model=model,
-        args=_arguments(stage, folder, len(batches), seed, device),
+        args=_arguments(stage, folder, len(batches), seed, conditions.device),
         train_dataset=batches,
         data_collator=_only,
         callbacks=[keeper],
