@@ -158,6 +158,28 @@ def test_it_learns_what_can_be_learned(tmp_path):
     assert measure.attention_matters(clf, texts).accuracy.value == 1
 
 
+def test_the_embedded_recipe_runs_on_real_texts_in_little_time(data_dir, tmp_path):
+    sst, imdb = data_dir / "sst2", data_dir / "imdb"
+    options = [
+        *("--labels", "negative", "positive", "--unlabelled"),
+        *(f"{imdb / 'unsupervised.parquet'},limit=200", f"{sst / 'train.parquet'},limit=500"),
+        *("--train", f"{sst / 'train.parquet'},limit=3000,seed=0,name=SST-2"),
+        *(f"{imdb / 'train.parquet'},limit=200,seed=0,name=IMDB",),
+        *("--evaluate", f"{sst / 'validation.parquet'},limit=100,name=SST-2", "reviews-long"),
+        *shlex.split("--hidden 64 --vocabulary 2000 --mlm-batch-tokens 4096 --batch-tokens 4096"),
+        *shlex.split("--mlm-minutes 0.1 --minutes 0.1 --device cpu --quiet"),
+    ]
+    out = tmp_path / "reviewer"
+    assert main(["train", "--out", str(out), *options]) == 0
+    card = (out / "README.md").read_text()
+    assert lrp.load_texts(imdb / "unsupervised.parquet", limit=1).identity in card
+    assert re.search(r"\| SST-2 \| 100 \| [\d.]+%", card)
+    epochs = re.findall(r"^\| (?:masked|fine-tuning).*? \| ([\d.]+) \|", card, re.MULTILINE)
+    assert all(0 < float(done) < most for done, most in zip(epochs, (30, 4), strict=True))
+    assert str(data_dir) not in card
+    assert lrp.load_classifier(out).architecture.layers == 12
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
@@ -241,14 +242,10 @@ def _last_checkpoint(folder: Path) -> str | None:
 
 def _summary(state: Any, batches: Batches, clock: Clock) -> dict[str, Any]:
     logged = [entry for entry in state.log_history if "loss" in entry]
-    steps = state.global_step
-    before = max((end for end in (0, *batches.epoch_ends) if end <= steps), default=0)
-    after = min((end for end in batches.epoch_ends if end > steps), default=before)
-    whole = sum(end <= steps for end in batches.epoch_ends)
-    part = (steps - before) / (after - before) if after > before else 0.0
+    steps, ends = state.global_step, batches.epoch_ends
     return {
         "steps": steps,
-        "epochs": whole + part,
+        "epochs": float(np.interp(steps, [0, *ends], range(len(ends) + 1))),
         "tokens": int(batches.tokens[:steps].sum()),
         "seconds": clock.seconds,
         "loss": logged[-1]["loss"],
