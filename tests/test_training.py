@@ -73,6 +73,7 @@ def test_the_card_says_what_was_done_and_not_where(trained):
         assert f"## {heading}\n" in card
     assert "trained on texts of the same files as reviews, reviews-long" in card
     assert torch.__version__ in card
+    assert len(re.findall(r"^\| \d+ \| 1 \| [\d.]+% \| [\d.]+% \|$", card, re.MULTILINE)) == 1
     assert str(trained.parent) not in card
     assert str(Path.home()) not in card
 

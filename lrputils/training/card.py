@@ -88,7 +88,7 @@ def _summary(folder: Path, classifier: Classifier, recipe: Recipe, base: Base | 
         f"{config.num_hidden_layers} layers, hidden size {config.hidden_size}, "
         f"{config.num_attention_heads} heads a layer, {config.vocab_size:,} word pieces "
         f"(lower-cased), {config.max_position_embeddings} positions; {parameters:,} parameters, "
-        f"{weights / 1e6:.1f} MB in half precision. Weights sha256: see `Classifier.identity`, "
+        f"{weights / 1e6:.1f} MB in half precision. Its `Classifier.identity` is "
         f"`{classifier.identity}`.\n\n"
         f"```python\nimport lrputils as lrp\n\nclf = lrp.load_classifier(folder)\n```"
     )
@@ -174,8 +174,8 @@ def _epochs(stages: Mapping[str, Mapping[str, Any]]) -> str:
         for entry in history
     ]
     return (
-        "Accuracy while fine-tuning; the last state is the one kept, none was chosen by it:\n\n"
-        + _table(("step", "whole epochs", *names), rows)
+        "Accuracy while fine-tuning. The weights at the end are the ones kept; none were chosen "
+        "by these numbers:\n\n" + _table(("step", "whole epochs", *names), rows)
     )
 
 

@@ -14,10 +14,10 @@ Train a BERT text classifier, from scratch or from a base model.
 
   1. A lower-cased WordPiece vocabulary is learned from all the texts given (not with --base).
   2. With --unlabelled, the network learns to guess masked words in those texts.
-  3. It is fine-tuned on the --train sets, mixed; after each epoch its accuracy on the --evaluate
-     sets is shown.
-  4. Weights in half precision, tokenizer, config and a model card are written to --out, which
-     load_classifier() takes.
+  3. It is fine-tuned on the --train sets, mixed; after each epoch but the last its accuracy on
+     the --evaluate sets is shown.
+  4. Weights in half precision, tokenizer, config and a model card, which states the accuracy, are
+     written to --out, which load_classifier() takes.
 
 DATA is a CSV, TSV, Parquet, JSON or JSON-lines file, a folder with a file a split, a data set of
 the Hugging Face hub, or "reviews" and "reviews-long", which come with the package. Options follow
@@ -25,8 +25,8 @@ after commas: split, text_column, label_column, min_words, max_words, limit, see
 name, what the card calls the set. For example imdb/test.parquet,limit=2000,seed=0,name=IMDB.
 
 On a GPU training runs in bfloat16. What was killed goes on by the same command. A stage with a
-limit in minutes ends on time, its learning rate at zero; its setup (loading and encoding texts)
-does not count. Trained with `transformers`' Trainer, which needs the package `accelerate`."""
+limit in minutes ends on time, its learning rate at zero; what comes before and after (loading and
+encoding texts, the final measurement) does not count. Trained with `transformers`' Trainer, which needs the package `accelerate`."""
 
 EPILOG = """\
 the recipe of the classifier that comes with the package (minutes for a GPU):

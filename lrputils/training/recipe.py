@@ -115,7 +115,7 @@ class Recipe:
     Attributes:
         train: labelled sets, mixed; all with the same labels.
         unlabelled: texts for masked-language-model pretraining; none, no pretraining.
-        evaluate: labelled sets whose accuracy is measured after each epoch of fine-tuning.
+        evaluate: labelled sets whose accuracy is measured, after each epoch and at the end.
         labels: names of the classes in the order of the sorted labels; the labels themselves if
             not given.
         base: a BERT by name on the hub or folder, to start from instead of building one.

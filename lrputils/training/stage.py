@@ -112,7 +112,7 @@ class _Keeper(TrainerCallback):
         self._tokens += int(self.batches.tokens[step - 1])
         control.should_log = done or now - self._logged >= _LOG_SECONDS
         self.bar.update(self.clock.progress(step) - self.bar.n)
-        if self.evaluate and (done or step in self.batches.epoch_ends):
+        if self.evaluate and step in self.batches.epoch_ends and not done:
             accuracy = self.evaluate()
             epochs = sum(end <= step for end in self.batches.epoch_ends)
             self._note(state, epochs=epochs, accuracy=accuracy)
@@ -171,7 +171,7 @@ def run_stage(
         folder: for checkpoints.
         seed: of dropout.
         conditions: device, checkpoints, progress.
-        evaluate: called after each epoch and at the end; returns accuracies by name.
+        evaluate: called after each epoch but the last; returns accuracies by name.
 
     Returns:
         `steps`, `epochs`, `tokens` (without padding), `seconds`, `loss` and `rate` (the
