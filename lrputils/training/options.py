@@ -26,7 +26,8 @@ name, what the card calls the set. For example imdb/test.parquet,limit=2000,seed
 
 On a GPU training runs in bfloat16. What was killed goes on by the same command. A stage with a
 limit in minutes ends on time, its learning rate at zero; what comes before and after (loading and
-encoding texts, the final measurement) does not count. Trained with `transformers`' Trainer, which needs the package `accelerate`."""
+encoding texts, the final measurement) does not count. Training is done by the Trainer of
+`transformers`, which needs the package `accelerate`."""
 
 EPILOG = """\
 the recipe of the classifier that comes with the package (minutes for a GPU):
