@@ -7,8 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from lrputils.book.layout import Book, BookError, find_book
-from lrputils.book.profiles import DEFAULT
+from lrputils.book.layout import DEFAULT, Book, BookError, find_book
 from lrputils.training import options as training
 
 

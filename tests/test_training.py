@@ -181,6 +181,20 @@ def test_the_embedded_recipe_runs_on_real_texts_in_little_time(data_dir, tmp_pat
     assert lrp.load_classifier(out).architecture.layers == 12
 
 
+def test_the_verb_needs_neither_the_books_tools_nor_datasets():
+    code = (
+        "import sys\n"
+        "for name in ('jupytext', 'nbformat', 'papermill', 'sphinx', 'datasets'):\n"
+        "    sys.modules[name] = None\n"  # an import of it fails
+        "from lrputils.__main__ import main\n"
+        "assert 'torch' not in sys.modules\n"
+        "main(['train', '--help'])\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert "lrputils train --out reviewer" in shown.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

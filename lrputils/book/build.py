@@ -12,8 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from lrputils.book.layout import Book, BookError
-from lrputils.book.profiles import DEFAULT
+from lrputils.book.layout import DEFAULT, Book, BookError
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 

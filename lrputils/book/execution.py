@@ -17,9 +17,8 @@ import papermill
 from papermill.exceptions import PapermillExecutionError, strip_color
 
 import lrputils
-from lrputils.book.layout import Book, BookError, Chapter
+from lrputils.book.layout import DEFAULT, Book, BookError, Chapter
 from lrputils.book.pairing import read_notebook, read_text, without_traces, write_notebook
-from lrputils.book.profiles import DEFAULT
 
 # What a change of makes an executed chapter stale, beside its text and the package.
 _ENGINES = ("torch", "transformers", "numpy", "matplotlib")

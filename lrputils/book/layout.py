@@ -7,6 +7,8 @@ from pathlib import Path
 
 import lrputils
 
+DEFAULT = "offline"  # the profile whose values the chapters themselves state
+
 
 class BookError(Exception):
     """A mistake that the reader can mend; the message names the place and the way out."""

@@ -11,11 +11,9 @@ from typing import Any
 
 import yaml
 
-from lrputils.book.layout import Book, BookError
+from lrputils.book.layout import DEFAULT, Book, BookError
 from lrputils.book.pairing import read_text
 from lrputils.book.parameters import checked, declared
-
-DEFAULT = "offline"
 
 
 def _read(book: Book, name: str) -> dict[str, dict[str, Any]]:
