@@ -22,7 +22,7 @@ from lrputils.__main__ import _parser, main
 from lrputils.training import measure, network, run, stage
 from lrputils.training.batches import Batches, MaskedBatches, Special, plan_epoch
 from lrputils.training.corpus import encode, learn_vocabulary
-from lrputils.training.options import command, recipe_of
+from lrputils.training.options import EPILOG, command, recipe_of
 from lrputils.training.recipe import Conditions, Recipe, Shape, Source, Stage
 
 TINY = shlex.split(
@@ -431,6 +431,26 @@ def test_labels_that_are_no_class_are_named(placeholder):
     assert measure.classes_of(placeholder, known).tolist() == [1, 0, 0]
     with pytest.raises(ValueError, match="has no labels"):
         measure.attention_matters(placeholder, replace(texts, labels=None))
+
+
+def test_the_examples_in_the_help_are_recipes():
+    examples = re.findall(r"lrputils (train .*)", EPILOG.replace("\\\n", ""))
+    recipes = [recipe_of(_parser().parse_args(shlex.split(words))).checked() for words in examples]
+    assert [(bool(r.unlabelled), r.base) for r in recipes] == [
+        (True, None),
+        (False, "bert-base-uncased"),
+    ]
+    assert recipes[0].shape == Shape()
+    assert recipes[0].finetuning.learning_rate == 1e-4
+
+
+def test_a_vocabulary_is_the_same_every_time_and_large_enough():
+    texts = lrp.load_texts().texts
+    first, second = (learn_vocabulary(texts, 400, 64).get_vocab() for _ in range(2))
+    assert first == second
+    assert sorted(first.values()) == list(range(400))
+    with pytest.raises(ValueError, match="vocabulary=30 is too small: the characters"):
+        learn_vocabulary(texts, 30, 64)
 
 
 def test_local_paths_are_shortened_in_the_command(tmp_path):
