@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from lrputils import stats
+from lrputils.figures.texts import correlation_by_method
+
+PER_TEXT = pd.DataFrame({"attnlrp": [0.2, 0.4, np.nan, 0.6], "own": [-0.5, 0.0, 0.5, 0.9]})
+
+
+def drawn(**options):
+    estimates = {name: stats.estimate(PER_TEXT[name]) for name in PER_TEXT}
+    summary = pd.DataFrame.from_dict(estimates, orient="index")
+    summary.columns = ["mean", "low", "high", "texts", "undefined"]
+    return correlation_by_method(PER_TEXT, summary, labels={"attnlrp": "AttnLRP"}, **options)
+
+
+def test_each_text_is_a_dot_and_each_mean_has_its_interval():
+    axes = drawn().axes[0]
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["AttnLRP", "own"]
+    dots = axes.collections[0].get_offsets()
+    assert np.isfinite(dots[:, 0].filled(np.nan)).sum() == 3
+    means = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"]
+    assert np.allclose(means, [0.4, 0.225])
+
+
+def test_published_means_are_diamonds_where_there_are_some():
+    diamonds = [x for x in drawn(published={"own": 0.1}).axes[0].lines if x.get_marker() == "D"]
+    assert [line.get_xdata()[0] for line in diamonds] == [0.1]
+
+
+def test_a_figure_is_not_left_open_to_be_shown_twice():
+    drawn()
+    assert plt.get_fignums() == []
