@@ -225,6 +225,11 @@ def main(arguments: list[str] | None = None) -> int:
     except BookError as error:
         print(f"lrputils: {error}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as error:
+        if (error.name or "lrputils").startswith("lrputils"):
+            raise
+        print(f"lrputils: {error}; install it with: pip install 'lrputils[test]'", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("lrputils: interrupted; what had been written before stays as it was")
         return 130

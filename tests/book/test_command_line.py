@@ -77,3 +77,15 @@ def test_help_says_what_a_verb_does(verb, capsys):
         main([verb, "--help"])
     assert stop.value.code == 0
     assert "twins" in capsys.readouterr().out
+
+
+def test_a_missing_package_is_named_with_the_way_to_install_it(in_book):
+    code = (
+        "import sys; sys.modules['jupytext'] = None\n"
+        "from lrputils.__main__ import main; sys.exit(main(['execute']))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert "jupytext" in run.stderr
+    assert "pip install" in run.stderr
+    assert "Traceback" not in run.stderr
