@@ -113,7 +113,7 @@ def run_chapter(
                 kernel_name="python3",
                 progress_bar={"desc": chapter.name, "disable": not progress},
                 cwd=str(Path.cwd()),
-                extra_arguments=["--log-level=ERROR"],
+                extra_arguments=["--log-level=CRITICAL"],
             )
         except PapermillExecutionError as error:
             raise ChapterFailed(_failure(chapter, error, draft, failed)) from None
