@@ -11,6 +11,7 @@ done.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -76,12 +77,12 @@ class Route:
 class _Routes(threading.local):
     def __init__(self) -> None:
         self.of_module: dict[nn.Module, Route] = {}
-        self.of_config: dict[int, Route] = {}
+        self.of_config: Counter[int] = Counter()
 
 
 _routes = _Routes()
 _lock = threading.Lock()
-_users: dict[nn.Module, tuple[int, str]] = {}
+_users: dict[int, tuple[int, str]] = {}
 _original: dict[int, str] = {}
 
 
@@ -116,33 +117,33 @@ def routed(
         undo.enter_context(_implementation(model, configs))
         undo.callback(_forget, route, configs)
         _routes.of_module.update(dict.fromkeys(architecture.attentions, route))
-        _routes.of_config.update(dict.fromkeys(configs, route))
+        _routes.of_config.update(configs)
         yield route
 
 
 def _forget(route: Route, configs: set[int]) -> None:
     for module in route.architecture.attentions:
         _routes.of_module.pop(module, None)
-    for config in configs:
-        _routes.of_config.pop(config, None)
+    _routes.of_config -= Counter(configs)
 
 
 @contextmanager
 def _implementation(model: nn.Module, configs: set[int]) -> Iterator[None]:
-    """Set the model to the registered name while any thread needs it."""
+    """Set the model to the registered name while any thread, or a model of its config, needs it."""
+    shared = id(model.config)
     with _lock:
-        count, original = _users.get(model, (0, model.config._attn_implementation))
+        count, original = _users.get(shared, (0, model.config._attn_implementation))
         if not count:
             model.set_attn_implementation(NAME)
             _original.update(dict.fromkeys(configs, original))
-        _users[model] = (count + 1, original)
+        _users[shared] = (count + 1, original)
     try:
         yield
     finally:
         with _lock:
-            count, original = _users.pop(model)
+            count, original = _users.pop(shared)
             if count > 1:
-                _users[model] = (count - 1, original)
+                _users[shared] = (count - 1, original)
             else:
                 model.set_attn_implementation(original)
                 for config in configs:
@@ -168,7 +169,7 @@ def _attention(
 
 
 def _mask(*args: Any, config: Any = None, **kwargs: Any) -> Tensor | None:
-    if id(config) not in _routes.of_config:
+    if not _routes.of_config[id(config)]:
         original = _original.get(id(config), "sdpa")
         return ALL_MASK_ATTENTION_FUNCTIONS[original](*args, config=config, **kwargs)
     # Without a mask the function could not know that a decoder is causal.
