@@ -40,9 +40,13 @@ def evaluate(
 
     Returns:
         (rows, …) on the model's device.
+
+    Raises:
+        ValueError: a budget below one token, or a value that is NaN or infinite.
     """
     device = next(architecture.model.parameters()).device
-    budget = batch_tokens or BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
+    budget = BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
+    budget = budget if batch_tokens is None else batch_tokens
     if budget < 1:
         raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
     order = sorted(range(len(rows)), key=lambda i: (rows[i].kind, -rows[i].length))
@@ -60,7 +64,20 @@ def evaluate(
                 result = value.new_zeros(len(rows), *value.shape[1:])
             result[torch.tensor(numbers, device=device)] = value
             start += len(batch)
-    return result.clone() if result is not None else torch.zeros(0, device=device)
+    if result is None:
+        return torch.zeros(0, device=device)
+    _refuse_broken(architecture, rows, result)
+    return result.clone()
+
+
+def _refuse_broken(architecture: Architecture, rows: Sequence[Row], result: Tensor) -> None:
+    fine = torch.isfinite(result).reshape(len(rows), -1).all(1).tolist()
+    broken = sorted({row.text for row, finite in zip(rows, fine, strict=True) if not finite})
+    if broken:
+        raise ValueError(
+            f"{type(architecture.model).__name__} returns NaN or infinite logits on rows of the "
+            f"texts {broken}. Check its weights, and its dtype (float16 overflows)"
+        )
 
 
 def _next_batch(rows: Sequence[Row], order: list[int], start: int, budget: int) -> list[int]:

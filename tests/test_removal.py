@@ -290,6 +290,8 @@ def test_patches_of_an_image():
         ({"output": "logits"}, "'logits' is not one of"),
         ({"removal": "mask"}, r"clf\.encode"),
         ({"batch_tokens": -1}, "batch_tokens=-1"),
+        ({"batch_tokens": 0}, "batch_tokens=0"),
+        ({"target": "positive"}, "class number.*'positive'"),
     ],
 )
 def test_mistakes_are_named(options, message):
@@ -300,6 +302,13 @@ def test_mistakes_are_named(options, message):
 def test_a_model_in_training_mode_is_refused():
     with pytest.raises(ValueError, match=r"model\.eval\(\)"):
         leave_one_out(tiny.build("bert").train(), tiny.texts())
+
+
+def test_a_model_that_returns_nan_is_refused():
+    model = tiny.build("bert")
+    model.classifier.weight.data[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"NaN or infinite logits.*\[0, 1, 2\]"):
+        leave_one_out(model, tiny.texts())
 
 
 def test_deleting_the_only_token_is_refused():
