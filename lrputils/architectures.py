@@ -86,8 +86,15 @@ class Architecture:
         stands on the left, since their own count would start at the padding.
 
         Raises:
-            ValueError: inputs of the wrong kind or shape, an empty or too long text.
+            TypeError: inputs that are no mapping.
+            ValueError: inputs of the wrong kind or shape, an empty or too long text, or a token id
+                that the model does not have.
         """
+        if not isinstance(inputs, Mapping):
+            raise TypeError(
+                f"inputs are a mapping of tensors, as `clf.encode(texts)` gives them; got "
+                f"{type(inputs).__name__}"
+            )
         device = next(self.model.parameters()).device
         if self.vision:
             return {"pixel_values": _required(inputs, "pixel_values", 4, self.model).to(device)}
@@ -144,6 +151,14 @@ class Architecture:
             empty = (lengths == 0).nonzero().flatten().tolist()
             raise ValueError(
                 f"the texts in rows {empty} have no tokens: leave them out of the batch"
+            )
+        if input_ids.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"input_ids are whole numbers (int64); got {input_ids.dtype}")
+        low, high, known = int(input_ids.min()), int(input_ids.max()), self.model.config.vocab_size
+        if low < 0 or high >= known:
+            raise ValueError(
+                f"token ids from {low} to {high}, but {type(self.model).__name__} has 0 to "
+                f"{known - 1}: encode with the tokenizer that belongs to the model"
             )
         if self.max_positions is not None and int(lengths.max()) > self.max_positions:
             raise ValueError(

@@ -191,6 +191,8 @@ def encode(
 
 
 def _check_texts(texts: str | Iterable[str]) -> list[str]:
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"texts are strings; got {texts!r} ({type(texts).__name__})")
     rows = [texts] if isinstance(texts, str) else list(texts)
     if not rows:
         raise ValueError("There are no texts to encode")

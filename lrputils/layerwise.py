@@ -49,8 +49,10 @@ def layerwise_bypass(
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: no variants, or a layer that the model does not have.
+        ValueError: no variants, a layer that the model does not have, or what `read` refuses.
     """
+    if batch_tokens < 1:
+        raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
     architecture = describe(model)
     variants = _variants(layer_sets, architecture)
     switch, boundaries = _Switch(), _Boundaries(architecture)

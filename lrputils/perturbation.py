@@ -147,9 +147,9 @@ def _curves(
     """Curves (orders, [methods,] batch, steps + 1)."""
     architecture = describe(model)
     _check(options)
+    texts = split(architecture, inputs)
     valid, content = _masks(architecture, inputs)
     maps = _as_maps(scores, valid, content)
-    texts = split(architecture, inputs)
     limit = options.batch_tokens
     logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=limit)
     read = reader(options.output, resolve_target(options.target, logits), logits)

@@ -115,8 +115,13 @@ class Composite:
 
         The paper's layer-wise ablation: no relevance through the softmax of these layers.
         Bypassing every layer of `ATTN_LRP` is `CP_LRP`; bypassing none is `ATTN_LRP`.
+
+        Raises:
+            ValueError: no set, list or range of layer numbers.
         """
-        return self.but(layers=layers, attention=CP_LRP.attention, product=CP_LRP.product)
+        return self.but(
+            layers=layer_numbers(layers), attention=CP_LRP.attention, product=CP_LRP.product
+        )
 
     def rule(self, operation: str, layer: int | None) -> Callable:
         """The rule of an operation in a layer; `None` is outside the layers."""
@@ -160,11 +165,16 @@ def propagating(
         architecture: `describe(model)`, where it is known already.
 
     Raises:
-        TypeError: the model is not covered.
-        ValueError: the composite names a layer that the model does not have.
+        TypeError: the model is not covered, or `composite` is no composite.
+        ValueError: the composite names a layer that the model does not have, or the model is in
+            training mode.
         RuntimeError: rules are already installed in this model, in this thread.
     """
+    if not isinstance(composite, Composite):
+        raise TypeError(f"a composite is wanted, as ATTN_LRP or CP_LRP; got {composite!r}")
     architecture = describe(model) if architecture is None else architecture
+    if model.training:
+        raise ValueError(f"{type(model).__name__} is in training mode: call model.eval() first")
     beyond = [layer for layer in composite.layers if layer >= architecture.layers]
     if beyond:
         raise ValueError(
@@ -272,10 +282,9 @@ def layer_numbers(layers: Iterable[int]) -> frozenset[int]:
     Raises:
         ValueError: not a set, list or range, or something in it that is no layer number.
     """
-    if isinstance(layers, (int, str)):
-        raise ValueError(
-            f"layers come as a set, list or range; got {layers!r}: write {{{layers!r}}}"
-        )
+    if not isinstance(layers, Iterable) or isinstance(layers, str):
+        instead = "()" if layers is None else f"{{{layers!r}}}"
+        raise ValueError(f"layers come as a set, list or range; got {layers!r}: write {instead}")
     layers = list(layers)
     wrong = [x for x in layers if not isinstance(x, Integral) or x < 0]
     if wrong:

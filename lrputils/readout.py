@@ -145,7 +145,12 @@ def resolve_target(target: Target, logits: Tensor) -> Tensor:
     batch, classes = logits.shape
     if target is None:
         return logits.detach().argmax(1)
-    chosen = torch.as_tensor(target, device=logits.device)
+    try:
+        chosen = torch.as_tensor(target, device=logits.device)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"target is a class number, or one for each row; got {target!r}"
+        ) from error
     if chosen.dtype.is_floating_point or chosen.dtype == torch.bool:
         raise ValueError(f"target is a class number; got {target!r}")
     chosen = chosen.to(torch.long)

@@ -184,6 +184,15 @@ def broken(model):
         (lambda m, x: lrp.attribute(m, x, "smoothgrad", samples=0), "samples must be"),
         (lambda m, x: lrp.attribute(m, x, "rollout", variant="mean"), "unknown variant"),
         (lambda m, x: lrp.attribute(m.train(), x, "cp-lrp"), "model.eval"),
+        (lambda m, x: lrp.attribute(m, x, ["ig"]), "unknown method"),
+        (lambda m, x: lrp.attribute(m, x, "attnlrp", bypass_layers=None), "set, list or range"),
+        (lambda m, x: lrp.attribute(m, x, "ig", baseline=10**6), "no token id"),
+        (lambda m, x: lrp.attribute(m, x, "ig", batch_tokens=0), "batch_tokens"),
+        (lambda m, x: lrp.attribute(m, {"input_ids": torch.ones(1, 3)}, "cp-lrp"), "whole numbers"),
+        (
+            lambda m, x: lrp.attribute(m, {"input_ids": torch.tensor([[1, 10**6]])}, "loo"),
+            "tokenizer that belongs to the model",
+        ),
         (lambda m, x: lrp.attribute(broken(m), x, "cp-lrp"), "NaN or infinite.*rows"),
         (lambda m, x: lrp.attribute(m, {**x, "special_tokens_mask": None}, "ig"), "special_tokens"),
     ],
@@ -191,6 +200,12 @@ def broken(model):
 def test_mistakes_are_named(call, words):
     with pytest.raises(ValueError, match=words):
         call(tiny.build("bert"), tiny.texts())
+
+
+@pytest.mark.parametrize("method", ["loo", "cp-lrp"])
+def test_texts_that_are_not_encoded_are_named(method):
+    with pytest.raises(TypeError, match=r"clf\.encode.*got str"):
+        lrp.attribute(tiny.build("bert"), "a film", method)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "vit"])

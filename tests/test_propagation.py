@@ -189,6 +189,8 @@ def test_composites_are_values():
         (lambda: ATTN_LRP.bypass({-1}), ["-1"]),
         (lambda: ATTN_LRP.bypass({"last", 1}), ["last"]),
         (lambda: ATTN_LRP.bypass(3), ["write .3"]),
+        (lambda: ATTN_LRP.bypass(None), ["None", r"write \(\)"]),
+        (lambda: propagating(tiny.build("bert").train(), CP_LRP).__enter__(), ["model.eval"]),
         (
             lambda: propagating(tiny.build("bert"), ATTN_LRP.bypass({7})).__enter__(),
             ["7", "0 to 2"],
@@ -198,6 +200,11 @@ def test_composites_are_values():
 def test_mistakes_are_named(make, words):
     with pytest.raises(ValueError, match=".*".join(words)):
         make()
+
+
+def test_a_name_is_no_composite():
+    with pytest.raises(TypeError, match="ATTN_LRP or CP_LRP; got 'attnlrp'"):
+        propagating(tiny.build("bert"), "attnlrp").__enter__()
 
 
 # --- nesting, other models, threads ---------------------------------------------------------------
@@ -229,6 +236,32 @@ def test_two_models_hold_two_composites_at_once(share_config):
     assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
     assert first.config._attn_implementation == "sdpa"
     assert second.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("name", ["bert", "llama-lm"])
+def test_models_of_one_config_come_and_go_in_any_order(name):
+    first, second = tiny.build(name, seed=1), tiny.build(name, seed=2)
+    for module in second.modules():
+        if hasattr(module, "config"):
+            module.config = first.config
+    inputs = tiny.texts()
+    alone = [relevance(first, inputs, ATTN_LRP)[0], relevance(second, inputs, CP_LRP)[0]]
+
+    def again(architecture):
+        reading = read(architecture, inputs)
+        return reading.relevance(reading.gradient())
+
+    outer, inner = propagating(first, ATTN_LRP), propagating(second, CP_LRP)
+    one = outer.__enter__()
+    two = inner.__enter__()
+    inner.__exit__(None, None, None)
+    assert torch.equal(again(one), alone[0])  # a decoder still knows that it is causal
+    inner = propagating(second, CP_LRP)
+    two = inner.__enter__()
+    outer.__exit__(None, None, None)
+    assert torch.equal(again(two), alone[1])
+    inner.__exit__(None, None, None)
+    assert first.config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])

@@ -134,6 +134,7 @@ def _gradients(
     batch_tokens: int,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Gradients at `embeddings(rows, draws)` for every row and draw, in batches of bounded size."""
+    _at_least_one("batch_tokens", batch_tokens)
     batch, tokens = reading.valid.shape
     arguments = architecture.arguments(inputs)
     device = reading.valid.device
@@ -184,6 +185,9 @@ def _baseline_token(
     architecture: Architecture, inputs: Mapping[str, Any], baseline: str | int
 ) -> int:
     if isinstance(baseline, int):
+        known = architecture.model.config.vocab_size
+        if not 0 <= baseline < known:
+            raise ValueError(f"baseline={baseline} is no token id: they are 0 to {known - 1}")
         return baseline
     if baseline not in ("pad", "mask"):
         raise ValueError(

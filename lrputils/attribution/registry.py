@@ -198,7 +198,7 @@ def attribute(
 
 
 def _method(name: str) -> Method:
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise ValueError(f"unknown method {name!r}; there are {', '.join(sorted(METHODS))}")
     return METHODS[name]
 
