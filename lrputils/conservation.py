@@ -67,6 +67,7 @@ class ConservationReport:
         return "\n".join(lines)
 
 
+@torch.inference_mode(False)
 def check(
     model: nn.Module,
     inputs: Mapping[str, Any] | None = None,

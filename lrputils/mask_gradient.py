@@ -30,6 +30,7 @@ FORMS = ("exact-block", "first-order")
 _CELLS = 2**25
 
 
+@torch.inference_mode(False)
 def mask_gradient(
     model: nn.Module,
     inputs: Mapping[str, Any],

@@ -23,6 +23,12 @@ def test_every_covered_model_passes(name):
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_callers_gradient_mode_does_not_matter(mode):
+    with mode():
+        assert lrp.check(tiny.build("bert")).passed
+
+
 def test_the_report_says_where_relevance_is_lost():
     wrong = lrp.CP_LRP.but(layers={1}, norm="gradient")
     report = lrp.check(tiny.build("bert"), composite=wrong)

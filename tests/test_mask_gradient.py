@@ -172,3 +172,11 @@ def test_real_sentences_agree_with_leave_one_out(data_dir, models_dir):
 
     assert agreement() > 0.6
     assert agreement() > agreement(own_row=True)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_callers_gradient_mode_does_not_matter(mode):
+    model, inputs = tiny.build("bert"), tiny.texts()
+    expected = mask_gradient(model, inputs)
+    with mode():
+        assert torch.equal(mask_gradient(model, inputs), expected)
