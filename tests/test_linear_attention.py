@@ -436,3 +436,4 @@ def test_the_recorded_table_covers_what_is_shipped():
     assert set(table["setting"]) == {setting.name for setting in la.SHIPPED}
     assert set(table["pair"]) == set(PAIRS)
     assert not table.isna().any(axis=None)
+    assert (table.worst <= table.best).all()

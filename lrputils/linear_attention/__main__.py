@@ -89,12 +89,23 @@ def record(
     seeds: int = 3,
     images: int = 300,
 ) -> Path:
-    """Train on `data`, write the table of all specifications to a CSV file, return its path."""
-    trained = (
-        [train(data, setting, seed) for seed in range(seeds)]
+    """Train on `data`, write the table of all specifications to a CSV file, return its path.
+
+    Beside the columns of `specifications`, `worst` and `best` are the lowest and highest test
+    accuracy over a setting's seeds.
+    """
+    trained = {
+        setting.name: [train(data, setting, seed) for seed in range(seeds)]
         for setting in tqdm(list(settings), desc="settings")
-    )
-    table = specifications(trained, torch.from_numpy(data.test_images[:images]))
+    }
+    table = specifications(trained.values(), torch.from_numpy(data.test_images[:images]))
+    test, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
+    reached = {
+        name: [accuracy(network, test, labels) for network in networks]
+        for name, networks in trained.items()
+    }
+    table["worst"] = table["setting"].map({name: min(values) for name, values in reached.items()})
+    table["best"] = table["setting"].map({name: max(values) for name, values in reached.items()})
     head = (
         f"# {data.name}: {data.note}; {seeds} training seeds, {images} test images, "
         f"IG from zero; torch {torch.__version__}, {date.today().isoformat()}\n"
