@@ -157,7 +157,9 @@ def propagating(
     """Inside the block, gradients through `model` follow the rules of `composite`.
 
     The forward pass is unchanged. Relevance at a tensor x is x times what flows back to it. Only
-    this thread is affected, and the model is restored on the way out, also after an exception.
+    this thread is affected, and the model is restored on the way out, also after an exception. A
+    method that takes gradients (Gradient × input, Integrated Gradients) follows the rules too when
+    it runs inside the block.
 
     Args:
         model: a covered Hugging Face model, in evaluation mode.

@@ -43,6 +43,7 @@ def correlation_by_method(
     axes.set_yticks(range(len(methods)), [labels.get(method, method) for method in methods])
     axes.invert_yaxis()
     axes.set_xlim(-1.05, 1.05)
+    axes.set_xticks([-1, -0.5, 0, 0.5, 1])
     axes.set_xlabel("Pearson r with LOO")
     axes.set_title(title, fontweight="bold", fontsize=11)
     return figure
