@@ -40,10 +40,10 @@ class Evaluation:
 
     Attributes:
         rows: one row a text and method, columns `id`, `method`, `tokens` (special ones included),
-            `target` (the class explained), `label` (the text's own, None if it has none), `logit`
-            (of the target), `r` (Pearson with LOO over all tokens), `r_content` (without special
-            tokens), `r_normalised` (after dividing each map by its sum, as the paper does) and
-            `flipped` (the map's own sum was negative: the division turned its signs round).
+            `target` (the class explained), `label` (the text's own class, None if it has none),
+            `logit` (of the target), `r` (Pearson with LOO over all tokens), `r_content` (without
+            special tokens), `r_normalised` (after dividing each map by its sum, as the paper does)
+            and `flipped` (the map's own sum was negative: the division turned its signs round).
         maps: method → one float32 array (tokens,) a text, in the order of the texts.
         tokens: the strings of each text's tokens, special ones included.
         content: boolean (tokens,) a text, false at special tokens.
@@ -60,7 +60,10 @@ class Evaluation:
         return wide[list(self.maps)]
 
     def accuracy(self) -> float | None:
-        """Return the share of texts whose predicted class is their label; None without labels."""
+        """Return the share of texts whose predicted class is their label.
+
+        None where a text has no label, or one that is no class of the model.
+        """
         texts = self.rows.drop_duplicates("position")
         if texts.label.isna().any():
             return None
@@ -129,7 +132,8 @@ def evaluate(
         for row, result in zip(batch, _batch(classifier, inputs, variants, known), strict=True):
             found[row] = result
     names = [variant.name for variant in variants]
-    return _collect([found[row] for row in range(len(texts))], texts, names)
+    labels = _class_numbers(texts, classifier.labels)
+    return _collect([found[row] for row in range(len(texts))], texts, labels, names)
 
 
 def at_every_readout(*methods: str) -> list[Variant]:
@@ -213,11 +217,21 @@ def _compare(scores: torch.Tensor, loo: torch.Tensor, inputs: Inputs) -> dict[st
     }
 
 
+def _class_numbers(texts: Texts | Sequence[str], classes: Sequence[str]) -> list[int | None]:
+    """Each text's label as a class of the model, None where it names none of them."""
+    labels = texts.labels if isinstance(texts, Texts) and texts.labels else [None] * len(texts)
+    known = {number: number for number in range(len(classes))}
+    known |= {name: number for number, name in enumerate(classes)}
+    return [known.get(label) for label in labels]
+
+
 def _collect(
-    results: Sequence[Mapping[str, Any]], texts: Texts | Sequence[str], methods: Sequence[str]
+    results: Sequence[Mapping[str, Any]],
+    texts: Texts | Sequence[str],
+    labels: Sequence[int | None],
+    methods: Sequence[str],
 ) -> Evaluation:
     ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
-    labels = texts.labels if isinstance(texts, Texts) else None
     rows = [
         {
             "position": position,
@@ -225,7 +239,7 @@ def _collect(
             "method": method,
             "tokens": len(result["tokens"]),
             "target": result["target"],
-            "label": None if labels is None else labels[position],
+            "label": labels[position],
             "logit": result["logit"],
             **result["compared"][method],
         }

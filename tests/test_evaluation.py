@@ -72,6 +72,18 @@ def test_accuracy_counts_labels_and_is_none_without(placeholder, texts, result):
     assert evaluate(placeholder, ["dull"], [], progress=False).accuracy() is None
 
 
+@pytest.mark.parametrize(
+    ("labels", "known"),
+    [(("positive", "negative"), True), ((1, 2), False), (("good", "bad"), False)],
+)
+def test_labels_may_be_named_and_foreign_ones_count_as_none(placeholder, labels, known):
+    named = Texts(("loved it", "dull"), labels, ("0", "1"), "two", "sha256 0")
+    result = evaluate(placeholder, named, [], progress=False)
+    assert (result.accuracy() is not None) == known
+    if known:
+        assert list(result.rows.label) == [1, 0]
+
+
 def test_a_reference_s_loo_is_taken(placeholder, texts, result):
     again = evaluate(
         placeholder, texts, at_every_readout("attnlrp"), reference=result, progress=False
