@@ -132,8 +132,9 @@ def evaluate(
         for row, result in zip(batch, _batch(classifier, inputs, variants, known), strict=True):
             found[row] = result
     names = [variant.name for variant in variants]
-    labels = _class_numbers(texts, classifier.labels)
-    return _collect([found[row] for row in range(len(texts))], texts, labels, names)
+    return _collect(
+        [found[row] for row in range(len(texts))], texts, names, classifier.class_numbers
+    )
 
 
 def at_every_readout(*methods: str) -> list[Variant]:
@@ -217,21 +218,14 @@ def _compare(scores: torch.Tensor, loo: torch.Tensor, inputs: Inputs) -> dict[st
     }
 
 
-def _class_numbers(texts: Texts | Sequence[str], classes: Sequence[str]) -> list[int | None]:
-    """Each text's label as a class of the model, None where it names none of them."""
-    labels = texts.labels if isinstance(texts, Texts) and texts.labels else [None] * len(texts)
-    known = {number: number for number in range(len(classes))}
-    known |= {name: number for number, name in enumerate(classes)}
-    return [known.get(label) for label in labels]
-
-
 def _collect(
     results: Sequence[Mapping[str, Any]],
     texts: Texts | Sequence[str],
-    labels: Sequence[int | None],
     methods: Sequence[str],
+    class_numbers: Mapping[int | str, int],
 ) -> Evaluation:
     ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
+    labels = texts.labels if isinstance(texts, Texts) and texts.labels else [None] * len(texts)
     rows = [
         {
             "position": position,
@@ -239,7 +233,7 @@ def _collect(
             "method": method,
             "tokens": len(result["tokens"]),
             "target": result["target"],
-            "label": labels[position],
+            "label": class_numbers.get(labels[position]),
             "logit": result["logit"],
             **result["compared"][method],
         }

@@ -97,6 +97,12 @@ class Classifier:
         names = self.model.config.id2label
         return tuple(names[i] for i in sorted(names))
 
+    @property
+    def class_numbers(self) -> dict[int | str, int]:
+        """The class that a label means: its number, or its name among `labels`."""
+        named = {name: number for number, name in enumerate(self.labels)}
+        return named | {number: number for number in named.values()}
+
     def encode(
         self,
         texts: str | Iterable[str],

@@ -160,7 +160,7 @@ def run_card(classifier: Classifier, texts: Texts, evaluation: Evaluation) -> pd
         "texts": f"{len(texts)} of {texts.name}",
         "their identity": _short(texts.identity),
         "tokens a text": f"{min(lengths)} to {max(lengths)}",
-        "accuracy": "not known: no labels of its classes" if accuracy is None else f"{accuracy:.1%}",
+        "accuracy": "no labels of its classes" if accuracy is None else f"{accuracy:.1%}",
     }
     return pd.DataFrame({"this run": facts})
 

@@ -93,8 +93,7 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
     """Return the class number of each text's label: integers (texts,)."""
     if texts.labels is None:
         raise ValueError(f"{texts.name!r} has no labels to measure accuracy on")
-    names = classifier.labels
-    number = {name: i for i, name in enumerate(names)} | {i: i for i in range(len(names))}
+    names, number = classifier.labels, classifier.class_numbers
     unknown = sorted({str(label) for label in texts.labels if label not in number})
     if unknown:
         raise ValueError(
