@@ -149,7 +149,7 @@ def test_it_learns_what_can_be_learned(tmp_path):
     recipe = Recipe(
         train=toy,
         evaluate=toy,
-        shape=Shape(layers=1, hidden=32, head_size=16, vocabulary=80, positions=32, dropout=0.0),
+        shape=Shape(layers=1, hidden=32, head_size=16, vocabulary=80, positions=32),
         pretraining=replace(Recipe(train=()).pretraining, max_length=32),
         finetuning=Stage(10, 1024, 16, max_length=32, learning_rate=3e-3),
     )
@@ -212,7 +212,7 @@ def test_the_verb_needs_neither_the_books_tools_nor_datasets():
         (["--train", "reviews", "--hidden", "100"], "hidden=100 does not divide into heads"),
         (["--train", "reviews", "--epochs", "0"], "epochs=0 of finetuning must be above 0"),
         (["--train", "reviews", "--minutes", "-1"], "minutes=-1.0 of finetuning must be above 0"),
-        (["--train", "reviews", "--dropout", "1"], "dropout=1.0 must be"),
+        (["--train", "reviews", "--dropout", "1"], "dropout=1.0 of finetuning must be"),
         (["--train", "reviews", "--device", "gpu"], "device='gpu' is neither"),
         (["--train", "reviews", "--base", "./nowhere"], "base='./nowhere' is no folder"),
         (["--train", "reviews", "--base", "x", "--layers", "2"], "base='x' decides layers"),
@@ -262,7 +262,7 @@ def test_a_stage_ends_on_time_with_the_rate_at_zero(tmp_path):
     short = Stage(300, 1024, 64, max_length=64, learning_rate=1e-3, minutes=0.05)
     batches = MaskedBatches(encoded, short, Special.of(tokenizer), 0)
     shape = Shape(layers=1, hidden=16, head_size=8)
-    model = network.masked_language_model(network.new_config(shape, len(tokenizer)), 0)
+    model = network.masked_language_model(network.new_config(shape, len(tokenizer)), 0, 0.1)
     result = stage.run_stage(
         "pretraining", model, batches, short, tmp_path, seed=0, conditions=QUIET
     )
@@ -378,7 +378,7 @@ def test_masking_hides_what_it_should_and_repeats_itself():
 
 def test_the_masked_language_model_is_berts():
     config = network.new_config(Shape(layers=2, hidden=32, head_size=16), 100)
-    own = network.masked_language_model(config, 0).eval()
+    own = network.masked_language_model(config, 0, 0.0).eval()
     reference = BertForMaskedLM(config).eval()
     reference.load_state_dict(own.state_dict())
     ids = torch.randint(5, 100, (3, 8))

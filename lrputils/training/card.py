@@ -20,6 +20,7 @@ from lrputils.training.measure import AttentionMatters
 from lrputils.training.network import Base
 from lrputils.training.options import command
 from lrputils.training.recipe import Recipe
+from lrputils.training.stage import multiplies_bfloat16
 
 _STAGES = {
     "pretraining": "masked-language-model pretraining",
@@ -158,10 +159,11 @@ def _training(stages: Mapping[str, Mapping[str, Any]], classifier: Classifier) -
 
 def _hardware(device: torch.device) -> str:
     """Name the kind of processor, and nothing that tells which one it is."""
+    numbers = "bfloat16" if multiplies_bfloat16(device.type) else "float32"
     if device.type == "cuda":
-        return f"one {torch.cuda.get_device_name(device)}, bfloat16"
+        return f"one {torch.cuda.get_device_name(device)}, {numbers}"
     threads = torch.get_num_threads()
-    return f"{platform.machine()} CPU, {threads} thread{'s' if threads > 1 else ''}, float32"
+    return f"{platform.machine()} CPU, {threads} thread{'s' if threads > 1 else ''}, {numbers}"
 
 
 def _epochs(stages: Mapping[str, Mapping[str, Any]]) -> str:

@@ -54,8 +54,8 @@ def new_config(shape: Shape, vocabulary: int) -> BertConfig:
         num_attention_heads=shape.hidden // shape.head_size,
         intermediate_size=4 * shape.hidden,
         max_position_embeddings=shape.positions,
-        hidden_dropout_prob=shape.dropout,
-        attention_probs_dropout_prob=shape.dropout,
+        # Dropped attention would rule out the fused kernels; hidden states are dropped by stage.
+        attention_probs_dropout_prob=0.0,
     )
 
 
@@ -115,23 +115,32 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
-def masked_language_model(start: Path | BertConfig, seed: int) -> MaskedLanguageModel:
+def masked_language_model(
+    start: Path | BertConfig, seed: int, dropout: float
+) -> MaskedLanguageModel:
     """Return a masked language model: from a folder, or new; the seed decides what is new."""
     torch.manual_seed(seed)
+    config = _config(start, dropout)
     if isinstance(start, BertConfig):
-        return MaskedLanguageModel(start)
-    return MaskedLanguageModel.from_pretrained(start, dtype=torch.float32)
+        return MaskedLanguageModel(config)
+    return MaskedLanguageModel.from_pretrained(start, config=config, dtype=torch.float32)
+
+
+def _config(start: Path | BertConfig, dropout: float) -> BertConfig:
+    config = start if isinstance(start, BertConfig) else BertConfig.from_pretrained(start)
+    config.hidden_dropout_prob = dropout
+    return config
 
 
 def classifier(
-    start: Path | BertConfig, names: Sequence[str], seed: int
+    start: Path | BertConfig, names: Sequence[str], seed: int, dropout: float
 ) -> BertForSequenceClassification:
     """Return a classifier of the named classes: from a folder, or new.
 
     The output layer is new in either case, and so is the pooler where the folder has none.
     """
     torch.manual_seed(seed)
-    config = start if isinstance(start, BertConfig) else BertConfig.from_pretrained(start)
+    config = _config(start, dropout)
     config.id2label = dict(enumerate(names))
     config.label2id = {name: number for number, name in enumerate(names)}
     if isinstance(start, BertConfig):

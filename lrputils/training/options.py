@@ -24,10 +24,10 @@ the Hugging Face hub, or "reviews" and "reviews-long", which come with the packa
 after commas: split, text_column, label_column, min_words, max_words, limit, seed, revision, and
 name, what the card calls the set. For example imdb/test.parquet,limit=2000,seed=0,name=IMDB.
 
-On a GPU training runs in bfloat16. What was killed goes on by the same command. A stage with a
-limit in minutes ends on time, its learning rate at zero; what comes before and after (loading and
-encoding texts, the final measurement) does not count. Training is done by the Trainer of
-`transformers`, which needs the package `accelerate`."""
+On a GPU, or a CPU with matrix units for it, training runs in bfloat16. What was killed goes on by
+the same command. A stage with a limit in minutes ends on time, its learning rate at zero; what
+comes before and after (loading and encoding texts, the final measurement) does not count. Training
+is done by the Trainer of `transformers`, which needs the package `accelerate`."""
 
 EPILOG = """\
 the recipe of the classifier that comes with the package (minutes for a GPU):
@@ -57,7 +57,6 @@ _GROUPS = {
         _Option("--head-size", "shape", "head_size", int, "width of an attention head"),
         _Option("--vocabulary", "shape", "vocabulary", int, "word pieces at most"),
         _Option("--positions", "shape", "positions", int, "tokens a text at most"),
-        _Option("--dropout", "shape", "dropout", float, "of hidden states and attention"),
     ),
     "pretraining, where there are --unlabelled texts": (
         _Option("--mlm-epochs", "pretraining", "epochs", int, "passes over the texts"),
@@ -66,6 +65,7 @@ _GROUPS = {
         _Option("--mlm-batch-rows", "pretraining", "batch_rows", int, "texts a batch at most"),
         _Option("--mlm-learning-rate", "pretraining", "learning_rate", float, "the highest"),
         _Option("--mlm-max-length", "pretraining", "max_length", int, "longer texts are divided"),
+        _Option("--mlm-dropout", "pretraining", "dropout", float, "of hidden states"),
     ),
     "fine-tuning": (
         _Option("--epochs", "finetuning", "epochs", int, "passes over the training sets"),
@@ -80,6 +80,7 @@ _GROUPS = {
             "the highest (default: 1e-4 for a pretrained network, 5e-4 from scratch)",
         ),
         _Option("--max-length", "finetuning", "max_length", int, "tokens a text; the rest is cut"),
+        _Option("--dropout", "finetuning", "dropout", float, "of hidden states"),
     ),
 }
 _PARTS = ("shape", "pretraining", "finetuning")

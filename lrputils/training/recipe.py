@@ -82,7 +82,6 @@ class Shape:
     head_size: int = 64
     vocabulary: int = 8192
     positions: int = 512
-    dropout: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -98,6 +97,7 @@ class Stage:
         learning_rate: the highest; it rises to there over the first `WARMUP` of the stage and
             falls linearly to zero at the end of it.
         minutes: the stage ends after this time, if its epochs take longer.
+        dropout: of hidden states. A pretraining that sees each text a few times needs none.
     """
 
     epochs: int
@@ -106,6 +106,7 @@ class Stage:
     max_length: int = 512
     learning_rate: float | None = None
     minutes: float | None = None
+    dropout: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Recipe:
     base: str | None = None
     shape: Shape = field(default_factory=Shape)
     pretraining: Stage = Stage(epochs=30, batch_tokens=65536, batch_rows=2048, learning_rate=5e-4)
-    finetuning: Stage = Stage(epochs=4, batch_tokens=32768, batch_rows=64)
+    finetuning: Stage = Stage(epochs=4, batch_tokens=32768, batch_rows=64, dropout=0.1)
     seed: int = 0
 
     def checked(self) -> Recipe:
@@ -169,8 +170,6 @@ class Recipe:
             raise ValueError(
                 f"hidden={shape.hidden} does not divide into heads of head_size={shape.head_size}"
             )
-        if not 0 <= shape.dropout < 1:
-            raise ValueError(f"dropout={shape.dropout} must be at least 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -211,6 +210,8 @@ def _check_stage(stage: Stage, name: str, positions: int) -> None:
             f"max_length={stage.max_length} of {name} must be from 3 to the {positions} positions "
             "of the network"
         )
+    if not 0 <= stage.dropout < 1:
+        raise ValueError(f"dropout={stage.dropout} of {name} must be at least 0 and below 1")
     if stage.batch_tokens < stage.max_length:
         raise ValueError(
             f"batch_tokens={stage.batch_tokens} of {name} is less than one text of "

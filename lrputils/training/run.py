@@ -158,7 +158,7 @@ def _pretrain(
         texts = [text for _, texts in corpus.unlabelled for text in texts]
         encoded = encode(tokenizer, texts, max_length=stage.max_length)
         batches = MaskedBatches(encoded, stage, Special.of(tokenizer), recipe.seed)
-        model = network.masked_language_model(start, recipe.seed)
+        model = network.masked_language_model(start, recipe.seed, stage.dropout)
         result = run_stage(
             "pretraining",
             model,
@@ -190,7 +190,7 @@ def _finetune(
         classes = [number for _, texts in corpus.train for number in corpus.classes(texts)]
         encoded = encode(tokenizer, texts, max_length=stage.max_length, classes=classes)
         batches = Batches(encoded, stage, Special.of(tokenizer), recipe.seed)
-        model = network.classifier(start, corpus.names, recipe.seed)
+        model = network.classifier(start, corpus.names, recipe.seed, stage.dropout)
         result = run_stage(
             "fine-tuning",
             model,

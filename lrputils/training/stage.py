@@ -159,7 +159,9 @@ def run_stage(
     conditions: Conditions | None = None,
     evaluate: Evaluate | None = None,
 ) -> dict[str, Any]:
-    """Train `model` in place, on a GPU in bfloat16 if there is one; return what happened.
+    """Train `model` in place, on a GPU if there is one; return what happened.
+
+    Matrix products are in bfloat16 where the device multiplies it faster than float32.
 
     Goes on from the last whole checkpoint in `folder`, if there is one.
 
@@ -212,7 +214,7 @@ def _arguments(stage: Stage, folder: Path, steps: int, seed: int, device: str) -
         learning_rate=stage.learning_rate,
         weight_decay=WEIGHT_DECAY,
         max_grad_norm=1.0,
-        bf16=gpu and torch.cuda.is_bf16_supported(),
+        bf16=multiplies_bfloat16("cuda" if gpu else "cpu"),
         use_cpu=not gpu,
         dataloader_pin_memory=gpu,
         seed=seed,
@@ -225,6 +227,14 @@ def _arguments(stage: Stage, folder: Path, steps: int, seed: int, device: str) -
         disable_tqdm=True,
         remove_unused_columns=False,
     )
+
+
+def multiplies_bfloat16(device: str) -> bool:
+    """Return whether a kind of device has units that multiply bfloat16; others emulate them."""
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported()
+    matrix_units = getattr(torch.cpu, "_is_amx_tile_supported", None)  # no public name yet
+    return matrix_units is not None and matrix_units()
 
 
 def _last_checkpoint(folder: Path) -> str | None:
