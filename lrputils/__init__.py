@@ -43,6 +43,7 @@ _HOME = {
     "integrated_gradients": "attribution",
     "kendall": "stats",
     "layerwise_bypass": "layerwise",
+    "LayerSweep": "variants",
     "leave_one_out": "removal",
     "load_classifier": "models",
     "load_texts": "data.texts",
@@ -51,11 +52,13 @@ _HOME = {
     "pearson": "stats",
     "Perturbation": "perturbation",
     "perturbation_curve": "perturbation",
+    "perturbation_curves": "perturbation",
     "perturbation_scores": "perturbation",
     "propagating": "propagation",
     "spearman": "stats",
     "sum_to_one": "stats",
     "Texts": "data.texts",
+    "Variant": "variants",
 }
 
 __all__ = sorted(_HOME)

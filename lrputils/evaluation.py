@@ -7,8 +7,8 @@ the rows; the maps are kept for looking at single texts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,22 +16,20 @@ import torch
 from tqdm import tqdm
 
 from lrputils import stats
-from lrputils.attribution import METHODS, attribute
 from lrputils.data.texts import Texts
 from lrputils.inputs import Inputs
 from lrputils.models import Classifier
-from lrputils.readout import READOUTS
+from lrputils.perturbation import curve_mean, perturbation_curves
+from lrputils.variants import LayerSweep, Variant
 
 REFERENCE = "loo"
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A method with options of its own, under a name of its own."""
+class Curves(NamedTuple):
+    """Logits of one text under one map after 0, 1, 2, … chunks are gone, float32 (steps + 1,)."""
 
-    name: str
-    method: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    morf: np.ndarray
+    lerf: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,19 @@ class Evaluation:
             `target` (the class explained), `label` (the text's own class, None if it has none),
             `logit` (of the target), `r` (Pearson with LOO over all tokens), `r_content` (without
             special tokens), `r_normalised` (after dividing each map by its sum, as the paper does)
-            and `flipped` (the map's own sum was negative: the division turned its signs round).
+            and `flipped` (the map's own sum was negative: the division turned its signs round);
+            with curves also `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in logits.
         maps: method → one float32 array (tokens,) a text, in the order of the texts.
         tokens: the strings of each text's tokens, special ones included.
         content: boolean (tokens,) a text, false at special tokens.
+        curves: method → one `Curves` a text; empty where none were asked for.
     """
 
     rows: pd.DataFrame
     maps: Mapping[str, tuple[np.ndarray, ...]]
     tokens: tuple[tuple[str, ...], ...]
     content: tuple[np.ndarray, ...]
+    curves: Mapping[str, tuple[Curves, ...]]
 
     def per_text(self, column: str = "r") -> pd.DataFrame:
         """Return one column of the rows as (text, method), texts and methods in their order."""
@@ -85,10 +86,11 @@ class Evaluation:
 def evaluate(
     classifier: Classifier,
     texts: Texts | Sequence[str],
-    methods: Sequence[str | Variant] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
+    methods: Sequence[str | Variant | LayerSweep] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     reference: Evaluation | None = None,
+    chunk: int | None = None,
     batch_size: int = 16,
     max_length: int | None = None,
     truncate: bool = False,
@@ -101,10 +103,12 @@ def evaluate(
     Args:
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer, or plain strings.
-        methods: names from `METHODS`, or `Variant` values; "loo" is computed in any case, as what
-            the rest is held to.
+        methods: names from `METHODS`, `Variant` or `LayerSweep` values; "loo" is computed in any
+            case, as what the rest is held to.
         options: options of the methods given by name.
         reference: an evaluation of the same texts by the same classifier, whose LOO is taken.
+        chunk: perturb the texts along every map, this many tokens at once (the paper: 1 on SST,
+            16 on IMDB). Costs far more than the maps; left out if not given.
         batch_size: texts a batch.
         max_length: longest text allowed, in tokens; the model's own limit if not given.
         truncate: cut longer texts instead of refusing them.
@@ -129,55 +133,47 @@ def evaluate(
             [texts[row] for row in batch], max_length=max_length, truncate=truncate
         )
         known = None if reference is None else [reference.maps[REFERENCE][row] for row in batch]
-        for row, result in zip(batch, _batch(classifier, inputs, variants, known), strict=True):
-            found[row] = result
-    names = [variant.name for variant in variants]
-    return _collect(
-        [found[row] for row in range(len(texts))], texts, names, classifier.class_numbers
-    )
-
-
-def at_every_readout(*methods: str) -> list[Variant]:
-    """Return each method at each read-out, named `method @ read-out`."""
-    return [
-        Variant(f"{method} @ {readout}", method, {"readout": readout})
-        for method in methods
-        for readout in READOUTS
-    ]
+        results = _batch(classifier, inputs, variants, known, chunk)
+        found |= zip(batch, results, strict=True)
+    return _collect([found[row] for row in range(len(texts))], texts, classifier.class_numbers)
 
 
 def _variants(
-    methods: Sequence[str | Variant], options: Mapping[str, Mapping[str, Any]]
-) -> list[Variant]:
-    """Return the variants to run, the reference first, each name once."""
+    methods: Sequence[str | Variant | LayerSweep], options: Mapping[str, Mapping[str, Any]]
+) -> list[Variant | LayerSweep]:
+    """Return what to run, the reference first, each once."""
     asked = [
-        method if isinstance(method, Variant) else Variant(method, method, options.get(method, {}))
+        Variant(method, method, options.get(method, {})) if isinstance(method, str) else method
         for method in (REFERENCE, *methods)
     ]
-    unknown = [variant.method for variant in asked if variant.method not in METHODS]
-    stray = [name for name in options if name not in {variant.name for variant in asked}]
-    if unknown or stray:
-        raise ValueError(f"unknown method(s) {unknown or stray}; choose from {list(METHODS)}")
-    return list({variant.name: variant for variant in asked}.values())
+    names = {variant.name for variant in asked if isinstance(variant, Variant)}
+    stray = [name for name in options if name not in names]
+    if stray:
+        raise ValueError(f"options of {stray}, which are not among the methods {sorted(names)}")
+    first: dict[Any, Variant | LayerSweep] = {}
+    for variant in asked:
+        first.setdefault(variant.name if isinstance(variant, Variant) else id(variant), variant)
+    return list(first.values())
 
 
 def _batch(
     classifier: Classifier,
     inputs: Inputs,
-    variants: Sequence[Variant],
+    variants: Sequence[Variant | LayerSweep],
     known: Sequence[np.ndarray] | None,
+    chunk: int | None,
 ) -> list[dict[str, Any]]:
-    """Return each text's maps, comparisons, tokens and prediction."""
+    """Return each text's maps, comparisons, curves, tokens and prediction."""
     model = classifier.model
     with torch.inference_mode():
         logits = model(**inputs.model_kwargs()).logits
     target = logits.argmax(dim=-1)
     maps = {} if known is None else {REFERENCE: _padded(known, inputs.input_ids.shape[1])}
     for variant in variants:
-        if variant.name not in maps:
-            scores = attribute(model, inputs, variant.method, target=target, **variant.options)
-            maps[variant.name] = scores.cpu()
+        if not (isinstance(variant, Variant) and variant.name in maps):
+            maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target).items()}
     compared = {name: _compare(scores, maps[REFERENCE], inputs) for name, scores in maps.items()}
+    curves = {} if chunk is None else _curves(classifier, inputs, maps, target, chunk)
     content = inputs.content_mask.cpu().numpy()
     return [
         {
@@ -186,6 +182,7 @@ def _batch(
             "tokens": inputs.tokens[row],
             "content": content[row, :length],
             "maps": {name: scores[row, :length].numpy() for name, scores in maps.items()},
+            "curves": {name: texts[row] for name, texts in curves.items()},
             "compared": {
                 name: {column: values[row] for column, values in columns.items()}
                 for name, columns in compared.items()
@@ -193,6 +190,23 @@ def _batch(
         }
         for row, length in enumerate(inputs.lengths.tolist())
     ]
+
+
+def _curves(
+    classifier: Classifier,
+    inputs: Inputs,
+    maps: Mapping[str, torch.Tensor],
+    target: torch.Tensor,
+    chunk: int,
+) -> dict[str, list[Curves]]:
+    scores = torch.stack(list(maps.values()))
+    both = perturbation_curves(classifier.model, inputs, scores, chunk, target=target)
+    morf, lerf = (curves.float().cpu().numpy() for curves in both)
+    points = [1 + -(-count // chunk) for count in inputs.content_mask.sum(1).tolist()]
+    return {
+        name: [Curves(morf[m, row, :n], lerf[m, row, :n]) for row, n in enumerate(points)]
+        for m, name in enumerate(maps)
+    }
 
 
 def _padded(maps: Sequence[np.ndarray], width: int) -> torch.Tensor:
@@ -221,7 +235,6 @@ def _compare(scores: torch.Tensor, loo: torch.Tensor, inputs: Inputs) -> dict[st
 def _collect(
     results: Sequence[Mapping[str, Any]],
     texts: Texts | Sequence[str],
-    methods: Sequence[str],
     class_numbers: Mapping[int | str, int],
 ) -> Evaluation:
     ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
@@ -235,14 +248,27 @@ def _collect(
             "target": result["target"],
             "label": class_numbers.get(labels[position]),
             "logit": result["logit"],
-            **result["compared"][method],
+            **compared,
+            **_means(result["curves"].get(method)),
         }
         for position, result in enumerate(results)
-        for method in methods
+        for method, compared in result["compared"].items()
     ]
     return Evaluation(
         rows=pd.DataFrame(rows),
-        maps={m: tuple(result["maps"][m] for result in results) for m in methods},
+        maps=_by_method(results, "maps"),
         tokens=tuple(result["tokens"] for result in results),
         content=tuple(result["content"] for result in results),
+        curves=_by_method(results, "curves"),
     )
+
+
+def _by_method(results: Sequence[Mapping[str, Any]], part: str) -> dict[str, tuple]:
+    return {name: tuple(result[part][name] for result in results) for name in results[0][part]}
+
+
+def _means(curves: Curves | None) -> dict[str, float]:
+    if curves is None:
+        return {}
+    morf, lerf = (float(curve_mean(torch.from_numpy(c).double())) for c in curves)
+    return {"morf": morf, "lerf": lerf, "delta": lerf - morf}

@@ -87,6 +87,29 @@ def perturbation_curve(
     return _curves(model, inputs, scores, (order,), options)[0]
 
 
+class BothCurves(NamedTuple):
+    """The curves of most and of least relevant first, as `perturbation_curve` returns each."""
+
+    morf: Tensor
+    lerf: Tensor
+
+
+def perturbation_curves(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    scores: Tensor,
+    chunk: int = 1,
+    *,
+    chunk_score: str = "sum",
+    target: Target = None,
+    output: str = "logit",
+    batch_tokens: int | None = None,
+) -> BothCurves:
+    """Return both curves, run together. Arguments and errors are those of `perturbation_curve`."""
+    options = _Options(chunk, chunk_score, target, output, batch_tokens)
+    return BothCurves(*_curves(model, inputs, scores, ORDERS, options))
+
+
 def perturbation_scores(
     model: nn.Module,
     inputs: Mapping[str, Any],
@@ -102,8 +125,19 @@ def perturbation_scores(
 
     Each is `curve_mean` of its curve. Arguments and errors are those of `perturbation_curve`.
     """
-    options = _Options(chunk, chunk_score, target, output, batch_tokens)
-    morf, lerf = curve_mean(_curves(model, inputs, scores, ORDERS, options))
+    morf, lerf = map(
+        curve_mean,
+        perturbation_curves(
+            model,
+            inputs,
+            scores,
+            chunk,
+            chunk_score=chunk_score,
+            target=target,
+            output=output,
+            batch_tokens=batch_tokens,
+        ),
+    )
     return Perturbation(lerf, morf, lerf - morf)
 
 

@@ -125,7 +125,7 @@ def readouts(evaluation: Evaluation, first: str, second: str) -> pd.DataFrame:
     """Return the mean r of two methods at each read-out, and their paired difference.
 
     Args:
-        evaluation: one of `lrputils.evaluation.at_every_readout(first, second)`.
+        evaluation: one of `lrputils.variants.at_every_readout(first, second)`.
         first: a method's name; gives the columns `first`, `first low`, `first high`.
         second: another one's.
 

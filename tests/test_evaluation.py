@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from lrputils import stats, tables
 from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
-from lrputils.evaluation import Variant, at_every_readout, evaluate
+from lrputils.evaluation import evaluate
+from lrputils.perturbation import perturbation_curve
+from lrputils.variants import LayerSweep, Variant, at_every_readout
 
 WORDS = (
     "a film that is never dull",
@@ -101,11 +104,52 @@ def test_a_reference_of_other_texts_is_refused(placeholder, result):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"methods": ["atnlrp"]}, {"methods": [Variant("x", "y")]}, {"options": {"shap": {}}}],
+    [{"methods": ["atnlrp"]}, {"methods": ["ig"], "options": {"shap": {}}}],
 )
 def test_an_unknown_method_is_refused_with_the_list(placeholder, arguments):
-    with pytest.raises(ValueError, match="choose from"):
+    with pytest.raises(ValueError, match=r"choose from|among the methods \['ig', 'loo'\]"):
         evaluate(placeholder, WORDS, **arguments)
+
+
+def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placeholder, texts):
+    result = evaluate(placeholder, texts, ["attnlrp"], chunk=2, progress=False)
+    for row, text in enumerate(texts):
+        inputs = placeholder.encode([text])
+        scores = torch.from_numpy(result.maps["attnlrp"][row])[None]
+        morf, lerf = (
+            perturbation_curve(placeholder.model, inputs, scores, order, chunk=2)[0]
+            for order in ("morf", "lerf")
+        )
+        curves = result.curves["attnlrp"][row]
+        assert np.allclose(curves.morf, morf, atol=1e-5)
+        assert np.allclose(curves.lerf, lerf, atol=1e-5)
+    means = np.array([curves.lerf.mean() for curves in result.curves["attnlrp"]])
+    assert np.allclose(result.per_text("lerf")["attnlrp"], means, atol=1e-6)
+    assert np.allclose(
+        result.per_text("delta"), result.per_text("lerf") - result.per_text("morf"), atol=1e-6
+    )
+
+
+def test_a_layer_sweep_gives_the_papers_ablations(placeholder, texts, result):
+    sweep = evaluate(placeholder, texts, [LayerSweep("word")], reference=result, progress=False)
+    layers = placeholder.architecture.layers
+    assert len(sweep.maps) == 1 + 3 * layers
+    per_text = sweep.per_text("r")
+    cp = result.per_text("r")["cp-lrp"]
+    for everywhere in (f"front {layers}", "back 1"):
+        assert np.allclose(per_text[everywhere], cp, atol=1e-3)
+    three = Variant("front 3", "attnlrp", {"bypass_layers": {0, 1, 2}})
+    single = evaluate(placeholder, texts, [three], reference=result, progress=False)
+    assert np.allclose(single.per_text("r")["front 3"], per_text["front 3"], atol=1e-3)
+
+
+def test_a_sweep_away_from_the_words_says_so_in_its_names(placeholder, texts, result):
+    sweep = LayerSweep("sum", families=["single"])
+    names = set(evaluate(placeholder, texts, [sweep], reference=result, progress=False).maps)
+    layers = range(1, 1 + placeholder.architecture.layers)
+    assert names == {"loo", *(f"single {k} @ sum" for k in layers)}
+    with pytest.raises(ValueError, match="not among"):
+        LayerSweep(families=["middle"])
 
 
 def test_no_texts_are_refused(placeholder):
