@@ -55,6 +55,8 @@ _HOME = {
     "perturbation_curves": "perturbation",
     "perturbation_scores": "perturbation",
     "propagating": "propagation",
+    "relevance_paths": "paths",
+    "routes_by_layer": "paths",
     "spearman": "stats",
     "sum_to_one": "stats",
     "Texts": "data.texts",

@@ -172,19 +172,30 @@ def propagating(
             training mode.
         RuntimeError: rules are already installed in this model, in this thread.
     """
+    architecture = describe(model) if architecture is None else architecture
+    check_composite(composite, architecture)
+    with installed(architecture, composite):
+        yield architecture
+
+
+def check_composite(composite: Composite, architecture: Architecture) -> None:
+    """Refuse what is no composite for this model, or a model that is not ready to be explained.
+
+    Raises:
+        TypeError: `composite` is no composite.
+        ValueError: it names a layer that the model does not have, or the model is in training mode.
+    """
+    name = type(architecture.model).__name__
     if not isinstance(composite, Composite):
         raise TypeError(f"a composite is wanted, as ATTN_LRP or CP_LRP; got {composite!r}")
-    architecture = describe(model) if architecture is None else architecture
-    if model.training:
-        raise ValueError(f"{type(model).__name__} is in training mode: call model.eval() first")
+    if architecture.model.training:
+        raise ValueError(f"{name} is in training mode: call model.eval() first")
     beyond = [layer for layer in composite.layers if layer >= architecture.layers]
     if beyond:
         raise ValueError(
-            f"layers {beyond} do not exist: this {type(model).__name__} has {architecture.layers} "
+            f"layers {beyond} do not exist: this {name} has {architecture.layers} "
             f"layers, counted from 0 to {architecture.layers - 1}"
         )
-    with installed(architecture, composite):
-        yield architecture
 
 
 @contextmanager

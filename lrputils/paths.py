@@ -1,0 +1,268 @@
+"""Through which path of each layer does relevance arrive: value, query, key, or residual?
+
+What a layer passes down to its input x reaches it in four ways: from the attention's values, its
+queries and its keys, all three maps of x, and along the residual connection around the attention.
+Propagation is linear in the relevance, so the four add up to the whole, and each of them can be
+followed on its own, down to the words:
+
+    R(x) = R_value(x) + R_query(x) + R_key(x) + R_residual(x),   R_p(x_i) = x_i · J_pᵀ g(p),
+
+with J_p the derivative, by the composite's rules, of the path's tensor p with respect to x. Every
+way from the logit to a word crosses each layer by exactly one of them. Under CP-LRP the queries and
+the keys carry nothing. How good the maps are is not judged here, except against a reference that
+the caller brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from lrputils import stats
+from lrputils.architectures import Architecture, describe
+from lrputils.forwards import Forward, replaced
+from lrputils.models import Classifier
+from lrputils.propagation import ATTN_LRP, Composite, check_composite, installed
+from lrputils.readout import FIRST_BLOCK, READOUTS, Reading, Target, read
+
+PATHS = ("value", "query", "key", "residual")
+# The softmax is reached through queries and keys together.
+ROUTES = {"value": ("value",), "query + key": ("query", "key"), "residual": ("residual",)}
+LAYER = "layer"
+
+
+@torch.inference_mode(False)
+def relevance_paths(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    composite: Composite = ATTN_LRP,
+    *,
+    target: Target = None,
+    readout: str = "word",
+    batch_tokens: int = 16384,
+) -> Tensor:
+    """Return relevance by the layer and the path through which it came, for every token.
+
+    Args:
+        model: a covered Hugging Face model in evaluation mode.
+        inputs: what the tokenizer or image processor gives, `(batch, tokens)`.
+        composite: the rules; `ATTN_LRP` and `CP_LRP` are those of the paper.
+        target: the class to explain; None is the class predicted on the whole input.
+        readout: where the relevance is read. "layer": at the layer's own input, right where the
+            path ends. "word", "sum", "post-norm": carried on from there, through all layers below,
+            down to that read-out of the embeddings.
+        batch_tokens: how many tokens' gradients go back at once; bounds the memory.
+
+    Returns:
+        `(layers, paths, batch, tokens)`, paths in the order of `PATHS`, 0 at padding; float32, for
+        a float64 model float64. For "layer" the paths of a layer sum to the relevance at its input.
+        For the others they sum, in every layer, to the same whole: the map of
+        `attribute(model, inputs, composite, readout=readout)`.
+
+    Raises:
+        TypeError: the model is not covered, or `composite` is no composite.
+        ValueError: an unknown read-out, a layer that the model does not have, or what `read`
+            refuses.
+    """
+    if batch_tokens < 1:
+        raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
+    if readout not in (LAYER, *READOUTS):
+        raise ValueError(f"unknown read-out {readout!r}; there are {[LAYER, *READOUTS]}")
+    architecture = describe(model)
+    check_composite(composite, architecture)
+    tap = _Tap(architecture, composite)
+    place = FIRST_BLOCK if readout == LAYER else readout
+    with installed(architecture, tap, fused=False), replaced(tap.forwards()):
+        reading = read(architecture, inputs, target=target, readout=place)
+    whole, by_path = _at_inputs(reading, tap)
+    if readout == LAYER:
+        scores = [_at(reading, *pair) for pair in zip(tap.inputs, by_path, strict=True)]
+        totals = [_at(reading, *pair) for pair in zip(tap.inputs, whole, strict=True)]
+    else:
+        rows = max(1, batch_tokens // reading.valid.numel())
+        scores, total = _carried(reading, tap.inputs, by_path, whole[0], rows)
+        totals = [total] * len(scores)
+    attention, total = torch.stack(scores), torch.stack(totals)
+    return torch.cat([attention, (total - attention.sum(1))[:, None]], dim=1)
+
+
+class _Tap:
+    """A composite that keeps each layer's input, and the attention's Q, K and V, in the graph."""
+
+    def __init__(self, architecture: Architecture, composite: Composite):
+        self.architecture, self.composite = architecture, composite
+        self.inputs: list[Tensor] = []
+        self.factors: list[tuple[Tensor, Tensor, Tensor]] = []  # value, query, key
+
+    def forwards(self) -> dict[nn.Module, Forward]:
+        """Replacements that look at what goes into each block."""
+        return dict.fromkeys(self.architecture.blocks, self._block)
+
+    def _block(self, inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.inputs.append(hidden)
+        return inner(hidden, *args, **kwargs)
+
+    def rule(self, operation: str, layer: int | None) -> Callable:
+        """The rule of an operation in a layer, as in `Composite.rule`."""
+        rule = self.composite.rule(operation, layer)
+        if operation != "attention":
+            return rule
+
+        def tapped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            self.factors.append((value, query, key))
+            return rule(query, key, value)
+
+        return tapped
+
+
+def _at_inputs(reading: Reading, tap: _Tap) -> tuple[list[Tensor], list[Tensor]]:
+    """What flows back to each layer's input: in all, and `(3, …)` by value, query and key alone."""
+    tensors = [*tap.inputs, *(factor for layer in tap.factors for factor in layer)]
+    whole = torch.autograd.grad(
+        reading.output.sum(), tensors, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+    layers = len(tap.inputs)
+    arriving = iter(whole[layers:])
+    by_path = [
+        torch.stack([_back(factor, next(arriving), hidden) for factor in factors])
+        for hidden, factors in zip(tap.inputs, tap.factors, strict=True)
+    ]
+    return list(whole[:layers]), by_path
+
+
+def _back(output: Tensor, gradient: Tensor, source: Tensor) -> Tensor:
+    (below,) = torch.autograd.grad(output, source, gradient, retain_graph=True)
+    return below
+
+
+def _carried(
+    reading: Reading,
+    inputs: Sequence[Tensor],
+    by_path: Sequence[Tensor],
+    first: Tensor,
+    rows: int,
+) -> tuple[list[Tensor], Tensor]:
+    """Relevance at the read-out by layer, `(3, batch, tokens)` each, and the whole of it."""
+    down = by_path[-1]
+    for layer in reversed(range(len(inputs) - 1)):
+        down = _batched(inputs[layer + 1], inputs[layer], down, rows)
+        down = torch.cat([by_path[layer], down])
+    down = torch.cat([down, first[None]])
+    if inputs[0] is not reading.site:
+        down = _batched(inputs[0], reading.site, down, rows)
+    scores = torch.stack([reading.relevance(gradient) for gradient in down])
+    return list(scores[:-1].unflatten(0, (-1, 3))), scores[-1]
+
+
+def _batched(output: Tensor, source: Tensor, gradients: Tensor, rows: int) -> Tensor:
+    """Vector-Jacobian products of one map for a stack of gradients, `rows` of them at once."""
+    parts = [
+        torch.autograd.grad(output, source, part, retain_graph=True, is_grads_batched=True)[0]
+        for part in gradients.split(rows)
+    ]
+    return torch.cat(parts)
+
+
+def _at(reading: Reading, hidden: Tensor, gradient: Tensor) -> Tensor:
+    """R = Σ hidden ⊙ gradient over the state's size, `(…, batch, tokens)`, 0 at padding."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    return reading.per_token((hidden.to(wide) * gradient.to(wide)).sum(-1))
+
+
+def routes_by_layer(
+    classifier: Classifier,
+    texts: Sequence[str],
+    reference: Sequence[np.ndarray],
+    composite: Composite = ATTN_LRP,
+    *,
+    readout: str = "word",
+    batch_size: int = 16,
+) -> pd.DataFrame:
+    """Return, for each text, layer and route of `ROUTES`, how much it carries and how well.
+
+    The class explained is the one predicted on the whole text.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: the texts.
+        reference: a map `(tokens,)` a text to hold the routes to: the exact LOO scores.
+        composite: the rules.
+        readout: where the maps are read that are compared with `reference`.
+        batch_size: texts a batch.
+
+    Returns:
+        A row a text, layer and route, columns `position` (of the text), `layer` (from 1), `route`;
+        `share`: Σ |relevance| of the route at the layer's input, over the tokens, as a share of
+        that of the layer's three routes; `r`: Pearson's correlation with the reference of what the
+        route delivers to the read-out; `r_without`: that of the whole map less this delivery;
+        `r_whole`: that of the whole map. NaN where a map is constant or a share 0 / 0.
+
+    Raises:
+        ValueError: not one reference a text, or one of another length than its text.
+    """
+    if len(reference) != len(texts):
+        raise ValueError(f"{len(reference)} reference maps, but {len(texts)} texts")
+    frames = []
+    for rows in _batches(texts, batch_size):
+        inputs = classifier.encode([texts[row] for row in rows])
+        known = _padded([reference[row] for row in rows], inputs.lengths.tolist())
+        at_layer = relevance_paths(classifier.model, inputs, composite, readout=LAYER)
+        carried = relevance_paths(classifier.model, inputs, composite, readout=readout)
+        frames.append(_compared(rows, at_layer, carried, known, inputs.valid_mask))
+    return pd.concat(frames).sort_values(["position", "layer"], kind="stable", ignore_index=True)
+
+
+def _batches(texts: Sequence[str], size: int) -> Iterator[list[int]]:
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def _padded(maps: Sequence[np.ndarray], lengths: Sequence[int]) -> np.ndarray:
+    found = [len(scores) for scores in maps]
+    if found != list(lengths):
+        raise ValueError(f"reference maps of {found} tokens, but texts of {list(lengths)}")
+    padded = np.zeros((len(maps), max(lengths)))
+    for row, scores in enumerate(maps):
+        padded[row, : len(scores)] = scores
+    return padded
+
+
+def _by_route(scores: Tensor) -> dict[str, np.ndarray]:
+    """Scores `(layers, paths, batch, tokens)` as `(layers, batch, tokens)` a route."""
+    by_path = dict(zip(PATHS, scores.to("cpu", torch.float64).unbind(1), strict=True))
+    return {
+        route: torch.stack([by_path[path] for path in paths]).sum(0).numpy()
+        for route, paths in ROUTES.items()
+    }
+
+
+def _compared(
+    rows: Sequence[int], at_layer: Tensor, carried: Tensor, reference: np.ndarray, valid: Tensor
+) -> pd.DataFrame:
+    flow = {route: np.abs(scores).sum(2) for route, scores in _by_route(at_layer).items()}
+    total = sum(flow.values())
+    total = np.where(total == 0, np.nan, total)
+    delivered = _by_route(carried)
+    whole = sum(delivered.values())
+    parts = [
+        pd.DataFrame(
+            {
+                "position": rows,
+                "layer": layer + 1,
+                "route": route,
+                "share": flow[route][layer] / total[layer],
+                "r": stats.pearson(scores[layer], reference, valid),
+                "r_without": stats.pearson(whole[layer] - scores[layer], reference, valid),
+                "r_whole": stats.pearson(whole[layer], reference, valid),
+            }
+        )
+        for layer in range(len(carried))
+        for route, scores in delivered.items()
+    ]
+    return pd.concat(parts)
