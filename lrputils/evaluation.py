@@ -71,16 +71,8 @@ class Evaluation:
         return float((texts.target == texts.label).mean())
 
     def summary(self, column: str = "r", **options: Any) -> pd.DataFrame:
-        """Return the mean of a column for each method, with its bootstrap interval.
-
-        Columns `mean`, `low`, `high`, `texts`, `undefined` (constant maps, left out); `options`
-        are those of `lrputils.stats.bootstrap_interval`.
-        """
-        wide = self.per_text(column)
-        estimates = {method: stats.estimate(wide[method], **options) for method in wide}
-        frame = pd.DataFrame.from_dict(estimates, orient="index")
-        frame.columns = ["mean", "low", "high", "texts", "undefined"]
-        return frame
+        """Return each method's mean of a column over texts, as `lrputils.stats.estimates`."""
+        return stats.estimates(self.per_text(column), **options)
 
 
 def evaluate(

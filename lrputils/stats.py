@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.stats
 import torch
 from numpy.typing import ArrayLike
@@ -163,6 +164,17 @@ def estimate(
     low, high = bootstrap_interval(kept, statistic=statistic, **options)
     value = float(statistic(kept[None], axis=1)[0])
     return Estimate(value, low, high, len(kept), int(np.size(values)) - len(kept))
+
+
+def estimates(columns: pd.DataFrame, **options: Any) -> pd.DataFrame:
+    """Return the mean of each column with its bootstrap interval.
+
+    Columns `mean`, `low`, `high`, `texts` (rows that entered), `undefined` (NaN, left out);
+    `options` are those of `bootstrap_interval`.
+    """
+    rows = {name: estimate(columns[name], **options) for name in columns}
+    names = ["mean", "low", "high", "texts", "undefined"]
+    return pd.DataFrame.from_dict(rows, orient="index").set_axis(names, axis=1)
 
 
 def paired_difference(first: ArrayLike, second: ArrayLike, **options: Any) -> Estimate:

@@ -14,6 +14,7 @@ import yaml
 
 import lrputils
 from lrputils.models import Classifier
+from lrputils.results import hardware
 from lrputils.stats import Estimate
 from lrputils.training.corpus import Corpus
 from lrputils.training.measure import AttentionMatters
@@ -158,12 +159,8 @@ def _training(stages: Mapping[str, Mapping[str, Any]], classifier: Classifier) -
 
 
 def _hardware(device: torch.device) -> str:
-    """Name the kind of processor, and nothing that tells which one it is."""
     numbers = "bfloat16" if multiplies_bfloat16(device.type) else "float32"
-    if device.type == "cuda":
-        return f"one {torch.cuda.get_device_name(device)}, {numbers}"
-    threads = torch.get_num_threads()
-    return f"{platform.machine()} CPU, {threads} thread{'s' if threads > 1 else ''}, {numbers}"
+    return f"{hardware(device)}, {numbers}"
 
 
 def _epochs(stages: Mapping[str, Mapping[str, Any]]) -> str:
