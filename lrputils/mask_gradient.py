@@ -60,7 +60,7 @@ def mask_gradient(
     if form not in FORMS:
         raise ValueError(f"form={form!r} is not one of {FORMS}")
     architecture = describe(model)
-    calls: dict[int, _Call] = {}
+    calls: dict[int, AttentionCall] = {}
 
     def keep(
         layer: int,
@@ -73,14 +73,14 @@ def mask_gradient(
     ) -> tuple[Tensor, None]:
         output = attend(query, key, value, mask, scaling)
         kept = (tensor.detach() for tensor in (query, key, value))
-        calls[layer] = _Call(*kept, mask, scaling, output)
+        calls[layer] = AttentionCall(*kept, mask, scaling, output)
         return output, None
 
     with routed(model, keep, architecture):
         reading = read(architecture, inputs, target=target)
     outputs = [call.output for call in calls.values()]
     gradients = torch.autograd.grad(reading.output.sum(), outputs)
-    readout = _readout_tokens(architecture, reading.valid)
+    readout = readout_tokens(architecture, reading.valid)
     with torch.no_grad():
         scores = sum(
             _scores(call, gradient, readout, form, own_row)
@@ -90,8 +90,12 @@ def mask_gradient(
 
 
 @dataclass(frozen=True)
-class _Call:
-    """What one layer's attention took, (batch, heads, tokens, size), and what came out of it."""
+class AttentionCall:
+    """What one layer's attention took, (batch, heads, tokens, size), and what came out of it.
+
+    `output` is (batch, tokens, heads, size), as the model wants it. Keys and values may have fewer
+    heads than the queries; the mask is boolean or None (see `lrputils.attention.routed`).
+    """
 
     query: Tensor
     key: Tensor
@@ -100,13 +104,19 @@ class _Call:
     scaling: float
     output: Tensor
 
-    def rows(self, some: slice) -> _Call:
+    def parts(self) -> list[slice]:
+        """The batch in parts, so that a part's attention weights stay within bounds of memory."""
+        batch, heads, tokens, _ = self.query.shape
+        step = max(1, _CELLS // (heads * tokens**2))
+        return [slice(start, start + step) for start in range(0, batch, step)]
+
+    def rows(self, some: slice) -> AttentionCall:
         """The call of a part of the batch."""
         mask = self.mask
         if mask is not None and mask.shape[0] > 1:
             mask = mask[some]
         tensors = (self.query[some], self.key[some], self.value[some])
-        return _Call(*tensors, mask, self.scaling, self.output[some])
+        return AttentionCall(*tensors, mask, self.scaling, self.output[some])
 
     def weights_and_products(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """A_ji and V_i·g_j, both (batch, heads, queries, keys), in float32 at least."""
@@ -138,23 +148,27 @@ def exact_block(weights: Tensor, products: Tensor) -> Tensor:
     return (first_order(weights, products) / below_half).scatter(-1, top, at_top)
 
 
-def _scores(call: _Call, gradient: Tensor, readout: Tensor, form: str, own_row: bool) -> Tensor:
+def _scores(
+    call: AttentionCall, gradient: Tensor, readout: Tensor, form: str, own_row: bool
+) -> Tensor:
     """One layer's share of every token's score, (batch, tokens); part of the batch at a time."""
-    batch, heads, tokens, _ = call.query.shape
-    step = max(1, _CELLS // (heads * tokens**2))
     block = first_order if form == "first-order" else exact_block
     parts = []
-    for start in range(0, batch, step):
-        some = slice(start, start + step)
+    for some in call.parts():
         effect = block(*call.rows(some).weights_and_products(gradient[some])).sum(1)
-        score = effect.sum(1)
-        if not own_row:
-            score = score - torch.where(readout[some], 0.0, effect.diagonal(dim1=1, dim2=2))
-        parts.append(score)
+        parts.append(effect.sum(1) if own_row else without_own_row(effect, readout[some]))
     return torch.cat(parts)
 
 
-def _readout_tokens(architecture: Architecture, valid: Tensor) -> Tensor:
+def without_own_row(effect: Tensor, readout: Tensor) -> Tensor:
+    """Sum effects (batch, queries, keys) over the queries that a removed key leaves: (batch, keys).
+
+    The removed token's own query does not count, except where `readout` (batch, tokens) is true.
+    """
+    return effect.sum(1) - torch.where(readout, 0.0, effect.diagonal(dim1=1, dim2=2))
+
+
+def readout_tokens(architecture: Architecture, valid: Tensor) -> Tensor:
     """Boolean (batch, tokens): the token whose final state the head reads."""
     places = torch.arange(1, valid.shape[1] + 1, device=valid.device)
     if architecture.readout_position == "first":

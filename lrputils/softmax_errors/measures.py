@@ -1,0 +1,176 @@
+"""The softmax errors as numbers, a row a text and layer, and how two of them order the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from tqdm import tqdm
+
+from lrputils import stats
+from lrputils.data.texts import Texts
+from lrputils.models import Classifier
+from lrputils.propagation import ATTN_LRP, Composite
+from lrputils.softmax_errors.blocks import SoftmaxMaps, softmax_maps
+
+# What `layer_errors` measures, in words.
+MEASURES = {
+    "entropy": "attention entropy, as a share of the largest possible",
+    "structural": "share of the value path's relevance that ignores the values",
+    "uniform": "share of it that every token gets alike",
+    "linearisation": "relative error of the Taylor estimate of removals",
+    "r_value": "r with removal: the value path (CP-LRP)",
+    "r_softmax": "r with removal: the softmax path",
+    "r_attnlrp": "r with removal: AttnLRP's mixture of both",
+    "r_taylor": "r with removal: the Taylor estimate",
+}
+
+
+def layer_errors(
+    classifier: Classifier,
+    texts: Texts | Sequence[str],
+    *,
+    composite: Composite = ATTN_LRP,
+    batch_size: int = 16,
+    max_length: int | None = None,
+    truncate: bool = False,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Measure the attention blocks of a classifier on a data set.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `load_texts`' answer, or plain strings.
+        composite: as in `softmax_maps`.
+        batch_size: texts a batch.
+        max_length: longest text allowed, in tokens; the model's own limit if not given.
+        truncate: cut longer texts instead of refusing them.
+        progress: whether to draw a progress bar.
+
+    Returns:
+        A row a text and layer: `position` and `id` of the text, `layer` (from 1), and the columns
+        of `MEASURES`: `entropy`; `structural` = Σ_i |structural| / Σ_i (|structural| + |contrast|);
+        `uniform` = Σ_i |uniform| / Σ_i (|uniform| + |attended| + |contrast|); `linearisation` =
+        Σ_i |taylor − removal| / Σ_i |removal|; and Pearson's r over the text's tokens between
+        `removal` and each account of it. NaN where a quotient or correlation is undefined.
+
+    Raises:
+        ValueError: there are no texts, or one that cannot be encoded.
+    """
+    if not len(texts):
+        raise ValueError("there are no texts to measure")
+    ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    frames = []
+    for batch in tqdm(batches, desc="texts", unit="batch", disable=None if progress else True):
+        inputs = classifier.encode(
+            [texts[row] for row in batch], max_length=max_length, truncate=truncate
+        )
+        measured = measures(softmax_maps(classifier.model, inputs, composite=composite))
+        for layer in range(next(iter(measured.values())).shape[0]):
+            columns = {name: values[layer] for name, values in measured.items()}
+            head = {"position": batch, "id": [ids[row] for row in batch], "layer": layer + 1}
+            frames.append(pd.DataFrame({**head, **columns}))
+    return pd.concat(frames).sort_values(["position", "layer"], ignore_index=True)
+
+
+def measures(maps: SoftmaxMaps) -> dict[str, np.ndarray]:
+    """The numbers of `MEASURES`, each float64 (layers, batch); see `layer_errors`."""
+    size = {
+        name: getattr(maps, name).abs().double().sum(-1)
+        for name in ("structural", "uniform", "attended", "contrast", "removal")
+    }
+    error = (maps.taylor - maps.removal).abs().double().sum(-1)
+    shares = {
+        "structural": size["structural"] / (size["structural"] + size["contrast"]),
+        "uniform": size["uniform"] / (size["uniform"] + size["attended"] + size["contrast"]),
+        "linearisation": error / size["removal"],
+    }
+    accounts = ("value", "softmax", "attnlrp", "taylor")
+    return {
+        "entropy": maps.entropy.double().cpu().numpy(),
+        **{name: _finite(share).cpu().numpy() for name, share in shares.items()},
+        **{f"r_{name}": _agreement(getattr(maps, name), maps) for name in accounts},
+    }
+
+
+def _finite(share: Tensor) -> Tensor:
+    return torch.where(torch.isfinite(share), share, torch.nan)
+
+
+def _agreement(account: Tensor, maps: SoftmaxMaps) -> np.ndarray:
+    pairs = zip(account, maps.removal, strict=True)
+    return np.stack([stats.pearson(ours, exact, where=maps.valid) for ours, exact in pairs])
+
+
+class RankAgreement(NamedTuple):
+    """How alike two measurements order the layers.
+
+    Attributes:
+        rho: Spearman's rank correlation over layers, of the two means over texts.
+        low: lower end of its interval, texts drawn anew.
+        high: upper end.
+        p: how often a random order of the layers is as far from 0, in either direction.
+        layers: how many layers there are.
+    """
+
+    rho: float
+    low: float
+    high: float
+    p: float
+    layers: int
+
+
+def across_layers(
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> RankAgreement:
+    """Compare two measurements by the order in which they put the layers.
+
+    The interval answers for the texts: with others of the same kind, would the orders agree as
+    well? It says nothing of other models. That is what p is for, and with a dozen layers it rarely
+    says much: layers are few, and neighbours are alike.
+
+    Args:
+        first: (texts, layers); a text with a NaN in either is left out.
+        second: the same shape, of the same texts.
+        confidence: coverage aimed at by the interval.
+        resamples: bootstrap samples of the texts, and random orders of the layers.
+        seed: of both.
+
+    Raises:
+        ValueError: shapes differ, fewer than three layers, or fewer than two texts left.
+    """
+    left, right = (np.asarray(values, dtype=np.float64) for values in (first, second))
+    if left.shape != right.shape or left.ndim != 2:
+        raise ValueError(f"shapes {left.shape} and {right.shape}: both are (texts, layers)")
+    kept = ~(np.isnan(left).any(1) | np.isnan(right).any(1))
+    left, right, layers = left[kept], right[kept], left.shape[1]
+    if layers < 3 or len(left) < 2:
+        raise ValueError(
+            f"{layers} layers and {len(left)} complete texts: an order of layers can be compared "
+            "from three layers and two texts on"
+        )
+    generator = np.random.default_rng(seed)
+    drawn = generator.integers(0, len(left), size=(resamples, len(left)))
+    shares = np.stack([np.bincount(row, minlength=len(left)) for row in drawn]) / len(left)
+    boot = stats.spearman(shares @ left, shares @ right)
+    rho = float(stats.spearman(left.mean(0), right.mean(0))[0])
+    ranks = scipy.stats.rankdata(right.mean(0))
+    shuffled = generator.permuted(np.tile(ranks, (resamples, 1)), axis=1)
+    chance = stats.spearman(np.tile(left.mean(0), (resamples, 1)), shuffled)
+    as_far = np.count_nonzero(np.abs(chance) >= abs(rho) - 1e-9)
+    tail = (1 - confidence) / 2
+    low, high = np.nanquantile(boot, [tail, 1 - tail])
+    return RankAgreement(rho, float(low), float(high), (1 + as_far) / (1 + resamples), layers)

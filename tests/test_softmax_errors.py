@@ -1,0 +1,331 @@
+"""The softmax errors against their equations, and attention computed again without a key."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+import lrputils as lrp
+from lrputils.attention import attend, routed, weights_of, with_all_heads
+from lrputils.mask_gradient import mask_gradient
+from lrputils.propagation import ATTN_LRP, CP_LRP, GRADIENT
+from lrputils.rules import attnlrp_attention
+from lrputils.softmax_errors import (
+    MEASURES,
+    SoftmaxMaps,
+    across_layers,
+    layer_errors,
+    measures,
+    softmax_maps,
+)
+from tests import tiny
+
+ACCOUNTS = ("uniform", "attended", "contrast", "softmax", "attnlrp", "taylor", "removal")
+
+
+class Blocks:
+    """Each layer's attention of one text, kept with its graph to be differentiated by hand."""
+
+    def __init__(self, model, inputs):
+        self.calls = {}
+        architecture = lrp.describe(model)
+
+        def keep(layer, module, query, key, value, mask, scaling):
+            leaves = [x.detach().requires_grad_() for x in (query, key, value)]
+            output = attend(query, key, value, mask, scaling)
+            output.requires_grad_()
+            output.retain_grad()
+            self.calls[layer] = (*leaves, mask, scaling, output)
+            return output, None
+
+        with torch.enable_grad(), routed(model, keep):
+            logits = model(**architecture.arguments(inputs)).logits[0]
+            logits = logits[-1] if logits.dim() == 2 else logits
+            logits.max().backward()
+        tokens = self.calls[0][0].shape[2]
+        self.readout = 0 if architecture.readout_position == "first" else tokens - 1
+
+
+def by_hand(blocks, layer):
+    """One text's maps, token by token, query by query, head by head, from the equations."""
+    query, key, value, mask, scaling, output = blocks.calls[layer]
+    received = output.grad[0].transpose(0, 1)
+    query, key, value = (with_all_heads(x, query)[0].detach() for x in (query, key, value))
+    heads, tokens, _ = query.shape
+    maps = {name: torch.zeros(tokens, dtype=torch.float64) for name in ACCOUNTS}
+    entropies = []
+    for h in range(heads):
+        for j in range(tokens):
+            seen = [i for i in range(tokens) if mask is None or mask[0, 0, j, i]]
+            logits = scaling * key[h, seen] @ query[h, j]
+            weights = logits.softmax(0)
+            out, g = weights @ value[h, seen], received[h, j]
+            if len(seen) > 1:
+                share = -(weights * weights.log()).sum() / np.log(len(seen))
+                entropies.append(float(share))
+            for place, i in enumerate(seen):
+                a, z, difference = weights[place], logits[place], (value[h, i] - out) @ g
+                others = [other for other in seen if other != i]
+                left = (scaling * key[h, others] @ query[h, j]).softmax(0) @ value[h, others]
+                change = (out - left) @ g if others else a * difference
+                counts = i != j or i == blocks.readout
+                maps["uniform"][i] += out @ g / len(seen)
+                maps["attended"][i] += (a - 1 / len(seen)) * (out @ g)
+                maps["contrast"][i] += a * difference
+                maps["softmax"][i] += z * a * difference
+                maps["attnlrp"][i] += a * (value[h, i] @ g) / 2 + z * a * difference / 4
+                maps["attnlrp"][j] += z * a * difference / 4
+                maps["taylor"][i] += counts * a * difference
+                maps["removal"][i] += counts * change
+    return maps, np.mean(entropies)
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_every_account_equals_its_equation(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    maps = softmax_maps(model, inputs, composite=GRADIENT)
+    for row in (0, 1):
+        blocks = Blocks(model, tiny.row(inputs, row))
+        for layer in range(maps.entropy.shape[0]):
+            expected, entropy = by_hand(blocks, layer)
+            assert maps.entropy[layer, row].item() == pytest.approx(entropy)
+            for account, scores in expected.items():
+                found = getattr(maps, account)[layer, row]
+                assert not found[len(scores) :].any()
+                torch.testing.assert_close(found[: len(scores)], scores, rtol=1e-9, atol=1e-9)
+            assert expected["removal"].abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_estimates_of_removal_add_up_to_the_mask_gradient(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    maps = softmax_maps(model, inputs, composite=GRADIENT)
+    for account, form in (("removal", "exact-block"), ("taylor", "first-order")):
+        expected = mask_gradient(model, inputs, form=form)
+        torch.testing.assert_close(getattr(maps, account).sum(0), expected)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_attnlrps_account_is_what_its_rules_hand_to_query_key_and_value(name):
+    model, inputs = tiny.build(name), tiny.row(tiny.inputs_for(name), 0)
+    maps, blocks = softmax_maps(model, inputs, composite=GRADIENT), Blocks(model, inputs)
+    for layer, (*leaves, mask, scaling, output) in blocks.calls.items():
+        again = attend(*attnlrp_attention(*leaves), mask, scaling)
+        flowed = torch.autograd.grad(again, leaves, output.grad)
+        relevance = sum((x * g).sum((0, 1, 3)) for x, g in zip(leaves, flowed, strict=True))
+        torch.testing.assert_close(maps.attnlrp[layer, 0], relevance)
+
+
+@pytest.mark.parametrize("composite", [ATTN_LRP, CP_LRP, ATTN_LRP.bypass({1})])
+def test_g_follows_the_composite(composite):
+    model, inputs = tiny.build("bert"), tiny.texts()
+    maps = softmax_maps(model, inputs, composite=composite)
+    caught = {}
+    with lrp.propagating(model, composite):
+        attention = model.bert.encoder.layer[0].attention.self
+        hook = attention.register_forward_hook(lambda *args: caught.update(output=args[2][0]))
+        model.requires_grad_(True)
+        logits = model(**lrp.describe(model).arguments(inputs)).logits
+        (g,) = torch.autograd.grad(logits.max(1).values.sum(), caught["output"])
+        hook.remove()
+        model.requires_grad_(False)
+    passed = torch.where(maps.valid, (caught["output"] * g).sum(-1), 0.0).sum(1).detach()
+    # What a layer's outputs hold is handed out in full by the structural part alone.
+    torch.testing.assert_close(maps.structural[0].sum(1), passed)
+    torch.testing.assert_close(maps.value[0].sum(1), passed)
+
+
+def uniform_attention(model):
+    """Queries are zero, so each sees all tokens alike."""
+    for layer in model.bert.encoder.layer:
+        torch.nn.init.zeros_(layer.attention.self.query.weight)
+        torch.nn.init.zeros_(layer.attention.self.query.bias)
+    return model
+
+
+def test_uniform_attention_to_equal_values_is_all_structure_and_no_effect():
+    model, inputs = uniform_attention(tiny.build("bert")), tiny.texts()
+    for layer in model.bert.encoder.layer:
+        torch.nn.init.zeros_(layer.attention.self.value.weight)
+    maps = softmax_maps(model, inputs)
+    found = measures(maps)
+    np.testing.assert_allclose(found["entropy"], 1)
+    np.testing.assert_allclose(found["structural"], 1)
+    np.testing.assert_allclose(found["uniform"], 1)
+    assert maps.value.abs().sum() > 0.1
+    assert maps.removal.abs().max() < 1e-12
+    own = lrp.leave_one_out(model, inputs)[:, 1:]  # [CLS] is read, and keeps its own row
+    assert own.abs().max() < 1e-12
+    assert lrp.attribute(model, inputs, "cp-lrp").abs().max() > 0.01
+
+
+def test_with_uniform_attention_removals_are_linear_up_to_one_factor():
+    model, inputs = uniform_attention(tiny.build("bert")), tiny.texts((7, 4, 5))
+    maps = softmax_maps(model, inputs)
+    shares = 1 / inputs["attention_mask"].sum(1)
+    np.testing.assert_allclose(measures(maps)["linearisation"], np.tile(shares, (3, 1)))
+    np.testing.assert_allclose(measures(maps)["r_taylor"], 1)
+    assert maps.softmax.abs().max() == 0  # Z = 0: nothing goes through the softmax
+    assert np.isnan(measures(maps)["r_softmax"]).all()
+
+
+def test_a_shift_of_the_logits_moves_the_softmax_path_alone():
+    # A key bias adds q_j·b to every logit of query j: attention and output stay as they are.
+    model, inputs = tiny.build("bert"), tiny.texts()
+    before = softmax_maps(model, inputs)
+    for layer in model.bert.encoder.layer:
+        layer.attention.self.key.bias += 3
+    after = softmax_maps(model, inputs, composite=CP_LRP)
+    unshifted = tiny.build("bert")
+    reference = softmax_maps(unshifted, inputs, composite=CP_LRP)
+    for account in ("uniform", "attended", "contrast", "taylor", "removal", "entropy"):
+        torch.testing.assert_close(getattr(after, account), getattr(reference, account))
+    assert (after.softmax - reference.softmax).abs().max() > 0.1
+    assert before.valid.equal(after.valid)
+
+
+def test_measures_equal_their_equations():
+    generator = torch.Generator().manual_seed(3)
+    valid = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    drawn = {
+        name: torch.where(valid, torch.randn(2, 2, 5, generator=generator).double(), 0.0)
+        for name in ACCOUNTS
+    }
+    maps = SoftmaxMaps(**drawn, entropy=torch.rand(2, 2), valid=valid)
+    found = measures(maps)
+    assert set(found) == set(MEASURES)
+    for layer, row, tokens in ((0, 0, 5), (1, 1, 3)):
+        one = {name: scores[layer, row, :tokens].numpy() for name, scores in drawn.items()}
+        structural = np.abs(one["uniform"] + one["attended"]).sum()
+        parts = {n: np.abs(one[n]).sum() for n in ("uniform", "attended", "contrast")}
+        error = np.abs(one["taylor"] - one["removal"]).sum() / np.abs(one["removal"]).sum()
+        expected = {
+            "structural": structural / (structural + parts["contrast"]),
+            "uniform": parts["uniform"] / sum(parts.values()),
+            "linearisation": error,
+            "r_softmax": np.corrcoef(one["softmax"], one["removal"])[0, 1],
+            "r_value": np.corrcoef(
+                one["uniform"] + one["attended"] + one["contrast"], one["removal"]
+            )[0, 1],
+        }
+        for name, value in expected.items():
+            assert found[name][layer, row] == pytest.approx(value), name
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "albert"])
+def test_batch_and_padding_change_nothing(name, monkeypatch):
+    model, inputs = tiny.build(name), tiny.texts((7, 4, 5))
+    together = measures(softmax_maps(model, inputs))
+    for row in range(3):
+        alone = measures(softmax_maps(model, tiny.row(inputs, row)))
+        for measure, values in alone.items():
+            np.testing.assert_allclose(together[measure][:, row], values[:, 0], rtol=1e-8)
+    monkeypatch.setattr("lrputils.mask_gradient._CELLS", 1)
+    for measure, values in measures(softmax_maps(model, inputs)).items():
+        np.testing.assert_allclose(values, together[measure], rtol=1e-10)
+
+
+def test_one_token_has_no_entropy_and_no_correlation():
+    found = measures(softmax_maps(tiny.build("gpt2"), tiny.texts((1,))))
+    for name in ("entropy", "r_value", "r_softmax"):
+        assert np.isnan(found[name]).all()
+
+
+def test_wrong_composites_are_named():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    with pytest.raises(TypeError, match="composite"):
+        softmax_maps(model, inputs, composite="attnlrp")
+    with pytest.raises(ValueError, match=r"layers \[7\] do not exist"):
+        softmax_maps(model, inputs, composite=ATTN_LRP.bypass({7}))
+
+
+def test_the_callers_gradient_mode_does_not_matter_and_the_model_is_restored():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    expected = softmax_maps(model, inputs)
+    with torch.inference_mode():
+        found = softmax_maps(model, inputs)
+    assert torch.equal(found.removal, expected.removal)
+    assert model.config._attn_implementation != "lrputils"
+
+
+def test_rows_of_a_data_set_are_those_of_its_texts(placeholder):
+    texts = lrp.load_texts(limit=5)
+    rows = layer_errors(placeholder, texts, batch_size=2, progress=False)
+    layers = placeholder.architecture.layers
+    assert list(rows.columns) == ["position", "id", "layer", *MEASURES]
+    assert rows.position.tolist() == [i for i in range(5) for _ in range(layers)]
+    assert rows.layer.tolist() == [*range(1, layers + 1)] * 5
+    assert rows.id.tolist() == [i for i in texts.ids for _ in range(layers)]
+    one = measures(softmax_maps(placeholder.model, placeholder.encode([texts[3]])))
+    for name, values in one.items():
+        np.testing.assert_allclose(rows[rows.position == 3][name], values[:, 0], rtol=1e-3)
+    with pytest.raises(ValueError, match="no texts"):
+        layer_errors(placeholder, [])
+
+
+class TestAcrossLayers:
+    def values(self, seed=0, texts=9, layers=6):
+        generator = np.random.default_rng(seed)
+        return generator.normal(size=(2, texts, layers)) + np.linspace(0, 2, layers)
+
+    def test_it_is_spearmans_correlation_of_the_means_without_incomplete_texts(self):
+        first, second = self.values()
+        first[4, 2] = np.nan
+        found = across_layers(first, second, resamples=200)
+        kept = np.arange(9) != 4
+        expected = scipy.stats.spearmanr(first[kept].mean(0), second[kept].mean(0))
+        assert found.rho == pytest.approx(expected.statistic)
+        assert found.low <= found.high
+        assert found.layers == 6
+
+    def test_p_is_that_of_all_orders_of_the_layers(self):
+        first, second = self.values(seed=2, layers=5)
+        found = across_layers(first, second, resamples=20_000)
+
+        def statistic(order):
+            return scipy.stats.spearmanr(order, second.mean(0)).statistic
+
+        exact = scipy.stats.permutation_test(
+            (first.mean(0),), statistic, permutation_type="pairings", n_resamples=np.inf
+        )
+        assert found.p == pytest.approx(exact.pvalue, abs=0.02)
+
+    def test_equal_orders_agree_fully_and_an_interval_can_reach_across_zero(self):
+        first, _ = self.values()
+        assert across_layers(first, 3 * first + 1, resamples=50)[:3] == pytest.approx((1, 1, 1))
+        noise = np.random.default_rng(5).normal(size=(2, 12, 6))
+        found = across_layers(*noise, resamples=500)
+        assert found.low < 0 < found.high
+
+    @pytest.mark.parametrize("shape", [(4, 2), (1, 6)])
+    def test_too_little_is_refused(self, shape):
+        with pytest.raises(ValueError, match="can be compared"):
+            across_layers(np.ones(shape), np.ones(shape))
+
+    def test_other_shapes_are_refused(self):
+        with pytest.raises(ValueError, match=r"\(texts, layers\)"):
+            across_layers(np.ones((3, 4)), np.ones((3, 5)))
+
+
+def test_structure_is_conserved_and_contrast_sums_to_zero():
+    maps = softmax_maps(tiny.build("roberta"), tiny.texts())
+    torch.testing.assert_close(maps.contrast.sum(-1), torch.zeros(3, 3, dtype=torch.float64))
+    torch.testing.assert_close(maps.attended.sum(-1), torch.zeros(3, 3, dtype=torch.float64))
+    torch.testing.assert_close(maps.uniform.sum(-1), maps.value.sum(-1))
+
+
+def test_attention_weights_are_those_of_the_model(placeholder):
+    inputs = placeholder.encode([lrp.load_texts(limit=1)[0]])
+    found = {}
+
+    def keep(layer, module, query, key, value, mask, scaling):
+        found[layer] = weights_of(query, key, mask, scaling)
+        return attend(query, key, value, mask, scaling), None
+
+    with routed(placeholder.model, keep), torch.no_grad():
+        placeholder.model(**inputs.model_kwargs())
+    maps = softmax_maps(placeholder.model, inputs)
+    entropy = scipy.stats.entropy(found[2].double().numpy(), axis=-1) / np.log(found[2].shape[-1])
+    assert maps.entropy[2, 0].item() == pytest.approx(entropy.mean(), rel=1e-4)
