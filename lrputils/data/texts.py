@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,16 @@ class Texts(Sequence):
 
     def __getitem__(self, index: Any) -> Any:
         return self.texts[index]
+
+    def take(self, rows: Iterable[int]) -> Texts:
+        """Return the texts of these row numbers, in this order."""
+        rows = list(rows)
+        return replace(
+            self,
+            texts=tuple(self.texts[row] for row in rows),
+            labels=self.labels and tuple(self.labels[row] for row in rows),
+            ids=tuple(self.ids[row] for row in rows),
+        )
 
     def __repr__(self) -> str:
         return f"Texts({self.name}: {len(self)} texts, {self.identity[:19]}…)"

@@ -1,0 +1,195 @@
+"""Record a text experiment: every method and every layer ablation on every text.
+
+The texts are done shard by shard. A shard is written whole, so a run that was killed goes on by the
+same command and loses at most one. What a recording is, and how it is read, is in
+`lrputils.results`; how it is measured, in `lrputils.evaluation`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from tqdm import tqdm
+
+from lrputils import results
+from lrputils.data.texts import Texts
+from lrputils.evaluation import Evaluation, evaluate
+from lrputils.models import Classifier
+from lrputils.readout import READOUTS
+from lrputils.variants import LayerSweep, Variant
+
+METHODS = (
+    "loo",
+    "ig",
+    "rollout",
+    "grad-x-input",
+    "attention-x-grad",
+    "smoothgrad",
+    "attnlrp",
+    "cp-lrp",
+    "mask-gradient",
+)
+_WORK, _CLAIM = "shards", "run.json"
+_AWAY = tuple(readout for readout in READOUTS if readout != "word")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the rows, beside the model and the texts.
+
+    Attributes:
+        chunk: tokens that go at once along the perturbation curves.
+        max_length: longer texts are cut to this many tokens; the model's own limit if not given.
+        ablation_curves: perturb along the layer ablations too, on this many texts, the first ones,
+            up to whole shards; None: on all. Everything else is recorded on all texts.
+        shard: texts a shard.
+        batch_size: texts a batch.
+    """
+
+    chunk: int = 1
+    max_length: int | None = None
+    ablation_curves: int | None = None
+    shard: int = 16
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("chunk", "shard", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} is not a positive number")
+
+
+def record(
+    classifier: Classifier,
+    texts: Texts,
+    out: str | Path,
+    settings: Settings | None = None,
+    *,
+    command: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Record the methods and ablations of a classifier on texts into `out`.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `load_texts`' answer.
+        out: the recording's folder, e.g. `results/sst/minilm-sst2`. A finished one is replaced
+            when the new one is whole.
+        settings: see `Settings`.
+        command: what to call to get the same rows; for the provenance.
+        parameters: how model and texts were chosen; for the provenance.
+        quiet: no progress.
+
+    Raises:
+        ValueError: an unfinished recording of something else lies in `out`.
+    """
+    settings, out = settings or Settings(), Path(out)
+    work = out / _WORK
+    _claim(work, classifier, texts, settings)
+    starts = range(0, len(texts), settings.shard)
+    for start in tqdm(starts, desc="shards", disable=quiet):
+        path = work / f"{start:06d}.parquet"
+        if not path.is_file():
+            began = time.monotonic()
+            rows = _shard(classifier, texts, range(start, start + settings.shard), settings)
+            rows["seconds"] = time.monotonic() - began
+            rows.to_parquet(partial := path.with_suffix(".partial"), index=False)
+            os.replace(partial, path)
+    shards = [pd.read_parquet(work / f"{start:06d}.parquet") for start in starts]
+    seconds = sum(shard.seconds.iloc[0] for shard in shards)
+    facts = results.provenance(
+        command=command,
+        parameters={**(parameters or {}), **asdict(settings)},
+        seconds=seconds,
+        device=classifier.device,
+        model={"name": classifier.name, "identity": classifier.identity},
+        data={"name": texts.name, "identity": texts.identity, "texts": len(texts)},
+        accuracy=_accuracy(shards),
+    )
+    results.write(out, _compact(pd.concat(shards, ignore_index=True)), facts)
+    shutil.rmtree(work)
+    return out
+
+
+def _claim(work: Path, classifier: Classifier, texts: Texts, settings: Settings) -> None:
+    """Write down what is recorded here; refuse to go on with something else."""
+    new = {
+        "model": classifier.identity,
+        "texts": [texts.identity, len(texts), texts.ids[0], texts.ids[-1]],
+        **asdict(settings),
+    }
+    path = work / _CLAIM
+    if path.is_file():
+        old = json.loads(path.read_text())
+        for key, value in new.items():
+            if old.get(key) != value:
+                raise ValueError(
+                    f"{work} holds an unfinished recording with {key} = {old.get(key)}, now it is "
+                    f"{value}: repeat the old command, or remove that folder"
+                )
+        return
+    work.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(new))
+    os.replace(partial, path)
+
+
+def _shard(
+    classifier: Classifier, texts: Texts, numbers: Sequence[int], settings: Settings
+) -> pd.DataFrame:
+    """Measure some texts: the main methods, then what is read elsewhere or only correlated."""
+    numbers = [number for number in numbers if number < len(texts)]
+    chosen = texts.take(numbers)
+    limit = settings.ablation_curves
+    perturbed = limit is None or numbers[0] < limit
+    options = {
+        "batch_size": settings.batch_size,
+        "max_length": settings.max_length,
+        "truncate": True,
+        "progress": False,
+    }
+    away = [
+        Variant(f"{method} @ {readout}", method, {"readout": readout})
+        for method in ("attnlrp", "cp-lrp")
+        for readout in _AWAY
+    ]
+    sweep = [LayerSweep("word")]
+    first = [*METHODS, *(sweep if perturbed else [])]
+    rest = [*([] if perturbed else sweep), *away, *(LayerSweep(readout) for readout in _AWAY)]
+    main = evaluate(classifier, chosen, first, chunk=settings.chunk, **options)
+    more = evaluate(classifier, chosen, rest, reference=main, **options)
+    return pd.concat([_rows(main), _rows(more)[lambda rows: rows.method != "loo"]])
+
+
+def _rows(evaluation: Evaluation) -> pd.DataFrame:
+    """The rows of an evaluation, the points of its curves behind them."""
+    rows = evaluation.rows
+    found = [
+        evaluation.curves[method][position] if evaluation.curves else None
+        for method, position in zip(rows.method, rows.position, strict=True)
+    ]
+    for part in ("lerf", "morf"):
+        curves = [None if c is None else np.round(getattr(c, part), 3) for c in found]
+        rows[f"{part}_curve"] = pd.Series(curves, index=rows.index, dtype=object)
+    return rows.drop(columns="position")
+
+
+def _compact(rows: pd.DataFrame) -> pd.DataFrame:
+    """Keep four decimals of measured values: a tenth of what another processor moves them by."""
+    floats = rows.drop(columns="seconds").select_dtypes("float").columns
+    rows[floats] = rows[floats].astype("float32").round(4)
+    return rows.drop(columns="seconds")
+
+
+def _accuracy(shards: Sequence[pd.DataFrame]) -> float | None:
+    rows = pd.concat(shards).drop_duplicates("id")
+    return None if rows.label.isna().any() else float((rows.target == rows.label).mean())
