@@ -52,6 +52,8 @@ RULES: dict[str, dict[str, Callable]] = {
     "attention": {
         "attnlrp": rules.attnlrp_attention,
         "cp": rules.cp_attention,
+        "half-value": rules.half_value_attention,
+        "whole-value": rules.whole_value_attention,
         "gradient": rules.gradient_attention,
     },
     "product": {
@@ -69,7 +71,8 @@ class Composite:
     """A rule for each operation, and exceptions in single layers.
 
     Attributes:
-        attention: "attnlrp", "cp" or "gradient".
+        attention: "attnlrp", "cp", "gradient", or the controls between the first two, "half-value"
+            and "whole-value".
         product: the gated product of SwiGLU: "halved", "gate-held" or "gradient".
         activation: "identity" or "gradient".
         norm: "held-std" or "gradient".

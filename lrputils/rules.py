@@ -94,6 +94,27 @@ def cp_attention(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Ten
     return held(query), held(key), value
 
 
+def half_value_attention(
+    query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """AttnLRP with its softmax closed: V keeps its half, and what A would get is lost.
+
+    Not a method, but a control: it differs from AttnLRP in the softmax alone, and from CP-LRP in
+    the share of the value alone.
+    """
+    return held(query), held(key), scaled(value, 1 / 2)
+
+
+def whole_value_attention(
+    query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """CP-LRP with AttnLRP's softmax opened: V gets all, and Q and K a quarter of their gradient.
+
+    The other control beside `half_value_attention`.
+    """
+    return scaled(query, 1 / 4), scaled(key, 1 / 4), value
+
+
 def gradient_attention(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """No rule: the plain gradient through both products and the softmax."""
     return query, key, value

@@ -15,6 +15,7 @@ from lrputils.architectures import describe
 from lrputils.attribution import METHODS, attribute
 from lrputils.inputs import Inputs
 from lrputils.layerwise import layerwise_bypass
+from lrputils.propagation import Composite
 from lrputils.readout import READOUTS
 
 FAMILIES = ("front", "back", "single")
@@ -22,14 +23,14 @@ FAMILIES = ("front", "back", "single")
 
 @dataclass(frozen=True)
 class Variant:
-    """A method with options of its own, under a name of its own."""
+    """A method, or a composite, with options of its own, under a name of its own."""
 
     name: str
-    method: str
+    method: str | Composite
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
+        if not isinstance(self.method, Composite) and self.method not in METHODS:
             raise ValueError(f"unknown method {self.method!r}; choose from {list(METHODS)}")
 
     def maps(self, model: nn.Module, inputs: Inputs, target: Tensor) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
 from lrputils.evaluation import evaluate
 from lrputils.perturbation import perturbation_curve
+from lrputils.propagation import ATTN_LRP
 from lrputils.variants import LayerSweep, Variant, at_every_readout
 
 WORDS = (
@@ -150,6 +151,12 @@ def test_a_sweep_away_from_the_words_says_so_in_its_names(placeholder, texts, re
     assert names == {"loo", *(f"single {k} @ sum" for k in layers)}
     with pytest.raises(ValueError, match="not among"):
         LayerSweep(families=["middle"])
+
+
+def test_a_composite_is_evaluated_under_a_name_of_its_own(placeholder, texts, result):
+    own = Variant("own", ATTN_LRP.bypass(range(placeholder.architecture.layers)))
+    found = evaluate(placeholder, texts, [own], reference=result, progress=False).per_text("r")
+    assert np.allclose(found["own"], result.per_text("r")["cp-lrp"], atol=1e-3)
 
 
 def test_no_texts_are_refused(placeholder):

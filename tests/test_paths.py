@@ -169,6 +169,24 @@ def test_batch_and_padding_change_nothing(name, readout):
         assert close(found[:, :, row, :length], alone[:, :, 0])
 
 
+def test_the_controls_between_the_two_methods_open_and_close_what_they_say():
+    model, inputs = tiny.build("bert", num_hidden_layers=1), tiny.texts()
+    half, whole = (
+        relevance_paths(model, inputs, ATTN_LRP.but(attention=name), readout=LAYER)
+        for name in ("half-value", "whole-value")
+    )
+    attnlrp, cp = (
+        relevance_paths(model, inputs, method, readout=LAYER) for method in (ATTN_LRP, CP_LRP)
+    )
+    softmax, value, residual = slice(1, 3), 0, 3
+    assert close(half[:, value], attnlrp[:, value])
+    assert not half[:, softmax].any()
+    assert close(whole[:, value], cp[:, value])
+    assert close(whole[:, softmax], attnlrp[:, softmax])
+    for paths_of in (half, whole, attnlrp):  # one layer: nothing above it differs
+        assert close(paths_of[:, residual], cp[:, residual])
+
+
 def test_memory_bounds_change_nothing_and_the_model_is_left_as_it_was():
     model, inputs = tiny.build("qwen2"), tiny.texts()
     assert close(

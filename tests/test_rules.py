@@ -84,6 +84,16 @@ def test_attention_rules(tokens, size):
         assert not fast[1].any()
         assert close(fast[2], reference.constant_weights(weights, v, relevance, 0.0))
 
+        output = attention(*rules.half_value_attention(query, key, value))
+        fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
+        assert not (fast[0].any() or fast[1].any())
+        assert close(fast[2], of_value)
+
+        output = attention(*rules.whole_value_attention(query, key, value))
+        fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
+        slow = of_query, of_key.T, reference.constant_weights(weights, v, relevance, 0.0)
+        assert all(close(f, s) for f, s in zip(fast, slow, strict=True))
+
 
 def stepwise(scale):
     return lambda q, k, v: combine(weights_of(q, k, None, scale), v)
