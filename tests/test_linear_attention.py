@@ -8,13 +8,14 @@ import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
 from lrputils.linear_attention import __main__ as command
 from lrputils.linear_attention.agreement import (
+    GRAPHS,
     PAIRS,
     agreement,
     crossed_estimate,
     estimates,
     negative_sums,
-    specifications,
 )
+from lrputils.linear_attention.specifications import measured, specifications
 from lrputils.stats import pearson
 
 SETTINGS = [
@@ -314,7 +315,7 @@ def test_sum_to_one_flips_exactly_where_one_sum_is_negative():
     network, images = tiny(la.Setting("learned", "flattened", "signed")), some_images(40)
     rows = agreement([network], images)
     sign = np.where(rows["flipped"], -1.0, 1.0)
-    np.testing.assert_allclose(rows["normalized"], rows["raw"] * sign, atol=1e-9)
+    np.testing.assert_allclose(rows["r_normalised"], rows["r"] * sign, atol=1e-9)
     assert 0 < rows["flipped"].mean() < 1
     negative = negative_sums([network], images)
     loo = la.leave_one_out(network, images)
@@ -325,25 +326,38 @@ def test_agreement_has_a_row_per_network_image_and_pair():
     trained = [tiny(SETTINGS[0], seed=seed) for seed in range(2)]
     rows = agreement(trained, some_images(6), removal="delete", readout="token")
     assert len(rows) == 2 * 6 * len(PAIRS)
-    assert not rows.duplicated(["seed", "image", "pair"]).any()
+    assert not rows.duplicated(["seed", "id", "pair"]).any()
     assert set(estimates(rows)) == set(PAIRS)
 
 
 def test_a_map_without_sum_or_spread_has_no_correlation():
     network = tiny(la.Setting("none", "flattened", "unit"))
     rows = agreement([network], torch.zeros(1, 9).double())
-    assert rows["raw"].isna().all()
-    assert rows["normalized"].isna().all()
+    assert rows["r"].isna().all()
+    assert rows["r_normalised"].isna().all()
 
 
-def test_crossed_interval_is_wider_than_one_that_forgets_the_seeds():
+@pytest.mark.parametrize(
+    ("seeds", "by_seed", "by_image"), [(3, 0.1, 0.02), (5, 0.1, 0.02), (8, 0.05, 0.05), (3, 0, 0.2)]
+)
+def test_crossed_interval_holds_the_truth_as_often_as_it_says(seeds, by_seed, by_image):
+    generator, held = np.random.default_rng(0), []
+    for seed in range(100):
+        values = by_seed * generator.normal(size=(seeds, 1))
+        values = values + by_image * generator.normal(size=40)
+        values = values + 0.05 * generator.normal(size=(seeds, 40))
+        found = crossed_estimate(values, resamples=400, seed=seed)
+        held.append(found.low <= 0 <= found.high)
+    assert 0.88 <= np.mean(held) <= 0.99
+
+
+def test_crossed_interval_stays_among_correlations_and_shrinks_to_a_point():
+    found = crossed_estimate(np.array([[0.999, 0.5, 0.998], [0.2, 0.99, 0.97]]))
+    assert -1 <= found.low < found.value < found.high <= 1
+    assert crossed_estimate(np.full((3, 4), 0.25))[:3] == (0.25, 0.25, 0.25)
     generator = np.random.default_rng(0)
-    values = generator.normal(size=(6, 1)) + 0.1 * generator.normal(size=(6, 50))
-    crossed = crossed_estimate(values)
-    assert crossed.value == pytest.approx(values.mean())
-    width = crossed.high - crossed.low
-    spread = values.mean(axis=1).std() / np.sqrt(6)
-    assert width == pytest.approx(2 * 1.96 * spread, rel=0.2)
+    one_seed = crossed_estimate(generator.uniform(-1, 1, (1, 50)))
+    assert 0.1 < one_seed.high - one_seed.low < 0.5
 
 
 def test_crossed_interval_leaves_nan_out_and_needs_a_number():
@@ -412,28 +426,53 @@ def test_what_is_not_shipped_is_trained_or_named():
 
 
 def test_specifications_have_a_row_per_setting_removal_and_pair():
-    trained = [[tiny(SETTINGS[0], seed=0), tiny(SETTINGS[0], seed=1)], [tiny(SETTINGS[-1])]]
-    table = specifications(trained, some_images(8))
+    trained = [tiny(SETTINGS[0], seed=0), tiny(SETTINGS[0], seed=1), tiny(SETTINGS[-1])]
+    rows = measured(trained, some_images(8))
+    table = specifications(rows)
     assert SETTINGS[0].scaling == "unit"  # there, black is zero, and is listed once
-    assert len(table) == (2 + 3) * len(PAIRS)
-    assert list(table.columns[:3]) == ["setting", "removal", "pair"]
-    assert (table["raw low"] <= table["raw"]).all()
-    assert (table["normalized"] <= table["normalized high"]).all()
+    assert list(table.groupby("setting", sort=False).removal.unique().map(list)) == [
+        ["zero", "delete"],
+        ["zero", "black", "delete"],
+    ]
+    assert list(table.drop_duplicates("setting").seeds) == [2, 1]
+    of_unit = table[(table.setting == SETTINGS[0].name) & (table.removal == "delete")]
+    at_token = {f"{graph} @ token vs LOO" for graph in (la.LEFT, la.RIGHT)}
+    assert set(of_unit.pair) == set(PAIRS) | at_token | {"IG from white vs LOO"}
+    assert (table["r low"] <= table["r"]).all()
+    assert (table["r_normalised"] <= table["r_normalised high"]).all()
+    assert table[table.pair == GRAPHS].groupby("setting").r.nunique().eq(1).all()
 
 
-def test_a_recorded_table_is_written_with_its_provenance(tmp_path):
-    settings = [la.Setting("none", "flattened", "unit")]
-    path = command.record(tmp_path / "a" / "b.csv", tiny_data(), settings, seeds=1, images=5)
-    first, header, *lines = path.read_text(encoding="utf-8").splitlines()
-    assert first.startswith("# random")
-    assert "1 training seeds, 5 test images" in first
-    assert header.startswith("setting,removal,pair,raw,")
-    assert len(lines) == 2 * len(PAIRS)
+def test_specifications_are_those_of_agreement():
+    trained = [tiny(SETTINGS[-1], seed=seed) for seed in range(3)]
+    images = some_images(8)
+    table = specifications(measured(trained, images))
+    for removal in la.REMOVALS:
+        rows = agreement(trained, images, removal=removal)
+        for column in ("r", "r_normalised"):
+            assert la.of_reading(table, SETTINGS[-1], removal, column) == {
+                pair: tuple(estimate[:3]) for pair, estimate in estimates(rows, column).items()
+            }
+    white = estimates(agreement(trained, images, baseline="white"))["IG vs LOO"]
+    zero = table[(table.pair == "IG from white vs LOO") & (table.removal == "zero")]
+    assert zero.r.item() == pytest.approx(white.value)
+    token = estimates(agreement(trained, images, removal="delete", readout="token"))
+    here = table[table.pair == f"{la.LEFT} @ token vs LOO"]
+    assert here.r.item() == pytest.approx(token[f"{la.LEFT} vs LOO"].value)
 
 
-def test_the_recorded_table_covers_what_is_shipped():
-    table = la.recorded_specifications()
-    assert set(table["setting"]) == {setting.name for setting in la.SHIPPED}
-    assert set(table["pair"]) == set(PAIRS)
-    assert not table.isna().any(axis=None)
-    assert (table.worst <= table.best).all()
+def test_normalised_r_follows_from_what_flipped():
+    rows = measured([tiny(SETTINGS[-1])], some_images(20))
+    assert 0 < rows.flipped.mean() < 1
+    short = specifications(rows.drop(columns="r_normalised"))
+    np.testing.assert_allclose(short.r_normalised, specifications(rows).r_normalised, atol=1e-9)
+
+
+def test_black_is_zero_where_grey_levels_stay():
+    trained = [tiny(SETTINGS[0])]
+    table = specifications(measured(trained, some_images(8)))
+    black = la.of_reading(table, SETTINGS[0], "black")
+    assert black == la.of_reading(table, SETTINGS[0], "zero")
+    here = estimates(agreement(trained, some_images(8), removal="black"))
+    assert black[GRAPHS] == tuple(here[GRAPHS][:3])
+    assert la.of_reading(table, SETTINGS[-1], "black") == {}

@@ -8,6 +8,7 @@ levels further is the network's affair.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import urllib.request
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class ImageData:
         train_labels: int64 (images,), classes counted from 0.
         test_images: as `train_images`.
         test_labels: as `train_labels`.
+        identity: "sha256 …" of the pixels and labels as read, before resizing and splitting.
     """
 
     name: str
@@ -42,6 +44,7 @@ class ImageData:
     train_labels: Array
     test_images: Array
     test_labels: Array
+    identity: str = ""
 
     @property
     def classes(self) -> int:
@@ -114,7 +117,8 @@ def _split_one_part(name: str, images: Array, labels: Array, side: int) -> Image
     flat, labels = _flat(images, side), labels.astype(np.int64)
     train, test = order[:cut], order[cut:]
     note = f"{len(images):,} images, split {len(train):,} / {len(test):,}"
-    return ImageData(name, note, side, flat[train], labels[train], flat[test], labels[test])
+    parts = flat[train], labels[train], flat[test], labels[test]
+    return ImageData(name, note, side, *parts, _identity(images, labels))
 
 
 def _from_folder(folder: Path, name: str, side: int) -> ImageData:
@@ -130,9 +134,15 @@ def _from_folder(folder: Path, name: str, side: int) -> ImageData:
         return _split_one_part(f"{name} ({half} half only)", images, labels, side)
     (train, train_labels), (test, test_labels) = parts["train"], parts["test"]
     note = f"the published split, {len(train):,} / {len(test):,}"
-    return ImageData(
-        name, note, side, _flat(train, side), train_labels, _flat(test, side), test_labels
-    )
+    flat = _flat(train, side), train_labels, _flat(test, side), test_labels
+    return ImageData(name, note, side, *flat, _identity(train, train_labels, test, test_labels))
+
+
+def _identity(*arrays: Array) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return f"sha256 {digest.hexdigest()}"
 
 
 def _read_half(folder: Path, stem: str) -> tuple[Array, Array] | None:

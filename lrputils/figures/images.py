@@ -72,7 +72,7 @@ def sign_flips(rows: pd.DataFrame, pairs: Sequence[str], *, title: str) -> Figur
         for flipped, colour, label in ((False, "cp-lrp", "kept"), (True, "attnlrp", "flipped")):
             some = part[part["flipped"] == flipped]
             panel.scatter(
-                some["raw"], some["normalized"], s=9, lw=0, alpha=0.5, color=COLORS[colour]
+                some["r"], some["r_normalised"], s=9, lw=0, alpha=0.5, color=COLORS[colour]
             )
             share = f"{label} {len(some) / len(part):.0%}"
             height = 0.02 if flipped else 0.12
@@ -89,6 +89,8 @@ def specification_panels(
 ) -> Figure:
     """Draw mean r of every specification, before and after sum-to-one, a panel a pair of maps.
 
+    The mean after sum-to-one has its interval, a thin line.
+
     Args:
         table: of `lrputils.linear_attention.specifications`.
         published: pair → the paper's number, drawn as a line; its pairs decide the panels.
@@ -101,16 +103,18 @@ def specification_panels(
         places = [names.index(f"{row.setting}, {row.removal}") for row in part.itertuples()]
         panel.axvline(0, color=COLORS["faint"], lw=1, zorder=0)
         line = panel.axvline(value, color=COLORS["muted"], lw=1.4, ls="--", zorder=1)
-        panel.hlines(places, part["raw"], part["normalized"], color=COLORS["faint"], lw=2)
-        raw = panel.scatter(part["raw"], places, s=24, color=COLORS["ink"], zorder=3)
+        panel.hlines(places, part["r"], part["r_normalised"], color=COLORS["faint"], lw=4)
+        ends = part["r_normalised low"], part["r_normalised high"]
+        panel.hlines(places, *ends, color=COLORS["attnlrp"], lw=1.2, zorder=2)
+        raw = panel.scatter(part["r"], places, s=24, color=COLORS["ink"], zorder=3)
         normalized = panel.scatter(
-            part["normalized"], places, s=24, fc="white", ec=COLORS["attnlrp"], lw=1.5, zorder=3
+            part["r_normalised"], places, s=24, fc="white", ec=COLORS["attnlrp"], lw=1.5, zorder=3
         )
         panel.set_title(pair, fontsize=10, fontweight="normal", loc="center")
         panel.set(xlim=(-1.08, 1.08), xticks=(-1, 0, 1), ylim=(len(names) - 0.4, -0.6))
         panel.set_yticks(range(len(names)), names, fontsize=9)
         panel.label_outer()
-    labels = ["raw r", "after sum-to-one", "paper"]
+    labels = ["raw r", "after sum-to-one, with interval", "paper"]
     place = {"loc": "outside lower center", "ncols": 3, "frameon": False}
     figure.legend([raw, normalized, line], labels, **place)
     return figure

@@ -11,10 +11,7 @@ from lrputils.linear_attention.agreement import (
     agreement,
     crossed_estimate,
     estimates,
-    nearest_first,
     negative_sums,
-    recorded_specifications,
-    specifications,
 )
 from lrputils.linear_attention.attribution import (
     BASELINES,
@@ -39,12 +36,21 @@ from lrputils.linear_attention.model import (
     Setting,
     path_shares,
 )
+from lrputils.linear_attention.recording import record_mnist
+from lrputils.linear_attention.specifications import (
+    distinct,
+    measured,
+    nearest_first,
+    of_reading,
+    specifications,
+)
 from lrputils.linear_attention.training import (
     SHIPPED,
     accuracy,
     is_shipped,
     load_shipped,
     networks,
+    rounded,
     save_networks,
     train,
 )
@@ -68,6 +74,7 @@ __all__ = [
     "attnlrp",
     "completeness_gap",
     "crossed_estimate",
+    "distinct",
     "estimates",
     "explain",
     "integrated_gradients",
@@ -75,12 +82,15 @@ __all__ = [
     "leave_one_out",
     "leave_one_out_by_passes",
     "load_shipped",
+    "measured",
     "nearest_first",
     "negative_sums",
     "networks",
+    "of_reading",
     "path_shares",
     "paths",
-    "recorded_specifications",
+    "record_mnist",
+    "rounded",
     "save_networks",
     "specifications",
     "train",

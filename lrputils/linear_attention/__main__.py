@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
-from datetime import date
+from collections.abc import Mapping
 from pathlib import Path
 
 import sklearn
@@ -12,7 +11,6 @@ import torch
 from tqdm import tqdm
 
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention.agreement import specifications
 from lrputils.linear_attention.model import Setting
 from lrputils.linear_attention.training import (
     SHIPPED,
@@ -36,8 +34,6 @@ numbers are the same on every processor; they classify digits, and are good for 
 - **Data**: {data}, {note}.
 - **Versions**: torch {torch}, scikit-learn {sklearn}.
 - **Licence**: MIT, as the package.
-- `mnist_half.csv` is a table, not weights: mean correlations on MNIST's 10,000-image half, made by
-  `python -m lrputils.linear_attention --record FILE --dataset FOLDER`; its first line says how.
 
 Test accuracy of the networks as stored:
 
@@ -81,55 +77,20 @@ def write_card(
     return Path(folder)
 
 
-def record(
-    path: str | Path,
-    data: ImageData,
-    settings: Iterable[Setting] = SHIPPED,
-    *,
-    seeds: int = 3,
-    images: int = 300,
-) -> Path:
-    """Train on `data`, write the table of all specifications to a CSV file, return its path.
-
-    Beside the columns of `specifications`, `worst` and `best` are the lowest and highest test
-    accuracy over a setting's seeds.
-    """
-    trained = {
-        setting.name: [train(data, setting, seed) for seed in range(seeds)]
-        for setting in tqdm(list(settings), desc="settings")
-    }
-    table = specifications(trained.values(), torch.from_numpy(data.test_images[:images]))
-    test, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
-    reached = {
-        name: [accuracy(network, test, labels) for network in networks]
-        for name, networks in trained.items()
-    }
-    table["worst"] = table["setting"].map({name: min(values) for name, values in reached.items()})
-    table["best"] = table["setting"].map({name: max(values) for name, values in reached.items()})
-    head = (
-        f"# {data.name}: {data.note}; {seeds} training seeds, {images} test images, "
-        f"IG from zero; torch {torch.__version__}, {date.today().isoformat()}\n"
-    )
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(head + table.to_csv(index=False, float_format="%.6f"), encoding="utf-8")
-    return path
-
-
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m lrputils.linear_attention", description=__doc__
     )
-    where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--out", type=Path, help="folder for trained weights and their card")
-    where.add_argument("--record", type=Path, help="CSV file for the table of all specifications")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder for trained weights and their card"
+    )
     parser.add_argument(
         "--dataset", default="digits", help="digits, mnist or a folder (%(default)s)"
     )
     chosen = parser.parse_args(arguments)
     data = load_images(chosen.dataset)
-    print(make_assets(chosen.out, data) if chosen.out else record(chosen.record, data))
+    print(make_assets(chosen.out, data))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ data are trained when they are asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from importlib.resources import files
 from pathlib import Path
 
@@ -140,6 +141,17 @@ def save_networks(trained: Iterable[LinearAttention], folder: str | Path) -> Pat
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, path)
     return path
+
+
+def rounded(network: LinearAttention) -> LinearAttention:
+    """Return a copy whose parameters went through half precision, as `save_networks` stores them.
+
+    What is measured on the copy can be measured again on the stored network, on any processor.
+    """
+    copy = deepcopy(network)
+    for parameter in copy.parameters():
+        parameter.data = parameter.data.half().double()
+    return copy
 
 
 @torch.no_grad()
