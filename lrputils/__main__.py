@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
+from lrputils.recording import options as recording
 from lrputils.training import options as training
 
 
@@ -21,6 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_build(verbs)
     _add_bench(verbs)
     _add_train(verbs)
+    recording.add_verb(verbs)
     return parser
 
 

@@ -1,0 +1,1 @@
+"""Runs that are kept: what a chapter quotes beside its own, live one."""

@@ -1,0 +1,137 @@
+"""Recording texts: the rows, going on after a kill, and what a mistake is answered with."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+import lrputils as lrp
+from lrputils import __main__ as command_line
+from lrputils import results
+from lrputils.recording import texts as recording
+from lrputils.recording.texts import Settings, record
+from lrputils.variants import layer_sets
+
+SETTINGS = Settings(shard=2, ablation_curves=2)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    tokenizer = lrp.load_classifier().tokenizer
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        initializer_range=0.4,  # so that answers differ from text to text
+    )
+    torch.manual_seed(0)
+    return lrp.Classifier(BertForSequenceClassification(config).eval(), tokenizer, "tiny")
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return lrp.load_texts("reviews", limit=5)
+
+
+@pytest.fixture(scope="module")
+def folder(classifier, texts, tmp_path_factory):
+    out = tmp_path_factory.mktemp("results") / "own" / "tiny"
+    return record(classifier, texts, out, SETTINGS, command="lrputils record …", quiet=True)
+
+
+def test_a_row_for_every_text_and_method(folder, classifier, texts):
+    rows = pd.read_parquet(folder / results.ROWS)
+    sets = layer_sets(classifier.architecture.layers)
+    expected = {*recording.METHODS}
+    expected |= {f"{m} @ {place}" for m in ("attnlrp", "cp-lrp") for place in ("sum", "post-norm")}
+    expected |= {f"{name}{place}" for name in sets for place in ("", " @ sum", " @ post-norm")}
+    assert set(rows.method) == expected
+    assert len(rows) == len(texts) * len(expected)
+    assert list(rows.id.unique()) == list(texts.ids)
+    assert not rows.duplicated(["id", "method"]).any()
+
+
+def test_the_rows_are_what_evaluate_says(folder, classifier, texts):
+    rows = pd.read_parquet(folder / results.ROWS).set_index(["id", "method"])
+    result = lrp.evaluate(classifier, texts, ["attnlrp", "ig"], chunk=1, progress=False)
+    for method in ("attnlrp", "ig"):
+        for column in ("r", "r_content", "r_normalised", "lerf", "morf", "delta"):
+            recorded = rows.xs(method, level="method")[column].to_numpy()
+            assert recorded == pytest.approx(result.per_text(column)[method], abs=2e-4)
+        for position, text in enumerate(texts.ids):
+            curve = result.curves[method][position].lerf
+            assert rows.loc[(text, method), "lerf_curve"] == pytest.approx(curve, abs=1e-3)
+
+
+def test_ablations_have_curves_where_asked_and_correlations_everywhere(folder, texts):
+    rows = pd.read_parquet(folder / results.ROWS)
+    single = rows[rows.method == "single 1"]
+    assert single.r.notna().all()
+    assert list(single.delta.notna()) == [True] * 2 + [False] * 3
+    assert rows[rows.method == "single 1 @ sum"].delta.isna().all()
+
+
+def test_the_provenance_names_model_texts_and_settings(folder, classifier, texts):
+    facts = json.loads((folder / results.PROVENANCE).read_text())
+    assert facts["model"]["identity"] == classifier.identity
+    assert facts["data"] == {"name": texts.name, "identity": texts.identity, "texts": 5}
+    assert facts["parameters"]["ablation_curves"] == 2
+    assert 0 <= facts["accuracy"] <= 1
+    assert results.load("own", "tiny", folder.parents[1]).caption().startswith("recorded")
+
+
+def test_a_killed_run_goes_on_and_gives_the_same_rows(
+    folder, classifier, texts, tmp_path, monkeypatch
+):
+    real, calls = recording._shard, []
+
+    def dies_at_the_second(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(recording, "_shard", dies_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        record(classifier, texts, tmp_path / "run", SETTINGS, quiet=True)
+    record(classifier, texts, tmp_path / "run", SETTINGS, quiet=True)
+    assert len(calls) == 4  # three shards, one of them twice
+    again = pd.read_parquet(tmp_path / "run" / results.ROWS)
+    whole = pd.read_parquet(folder / results.ROWS)
+    pd.testing.assert_frame_equal(again, whole)
+    assert {p.name for p in (tmp_path / "run").iterdir()} == {results.ROWS, results.PROVENANCE}
+
+
+def test_an_unfinished_recording_of_something_else_is_not_continued(
+    classifier, texts, tmp_path, monkeypatch
+):
+    def dies(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recording, "_shard", dies)
+    with pytest.raises(KeyboardInterrupt):
+        record(classifier, texts, tmp_path, SETTINGS, quiet=True)
+    with pytest.raises(ValueError, match="unfinished recording with chunk = 1, now it is 2"):
+        record(classifier, texts, tmp_path, Settings(chunk=2, shard=2), quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "no/such/folder"], "no/such/folder"),
+        (["--dataset", "missing.csv"], "missing.csv"),
+        (["--chunk", "0"], "chunk=0"),
+        (["--split", "test"], "split"),
+    ],
+)
+def test_mistakes_on_the_command_line_get_one_line(arguments, message, tmp_path, capsys):
+    code = command_line.main(["record", "texts", "--out", str(tmp_path / "x"), *arguments])
+    error = capsys.readouterr().err
+    assert code == 1
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "x").exists()
