@@ -56,8 +56,8 @@ class RunEstimate:
         return sum(self.seconds.values())
 
     def table(self) -> pd.DataFrame:
-        """A row a part: `seconds` and the `share` of the total, the longest part first."""
-        parts = pd.Series(self.seconds).sort_values(ascending=False)
+        """A row a part and one for all together: `seconds` and the `share` of the total."""
+        parts = pd.Series(self.seconds)
         parts["together"] = self.total
         return pd.DataFrame({"seconds": parts, "share": parts / self.total})
 
@@ -157,7 +157,7 @@ def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray]
     powers = np.vander(np.array(lengths[-len(taken) :], float), 3, increasing=True)
     # Relative errors count: a short row's milliseconds as much as a long row's.
     weights, _ = nnls(powers / np.array(taken)[:, None], np.ones(len(taken)))
-    return lambda n: np.vander(np.asarray(n, float), 3, increasing=True) @ weights
+    return lambda n: weights[0] + weights[1] * n + weights[2] * np.square(n, dtype=float)
 
 
 def _method_seconds(

@@ -107,17 +107,20 @@ def agreement(costs: pd.DataFrame, **options: Any) -> pd.DataFrame:
 
     Returns:
         A row a method (without LOO); a column a length with the mean over texts; `change`, the
-        paired difference longest − shortest, with its ends `low` and `high`.
+        paired difference longest − shortest, with its interval's ends `low` and `high` (NaN for a
+        single text).
     """
     rows = {}
     for name, group in costs[costs.method != REFERENCE].groupby("method", sort=False):
         wide = group.pivot(index="position", columns="tokens", values="r")
-        change = stats.paired_difference(wide.iloc[:, -1], wide.iloc[:, 0], **options)
+        change = wide.iloc[:, -1] - wide.iloc[:, 0]
+        several = change.notna().sum() > 1
+        low, high = stats.bootstrap_interval(change, **options) if several else (np.nan, np.nan)
         rows[name] = {
             **{f"{length} tokens": column.mean() for length, column in wide.items()},
-            "change": change.value,
-            "low": change.low,
-            "high": change.high,
+            "change": change.mean(),
+            "low": low,
+            "high": high,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 

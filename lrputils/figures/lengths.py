@@ -53,7 +53,7 @@ def removal_curves(
     for axes, (side, caption) in zip(panels, sides.items(), strict=True):
         for method, texts in curves.items():
             _mean_curve(axes, [getattr(c, side) for c in texts], method, labels)
-        axes.set_title(caption, fontsize=10, fontweight="normal")
+        axes.set_title(caption, fontsize=10, loc="left")
         axes.set_ylabel("logit")
     panels[1].set_xlabel("share of the text gone")
     panels[1].set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "all"])
@@ -103,7 +103,7 @@ def agreement_by_length(
         colour = COLORS.get(method, COLORS["muted"])
         axes.plot(means.index, means, "-s", color=colour, lw=2, ms=5, zorder=5)
         axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
-        axes.set_title(labels.get(method, method), fontsize=10, color=colour)
+        axes.set_title(labels.get(method, method), fontsize=10, color=colour, loc="left")
     for axes in panels.flat[len(methods) :]:
         axes.set_visible(False)
     _length_axis(panels[-1], [*tokens, *cuts.tokens])
@@ -167,5 +167,5 @@ def cost_by_length(
     axes.set_xlim(right=costs.tokens.max() * 1.9)
     axes.set_yscale("log")
     axes.set_ylabel("seconds a text")
-    axes.set_title(title, fontweight="bold", fontsize=11)
+    axes.set_title(title, fontweight="bold", fontsize=11, loc="left")
     return figure
