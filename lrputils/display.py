@@ -73,9 +73,10 @@ def show(
     Args:
         table: the values; NaN and None are shown as nothing.
         digits: decimals of the floats.
-        intervals: `{column: (low, high)}`: shown as `value [low, high]` in one column.
+        intervals: `{column: (low, high)}`: shown as `value [low, high]` in one column. Added to
+            those that the table itself names, in `table.attrs["intervals"]`.
 
     Raises:
         ValueError: `intervals` names a column that the table does not have.
     """
-    return ShownTable(table, digits, intervals or {})
+    return ShownTable(table, digits, {**table.attrs.get("intervals", {}), **(intervals or {})})

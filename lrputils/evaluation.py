@@ -55,10 +55,10 @@ class Evaluation:
     content: tuple[np.ndarray, ...]
     curves: Mapping[str, tuple[Curves, ...]]
 
-    def per_text(self, column: str = "r") -> pd.DataFrame:
+    def per_text(self, column: str = "r", methods: Sequence[str] | None = None) -> pd.DataFrame:
         """Return one column of the rows as (text, method), texts and methods in their order."""
         wide = self.rows.pivot(index="position", columns="method", values=column)
-        return wide[list(self.maps)]
+        return wide[list(methods or self.maps)]
 
     def accuracy(self) -> float | None:
         """Return the share of texts whose predicted class is their label.
@@ -70,9 +70,11 @@ class Evaluation:
             return None
         return float((texts.target == texts.label).mean())
 
-    def summary(self, column: str = "r", **options: Any) -> pd.DataFrame:
+    def summary(
+        self, column: str = "r", methods: Sequence[str] | None = None, **options: Any
+    ) -> pd.DataFrame:
         """Return each method's mean of a column over texts, as `lrputils.stats.estimates`."""
-        return stats.estimates(self.per_text(column), **options)
+        return stats.estimates(self.per_text(column, methods), **options)
 
 
 def evaluate(

@@ -12,7 +12,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -42,7 +42,7 @@ class Recording:
     rows: pd.DataFrame
     provenance: Mapping[str, Any]
 
-    def per_text(self, column: str = "r", methods: list[str] | None = None) -> pd.DataFrame:
+    def per_text(self, column: str = "r", methods: Sequence[str] | None = None) -> pd.DataFrame:
         """Return one column as (text, method), texts and methods in the order of the rows.
 
         Args:
@@ -57,11 +57,11 @@ class Recording:
         missing = [method for method in methods or () if method not in recorded]
         if missing:
             raise KeyError(f"{missing} were not recorded; there are {list(recorded)}")
-        wide = wide.loc[self.rows.id.unique(), methods or list(recorded)]
+        wide = wide.loc[self.rows.id.unique(), list(methods or recorded)]
         return wide.rename_axis(columns=None).astype(float)
 
     def summary(
-        self, column: str = "r", methods: list[str] | None = None, **options: Any
+        self, column: str = "r", methods: Sequence[str] | None = None, **options: Any
     ) -> pd.DataFrame:
         """Return each method's mean of a column over texts, as `lrputils.stats.estimates`."""
         return stats.estimates(self.per_text(column, methods), **options)

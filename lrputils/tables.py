@@ -15,10 +15,13 @@ from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.evaluation import Evaluation
 from lrputils.models import Classifier
+from lrputils.readout import READOUTS
+from lrputils.results import Recording
 
 AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
-# For `display.show`: which columns are the ends of which value's interval.
+# Which columns are the ends of which value's interval.
 INTERVALS = {"this run": ("low", "high"), "difference": ("difference low", "difference high")}
+_RECORDED = {"recorded": ("recorded low", "recorded high")}
 
 Measured = float | Sequence[float]
 
@@ -26,7 +29,7 @@ Measured = float | Sequence[float]
 def compare(
     this_run: Mapping[str, Measured],
     paper: Mapping[str, float] | pd.Series,
-    recorded: Mapping[str, float] | pd.Series | None = None,
+    recorded: Mapping[str, Measured] | pd.Series | None = None,
     *,
     margin: float = 0.05,
 ) -> pd.DataFrame:
@@ -36,21 +39,24 @@ def compare(
         this_run: for each row, `(value, low, high)` (an `Estimate` of `lrputils.stats` is one), or
             a single number where there is no interval. It decides which rows there are.
         paper: published means, printed without an interval; a row may be absent.
-        recorded: means of a recorded run, if there is one; a row may be absent.
+        recorded: the same of a recorded run, if there is one; a row may be absent.
         margin: a difference up to this is called agreement. The published value's own uncertainty
             is not printed anywhere, so no verdict takes it into account.
 
     Returns:
-        A data frame with columns `paper`, `recorded` (only if given), `this run`, `low`, `high`,
-        `difference` (this run − paper), `difference low`, `difference high`, `verdict`; NaN (and
-        an empty verdict) where there is nothing to compare. See `verdict`.
+        A data frame with columns `paper`, `this run`, `low`, `high`, `difference` (this run −
+        paper), `difference low`, `difference high`, `verdict`; NaN (and an empty verdict) where
+        there is nothing to compare. See `verdict`. With a recorded run also `recorded`, `recorded
+        low`, `recorded high` and `recorded verdict`, on the difference recorded − paper.
+        `lrputils.display.show` knows which columns are intervals.
 
     Raises:
         ValueError: `paper` or `recorded` has a row that `this_run` lacks, or an interval is not
             one.
     """
     published = dict(paper)
-    known = {"paper": published, "recorded": dict(recorded) if recorded is not None else {}}
+    kept = {} if recorded is None else dict(recorded)
+    known = {"paper": published, "recorded": kept}
     for name, values in known.items():
         stray = [row for row in values if row not in this_run]
         if stray:
@@ -61,7 +67,7 @@ def compare(
         reference = float(published.get(name, math.nan))
         rows[name] = {
             "paper": reference,
-            "recorded": float(known["recorded"].get(name, math.nan)),
+            **({} if recorded is None else _recorded(name, kept, reference, margin)),
             "this run": value,
             "low": low,
             "high": high,
@@ -71,7 +77,22 @@ def compare(
             "verdict": verdict(low - reference, high - reference, margin),
         }
     frame = pd.DataFrame.from_dict(rows, orient="index")
-    return frame.drop(columns="recorded") if recorded is None else frame
+    frame.attrs["intervals"] = INTERVALS if recorded is None else {**INTERVALS, **_RECORDED}
+    return frame
+
+
+def _recorded(
+    name: str, recorded: Mapping[str, Measured], reference: float, margin: float
+) -> dict[str, float | str]:
+    measured = recorded.get(name, math.nan)
+    value, low, high = _with_interval(name, measured)
+    known = math.isfinite(low) and math.isfinite(high)
+    return {
+        "recorded": value,
+        "recorded low": low if known else math.nan,
+        "recorded high": high if known else math.nan,
+        "recorded verdict": verdict(low - reference, high - reference, margin) if known else "",
+    }
 
 
 def verdict(low: float, high: float, margin: float = 0.05) -> str:
@@ -107,25 +128,28 @@ CONVENTIONS = {"r": "raw", "r_content": "without special tokens", "r_normalised"
 CONVENTION_INTERVALS = {name: (f"{name} low", f"{name} high") for name in CONVENTIONS.values()}
 
 
-def conventions(evaluation: Evaluation) -> pd.DataFrame:
+def conventions(
+    evaluation: Evaluation | Recording, methods: Sequence[str] | None = None
+) -> pd.DataFrame:
     """Return each method's mean r with LOO under each convention, with intervals.
 
-    Rows are methods; columns the conventions of `CONVENTIONS`, their intervals (see
+    Rows are `methods`, or all; columns the conventions of `CONVENTIONS`, their intervals (see
     `CONVENTION_INTERVALS`) and `flipped`, the share of maps whose own sum is negative.
     """
     parts = {}
     for column, name in CONVENTIONS.items():
-        summary = evaluation.summary(column)
+        summary = evaluation.summary(column, methods)
         parts |= {name: summary["mean"], f"{name} low": summary.low, f"{name} high": summary.high}
-    frame = pd.DataFrame(parts).drop(index="loo")
-    return frame.assign(flipped=evaluation.per_text("flipped").mean())
+    frame = pd.DataFrame(parts).drop(index="loo", errors="ignore")
+    return frame.assign(flipped=evaluation.per_text("flipped", methods).mean())
 
 
-def readouts(evaluation: Evaluation, first: str, second: str) -> pd.DataFrame:
+def readouts(evaluation: Evaluation | Recording, first: str, second: str) -> pd.DataFrame:
     """Return the mean r of two methods at each read-out, and their paired difference.
 
     Args:
-        evaluation: one of `lrputils.variants.at_every_readout(first, second)`.
+        evaluation: of `lrputils.variants.at_every_readout(first, second)`, or a recorded run, where
+            the read-out "word" is each method itself.
         first: a method's name; gives the columns `first`, `first low`, `first high`.
         second: another one's.
 
@@ -133,8 +157,12 @@ def readouts(evaluation: Evaluation, first: str, second: str) -> pd.DataFrame:
         A row a read-out; the columns of both methods, `difference` (first − second) and its ends.
     """
     wide, rows = evaluation.per_text("r"), {}
-    for place in [name.partition(" @ ")[2] for name in wide if name.startswith(f"{first} @ ")]:
-        one, two = wide[f"{first} @ {place}"], wide[f"{second} @ {place}"]
+    for place in READOUTS:
+        names = [f"{method} @ {place}" for method in (first, second)]
+        names = names if names[0] in wide or place != "word" else [first, second]
+        if not set(names) <= set(wide):
+            continue
+        one, two = (wide[name] for name in names)
         estimates = {
             first: stats.estimate(one),
             second: stats.estimate(two),

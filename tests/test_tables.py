@@ -73,3 +73,17 @@ def test_table1_has_the_nine_printed_numbers_by_formula():
     r = table.groupby("pair")["r"].first()
     assert r["(QKᵀ)V vs Q(KᵀV)"] == 0.7865
     assert {r["(QKᵀ)V vs LOO"], r["Q(KᵀV) vs LOO"]} == {0.0730, -0.0698}
+
+
+def test_a_recorded_run_has_an_interval_and_a_verdict_of_its_own():
+    table = tables.compare(
+        {"a": (0.5, 0.4, 0.6), "b": (0.1, 0.0, 0.2)},
+        {"a": 0.5, "b": 0.9},
+        {"a": (0.51, 0.49, 0.53)},
+    )
+    assert table.loc["a", "recorded verdict"] == tables.AGREES
+    assert table.loc["b", "recorded verdict"] == ""
+    shown = show(table, digits=2).rounded()
+    assert shown.loc["a", "recorded"] == "0.51 [0.49, 0.53]"
+    assert shown.loc["a", "this run"] == "0.50 [0.40, 0.60]"
+    assert not {"low", "recorded low"} & set(shown)
