@@ -96,6 +96,7 @@ class _Keeper(TrainerCallback):
             disable=conditions.quiet,
             bar_format="{desc} {percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}",
             mininterval=1.0 if sys.stderr.isatty() else 10.0,
+            miniters=0,  # or what a resumed run begins with would set the pace of drawing
         )
         self._saved = self._logged = time.monotonic()
         self._tokens = 0
