@@ -217,6 +217,25 @@ def routes_by_layer(
     return pd.concat(frames).sort_values(["position", "layer"], kind="stable", ignore_index=True)
 
 
+def summary_by_layer(rows: pd.DataFrame, column: str, **options: Any) -> pd.DataFrame:
+    """Return a column's mean over texts with its interval, for each layer and route.
+
+    Args:
+        rows: what `routes_by_layer` gives.
+        column: one of its measures, or a column of one's own.
+        options: those of `lrputils.stats.bootstrap_interval`.
+
+    Returns:
+        By (layer, route), columns as `lrputils.stats.estimates`; a route is left out where fewer
+        than two texts have a value, as queries and keys are under CP-LRP.
+    """
+    wide = rows.pivot(index="position", columns=["layer", "route"], values=column)
+    wide = wide.loc[:, wide.notna().sum() > 1]
+    summary = stats.estimates(wide, **options)
+    summary.index = pd.MultiIndex.from_tuples(summary.index, names=["layer", "route"])
+    return summary
+
+
 def _batches(texts: Sequence[str], size: int) -> Iterator[list[int]]:
     order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
     for start in range(0, len(order), size):

@@ -83,10 +83,17 @@ def layer_sets(layers: int, families: Sequence[str] = FAMILIES) -> dict[str, fro
     }
 
 
-def at_every_readout(*methods: str) -> list[Variant]:
-    """Return each method at each read-out, named `method @ read-out`."""
+def at_every_readout(*methods: str, model: nn.Module | None = None) -> list[Variant]:
+    """Return each method at each read-out, named `method @ read-out`.
+
+    With a `model`, read-outs that it does not have are left out: "post-norm" in one without a
+    LayerNorm behind its embeddings.
+    """
+    places = list(READOUTS)
+    if model is not None and describe(model).embedding_norm is None:
+        places.remove("post-norm")
     return [
-        Variant(f"{method} @ {readout}", method, {"readout": readout})
+        Variant(f"{method} @ {place}", method, {"readout": place})
         for method in methods
-        for readout in READOUTS
+        for place in places
     ]

@@ -282,6 +282,21 @@ def test_a_silent_route_has_no_correlation(references):
     assert np.allclose(silent.r_without, silent.r_whole)
 
 
+def test_a_summary_has_the_mean_and_the_interval_of_each_layer_and_route(references):
+    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references)
+    summary = paths.summary_by_layer(rows, "r", resamples=200)
+    assert list(summary.index) == [(k, route) for k in (1, 2, 3) for route in paths.ROUTES]
+    some = rows[(rows.layer == 2) & (rows.route == "residual")].r
+    expected = stats.estimate(some, resamples=200)
+    assert tuple(summary.loc[(2, "residual")]) == pytest.approx(expected)
+
+
+def test_a_silent_route_is_left_out_of_the_summary(references):
+    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references, CP_LRP)
+    routes = paths.summary_by_layer(rows, "r").index.get_level_values("route")
+    assert set(routes) == {"value", "residual"}
+
+
 def test_references_must_fit_their_texts(references):
     classifier = Pretokenised(tiny.build("bert"))
     with pytest.raises(ValueError, match="2 reference maps, but 3 texts"):

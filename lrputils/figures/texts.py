@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import gaussian_kde
 
 from lrputils.figures.style import COLORS, new_figure
 
@@ -17,6 +19,7 @@ def correlation_by_method(
     *,
     labels: Mapping[str, str],
     published: Mapping[str, float] | None = None,
+    recorded: pd.DataFrame | None = None,
     title: str = "How well does each map track Leave-One-Out?",
 ) -> Figure:
     """Draw each text's correlation as a dot, and each method's mean with its interval.
@@ -26,6 +29,8 @@ def correlation_by_method(
         summary: by method, columns `mean`, `low`, `high`.
         labels: method → name shown.
         published: method → the paper's mean, drawn as a diamond.
+        recorded: (texts, methods), correlations of a recorded run, drawn as a shape behind the
+            dots, its mean as a stroke; methods that were not recorded have none.
         title: the figure's message.
     """
     methods = list(per_text.columns)
@@ -33,7 +38,9 @@ def correlation_by_method(
     jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(per_text))
     for place, method in enumerate(methods):
         colour = COLORS.get(method, COLORS["muted"])
-        axes.scatter(per_text[method], place + jitter, s=8, color=colour, alpha=0.35, lw=0)
+        if recorded is not None and method in recorded:
+            _density(axes, recorded[method].dropna().to_numpy(), place)
+        axes.scatter(per_text[method], place + jitter, s=8, color=colour, alpha=0.5, lw=0, zorder=2)
         row = summary.loc[method]
         axes.plot([row.low, row.high], [place, place], color=COLORS["ink"], lw=2.5, zorder=3)
         axes.plot(row["mean"], place, "o", color=COLORS["ink"], ms=6, zorder=4)
@@ -45,5 +52,18 @@ def correlation_by_method(
     axes.set_xlim(-1.05, 1.05)
     axes.set_xticks([-1, -0.5, 0, 0.5, 1])
     axes.set_xlabel("Pearson r with LOO")
-    axes.set_title(title, fontweight="bold", fontsize=11)
+    figure.suptitle(title, fontweight="bold", fontsize=11, x=0.02, ha="left")
     return figure
+
+
+def _density(axes: Axes, values: np.ndarray, place: float, height: float = 0.4) -> None:
+    """The distribution of `values` as a shape around y = place, and its mean as a stroke."""
+    axes.plot([values.mean()] * 2, [place - height, place + height], color=COLORS["muted"], lw=1.5)
+    if len(values) < 3 or np.ptp(values) == 0:
+        return
+    grid = np.linspace(-1, 1, 201)
+    density = gaussian_kde(values)(grid)
+    density *= height / density.max()
+    axes.fill_between(
+        grid, place - density, place + density, color=COLORS["faint"], alpha=0.8, lw=0, zorder=0
+    )
