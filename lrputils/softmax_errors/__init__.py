@@ -1,24 +1,47 @@
 """Where the two suspected errors of LRP at the softmax sit, layer by layer.
 
 The paper suspects a structural bias and a linearisation error and measures neither. `blocks` takes
-each attention block apart, token by token; `measures` makes numbers of it, text by text.
+each attention block apart, token by token; `measures` makes numbers of it, text by text; `ablation`
+says what replacing AttnLRP's rule in single layers gained, to be held against them.
 """
 
+from lrputils.softmax_errors.ablation import (
+    RAW,
+    SUM_TO_ONE,
+    aligned,
+    beside,
+    curves,
+    late_minus_early,
+    published,
+    single_layer_gains,
+)
 from lrputils.softmax_errors.blocks import SoftmaxMaps, softmax_maps
 from lrputils.softmax_errors.measures import (
     MEASURES,
     RankAgreement,
     across_layers,
+    against_gains,
     layer_errors,
     measures,
+    per_layer,
 )
 
 __all__ = [
     "MEASURES",
+    "RAW",
+    "SUM_TO_ONE",
     "RankAgreement",
     "SoftmaxMaps",
     "across_layers",
+    "against_gains",
+    "aligned",
+    "beside",
+    "curves",
+    "late_minus_early",
     "layer_errors",
     "measures",
+    "per_layer",
+    "published",
+    "single_layer_gains",
     "softmax_maps",
 ]

@@ -110,6 +110,33 @@ def _agreement(account: Tensor, maps: SoftmaxMaps) -> np.ndarray:
     return np.stack([stats.pearson(ours, exact, where=maps.valid) for ours, exact in pairs])
 
 
+def per_layer(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """One measure of `layer_errors`' rows, or of recorded ones, as (texts, layers from 1)."""
+    texts = "position" if "position" in rows else "id"
+    wide = rows.pivot(index=texts, columns="layer", values=measure)
+    return wide.loc[rows[texts].unique()].rename_axis(columns=None)
+
+
+def against_gains(gains: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """How each measure orders the layers, compared with their gains: see `across_layers`.
+
+    Args:
+        gains: (texts, layers), as `single_layer_gains` gives them.
+        rows: of `layer_errors`, or recorded; texts that both have are compared.
+
+    Returns:
+        A row a measure: entropy, structural, uniform, linearisation, and `value − attnlrp`, by how
+        much CP-LRP's account of a removal is better than AttnLRP's inside the block itself.
+        Columns are those of `RankAgreement`.
+    """
+    names = ("entropy", "structural", "uniform", "linearisation")
+    found = {name: per_layer(rows, name) for name in names}
+    found["value − attnlrp"] = per_layer(rows, "r_value") - per_layer(rows, "r_attnlrp")
+    pairs = {name: gains.align(values, join="inner", axis=0) for name, values in found.items()}
+    agreements = {name: across_layers(*pair)._asdict() for name, pair in pairs.items()}
+    return pd.DataFrame.from_dict(agreements, orient="index")
+
+
 class RankAgreement(NamedTuple):
     """How alike two measurements order the layers.
 
@@ -173,4 +200,5 @@ def across_layers(
     as_far = np.count_nonzero(np.abs(chance) >= abs(rho) - 1e-9)
     tail = (1 - confidence) / 2
     low, high = np.nanquantile(boot, [tail, 1 - tail])
-    return RankAgreement(rho, float(low), float(high), (1 + as_far) / (1 + resamples), layers)
+    p = float(1 + as_far) / (1 + resamples)
+    return RankAgreement(rho, float(low), float(high), p, layers)
