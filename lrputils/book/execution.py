@@ -38,21 +38,21 @@ class ChapterFailed(BookError):
     """A chapter raised: its name, its cell and its error are in the message."""
 
 
-def package_digest() -> str:
-    """Return a digest of all that the installed package consists of, its assets included."""
-    folder = Path(lrputils.__file__).parent
+def sources_digest(book: Book) -> str:
+    """Return a digest of what chapters read: the package, its assets, and the recorded runs."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            digest.update(path.relative_to(folder).as_posix().encode())
-            digest.update(path.read_bytes())
+    for folder in (Path(lrputils.__file__).parent, book.root / "results"):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(path.relative_to(folder).as_posix().encode())
+                digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def fingerprint(chapter: Chapter, parameters: Mapping[str, Any], package: str) -> str:
+def fingerprint(chapter: Chapter, parameters: Mapping[str, Any], sources: str) -> str:
     """Return a digest of everything that decides what executing the chapter gives."""
     engines = {name: version(name) for name in _ENGINES}
-    decides = [chapter.text.read_text(encoding="utf-8"), parameters, package, engines, sys.version]
+    decides = [chapter.text.read_text(encoding="utf-8"), parameters, sources, engines, sys.version]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
@@ -148,10 +148,10 @@ def execute_profile(
         The executed notebook of each chapter, by chapter name.
     """
     folder = book.build_folder / "executed" / Path(profile).stem
-    package, executed = package_digest(), {}
+    sources, executed = sources_digest(book), {}
     for chapter in chapters:
         output, given = folder / f"{chapter.name}.ipynb", parameters[chapter.name]
-        key = fingerprint(chapter, given, package)
+        key = fingerprint(chapter, given, sources)
         if force or _recorded_fingerprint(output) != key:
             failed = book.build_folder / "failed" / f"{chapter.name}.ipynb"
             stamp = {"profile": profile, "fingerprint": key}

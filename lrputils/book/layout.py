@@ -44,9 +44,10 @@ class Book:
         return self.root / "_build"
 
     def chapters(self) -> list[Chapter]:
-        """Return the executable chapters in reading order."""
+        """Return what is executed, in reading order: the introduction and the chapters."""
         texts = sorted(self.chapters_folder.glob("[0-9][0-9]_*.md"))
-        return [Chapter(text.stem, text) for text in texts]
+        introduction = self.chapters_folder / "intro.md"
+        return [Chapter(text.stem, text) for text in (introduction, *texts) if text.is_file()]
 
     def chapter(self, name: str) -> Chapter:
         """Return the chapter called `name`: its full name, its number, or its file's name.

@@ -7,6 +7,7 @@ from lrputils.book.execution import (
     execute_profile,
     fingerprint,
     refresh_twins,
+    sources_digest,
     run_chapter,
 )
 from lrputils.book.pairing import read_notebook, write_notebook
@@ -48,6 +49,14 @@ def test_text_parameters_and_package_each_decide(small_book):
     chapter.text.write_text(chapter.text.read_text() + "\nmore\n")
     keys.add(fingerprint(chapter, {}, "p"))
     assert len(keys) == 4
+
+
+def test_a_recorded_run_that_changes_decides_too(small_book):
+    before = sources_digest(small_book)
+    recording = small_book.root / "results/sst/tiny/rows.parquet"
+    recording.parent.mkdir(parents=True)
+    recording.write_bytes(b"rows")
+    assert sources_digest(small_book) != before
 
 
 def test_a_damaged_result_is_executed_again(executed_once):
