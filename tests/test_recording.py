@@ -46,7 +46,7 @@ def folder(classifier, texts, tmp_path_factory):
 def test_a_row_for_every_text_and_method(folder, classifier, texts):
     rows = pd.read_parquet(folder / results.ROWS)
     sets = layer_sets(classifier.architecture.layers)
-    expected = {*recording.METHODS}
+    expected = {*lrp.METHODS}
     expected |= {f"{m} @ {place}" for m in ("attnlrp", "cp-lrp") for place in ("sum", "post-norm")}
     expected |= {f"{name}{place}" for name in sets for place in ("", " @ sum", " @ post-norm")}
     assert set(rows.method) == expected
@@ -125,6 +125,7 @@ def test_an_unfinished_recording_of_something_else_is_not_continued(
         (["--model", "no/such/folder"], "no/such/folder"),
         (["--dataset", "missing.csv"], "missing.csv"),
         (["--chunk", "0"], "chunk=0"),
+        (["--methods", "ig,shap"], "unknown method(s) ['shap']"),
         (["--split", "test"], "split"),
     ],
 )

@@ -43,6 +43,7 @@ def _add_texts(kinds: argparse._SubParsersAction) -> None:
     kind.add_argument("--split", metavar="NAME", help="of the data set")
     kind.add_argument("--limit", type=int, metavar="N", help="at most this many texts")
     kind.add_argument("--seed", type=int, metavar="N", help="draw the texts by this seed")
+    kind.add_argument("--methods", metavar="A,B", help="these only (default: all)")
     kind.add_argument(
         "--chunk", type=int, default=1, metavar="N", help="tokens that go at once (default: 1)"
     )
@@ -88,6 +89,7 @@ def _record_texts(options: argparse.Namespace) -> None:
             options.dataset, split=options.split, limit=options.limit, seed=options.seed
         )
         settings = Settings(
+            **({"methods": tuple(options.methods.split(","))} if options.methods else {}),
             chunk=options.chunk,
             max_length=options.max_length,
             ablation_curves=options.ablation_curves,

@@ -47,6 +47,7 @@ class Settings:
     """What decides the rows, beside the model and the texts.
 
     Attributes:
+        methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
         chunk: tokens that go at once along the perturbation curves.
         max_length: longer texts are cut to this many tokens; the model's own limit if not given.
         ablation_curves: perturb along the layer ablations too, on this many texts, the first ones,
@@ -55,6 +56,7 @@ class Settings:
         batch_size: texts a batch.
     """
 
+    methods: tuple[str, ...] = METHODS
     chunk: int = 1
     max_length: int | None = None
     ablation_curves: int | None = None
@@ -65,6 +67,8 @@ class Settings:
         for name in ("chunk", "shard", "batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} is not a positive number")
+        if unknown := [name for name in self.methods if name not in METHODS]:
+            raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
 
 
 def record(
@@ -127,6 +131,7 @@ def _claim(work: Path, classifier: Classifier, texts: Texts, settings: Settings)
         "texts": [texts.identity, len(texts), texts.ids[0], texts.ids[-1]],
         **asdict(settings),
     }
+    new = json.loads(json.dumps(new))  # as it will be read back
     path = work / _CLAIM
     if path.is_file():
         old = json.loads(path.read_text())
@@ -163,7 +168,7 @@ def _shard(
         for readout in _AWAY
     ]
     sweep = [LayerSweep("word")]
-    first = [*METHODS, *(sweep if perturbed else [])]
+    first = [*settings.methods, *(sweep if perturbed else [])]
     rest = [*([] if perturbed else sweep), *away, *(LayerSweep(readout) for readout in _AWAY)]
     main = evaluate(classifier, chosen, first, chunk=settings.chunk, **options)
     more = evaluate(classifier, chosen, rest, reference=main, **options)

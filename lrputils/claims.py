@@ -1,0 +1,116 @@
+"""The paper's claims as numbers: printed, recorded under its convention, and recorded raw.
+
+One row a claim, for the introduction; each chapter shows the same numbers with what led to them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from lrputils import linear_attention, paper, stats
+from lrputils.linear_attention import Setting
+from lrputils.results import Recording
+from lrputils.tables import verdict
+
+# The paper divides every map by its sum before it correlates; nothing requires it.
+PAPERS, RAW = "r_normalised", "r"
+_FIRST, _SECOND = "attnlrp", "cp-lrp"
+_INTERVALS = {"recorded": ("low", "high"), "raw": ("raw low", "raw high")}
+
+
+def claims(
+    mnist: Recording, texts: dict[str, Recording], setting: Setting, removal: str = "zero"
+) -> pd.DataFrame:
+    """Return the numbers that sum up chapters 2 to 5.
+
+    Args:
+        mnist: the recorded run of chapter 2.
+        texts: recorded runs of text classifiers by the paper's data: "sst", "imdb".
+        setting: the network of chapter 2 to quote.
+        removal: what "absent" means there.
+
+    Returns:
+        Rows indexed by claim, with columns `chapter`, `data`, `paper`, `recorded`, `low`, `high`
+        (r after dividing every map by its sum, as the paper does), `verdict` on recorded − paper,
+        and `raw`, `raw low`, `raw high` (nothing divided).
+    """
+    rows = _linear_attention(mnist, setting, removal)
+    for data, recording in texts.items():
+        rows += [*_methods(data, recording), _layers(data, recording)]
+    frame = pd.DataFrame(rows).set_index("claim")
+    frame.attrs["intervals"] = _INTERVALS
+    return frame
+
+
+def _row(
+    chapter: int, data: str, claim: str, printed: float, own: stats.Estimate, raw: stats.Estimate
+) -> dict[str, object]:
+    return {
+        "claim": claim,
+        "chapter": chapter,
+        "data": data,
+        "paper": printed,
+        "recorded": own.value,
+        "low": own.low,
+        "high": own.high,
+        "verdict": verdict(own.low - printed, own.high - printed),
+        "raw": raw.value,
+        "raw low": raw.low,
+        "raw high": raw.high,
+    }
+
+
+def _linear_attention(mnist: Recording, setting: Setting, removal: str) -> list[dict]:
+    readings = linear_attention.specifications(mnist.rows)
+    own = linear_attention.of_reading(readings, setting, removal, PAPERS)
+    raw = linear_attention.of_reading(readings, setting, removal, RAW)
+    printed = paper.table1().drop_duplicates("pair").set_index("pair")["r"]
+    lrp = [pair for pair in printed.index if pair in own and not pair.startswith("IG")]
+    return [_row(2, "MNIST", f"MNIST: {p}", float(printed[p]), own[p], raw[p]) for p in lrp]
+
+
+def _methods(data: str, recording: Recording) -> list[dict]:
+    """AttnLRP and CP-LRP against LOO, and their difference, paired by text."""
+    printed = paper.table2().loc[data].r
+    maps = {c: recording.per_text(c, [_FIRST, _SECOND]) for c in (PAPERS, RAW)}
+    chapter, name = {"sst": 3, "imdb": 4}[data], data.upper()
+    rows = [
+        _row(
+            chapter,
+            name,
+            f"{name}: {paper.METHODS[method]} vs LOO",
+            float(printed[method]),
+            *(stats.estimate(maps[column][method]) for column in (PAPERS, RAW)),
+        )
+        for method in (_FIRST, _SECOND)
+    ]
+    gaps = [stats.paired_difference(maps[c][_SECOND], maps[c][_FIRST]) for c in (PAPERS, RAW)]
+    claim = f"{name}: CP-LRP − AttnLRP"
+    return [*rows, _row(chapter, name, claim, float(printed[_SECOND] - printed[_FIRST]), *gaps)]
+
+
+def _layers(data: str, recording: Recording) -> dict:
+    """How much more one bypassed layer of the later half raises r than one of the earlier half."""
+    table = paper.table_a3()
+    single = table[(table.data == data) & (table.family == "single")].set_index("layer").loo_r
+    printed = _later_minus_earlier(single.to_numpy()[None])[0]
+    names = [f"single {layer}" for layer in range(1, _depth(recording) + 1)]
+    estimates = [
+        stats.estimate(_later_minus_earlier(recording.per_text(column, names).to_numpy()))
+        for column in (PAPERS, RAW)
+    ]
+    claim = f"{data.upper()}: later − earlier layers"
+    return _row(5, data.upper(), claim, float(printed), *estimates)
+
+
+def _depth(recording: Recording) -> int:
+    return sum(
+        str(m).startswith("single ") and "@" not in m for m in recording.rows.method.unique()
+    )
+
+
+def _later_minus_earlier(values: np.ndarray) -> np.ndarray:
+    """(texts, layers) → (texts,): mean of the later half of the layers less the earlier half's."""
+    half = values.shape[1] // 2
+    return values[:, -half:].mean(1) - values[:, :half].mean(1)
