@@ -21,23 +21,13 @@ import pandas as pd
 from tqdm import tqdm
 
 from lrputils import results
+from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.evaluation import Evaluation, evaluate
 from lrputils.models import Classifier
 from lrputils.readout import READOUTS
 from lrputils.variants import LayerSweep, Variant
 
-METHODS = (
-    "loo",
-    "ig",
-    "rollout",
-    "grad-x-input",
-    "attention-x-grad",
-    "smoothgrad",
-    "attnlrp",
-    "cp-lrp",
-    "mask-gradient",
-)
 _WORK, _CLAIM = "shards", "run.json"
 _AWAY = tuple(readout for readout in READOUTS if readout != "word")
 
@@ -56,7 +46,7 @@ class Settings:
         batch_size: texts a batch.
     """
 
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[str, ...] = tuple(METHODS)
     chunk: int = 1
     max_length: int | None = None
     ablation_curves: int | None = None
