@@ -169,10 +169,16 @@ def estimate(
 def estimates(columns: pd.DataFrame, **options: Any) -> pd.DataFrame:
     """Return the mean of each column with its bootstrap interval.
 
-    Columns `mean`, `low`, `high`, `texts` (rows that entered), `undefined` (NaN, left out);
-    `options` are those of `bootstrap_interval`.
+    Columns `mean`, `low`, `high` (NaN where fewer than two rows have a value), `texts` (rows that
+    entered), `undefined` (NaN, left out); `options` are those of `bootstrap_interval`.
     """
-    rows = {name: estimate(columns[name], **options) for name in columns}
+    known = columns.notna().sum()
+    rows = {
+        name: estimate(columns[name], **options)
+        if known[name] > 1
+        else Estimate(np.nan, np.nan, np.nan, int(known[name]), int(len(columns) - known[name]))
+        for name in columns
+    }
     names = ["mean", "low", "high", "texts", "undefined"]
     return pd.DataFrame.from_dict(rows, orient="index").set_axis(names, axis=1)
 
@@ -187,6 +193,27 @@ def paired_difference(first: ArrayLike, second: ArrayLike, **options: Any) -> Es
     if left.shape != right.shape:
         raise ValueError(f"Paired values differ in shape: {left.shape} and {right.shape}")
     return estimate(left - right, **options)
+
+
+def ratio_of_means(first: ArrayLike, second: ArrayLike, **options: Any) -> Estimate:
+    """Return mean(first) / mean(second) over examples that have both, with its interval.
+
+    Examples are resampled as pairs. Where the second mean may be zero the ratio has no sense, and
+    an interval of enormous width says so. `options` are `confidence`, `resamples` and `seed` of
+    `bootstrap_interval`.
+    """
+    left, right = _as_float(first, "first"), _as_float(second, "second")
+    if left.shape != right.shape:
+        raise ValueError(f"Paired values differ in shape: {left.shape} and {right.shape}")
+    pairs = np.stack([left.ravel(), right.ravel()], axis=1)
+    kept = pairs[~np.isnan(pairs).any(axis=1)]
+
+    def ratio(drawn: Array, axis: int) -> Array:
+        first_mean, second_mean = kept[drawn.astype(int)].mean(axis=axis).T
+        return first_mean / second_mean
+
+    value = estimate(np.arange(len(kept)), statistic=ratio, **options)
+    return value._replace(dropped=len(pairs) - len(kept))
 
 
 def _as_float(values: ArrayLike, name: str) -> Array:

@@ -49,6 +49,17 @@ def test_texts_and_methods_keep_their_order(folder, rows):
     assert summary.loc["ig", "mean"] == pytest.approx(rows.r[1::2].mean())
 
 
+def test_what_was_recorded_for_no_text_has_no_mean(folder, rows, tmp_path):
+    rows["delta"] = [0.5, np.nan] * 5
+    results.write(
+        tmp_path / "a" / "b", rows, results.provenance(command="", parameters={}, seconds=1)
+    )
+    summary = results.load("a", "b", tmp_path).summary("delta")
+    assert summary.loc["loo", "mean"] == 0.5
+    assert np.isnan(summary.loc["ig", "mean"])
+    assert summary.loc["ig", "undefined"] == 5
+
+
 def test_it_is_found_from_a_folder_inside_the_book(folder, monkeypatch):
     inside = folder.parent / "chapters"
     inside.mkdir()
