@@ -55,6 +55,7 @@ _HOME = {
     "perturbation_curves": "perturbation",
     "perturbation_scores": "perturbation",
     "propagating": "propagation",
+    "ratio_of_means": "stats",
     "relevance_paths": "paths",
     "routes_by_layer": "paths",
     "spearman": "stats",

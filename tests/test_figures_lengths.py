@@ -135,6 +135,6 @@ def test_agreement_has_a_panel_a_method(costs, methods):
 def test_cost_shows_medians_on_logarithmic_axes(costs):
     axes = draw.cost_by_length(costs, labels={"loo": "LOO"}).axes[0]
     assert axes.get_xscale() == axes.get_yscale() == "log"
-    assert [text.get_text() for text in axes.texts] == ["LOO", "attnlrp", "rollout"]
+    assert [line.get_label() for line in axes.lines] == ["LOO", "attnlrp", "rollout"]
     middle = costs[costs.method == "loo"].groupby("tokens").seconds.median()
     assert np.allclose(axes.lines[0].get_ydata(), middle)

@@ -193,3 +193,22 @@ def test_pairing_takes_out_what_the_examples_share():
 def test_mistakes_are_named(values, options, message):
     with pytest.raises(ValueError, match=message):
         stats.bootstrap_interval(values, **options)
+
+
+def test_a_ratio_of_means_resamples_pairs():
+    generator = np.random.default_rng(11)
+    second = generator.normal(3, 1, 200)
+    first = 2 * second
+    exact = stats.ratio_of_means(first, second)
+    assert exact[:3] == pytest.approx((2, 2, 2))
+    noisy = np.append(first + generator.normal(0, 1, 200), np.nan)
+    found = stats.ratio_of_means(noisy, np.append(second, 1.0), seed=3)
+    draws = np.random.default_rng(4).integers(0, 200, (4_000, 200))
+    reference = [noisy[d].mean() / second[d].mean() for d in draws]
+    assert (found.low, found.high) == pytest.approx(
+        np.quantile(reference, [0.025, 0.975]), abs=0.01
+    )
+    assert found.value == pytest.approx(noisy[:200].mean() / second.mean())
+    assert (found.used, found.dropped) == (200, 1)
+    with pytest.raises(ValueError, match="differ in shape"):
+        stats.ratio_of_means([1.0, 2.0], [1.0])

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lrputils import stats
-from lrputils.evaluation import Curves
+from lrputils.evaluation import REFERENCE, Curves
 from lrputils.figures.style import COLORS, new_figure
 
 # Texts have different numbers of chunks; their curves meet on this grid of shares.
@@ -58,7 +59,7 @@ def removal_curves(
     panels[1].set_xlabel("share of the text gone")
     panels[1].set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "all"])
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9)
+    figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     figure.suptitle(title, x=0.02, ha="left", fontweight="bold", fontsize=11)
     return figure
 
@@ -68,10 +69,13 @@ def _mean_curve(
 ) -> None:
     values = resampled(texts)
     colour = COLORS.get(method, COLORS["muted"])
-    axes.plot(_SHARES, values.mean(0), color=colour, lw=2, label=labels.get(method, method))
+    # Dashes on top: where LOO's curve and another one coincide, both can be seen.
+    dashes = {"ls": (0, (3, 2)), "zorder": 5} if method == REFERENCE else {}
+    mean = values.mean(0)
+    axes.plot(_SHARES, mean, color=colour, lw=2, label=labels.get(method, method), **dashes)
     if len(values) > 1:
         ends = np.array([stats.bootstrap_interval(v, resamples=1_000) for v in values.T])
-        axes.fill_between(_SHARES, *ends.T, color=colour, alpha=0.12, lw=0)
+        axes.fill_between(_SHARES, *ends.T, color=colour, alpha=0.1, lw=0)
 
 
 def agreement_by_length(
@@ -153,19 +157,13 @@ def cost_by_length(
         colour = COLORS.get(method, COLORS["muted"])
         axes.scatter(rows.tokens, rows.seconds, s=12, color=colour, alpha=0.4, lw=0)
         middle = rows.groupby("tokens").seconds.median()
-        axes.plot(middle.index, middle, "-", color=colour, lw=2)
-        axes.annotate(
-            labels.get(method, method),
-            (middle.index[-1], middle.iloc[-1]),
-            textcoords="offset points",
-            xytext=(6, 0),
-            va="center",
-            color=colour,
-            fontweight="bold",
-        )
+        axes.plot(middle.index, middle, "-", color=colour, lw=2, label=labels.get(method, method))
     _length_axis([axes], costs.tokens)
-    axes.set_xlim(right=costs.tokens.max() * 1.9)
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.legend(frameon=False, fontsize=9)
     axes.set_ylabel("seconds a text")
     axes.set_title(title, fontweight="bold", fontsize=11, loc="left")
     return figure
