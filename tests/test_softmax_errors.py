@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 import torch
 
 import lrputils as lrp
+from lrputils import results
 from lrputils.attention import attend, routed, weights_of, with_all_heads
 from lrputils.mask_gradient import mask_gradient
 from lrputils.propagation import ATTN_LRP, CP_LRP, GRADIENT
 from lrputils.rules import attnlrp_attention
 from lrputils.softmax_errors import (
     MEASURES,
+    RAW,
+    SUM_TO_ONE,
     SoftmaxMaps,
     across_layers,
+    against_gains,
+    aligned,
+    beside,
+    curves,
+    late_minus_early,
     layer_errors,
     measures,
+    per_layer,
+    published,
+    single_layer_gains,
     softmax_maps,
 )
+from lrputils.softmax_errors.__main__ import main as record
+from lrputils.variants import layer_sets
 from tests import tiny
 
 ACCOUNTS = ("uniform", "attended", "contrast", "softmax", "attnlrp", "taylor", "removal")
@@ -299,7 +313,15 @@ class TestAcrossLayers:
         found = across_layers(*noise, resamples=500)
         assert found.low < 0 < found.high
 
-    @pytest.mark.parametrize("shape", [(4, 2), (1, 6)])
+    def test_two_layers_are_an_order_that_chance_gives_too(self):
+        found = across_layers([[1.0, 2], [1, 3]], [[5.0, 7], [5, 8]], resamples=50)
+        assert found[:4] == pytest.approx((1, 1, 1, 1))
+
+    def test_a_measure_that_no_layer_stands_out_in_has_no_order(self):
+        found = across_layers(np.ones((3, 4)), self.values(texts=3, layers=4)[0], resamples=50)
+        assert np.isnan([found.rho, found.low, found.high]).all()
+
+    @pytest.mark.parametrize("shape", [(4, 1), (1, 6)])
     def test_too_little_is_refused(self, shape):
         with pytest.raises(ValueError, match="can be compared"):
             across_layers(np.ones(shape), np.ones(shape))
@@ -329,3 +351,125 @@ def test_attention_weights_are_those_of_the_model(placeholder):
     maps = softmax_maps(placeholder.model, inputs)
     entropy = scipy.stats.entropy(found[2].double().numpy(), axis=-1) / np.log(found[2].shape[-1])
     assert maps.entropy[2, 0].item() == pytest.approx(entropy.mean(), rel=1e-4)
+
+
+class TestAblation:
+    """Tables of the layer ablations, from evaluations and recordings alike."""
+
+    @pytest.fixture(scope="class")
+    def run(self):
+        names = ["loo", "ig", "attnlrp", "cp-lrp", *layer_sets(12)]
+        names += ["attnlrp @ sum", *(f"single {k} @ sum" for k in range(1, 13))]
+        rows = pd.DataFrame(
+            [(str(text), name) for text in range(5) for name in names], columns=["id", "method"]
+        )
+        generator = np.random.default_rng(0)
+        for column in ("r", "r_normalised", "lerf", "morf", "delta"):
+            rows[column] = generator.uniform(-1, 1, len(rows))
+        rows.loc[(rows.id > "1") & (rows.method == "back 10"), "lerf"] = np.nan
+        return results.Recording(rows, {})
+
+    def test_a_gain_is_what_a_single_layer_adds(self, run):
+        wide = run.per_text("r")
+        gains = single_layer_gains(wide)
+        assert list(gains) == [*range(1, 13)]
+        np.testing.assert_array_equal(gains[5], wide["single 5"] - wide["attnlrp"])
+        away = single_layer_gains(wide, "sum")
+        np.testing.assert_array_equal(away[5], wide["single 5 @ sum"] - wide["attnlrp @ sum"])
+        with pytest.raises(ValueError, match="'attnlrp @ post-norm'"):
+            single_layer_gains(wide, "post-norm")
+
+    def test_late_minus_early_is_paired_and_gives_the_middle_to_the_late(self):
+        gains = pd.DataFrame([[1, 2, 6.0], [0, 4, 4]], columns=[1, 2, 3])
+        found = late_minus_early(gains)
+        assert found.value == pytest.approx(np.mean([4 - 1, 4 - 0]))
+        assert (found.low, found.high) == (3, 4)
+        gains.loc[2] = [np.nan, 2, 3]
+        assert late_minus_early(gains).dropped == 1
+        with pytest.raises(ValueError, match="single layer"):
+            late_minus_early(gains[[1]])
+
+    def test_against_gains_compares_the_texts_that_both_have(self):
+        generator = np.random.default_rng(0)
+        gains = pd.DataFrame(
+            generator.normal(size=(5, 4)), index=list("abcde"), columns=range(1, 5)
+        )
+        rows = pd.DataFrame(
+            {
+                "id": np.repeat(list("ecabz"), 4),
+                "layer": [1, 2, 3, 4] * 5,
+                **{name: generator.normal(size=20) for name in MEASURES},
+            }
+        )
+        found = against_gains(gains, rows)
+        assert list(found.index)[-1] == "value − attnlrp"
+        entropy = per_layer(rows, "entropy").loc[list("abce")]
+        expected = across_layers(gains.loc[list("abce")], entropy)
+        assert tuple(found.loc["entropy"]) == pytest.approx(tuple(expected))
+        better = per_layer(rows, "r_value") - per_layer(rows, "r_attnlrp")
+        expected = across_layers(gains.loc[list("abce")], better.loc[list("abce")])
+        assert found.loc["value − attnlrp", "rho"] == pytest.approx(expected.rho)
+
+    @pytest.mark.parametrize("data", ["sst", "imdb"])
+    def test_published_rows_keep_the_identities_of_the_sets(self, data):
+        rows = published(data)
+        assert len(rows) == 2 + 36
+        for one, other in (
+            ("front 1", "single 1"),
+            ("back 12", "single 12"),
+            ("front 12", "back 1"),
+            ("front 12", "cp-lrp"),
+        ):
+            assert rows.loc[one].tolist() == rows.loc[other].tolist(), (one, other)
+        with pytest.raises(ValueError, match="no task"):
+            published("mnist")
+
+    @pytest.mark.parametrize("layers", [2, 3, 6, 12, 18, 24])
+    def test_aligned_rows_bypass_the_same_share_of_the_layers(self, layers):
+        ours, theirs = layer_sets(layers), layer_sets(12)
+        table = pd.DataFrame({"row": list(theirs)}, index=list(theirs))
+        found = aligned(table, layers)
+        assert set(found.index) <= set(ours)
+        for name, row in found.row.items():
+            assert np.isclose(len(ours[name]) / layers, len(theirs[row]) / 12)
+            assert name.split()[0] == row.split()[0]
+        assert ("front 1" in found.index) == (12 % layers == 0)
+        assert any(name.startswith("single") for name in found.index) == (layers == 12)
+        assert found.loc[f"front {layers}", "row"] == "front 12"
+        assert found.loc["back 1", "row"] == "back 1"
+
+    def test_beside_puts_means_next_to_the_papers(self, run):
+        table = beside(published("sst"), {"this run": run}, 12)
+        assert list(table.index) == ["attnlrp", "cp-lrp", *layer_sets(12)]
+        assert table.loc["back 10", "r paper"] == 0.38
+        assert table.loc["back 10", "Δ paper"] == 0.86
+        expected = run.per_text("r_normalised")["back 10"].mean()
+        assert table.loc["back 10", "r this run"] == expected
+        assert table.loc["single 3", "raw r this run"] == run.per_text("r")["single 3"].mean()
+        assert table.loc["back 10", "LeRF this run"] == run.per_text("lerf")["back 10"][:2].mean()
+        without = results.Recording(run.rows.drop(columns=["lerf", "morf", "delta"]), {})
+        six = beside(published("sst"), {"this run": without}, 6)
+        assert six.loc["front 3", ["r paper", "LeRF paper"]].tolist() == [0.29, 0.88]
+        assert six.loc["front 3", "r this run"] == run.per_text("r_normalised")["front 6"].mean()
+        assert "LeRF this run" not in six
+
+    def test_curves_are_means_of_both_conventions(self, run):
+        found = curves(run, resamples=50)
+        assert list(found) == [RAW, SUM_TO_ONE]
+        assert list(found[RAW].index) == ["attnlrp", "cp-lrp", *layer_sets(12)]
+        assert found[RAW].loc["front 2", "mean"] == run.per_text("r")["front 2"].mean()
+
+
+def test_a_recording_says_how_to_repeat_it(tmp_path, monkeypatch):
+    reviews = tmp_path / "our" / "texts.csv"
+    reviews.parent.mkdir()
+    pd.DataFrame({"text": ["a dull film", "a fine film", "not bad"]}).to_csv(reviews, index=False)
+    out = tmp_path / "softmax" / "own"
+    record(["--dataset", str(reviews), "--limit", "2", "--out", str(out)])
+    recording = results.load("softmax", "own", folder=tmp_path)
+    assert recording.provenance["data"]["texts"] == 2
+    assert "--dataset our/texts.csv --limit 2" in recording.provenance["command"]
+    assert str(tmp_path) not in (out / "provenance.json").read_text()
+    expected = layer_errors(lrp.load_classifier(), ["a dull film", "a fine film"])
+    assert list(recording.rows) == ["id", "layer", *MEASURES]
+    np.testing.assert_allclose(recording.rows[[*MEASURES]], expected[[*MEASURES]], atol=1e-4)

@@ -14,9 +14,9 @@ from lrputils.figures.style import COLORS, new_figure
 from lrputils.softmax_errors.ablation import RAW, SUM_TO_ONE, layer_count
 
 _FAMILIES = {
-    "front": "CP's rule in layers 1 to k",
-    "back": "CP's rule in layers k to {layers}",
-    "single": "CP's rule in layer k alone",
+    "front": "front: layers 1 to k",
+    "back": "back: layers k to {layers}",
+    "single": "single: layer k alone",
 }
 _COLORS = {RAW: COLORS["ink"], SUM_TO_ONE: COLORS["cp-lrp"]}
 _SERIES = (
@@ -43,7 +43,7 @@ def ablations(
         title: the figure's message.
     """
     figure, grid = new_figure(
-        1.6 + 2.5 * len(runs), 7.2, rows=3, columns=len(runs), sharey=True, squeeze=False
+        _width(len(runs)), 7.0, rows=3, columns=len(runs), sharey=True, squeeze=False
     )
     for column, (run, summaries) in enumerate(runs.items()):
         layers = layer_count(next(iter(summaries.values())).index)
@@ -60,8 +60,7 @@ def ablations(
         grid[-1, column].set_xlabel("layer k")
     for axes in grid[:, 0]:
         axes.set_ylabel("r with LOO")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+    _legend(figure)
     figure.suptitle(title, fontsize=11, fontweight="bold")
     return figure
 
@@ -107,8 +106,8 @@ def by_layer(
     """
     rows = len(next(iter(runs.values())))
     figure, grid = new_figure(
-        1.6 + 2.5 * len(runs),
-        1.1 + 1.9 * rows,
+        _width(len(runs)),
+        1.2 + 1.8 * rows,
         rows=rows,
         columns=len(runs),
         sharey="row" if len(runs) > 1 else False,
@@ -127,12 +126,7 @@ def by_layer(
         heading = f"{run}\n" if len(runs) > 1 else ""
         first.set_title(heading + first.get_title(loc="left"), fontsize=10, loc="left")
         grid[-1, column].set_xlabel("layer")
-    labelled = [axes.get_legend_handles_labels() for axes in grid[:, 0]]
-    handles, labels = max(labelled, key=lambda found: len(found[1]))
-    if labels:
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=2, fontsize=9, frameon=False
-        )
+    _legend(figure)
     figure.suptitle(title, fontsize=11, fontweight="bold")
     return figure
 
@@ -156,6 +150,23 @@ def _draw_series(
         zorder=3,
         label=label or None,
     )
+
+
+def _legend(figure: Figure) -> None:
+    """One legend below all panels; each label once."""
+    found = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    if found:
+        figure.legend(
+            found.values(), found, loc="outside lower center", ncols=2, fontsize=9, frameon=False
+        )
+
+
+def _width(columns: int) -> float:
+    """Inches; narrow, so that labels stay legible where a page is as narrow as a phone."""
+    return 4.2 if columns == 1 else 1.0 + 2.0 * columns
 
 
 def _layer_axis(axes: Axes, layers: int) -> None:

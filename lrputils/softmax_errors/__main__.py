@@ -50,8 +50,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _local(value: object) -> object:
-    """A parameter without the folders that it has on this machine."""
-    return Path(value).name if isinstance(value, str) and Path(value).exists() else value
+    """A parameter; of a path only its last two parts, since the rest is one machine's."""
+    if isinstance(value, str) and Path(value).exists():
+        return "/".join(Path(value).resolve().parts[-2:])
+    return value
 
 
 def _command(parameters: dict[str, object]) -> str:

@@ -167,7 +167,14 @@ def late_minus_early(gains: pd.DataFrame) -> stats.Estimate:
 
     An odd number of layers has its middle one in the late half. Positive with an interval above
     zero: "middle-to-late layers matter most" holds on these texts.
+
+    Raises:
+        ValueError: there is one layer only.
     """
     middle = gains.shape[1] // 2
-    late, early = gains.iloc[:, middle:].mean(axis=1), gains.iloc[:, :middle].mean(axis=1)
+    if not middle:
+        raise ValueError("a single layer has no early half: the gain of layers cannot be compared")
+    late, early = (
+        half.mean(axis=1, skipna=False) for half in (gains.iloc[:, middle:], gains.iloc[:, :middle])
+    )
     return stats.paired_difference(late, early)

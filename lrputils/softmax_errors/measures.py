@@ -141,7 +141,8 @@ class RankAgreement(NamedTuple):
     """How alike two measurements order the layers.
 
     Attributes:
-        rho: Spearman's rank correlation over layers, of the two means over texts.
+        rho: Spearman's rank correlation over layers, of the two means over texts; NaN where one of
+            them is the same in every layer.
         low: lower end of its interval, texts drawn anew.
         high: upper end.
         p: how often a random order of the layers is as far from 0, in either direction.
@@ -177,17 +178,17 @@ def across_layers(
         seed: of both.
 
     Raises:
-        ValueError: shapes differ, fewer than three layers, or fewer than two texts left.
+        ValueError: shapes differ, fewer than two layers, or fewer than two texts left.
     """
     left, right = (np.asarray(values, dtype=np.float64) for values in (first, second))
     if left.shape != right.shape or left.ndim != 2:
         raise ValueError(f"shapes {left.shape} and {right.shape}: both are (texts, layers)")
     kept = ~(np.isnan(left).any(1) | np.isnan(right).any(1))
     left, right, layers = left[kept], right[kept], left.shape[1]
-    if layers < 3 or len(left) < 2:
+    if layers < 2 or len(left) < 2:
         raise ValueError(
             f"{layers} layers and {len(left)} complete texts: an order of layers can be compared "
-            "from three layers and two texts on"
+            "from two layers and two texts on"
         )
     generator = np.random.default_rng(seed)
     drawn = generator.integers(0, len(left), size=(resamples, len(left)))
@@ -199,6 +200,7 @@ def across_layers(
     chance = stats.spearman(np.tile(left.mean(0), (resamples, 1)), shuffled)
     as_far = np.count_nonzero(np.abs(chance) >= abs(rho) - 1e-9)
     tail = (1 - confidence) / 2
-    low, high = np.nanquantile(boot, [tail, 1 - tail])
+    boot = boot[~np.isnan(boot)]
+    low, high = np.quantile(boot, [tail, 1 - tail]) if len(boot) else (np.nan, np.nan)
     p = float(1 + as_far) / (1 + resamples)
     return RankAgreement(rho, float(low), float(high), p, layers)
