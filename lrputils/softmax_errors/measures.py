@@ -202,5 +202,5 @@ def across_layers(
     tail = (1 - confidence) / 2
     boot = boot[~np.isnan(boot)]
     low, high = np.quantile(boot, [tail, 1 - tail]) if len(boot) else (np.nan, np.nan)
-    p = float(1 + as_far) / (1 + resamples)
+    p = float(1 + as_far) / (1 + resamples) if np.isfinite(rho) else np.nan
     return RankAgreement(rho, float(low), float(high), p, layers)
