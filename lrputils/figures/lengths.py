@@ -143,7 +143,7 @@ def cost_by_length(
     costs: pd.DataFrame,
     *,
     labels: Mapping[str, str],
-    title: str = "LOO's price grows faster than the text",
+    title: str = "What a longer text costs",
 ) -> Figure:
     """Draw seconds a text against its tokens, both axes logarithmic, a dot a text.
 
