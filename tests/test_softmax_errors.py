@@ -24,6 +24,7 @@ from lrputils.softmax_errors import (
     aligned,
     beside,
     curves,
+    estimates_by_layer,
     late_minus_early,
     layer_errors,
     measures,
@@ -409,6 +410,14 @@ class TestAblation:
         better = per_layer(rows, "r_value") - per_layer(rows, "r_attnlrp")
         expected = across_layers(gains.loc[list("abce")], better.loc[list("abce")])
         assert found.loc["value − attnlrp", "rho"] == pytest.approx(expected.rho)
+
+    def test_estimates_by_layer_are_means_over_texts(self):
+        rows = pd.DataFrame({"position": [0, 0, 1, 1], "layer": [1, 2, 1, 2]})
+        rows = rows.assign(**{name: [0.1, 0.2, 0.3, 0.6] for name in MEASURES})
+        found = estimates_by_layer(rows)
+        assert list(found) == list(MEASURES)
+        np.testing.assert_allclose(found["uniform"]["mean"], [0.2, 0.4])
+        assert list(found["uniform"].index) == [1, 2]
 
     @pytest.mark.parametrize("data", ["sst", "imdb"])
     def test_published_rows_keep_the_identities_of_the_sets(self, data):

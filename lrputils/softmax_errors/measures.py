@@ -117,6 +117,11 @@ def per_layer(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     return wide.loc[rows[texts].unique()].rename_axis(columns=None)
 
 
+def estimates_by_layer(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Each measure's mean over texts by layer, with its interval: measure → `stats.estimates`."""
+    return {name: stats.estimates(per_layer(rows, name)) for name in MEASURES}
+
+
 def against_gains(gains: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     """How each measure orders the layers, compared with their gains: see `across_layers`.
 
