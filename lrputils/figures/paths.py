@@ -106,7 +106,7 @@ def routes_by_layer(
     above.set_ylabel("share of |relevance|")
     above.set_ylim(0, 1)
     handles, routes = above.get_legend_handles_labels()
-    figure.legend(handles, routes, loc="outside lower center", ncols=3, fontsize=9)
+    figure.legend(handles, routes, loc="outside lower center", ncols=3, frameon=False)
     below.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
     below.set_ylabel("Pearson r with LOO")
     below.set_ylim(-1.05, 1.05)
