@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -146,17 +147,17 @@ def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray]
     text = split(architecture, longest)
     budget = BATCH_TOKENS.get(classifier.device.type, BATCH_TOKENS["cuda"])
     lengths = sorted({max(1, len(text[0]) // part) for part in (4, 2, 1)})
-    taken = []
-    for number, length in enumerate([lengths[0], *lengths]):  # the first one warms up
+
+    def seconds(length: int) -> float:
         rows = [Row(0, length, every(length))] * max(1, budget // length)
-        work = lambda rows=rows: run_rows(architecture, text, rows, lambda x, _: x)  # noqa: E731
-        if number or len(lengths) == 1:
-            taken.append(timed(classifier.device, work)[0] / len(rows))
-        else:
-            work()
-    powers = np.vander(np.array(lengths[-len(taken) :], float), 3, increasing=True)
+        work = partial(run_rows, architecture, text, rows, lambda logits, _: logits)
+        return timed(classifier.device, work)[0] / len(rows)
+
+    seconds(lengths[0])  # the first batch is slower than the rest
+    taken = np.array([seconds(length) for length in lengths])
+    powers = np.vander(np.array(lengths, float), 3, increasing=True)
     # Relative errors count: a short row's milliseconds as much as a long row's.
-    weights, _ = nnls(powers / np.array(taken)[:, None], np.ones(len(taken)))
+    weights, _ = nnls(powers / taken[:, None], np.ones(len(taken)))
     return lambda n: weights[0] + weights[1] * n + weights[2] * np.square(n, dtype=float)
 
 

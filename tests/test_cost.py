@@ -92,7 +92,7 @@ class TestEstimate:
 
         inputs = placeholder.encode("dull film " * 60)
         longest = int(inputs.lengths)
-        clock.lengths = [longest // 4, longest // 2, longest]
+        clock.lengths = [longest // 4, longest // 4, longest // 2, longest]
         monkeypatch.setattr(cost, "timed", clock)
         seconds = cost._row_model(placeholder, inputs)
         for n in (5, 50, 120):
