@@ -5,6 +5,8 @@ One row a claim, for the introduction; each chapter shows the same numbers with 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -44,20 +46,22 @@ def claims(
 
 
 def _row(
-    chapter: int, data: str, claim: str, printed: float, own: stats.Estimate, raw: stats.Estimate
+    chapter: int, data: str, claim: str, printed: float, own: Sequence, raw: Sequence
 ) -> dict[str, object]:
+    """Return one row; `own` and `raw` begin with value, low and high."""
+    (value, low, high), (raw_value, raw_low, raw_high) = own[:3], raw[:3]
     return {
         "claim": claim,
         "chapter": chapter,
         "data": data,
         "paper": printed,
-        "recorded": own.value,
-        "low": own.low,
-        "high": own.high,
-        "verdict": verdict(own.low - printed, own.high - printed),
-        "raw": raw.value,
-        "raw low": raw.low,
-        "raw high": raw.high,
+        "recorded": value,
+        "low": low,
+        "high": high,
+        "verdict": verdict(low - printed, high - printed),
+        "raw": raw_value,
+        "raw low": raw_low,
+        "raw high": raw_high,
     }
 
 
