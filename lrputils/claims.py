@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 
-from lrputils import linear_attention, paper, stats
+from lrputils import linear_attention, paper, softmax_errors, stats
 from lrputils.linear_attention import Setting
 from lrputils.results import Recording
 from lrputils.tables import verdict
@@ -96,25 +95,14 @@ def _methods(data: str, recording: Recording) -> list[dict]:
 
 def _layers(data: str, recording: Recording) -> dict:
     """How much more one bypassed layer of the later half raises r than one of the earlier half."""
-    table = paper.table_a3()
-    single = table[(table.data == data) & (table.family == "single")].set_index("layer").loo_r
-    printed = _later_minus_earlier(single.to_numpy()[None])[0]
-    names = [f"single {layer}" for layer in range(1, _depth(recording) + 1)]
+    printed = softmax_errors.single_layer_gains(softmax_errors.published(data)[["r"]].T).loc["r"]
+    half = len(printed) // 2
     estimates = [
-        stats.estimate(_later_minus_earlier(recording.per_text(column, names).to_numpy()))
+        softmax_errors.late_minus_early(
+            softmax_errors.single_layer_gains(recording.per_text(column))
+        )
         for column in (PAPERS, RAW)
     ]
     claim = f"{data.upper()}: later − earlier layers"
-    return _row(5, data.upper(), claim, float(printed), *estimates)
-
-
-def _depth(recording: Recording) -> int:
-    return sum(
-        str(m).startswith("single ") and "@" not in m for m in recording.rows.method.unique()
-    )
-
-
-def _later_minus_earlier(values: np.ndarray) -> np.ndarray:
-    """(texts, layers) → (texts,): mean of the later half of the layers less the earlier half's."""
-    half = values.shape[1] // 2
-    return values[:, -half:].mean(1) - values[:, :half].mean(1)
+    difference = printed.iloc[half:].mean() - printed.iloc[:half].mean()
+    return _row(5, data.upper(), claim, float(difference), *estimates)
