@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -12,6 +13,7 @@ from lrputils import __main__ as command_line
 from lrputils import results
 from lrputils.recording import texts as recording
 from lrputils.recording.texts import Settings, record
+from lrputils.softmax_errors import MEASURES, layer_errors
 from lrputils.variants import layer_sets
 
 SETTINGS = Settings(shard=2, ablation_curves=2)
@@ -136,3 +138,20 @@ def test_mistakes_on_the_command_line_get_one_line(arguments, message, tmp_path,
     assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "x").exists()
+
+
+def test_a_recording_of_softmax_errors_says_how_to_repeat_it(tmp_path):
+    reviews = tmp_path / "our" / "texts.csv"
+    reviews.parent.mkdir()
+    pd.DataFrame({"text": ["a dull film", "a fine film", "not bad"]}).to_csv(reviews, index=False)
+    out = tmp_path / "softmax" / "own"
+    command_line.main(
+        ["record", "softmax", "--dataset", str(reviews), "--limit", "2", "--out", str(out)]
+    )
+    recording = results.load("softmax", "own", folder=tmp_path)
+    assert recording.provenance["data"]["texts"] == 2
+    assert "--dataset our/texts.csv --limit 2" in recording.provenance["command"]
+    assert str(tmp_path) not in (out / "provenance.json").read_text()
+    expected = layer_errors(lrp.load_classifier(), ["a dull film", "a fine film"])
+    assert list(recording.rows) == ["id", "layer", *MEASURES]
+    np.testing.assert_allclose(recording.rows[[*MEASURES]], expected[[*MEASURES]], atol=1e-4)

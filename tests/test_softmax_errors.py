@@ -33,7 +33,6 @@ from lrputils.softmax_errors import (
     single_layer_gains,
     softmax_maps,
 )
-from lrputils.softmax_errors.__main__ import main as record
 from lrputils.variants import layer_sets
 from tests import tiny
 
@@ -467,18 +466,3 @@ class TestAblation:
         assert list(found) == [RAW, SUM_TO_ONE]
         assert list(found[RAW].index) == ["attnlrp", "cp-lrp", *layer_sets(12)]
         assert found[RAW].loc["front 2", "mean"] == run.per_text("r")["front 2"].mean()
-
-
-def test_a_recording_says_how_to_repeat_it(tmp_path, monkeypatch):
-    reviews = tmp_path / "our" / "texts.csv"
-    reviews.parent.mkdir()
-    pd.DataFrame({"text": ["a dull film", "a fine film", "not bad"]}).to_csv(reviews, index=False)
-    out = tmp_path / "softmax" / "own"
-    record(["--dataset", str(reviews), "--limit", "2", "--out", str(out)])
-    recording = results.load("softmax", "own", folder=tmp_path)
-    assert recording.provenance["data"]["texts"] == 2
-    assert "--dataset our/texts.csv --limit 2" in recording.provenance["command"]
-    assert str(tmp_path) not in (out / "provenance.json").read_text()
-    expected = layer_errors(lrp.load_classifier(), ["a dull film", "a fine film"])
-    assert list(recording.rows) == ["id", "layer", *MEASURES]
-    np.testing.assert_allclose(recording.rows[[*MEASURES]], expected[[*MEASURES]], atol=1e-4)

@@ -1,135 +1,158 @@
-"""The command line of recorded runs: `lrputils record texts …` and `lrputils record mnist …`."""
+"""The command line of recorded runs: `lrputils record texts …`, `… softmax …`, `… mnist …`."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from lrputils.book.layout import BookError
 
 _TEXTS = """\
 Measure every method, read-out and layer ablation on every text, and write a row each to
 DIR/rows.parquet, with DIR/provenance.json. What was killed goes on by the same command.
 
 Leave-one-out costs a forward pass a token: on one core, sentences take about 3 seconds each with a
-12-layer model of 384, reviews a minute. --ablation-curves and --max-length bound it."""
+6-layer model of 384, reviews half a minute. --ablation-curves and --max-length bound it."""
+
+_SOFTMAX = """\
+Measure, for every layer and text, how flat attention is and how far the rules for it are from an
+exact removal inside the block: two passes a text. Chapter 5 reads the rows."""
 
 _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
 killed goes on by the same command."""
 
+# Where and how it runs does not change the rows.
+_LEFT_OUT = ("verb", "kind", "run", "measure", "quiet", "device", "out")
+
 
 def add_verb(verbs: argparse._SubParsersAction) -> None:
-    """Add `record` and its two kinds."""
+    """Add `record` and its kinds."""
     verb = verbs.add_parser(
         "record",
         help="record a run for the book to quote",
         description="Record a run: a row per example and method, and where the rows come from.",
     )
     kinds = verb.add_subparsers(dest="kind", required=True, metavar="KIND")
-    _add_texts(kinds)
-    _add_mnist(kinds)
+    _add(kinds, "texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options)
+    _add(kinds, "softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice)
+    _add(kinds, "mnist", "chapter 2's networks on images", _MNIST, _record_mnist, _mnist_options)
 
 
-def _add_texts(kinds: argparse._SubParsersAction) -> None:
+def _add(
+    kinds: argparse._SubParsersAction,
+    name: str,
+    summary: str,
+    description: str,
+    measure: Callable[[argparse.Namespace], Path],
+    add_options: Callable[[argparse.ArgumentParser], None],
+) -> None:
     kind = kinds.add_parser(
-        "texts",
-        help="a text classifier on texts",
-        description=_TEXTS,
+        name,
+        help=summary,
+        description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_options(kind)
+    kind.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="results/EXPERIMENT/RUN"
+    )
+    kind.add_argument("--quiet", action="store_true", help="no progress")
+    kind.set_defaults(run=_run, measure=measure)
+
+
+def _choice(kind: argparse.ArgumentParser) -> None:
+    """Add what chooses a classifier and texts."""
     kind.add_argument("--model", metavar="NAME", help="folder or hub name (default: embedded)")
     kind.add_argument("--revision", metavar="REV", help="branch, tag or commit of the model")
     kind.add_argument("--dataset", metavar="NAME", help="file, folder, hub name (default: reviews)")
     kind.add_argument("--split", metavar="NAME", help="of the data set")
     kind.add_argument("--limit", type=int, metavar="N", help="at most this many texts")
     kind.add_argument("--seed", type=int, metavar="N", help="draw the texts by this seed")
+    kind.add_argument("--max-length", type=int, metavar="N", help="cut texts to N tokens")
+    kind.add_argument(
+        "--batch-size", type=int, default=16, metavar="N", help="texts a batch (default: 16)"
+    )
+    kind.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda:1")
+
+
+def _texts_options(kind: argparse.ArgumentParser) -> None:
+    _choice(kind)
     kind.add_argument("--methods", metavar="A,B", help="these only (default: all)")
     kind.add_argument(
         "--chunk", type=int, default=1, metavar="N", help="tokens that go at once (default: 1)"
     )
-    kind.add_argument("--max-length", type=int, metavar="N", help="cut texts to N tokens")
     kind.add_argument(
         "--ablation-curves", type=int, metavar="N", help="perturb along ablations on N texts only"
     )
-    kind.add_argument(
-        "--batch-size", type=int, default=16, metavar="N", help="texts a batch (default: 16)"
-    )
-    _add_common(kind)
-    kind.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda:1")
-    kind.set_defaults(run=_record_texts)
 
 
-def _add_mnist(kinds: argparse._SubParsersAction) -> None:
-    kind = kinds.add_parser("mnist", help="chapter 2's networks on images", description=_MNIST)
+def _mnist_options(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--dataset", default="mnist", metavar="NAME", help="default: %(default)s")
     kind.add_argument("--seeds", type=int, default=10, metavar="N", help="networks a setting")
     kind.add_argument("--images", type=int, default=200, metavar="N", help="images a network")
-    _add_common(kind)
-    kind.set_defaults(run=_record_mnist)
 
 
-def _add_common(kind: argparse.ArgumentParser) -> None:
-    kind.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="e.g. results/sst/NAME"
-    )
-    kind.add_argument("--quiet", action="store_true", help="no progress")
-
-
-def _record_texts(options: argparse.Namespace) -> None:
-    from lrputils.book.layout import BookError
-    from lrputils.data.texts import load_texts
-    from lrputils.models import load_classifier
-    from lrputils.recording.texts import Settings, record
-
+def _run(options: argparse.Namespace) -> None:
     try:
-        classifier = load_classifier(
-            options.model, revision=options.revision, device=options.device
-        )
-        texts = load_texts(
-            options.dataset, split=options.split, limit=options.limit, seed=options.seed
-        )
-        settings = Settings(
-            **({"methods": tuple(options.methods.split(","))} if options.methods else {}),
-            chunk=options.chunk,
-            max_length=options.max_length,
-            ablation_curves=options.ablation_curves,
-            batch_size=options.batch_size,
-        )
-        print(
-            record(
-                classifier,
-                texts,
-                options.out,
-                settings,
-                command=_command(options),
-                parameters={"split": options.split, "limit": options.limit, "seed": options.seed},
-                quiet=options.quiet,
-            )
-        )
+        print(options.measure(options))
     except (ValueError, TypeError, OSError) as error:  # a model, texts, a value, the folder
         raise BookError(str(error)) from error
 
 
-def _record_mnist(options: argparse.Namespace) -> None:
-    from lrputils.book.layout import BookError
+def _chosen(options: argparse.Namespace) -> dict[str, Any]:
+    """Load what `_choice` chooses; return it as the arguments of a recording."""
+    from lrputils.data.texts import load_texts
+    from lrputils.models import load_classifier
+
+    return {
+        "classifier": load_classifier(
+            options.model, revision=options.revision, device=options.device
+        ),
+        "texts": load_texts(
+            options.dataset, split=options.split, limit=options.limit, seed=options.seed
+        ),
+        "out": options.out,
+        "command": _command(options),
+        "parameters": {name: getattr(options, name) for name in ("split", "limit", "seed")},
+    }
+
+
+def _record_texts(options: argparse.Namespace) -> Path:
+    from lrputils.recording.texts import Settings, record
+
+    settings = Settings(
+        **({"methods": tuple(options.methods.split(","))} if options.methods else {}),
+        chunk=options.chunk,
+        max_length=options.max_length,
+        ablation_curves=options.ablation_curves,
+        batch_size=options.batch_size,
+    )
+    return record(**_chosen(options), settings=settings, quiet=options.quiet)
+
+
+def _record_softmax(options: argparse.Namespace) -> Path:
+    from lrputils.recording.softmax import record_softmax
+
+    return record_softmax(
+        **_chosen(options), batch_size=options.batch_size, max_length=options.max_length
+    )
+
+
+def _record_mnist(options: argparse.Namespace) -> Path:
     from lrputils.linear_attention.recording import record_mnist
 
-    try:
-        print(
-            record_mnist(
-                options.dataset,
-                options.out,
-                seeds=options.seeds,
-                images=options.images,
-                quiet=options.quiet,
-                command=_command(options),
-            )
-        )
-    except (ValueError, TypeError, OSError) as error:
-        raise BookError(str(error)) from error
-
-
-_LEFT_OUT = ("verb", "kind", "run", "quiet", "device", "out")  # they do not change the rows
+    return record_mnist(
+        options.dataset,
+        options.out,
+        seeds=options.seeds,
+        images=options.images,
+        quiet=options.quiet,
+        command=_command(options),
+    )
 
 
 def _command(options: argparse.Namespace) -> str:
