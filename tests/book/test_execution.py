@@ -7,8 +7,8 @@ from lrputils.book.execution import (
     execute_profile,
     fingerprint,
     refresh_twins,
-    sources_digest,
     run_chapter,
+    sources_digest,
 )
 from lrputils.book.pairing import read_notebook, write_notebook
 from lrputils.book.profiles import load_profile
