@@ -74,9 +74,11 @@ def show(
         table: the values; NaN and None are shown as nothing.
         digits: decimals of the floats.
         intervals: `{column: (low, high)}`: shown as `value [low, high]` in one column. Added to
-            those that the table itself names, in `table.attrs["intervals"]`.
+            those that the table itself names, in `table.attrs["intervals"]`, as far as its columns
+            are still there.
 
     Raises:
         ValueError: `intervals` names a column that the table does not have.
     """
-    return ShownTable(table, digits, {**table.attrs.get("intervals", {}), **(intervals or {})})
+    known = {k: v for k, v in table.attrs.get("intervals", {}).items() if {k, *v} <= {*table}}
+    return ShownTable(table, digits, {**known, **(intervals or {})})

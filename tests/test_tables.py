@@ -87,3 +87,5 @@ def test_a_recorded_run_has_an_interval_and_a_verdict_of_its_own():
     assert shown.loc["a", "recorded"] == "0.51 [0.49, 0.53]"
     assert shown.loc["a", "this run"] == "0.50 [0.40, 0.60]"
     assert not {"low", "recorded low"} & set(shown)
+    less = show(table.drop(columns=["difference", "recorded"]), digits=2).rounded()
+    assert less.loc["a", "this run"] == "0.50 [0.40, 0.60]"

@@ -114,6 +114,7 @@ def run_chapter(
                 progress_bar={"desc": chapter.name, "disable": not progress},
                 cwd=str(Path.cwd()),
                 extra_arguments=["--log-level=CRITICAL"],
+                stderr_file=sys.stderr,  # what a cell warns of is told before the run ends
             )
         except PapermillExecutionError as error:
             raise ChapterFailed(_failure(chapter, error, draft, failed)) from None
