@@ -28,12 +28,12 @@ from transformers import (
 from transformers.utils import logging
 
 from lrputils import inputs as _inputs
-from lrputils import untrained
 from lrputils.architectures import Architecture, describe
 from lrputils.data import hub
 from lrputils.inputs import Inputs
 
 EMBEDDED = Path(__file__).parent / "assets" / "reviewer"
+NAME = "lrputils reviewer"  # what pages call it
 
 _DTYPES = {
     "float64": torch.float64,
@@ -160,13 +160,6 @@ def load_classifier(
         TypeError: an architecture whose attention this package cannot attribute.
     """
     device, dtype = _device(device), _dtype(dtype)
-    if name_or_folder is None and not EMBEDDED.is_dir():
-        if revision is not None:
-            raise ValueError(
-                f"revision={revision!r} belongs to the hub, not to the package's model"
-            )
-        model, tokenizer = untrained.build()
-        return Classifier(_ready(model, device, dtype), tokenizer, untrained.NAME)
     name, folder, commit = _locate(name_or_folder, revision)
     with quietly():
         model = _load_model(folder, name, dtype)
@@ -180,7 +173,13 @@ def load_classifier(
 def _locate(
     name_or_folder: str | Path | None, revision: str | None
 ) -> tuple[str, Path, str | None]:
-    name = str(EMBEDDED if name_or_folder is None else name_or_folder)
+    if name_or_folder is None:
+        if revision is not None:
+            raise ValueError(
+                f"revision={revision!r} belongs to the hub, not to the package's own model"
+            )
+        return NAME, EMBEDDED, None
+    name = str(name_or_folder)
     if not hub.is_path(name):
         snapshot = hub.fetch(
             name, kind="model", wanted=_needed, parameter="name_or_folder", revision=revision

@@ -13,6 +13,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import lrputils  # noqa: E402  (before transformers: it keeps torchvision importable)
+from tests import untrained  # noqa: E402
 
 import torch  # noqa: E402  isort: skip
 
@@ -44,5 +45,6 @@ def models_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def placeholder():
-    """The package's own untrained classifier."""
-    return lrputils.load_classifier()
+    """A small untrained classifier, the same bits on every machine."""
+    model, tokenizer = untrained.build()
+    return lrputils.Classifier(model.eval().requires_grad_(False), tokenizer, "untrained")

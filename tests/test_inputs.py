@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lrputils import untrained
 from lrputils.inputs import Inputs, encode
+from tests import untrained
 
 MODEL, TOKENIZER = untrained.build(layers=1, hidden=8, heads=2)
 TEXTS = ["A good film.", "Bad", "Not a bad film, all in all!"]

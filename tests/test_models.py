@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import BertForMaskedLM, BertForSequenceClassification, BertModel
 
 import lrputils as lrp
-from lrputils import untrained
 from lrputils.data import hub
-from lrputils.models import _needed, load_classifier
-from tests import tiny
+from lrputils.models import EMBEDDED, NAME, _needed, load_classifier
+from lrputils.training.measure import classes_of, rightly
+from tests import tiny, untrained
 from tests.test_texts import cache_with
 
 
@@ -93,17 +95,30 @@ def test_the_identity_follows_the_weights(folder):
     assert lrp.Classifier(clf.model, clf.tokenizer, "x").identity != clf.identity
 
 
-def test_the_placeholder_says_what_it_is(placeholder):
-    assert placeholder.name == "untrained placeholder (random weights)"
-    assert placeholder.architecture.layers == 4
-    inputs = placeholder.encode(lrp.load_texts().texts[:20])
-    known = placeholder.tokenizer.unk_token_id
-    assert not (inputs["input_ids"] == known).any()
-    loo = lrp.leave_one_out(placeholder.model, inputs)
-    assert loo[inputs.content_mask].std() > 1e-2
+@pytest.fixture(scope="module")
+def embedded():
+    return load_classifier()
 
 
-def test_the_placeholder_loads_quickly_and_leaves_the_random_numbers_alone():
+def test_the_package_s_own_model_is_what_its_card_says(embedded):
+    card = (EMBEDDED / "README.md").read_text()
+    assert embedded.name == NAME
+    assert embedded.architecture.layers == 12
+    assert sum(path.stat().st_size for path in EMBEDDED.iterdir()) < 16e6
+    for name, options in (("reviews", {}), ("reviews-long", {})):
+        texts = lrp.load_texts(name, **options)
+        right = rightly(embedded, texts, classes_of(embedded, texts)).mean()
+        (row,) = re.findall(rf"^\| {name} \| {len(texts)} \| ([\d.]+)% ", card, re.M)
+        # Two texts may stand on the edge on another processor.
+        assert abs(100 * right - float(row)) <= 100 * 2.1 / len(texts)
+
+
+def test_the_package_s_own_model_reads_the_reviews_without_unknown_words(embedded):
+    inputs = embedded.encode(lrp.load_texts().texts)
+    assert not (inputs["input_ids"] == embedded.tokenizer.unk_token_id).any()
+
+
+def test_it_loads_quickly_and_leaves_the_random_numbers_alone(embedded):
     torch.manual_seed(3)
     expected = torch.rand(4)
     torch.manual_seed(3)
@@ -113,11 +128,19 @@ def test_the_placeholder_loads_quickly_and_leaves_the_random_numbers_alone():
     assert torch.equal(torch.rand(4), expected)
 
 
-def test_the_placeholder_is_the_same_bits_on_an_older_processor(placeholder):
-    command = "import lrputils as lrp; print(lrp.load_classifier().identity)"
+def test_the_placeholder_of_the_tests_is_the_same_bits_on_an_older_processor(placeholder):
+    command = (
+        "import lrputils as lrp; from tests import untrained; "
+        "print(lrp.Classifier(*untrained.build(), 'untrained').identity)"
+    )
     old = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "DNNL_MAX_CPU_ISA": "SSE41"}
     run = subprocess.run(
-        [sys.executable, "-c", command], env=old, capture_output=True, text=True, check=True
+        [sys.executable, "-c", command],
+        env=old,
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert run.stdout.strip() == placeholder.identity
 

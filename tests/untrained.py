@@ -1,7 +1,6 @@
-"""A small BERT with random weights, the same on every machine: a stand-in, not a classifier.
+"""A small BERT with random weights, the same on every machine: some model for the tests at once.
 
-It serves until a trained model comes with the package, and wherever an example needs *some* model
-at once. Its vocabulary are the words of this book's own reviews. What it predicts means nothing.
+Its vocabulary are the words of this book's own reviews. What it predicts means nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 
 from lrputils.data.texts import OWN, load_texts
 
-NAME = "untrained placeholder (random weights)"
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789!\"#$%&'()*+,-./:;<=>?@[]_’‘“”–—…£€é"
 
