@@ -12,10 +12,11 @@ import pandas as pd
 from lrputils import linear_attention, paper, softmax_errors, stats
 from lrputils.linear_attention import Setting
 from lrputils.results import Recording
-from lrputils.tables import verdict
+from lrputils.tables import CANNOT_TELL, verdict
 
 # The paper divides every map by its sum before it correlates; nothing requires it.
 PAPERS, RAW = "r_normalised", "r"
+HOLDS, OPPOSITE = "holds", "opposite"
 _FIRST, _SECOND = "attnlrp", "cp-lrp"
 _INTERVALS = {"recorded": ("low", "high"), "raw": ("raw low", "raw high")}
 
@@ -33,8 +34,10 @@ def claims(
 
     Returns:
         Rows indexed by claim, with columns `chapter`, `data`, `paper`, `recorded`, `low`, `high`
-        (r after dividing every map by its sum, as the paper does), `verdict` on recorded − paper,
-        and `raw`, `raw low`, `raw high` (nothing divided).
+        (r after dividing every map by its sum, as the paper does), `verdict`, and `raw`, `raw
+        low`, `raw high` (nothing divided). The verdict on a correlation is that of
+        `lrputils.tables.verdict`; of a difference only the sign is judged: "holds", "opposite" or
+        "cannot tell".
     """
     rows = _linear_attention(mnist, setting, removal)
     for data, recording in texts.items():
@@ -44,11 +47,20 @@ def claims(
     return frame
 
 
+def _by_sign(low: float, high: float, printed: float) -> str:
+    """Judge a difference by its sign: a margin as large as the printed value tells nothing."""
+    if not low <= 0 <= high:
+        return HOLDS if (low > 0) == (printed > 0) else OPPOSITE
+    return CANNOT_TELL
+
+
 def _row(
     chapter: int, data: str, claim: str, printed: float, own: Sequence, raw: Sequence
 ) -> dict[str, object]:
     """Return one row; `own` and `raw` begin with value, low and high."""
     (value, low, high), (raw_value, raw_low, raw_high) = own[:3], raw[:3]
+    difference = "−" in claim
+    judged = _by_sign(low, high, printed) if difference else verdict(low - printed, high - printed)
     return {
         "claim": claim,
         "chapter": chapter,
@@ -57,7 +69,7 @@ def _row(
         "recorded": value,
         "low": low,
         "high": high,
-        "verdict": verdict(low - printed, high - printed),
+        "verdict": judged,
         "raw": raw_value,
         "raw low": raw_low,
         "raw high": raw_high,
@@ -88,9 +100,9 @@ def _methods(data: str, recording: Recording) -> list[dict]:
         )
         for method in (_FIRST, _SECOND)
     ]
-    gaps = [stats.paired_difference(maps[c][_SECOND], maps[c][_FIRST]) for c in (PAPERS, RAW)]
-    claim = f"{name}: CP-LRP − AttnLRP"
-    return [*rows, _row(chapter, name, claim, float(printed[_SECOND] - printed[_FIRST]), *gaps)]
+    gaps = [stats.paired_difference(maps[c][_FIRST], maps[c][_SECOND]) for c in (PAPERS, RAW)]
+    claim = f"{name}: AttnLRP − CP-LRP"
+    return [*rows, _row(chapter, name, claim, float(printed[_FIRST] - printed[_SECOND]), *gaps)]
 
 
 def _layers(data: str, recording: Recording) -> dict:

@@ -16,12 +16,14 @@ from lrputils.propagation import ATTN_LRP, CP_LRP, GRADIENT
 from lrputils.rules import attnlrp_attention
 from lrputils.softmax_errors import (
     MEASURES,
+    PREDICTED,
     RAW,
     SUM_TO_ONE,
     SoftmaxMaps,
     across_layers,
     against_gains,
     aligned,
+    as_predicted,
     beside,
     curves,
     estimates_by_layer,
@@ -30,6 +32,7 @@ from lrputils.softmax_errors import (
     measures,
     per_layer,
     published,
+    published_late_minus_early,
     single_layer_gains,
     softmax_maps,
 )
@@ -460,6 +463,39 @@ class TestAblation:
         assert six.loc["front 3", ["r paper", "LeRF paper"]].tolist() == [0.29, 0.88]
         assert six.loc["front 3", "r this run"] == run.per_text("r_normalised")["front 6"].mean()
         assert "LeRF this run" not in six
+
+    def test_besides_rows_are_means_over_the_same_texts(self, run):
+        # "back 10" has curves of the first two texts only, so no row may use more.
+        table = beside(published("sst"), {"this run": run}, 12)
+        wide = run.per_text("lerf")
+        for name in ("attnlrp", "cp-lrp", "front 12"):
+            assert table.loc[name, "LeRF this run"] == pytest.approx(wide[name][:2].mean())
+            assert table.loc[name, "LeRF this run"] != pytest.approx(wide[name].mean())
+        assert table.loc["cp-lrp", "MoRF this run"] == run.per_text("morf")["cp-lrp"].mean()
+        rows = run.rows.copy()
+        rows.loc[rows.method == "back 10", "lerf"] = np.nan
+        table = beside(published("sst"), {"this run": results.Recording(rows, {})}, 12)
+        assert np.isnan(table.loc["back 10", "LeRF this run"])
+        assert table.loc["cp-lrp", "LeRF this run"] == pytest.approx(wide["cp-lrp"].mean())
+
+    def test_the_papers_halves_are_those_of_its_single_rows(self):
+        rows = published("imdb").r
+        late = sum(rows[f"single {k}"] for k in range(7, 13)) / 6
+        early = sum(rows[f"single {k}"] for k in range(1, 7)) / 6
+        assert published_late_minus_early("imdb") == pytest.approx(late - early)
+        assert published_late_minus_early("sst") > 0 > published_late_minus_early("imdb")
+
+    def test_a_measure_is_as_predicted_where_every_run_has_its_sign(self):
+        agreed = pd.DataFrame({"rho": {name: 0.5 * sign for name, sign in PREDICTED.items()}})
+        assert as_predicted({"one": agreed, "two": agreed}) == list(PREDICTED)
+        other = agreed.copy()
+        other.loc[["entropy", "uniform", "linearisation"], "rho"] = [-0.1, 0.0, np.nan]
+        found = as_predicted({"one": agreed, "two": other})
+        assert found == ["structural", "value − attnlrp"]
+        gains = pd.DataFrame([[0.1, 0.2], [0.2, 0.4]], columns=[1, 2])
+        rows = pd.DataFrame({"id": [0, 0, 1, 1], "layer": [1, 2, 1, 2]})
+        rows = rows.assign(**{name: [0.1, 0.2, 0.3, 0.6] for name in MEASURES})
+        assert list(against_gains(gains, rows).index) == list(PREDICTED)
 
     def test_curves_are_means_of_both_conventions(self, run):
         found = curves(run, resamples=50)
