@@ -12,15 +12,19 @@ from lrputils.softmax_errors.ablation import (
     beside,
     curves,
     late_minus_early,
+    layer_count,
     published,
+    published_late_minus_early,
     single_layer_gains,
 )
 from lrputils.softmax_errors.blocks import SoftmaxMaps, softmax_maps
 from lrputils.softmax_errors.measures import (
     MEASURES,
+    PREDICTED,
     RankAgreement,
     across_layers,
     against_gains,
+    as_predicted,
     estimates_by_layer,
     layer_errors,
     measures,
@@ -29,6 +33,7 @@ from lrputils.softmax_errors.measures import (
 
 __all__ = [
     "MEASURES",
+    "PREDICTED",
     "RAW",
     "SUM_TO_ONE",
     "RankAgreement",
@@ -36,14 +41,17 @@ __all__ = [
     "across_layers",
     "against_gains",
     "aligned",
+    "as_predicted",
     "beside",
     "curves",
     "estimates_by_layer",
     "late_minus_early",
+    "layer_count",
     "layer_errors",
     "measures",
     "per_layer",
     "published",
+    "published_late_minus_early",
     "single_layer_gains",
     "softmax_maps",
 ]

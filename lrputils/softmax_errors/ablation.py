@@ -66,13 +66,16 @@ def beside(printed: pd.DataFrame, runs: Mapping[str, Run], layers: int) -> pd.Da
 
     Returns:
         Columns `r paper`, `r NAME`, …, `LeRF paper`, …, `MoRF …`, `Δ …`, and last `raw r NAME`. `r`
-        is under the paper's convention. Texts without a value are left out of a mean; NaN where
-        there is none, or no row that corresponds.
+        is under the paper's convention. A column's means are over one set of texts, those with a
+        value in every one of the run's rows; rows without any value do not shrink it. NaN where
+        there is no value, or no row that corresponds.
     """
     sources = {"paper": printed.set_axis(["r", "LeRF", "MoRF", "Δ"], axis=1)}
     for name, run in runs.items():
         known = {label: column for label, column in _PRINTED.items() if column in run.rows}
-        sources[name] = pd.DataFrame({k: _ablations(run, c).mean() for k, c in known.items()})
+        sources[name] = pd.DataFrame(
+            {label: _means(_ablations(run, column)) for label, column in known.items()}
+        )
     parts = {name: aligned(table, layers) for name, table in sources.items()}
     names = dict.fromkeys(name for table in parts.values() for name in table.index)
     order = sorted(names, key=lambda name: _order(name))
@@ -83,6 +86,12 @@ def beside(printed: pd.DataFrame, runs: Mapping[str, Run], layers: int) -> pd.Da
         if label in table
     }
     return pd.DataFrame(columns, index=order)
+
+
+def _means(wide: pd.DataFrame) -> pd.Series:
+    # Curves may be recorded for fewer texts of some methods: equal sets of layers must stay equal.
+    complete = wide.dropna(axis=1, how="all").notna().all(axis=1)
+    return wide[complete].mean()
 
 
 def _order(name: str) -> tuple[int, int]:
@@ -178,3 +187,14 @@ def late_minus_early(gains: pd.DataFrame) -> stats.Estimate:
         half.mean(axis=1, skipna=False) for half in (gains.iloc[:, middle:], gains.iloc[:, :middle])
     )
     return stats.paired_difference(late, early)
+
+
+def published_late_minus_early(data: str) -> float:
+    """`late_minus_early` of the means that Table A3 prints for single layers of a task.
+
+    The paper prints no texts, hence no interval. `data` and errors are those of `published`.
+    """
+    means = published(data).r
+    layers = layer_count(means.index)
+    singles = means.loc[[f"single {layer}" for layer in range(1, layers + 1)]]
+    return float(singles.iloc[layers // 2 :].mean() - singles.iloc[: layers // 2].mean())

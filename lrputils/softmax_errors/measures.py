@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,17 @@ MEASURES = {
     "r_softmax": "r with removal: the softmax path",
     "r_attnlrp": "r with removal: AttnLRP's mixture of both",
     "r_taylor": "r with removal: the Taylor estimate",
+}
+
+# The sign that a measure's rank correlation with the gains has if the paper's reason is right: flat
+# attention and linearisation speak for CP's rule; structural bias, all of it in the value path,
+# against it; a better account of removals inside the block, for it.
+PREDICTED = {
+    "entropy": 1,
+    "structural": -1,
+    "uniform": -1,
+    "linearisation": 1,
+    "value − attnlrp": 1,
 }
 
 
@@ -140,6 +151,19 @@ def against_gains(gains: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     pairs = {name: gains.align(values, join="inner", axis=0) for name, values in found.items()}
     agreements = {name: across_layers(*pair)._asdict() for name, pair in pairs.items()}
     return pd.DataFrame.from_dict(agreements, orient="index")
+
+
+def as_predicted(explained: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Name the measures whose rho has the sign of `PREDICTED` in every run.
+
+    Args:
+        explained: run → table of `against_gains`. A rho that is 0 or NaN has no sign.
+    """
+    return [
+        measure
+        for measure, sign in PREDICTED.items()
+        if all(sign * table.loc[measure, "rho"] > 0 for table in explained.values())
+    ]
 
 
 class RankAgreement(NamedTuple):
