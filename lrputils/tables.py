@@ -144,7 +144,9 @@ def conventions(
     return frame.assign(flipped=evaluation.per_text("flipped", methods).mean())
 
 
-def readouts(evaluation: Evaluation | Recording, first: str, second: str) -> pd.DataFrame:
+def readouts(
+    evaluation: Evaluation | Recording, first: str, second: str, column: str = "r"
+) -> pd.DataFrame:
     """Return the mean r of two methods at each read-out, and their paired difference.
 
     Args:
@@ -152,11 +154,12 @@ def readouts(evaluation: Evaluation | Recording, first: str, second: str) -> pd.
             the read-out "word" is each method itself.
         first: a method's name; gives the columns `first`, `first low`, `first high`.
         second: another one's.
+        column: which correlation, as in the rows: "r", "r_content", "r_normalised".
 
     Returns:
         A row a read-out; the columns of both methods, `difference` (first − second) and its ends.
     """
-    wide, rows = evaluation.per_text("r"), {}
+    wide, rows = evaluation.per_text(column), {}
     for place in READOUTS:
         names = [f"{method} @ {place}" for method in (first, second)]
         names = names if names[0] in wide or place != "word" else [first, second]
