@@ -107,8 +107,6 @@ def _methods(data: str, recording: Recording) -> list[dict]:
 
 def _layers(data: str, recording: Recording) -> dict:
     """How much more one bypassed layer of the later half raises r than one of the earlier half."""
-    printed = softmax_errors.single_layer_gains(softmax_errors.published(data)[["r"]].T).loc["r"]
-    half = len(printed) // 2
     estimates = [
         softmax_errors.late_minus_early(
             softmax_errors.single_layer_gains(recording.per_text(column))
@@ -116,5 +114,5 @@ def _layers(data: str, recording: Recording) -> dict:
         for column in (PAPERS, RAW)
     ]
     claim = f"{data.upper()}: later − earlier layers"
-    difference = printed.iloc[half:].mean() - printed.iloc[:half].mean()
-    return _row(5, data.upper(), claim, float(difference), *estimates)
+    difference = softmax_errors.published_late_minus_early(data)
+    return _row(5, data.upper(), claim, difference, *estimates)

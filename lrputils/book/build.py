@@ -68,7 +68,8 @@ def assemble(
         if not source.is_file():
             raise BookError(f"_toc.yml lists {entry}, but there is no {source.name}")
         wanted[entry.with_suffix(source.suffix)] = source
-    carried = [path for name in ("_static", "vendor", "results") for path in (book.root / name).rglob("*")]
+    folders = [book.root / name for name in ("_static", "vendor", "results")]
+    carried = [path for folder in folders for path in folder.rglob("*")]
     extras = [*book.chapters_folder.glob("*.bib"), *carried]
     wanted |= {path.relative_to(book.root): path for path in extras if path.is_file()}
     settings = {Path("_toc.yml"), Path("_config.yml")}

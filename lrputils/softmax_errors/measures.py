@@ -66,10 +66,11 @@ def layer_errors(
 
     Returns:
         A row a text and layer: `position` and `id` of the text, `layer` (from 1), and the columns
-        of `MEASURES`: `entropy`; `structural` = Σ_i |structural| / Σ_i (|structural| + |contrast|);
-        `uniform` = Σ_i |uniform| / Σ_i (|uniform| + |attended| + |contrast|); `linearisation` =
-        Σ_i |taylor − removal| / Σ_i |removal|; and Pearson's r over the text's tokens between
-        `removal` and each account of it. NaN where a quotient or correlation is undefined.
+        of `MEASURES`: `entropy`; `structural`, the share ``|structural| / (|structural| +
+        |contrast|)`` of absolute values summed over tokens; `uniform`, likewise ``|uniform| /
+        (|uniform| + |attended| + |contrast|)``; `linearisation`, ``|taylor − removal| /
+        |removal|``; and Pearson's r over the text's tokens between `removal` and each account of
+        it. NaN where a quotient or correlation is undefined.
 
     Raises:
         ValueError: there are no texts, or one that cannot be encoded.
