@@ -210,7 +210,8 @@ def ratio_of_means(first: ArrayLike, second: ArrayLike, **options: Any) -> Estim
 
     def ratio(drawn: Array, axis: int) -> Array:
         first_mean, second_mean = kept[drawn.astype(int)].mean(axis=axis).T
-        return first_mean / second_mean
+        with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 is NaN, and says so
+            return first_mean / second_mean
 
     value = estimate(np.arange(len(kept)), statistic=ratio, **options)
     return value._replace(dropped=len(pairs) - len(kept))

@@ -36,8 +36,9 @@ def compare(
     """Return the table paper | recorded run | this run, with the difference and a verdict.
 
     Args:
-        this_run: for each row, `(value, low, high)` (an `Estimate` of `lrputils.stats` is one), or
-            a single number where there is no interval. It decides which rows there are.
+        this_run: for each row, `(value, low, high)` (an `Estimate` of `lrputils.stats` is one; ends
+            may be NaN), or a single number where there is no interval. It decides which rows there
+            are.
         paper: published means, printed without an interval; a row may be absent.
         recorded: the same of a recorded run, if there is one; a row may be absent.
         margin: a difference up to this is called agreement. The published value's own uncertainty
@@ -119,7 +120,8 @@ def _with_interval(name: str, measured: Measured) -> tuple[float, float, float]:
         value, low, high = map(float, measured[:3])
     else:
         value, low, high = float(measured), -math.inf, math.inf
-    if not low <= value <= high and not math.isnan(value):
+    unknown = math.isnan(value) or math.isnan(low) or math.isnan(high)
+    if not unknown and not low <= value <= high:
         raise ValueError(f"Row {name!r}: {value} is not within its interval [{low}, {high}]")
     return value, low, high
 

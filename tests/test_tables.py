@@ -89,3 +89,9 @@ def test_a_recorded_run_has_an_interval_and_a_verdict_of_its_own():
     assert not {"low", "recorded low"} & set(shown)
     less = show(table.drop(columns=["difference", "recorded"]), digits=2).rounded()
     assert less.loc["a", "this run"] == "0.50 [0.40, 0.60]"
+
+
+def test_an_interval_that_could_not_be_drawn_gives_no_verdict():
+    table = tables.compare({"a": (0.5, math.nan, math.nan)}, {"a": 0.5})
+    assert table.loc["a", "verdict"] == ""
+    assert show(table, digits=1).rounded().loc["a", "this run"] == "0.5"
