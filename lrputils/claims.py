@@ -5,7 +5,7 @@ One row a claim, for the introduction; each chapter shows the same numbers with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
@@ -47,6 +47,11 @@ def claims(
     return frame
 
 
+def _by_margin(low: float, high: float, printed: float) -> str:
+    """Judge a correlation by its distance from the printed one."""
+    return verdict(low - printed, high - printed)
+
+
 def _by_sign(low: float, high: float, printed: float) -> str:
     """Judge a difference by its sign: a margin as large as the printed value tells nothing."""
     if not low <= 0 <= high:
@@ -55,12 +60,16 @@ def _by_sign(low: float, high: float, printed: float) -> str:
 
 
 def _row(
-    chapter: int, data: str, claim: str, printed: float, own: Sequence, raw: Sequence
+    chapter: int,
+    data: str,
+    claim: str,
+    printed: float,
+    own: Sequence,
+    raw: Sequence,
+    judge: Callable[[float, float, float], str] = _by_margin,
 ) -> dict[str, object]:
     """Return one row; `own` and `raw` begin with value, low and high."""
     (value, low, high), (raw_value, raw_low, raw_high) = own[:3], raw[:3]
-    difference = "−" in claim
-    judged = _by_sign(low, high, printed) if difference else verdict(low - printed, high - printed)
     return {
         "claim": claim,
         "chapter": chapter,
@@ -69,7 +78,7 @@ def _row(
         "recorded": value,
         "low": low,
         "high": high,
-        "verdict": judged,
+        "verdict": judge(low, high, printed),
         "raw": raw_value,
         "raw low": raw_low,
         "raw high": raw_high,
@@ -102,7 +111,8 @@ def _methods(data: str, recording: Recording) -> list[dict]:
     ]
     gaps = [stats.paired_difference(maps[c][_FIRST], maps[c][_SECOND]) for c in (PAPERS, RAW)]
     claim = f"{name}: AttnLRP − CP-LRP"
-    return [*rows, _row(chapter, name, claim, float(printed[_FIRST] - printed[_SECOND]), *gaps)]
+    difference = float(printed[_FIRST] - printed[_SECOND])
+    return [*rows, _row(chapter, name, claim, difference, *gaps, judge=_by_sign)]
 
 
 def _layers(data: str, recording: Recording) -> dict:
@@ -115,4 +125,4 @@ def _layers(data: str, recording: Recording) -> dict:
     ]
     claim = f"{data.upper()}: later − earlier layers"
     difference = softmax_errors.published_late_minus_early(data)
-    return _row(5, data.upper(), claim, difference, *estimates)
+    return _row(5, data.upper(), claim, difference, *estimates, judge=_by_sign)

@@ -111,33 +111,14 @@ def perturbation_curves(
 
 
 def perturbation_scores(
-    model: nn.Module,
-    inputs: Mapping[str, Any],
-    scores: Tensor,
-    chunk: int = 1,
-    *,
-    chunk_score: str = "sum",
-    target: Target = None,
-    output: str = "logit",
-    batch_tokens: int | None = None,
+    model: nn.Module, inputs: Mapping[str, Any], scores: Tensor, chunk: int = 1, **options: Any
 ) -> Perturbation:
     """LeRF, MoRF and their difference Δ of each text, both curves run together.
 
     Each is `curve_mean` of its curve. Arguments and errors are those of `perturbation_curve`.
     """
-    morf, lerf = map(
-        curve_mean,
-        perturbation_curves(
-            model,
-            inputs,
-            scores,
-            chunk,
-            chunk_score=chunk_score,
-            target=target,
-            output=output,
-            batch_tokens=batch_tokens,
-        ),
-    )
+    both = perturbation_curves(model, inputs, scores, chunk, **options)
+    morf, lerf = map(curve_mean, both)
     return Perturbation(lerf, morf, lerf - morf)
 
 

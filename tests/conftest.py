@@ -13,7 +13,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import lrputils  # noqa: E402  (before transformers: it keeps torchvision importable)
-from tests import untrained  # noqa: E402
+from tests import untrained  # noqa: E402  (it imports lrputils)
 
 import torch  # noqa: E402  isort: skip
 
