@@ -100,7 +100,7 @@ def test_a_run_killed_twice_gives_the_same_weights(trained, tmp_path):
     out = tmp_path / "killed"
     call = [sys.executable, "-m", "lrputils", "train", "--out", str(out), *TEXTS, *TINY]
     call += ["--checkpoint-minutes", "0"]
-    for part in ("pretraining-checkpoints", "fine-tuning-checkpoints"):
+    for part in ("pretraining-checkpoints", "finetuning-checkpoints"):
         process = subprocess.Popen(call, stderr=subprocess.PIPE)
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:
@@ -160,7 +160,7 @@ def test_it_learns_what_can_be_learned(tmp_path):
     assert measure.attention_matters(clf, texts).accuracy.value == 1
 
 
-def test_the_embedded_recipe_runs_on_real_texts_in_little_time(data_dir, tmp_path):
+def test_the_embedded_recipe_runs_on_real_texts_in_little_time(data_dir, models_dir, tmp_path):
     sst, imdb = data_dir / "sst2", data_dir / "imdb"
     options = [
         *("--labels", "negative", "positive", "--unlabelled"),
@@ -168,8 +168,10 @@ def test_the_embedded_recipe_runs_on_real_texts_in_little_time(data_dir, tmp_pat
         *("--train", f"{sst / 'train.parquet'},limit=3000,seed=0,name=SST-2"),
         *(f"{imdb / 'train.parquet'},limit=200,seed=0,name=IMDB",),
         *("--evaluate", f"{sst / 'validation.parquet'},limit=100,name=SST-2", "reviews-long"),
+        *("--taught", f"{imdb / 'unsupervised.parquet'},limit=400,sentences=1,name=sentences"),
+        *("--teacher", str(models_dir / "minilm-imdb"), "--shallow-layers", "3"),
         *shlex.split("--hidden 64 --vocabulary 2000 --mlm-batch-tokens 4096 --batch-tokens 4096"),
-        *shlex.split("--mlm-minutes 0.1 --minutes 0.1 --device cpu --quiet"),
+        *shlex.split("--mlm-minutes 0.1 --shallow-minutes 0.1 --minutes 0.1 --device cpu --quiet"),
     ]
     out = tmp_path / "reviewer"
     assert main(["train", "--out", str(out), *options]) == 0
@@ -177,7 +179,7 @@ def test_the_embedded_recipe_runs_on_real_texts_in_little_time(data_dir, tmp_pat
     assert lrp.load_texts(imdb / "unsupervised.parquet", limit=1).identity in card
     assert re.search(r"\| SST-2 \| 100 \| [\d.]+%", card)
     epochs = re.findall(r"^\| (?:masked|fine-tuning).*? \| ([\d.]+) \|", card, re.MULTILINE)
-    assert all(0 < float(done) < most for done, most in zip(epochs, (30, 4), strict=True))
+    assert all(0 < float(done) < most for done, most in zip(epochs, (30, 2, 4), strict=True))
     assert str(data_dir) not in card
     assert lrp.load_classifier(out).architecture.layers == 12
 
@@ -295,7 +297,7 @@ def test_a_loss_that_is_no_number_ends_the_training(tmp_path):
             return {"loss": self.weight.sum() * float("nan")}
 
     tokenizer = learn_vocabulary(lrp.load_texts().texts, 500, 64)
-    encoded = encode(tokenizer, ["one", "two"], max_length=64, classes=[0, 1])
+    encoded = encode(tokenizer, ["one", "two"], max_length=64, targets=np.eye(2, dtype=np.float32))
     plain = Stage(1, 1024, 1, max_length=64, learning_rate=1e-3)
     batches = Batches(encoded, plain, Special.of(tokenizer), 0)
     with pytest.raises(ValueError, match=r"the loss is nan after step 2; a lower learning rate"):
@@ -339,9 +341,9 @@ def test_texts_are_cut_or_divided():
     tokenizer = learn_vocabulary(lrp.load_texts().texts, 500, 64)
     long, short = "one two three four five six seven", "a film"
     whole = tokenizer(long, add_special_tokens=False)["input_ids"]
-    cut = encode(tokenizer, [long, short], max_length=6, classes=[1, 0])
+    cut = encode(tokenizer, [long, short], max_length=6, targets=np.eye(2)[[1, 0]])
     assert cut[0].tolist() == whole[:4]
-    assert cut.classes.tolist() == [1, 0]
+    assert cut.targets.argmax(1).tolist() == [1, 0]
     assert cut.lengths.max() == 6
     divided = encode(tokenizer, [long, short], max_length=6)
     assert np.concatenate([divided[i] for i in range(len(divided))]).tolist() == [
@@ -358,7 +360,7 @@ def test_masking_hides_what_it_should_and_repeats_itself():
     encoded = encode(tokenizer, texts, max_length=64)
     plan = Stage(2, 4096, 512, max_length=64)
     batches, again = (MaskedBatches(encoded, plan, special, 3) for _ in range(2))
-    plain = Batches(replace(encoded, classes=np.zeros(len(encoded), int)), plan, special, 3)
+    plain = Batches(replace(encoded, targets=np.zeros((len(encoded), 2))), plan, special, 3)
     chosen = masked = kept = 0
     for step in range(len(batches)):
         batch, original = batches[step], plain[step]["input_ids"].flatten()
@@ -442,7 +444,9 @@ def test_the_examples_in_the_help_are_recipes():
         (False, "bert-base-uncased"),
     ]
     assert recipes[0].shape == Shape()
-    assert recipes[0].pretraining == replace(Recipe(train=()).pretraining, minutes=45)
+    assert list(recipes[0].stages()) == ["pretraining", "shallow", "finetuning"]
+    assert recipes[0].teacher == "models/minilm-imdb"
+    assert recipes[0].taught[0].sentences
     assert recipes[1].finetuning.learning_rate == 1e-4
 
 

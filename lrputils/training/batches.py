@@ -75,7 +75,7 @@ class Batches(Dataset):
     """All batches of a stage in order, over all its epochs: `batches[step]`.
 
     A batch has `input_ids` and `attention_mask`, integers (texts, width), and `labels`, the
-    classes (texts,).
+    probability of each class, (texts, classes).
 
     Attributes:
         epoch_ends: the number of steps after each epoch, ascending.
@@ -103,8 +103,8 @@ class Batches(Dataset):
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
         ids, mask = self._padded(step)
-        classes = self.encoded.classes[self.plan[step]]
-        return _tensors(input_ids=ids, attention_mask=mask, labels=classes)
+        targets = self.encoded.targets[self.plan[step]]
+        return _tensors(input_ids=ids, attention_mask=mask, labels=targets)
 
     def _padded(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         rows = [self.encoded[row] for row in self.plan[step]]

@@ -20,13 +20,8 @@ from lrputils.training.corpus import Corpus
 from lrputils.training.measure import AttentionMatters
 from lrputils.training.network import Base
 from lrputils.training.options import command
-from lrputils.training.recipe import Recipe
+from lrputils.training.recipe import STAGES, Recipe
 from lrputils.training.stage import multiplies_bfloat16
-
-_STAGES = {
-    "pretraining": "masked-language-model pretraining",
-    "fine-tuning": "fine-tuning for classification",
-}
 
 
 def write(
@@ -35,6 +30,7 @@ def write(
     recipe: Recipe,
     corpus: Corpus,
     base: Base | None,
+    teacher: Classifier | None,
     stages: Mapping[str, Mapping[str, Any]],
     measured: Mapping[str, AttentionMatters],
 ) -> Path:
@@ -46,6 +42,7 @@ def write(
         recipe: it was trained by this one.
         corpus: the recipe's texts.
         base: what it started from, if not from scratch.
+        teacher: who labelled the texts that had no label, if anybody.
         stages: name → `run_stage`'s answer.
         measured: evaluation set → accuracies.
     """
@@ -56,7 +53,7 @@ def write(
         _attention(measured),
         _training(stages, classifier),
         _epochs(stages),
-        _data(corpus, base),
+        _data(corpus, base, teacher),
         f"## Recipe\n\n```sh\n{command(recipe)}\n```\n\n"
         "Of a local file only the last folder is stated.",
         _limits(),
@@ -133,7 +130,7 @@ def _attention(measured: Mapping[str, AttentionMatters]) -> str:
 def _training(stages: Mapping[str, Mapping[str, Any]], classifier: Classifier) -> str:
     rows = [
         (
-            _STAGES[name],
+            STAGES[name],
             f"{stage['epochs']:.2f}",
             f"{stage['steps']:,}",
             f"{stage['tokens']:,}",
@@ -164,7 +161,7 @@ def _hardware(device: torch.device) -> str:
 
 
 def _epochs(stages: Mapping[str, Mapping[str, Any]]) -> str:
-    history = stages["fine-tuning"]["accuracy"]
+    history = stages["finetuning"]["accuracy"]
     if not history or not history[0]["accuracy"]:
         return ""
     names = list(history[0]["accuracy"])
@@ -178,10 +175,12 @@ def _epochs(stages: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def _data(corpus: Corpus, base: Base | None) -> str:
+def _data(corpus: Corpus, base: Base | None, teacher: Classifier | None) -> str:
     rows = [tuple(entry.values()) for entry in corpus.identities()]
     if base is not None:
         rows.append(("base model", "–", "–", base.identity))
+    if teacher is not None:
+        rows.append(("teacher", teacher.name, "–", teacher.identity))
     return "## Data\n\n" + _table(("role", "set", "texts", "identity"), rows)
 
 

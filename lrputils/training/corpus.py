@@ -12,8 +12,10 @@ from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from lrputils.data.texts import Texts, load_texts
 from lrputils.training.recipe import Recipe, Source
+from lrputils.training.sentences import sentences_of
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_OF_SENTENCES = ("min_words", "max_words", "limit", "seed")
 _CHUNK = 1000
 
 
@@ -30,6 +32,7 @@ class Corpus:
 
     Attributes:
         train: labelled sets to learn from.
+        taught: sets to learn from that a teacher labels.
         unlabelled: sets for pretraining.
         evaluate: labelled sets to measure on.
         labels: the labels as the data have them, sorted: class 0, class 1, …
@@ -37,6 +40,7 @@ class Corpus:
     """
 
     train: tuple[Named, ...]
+    taught: tuple[Named, ...]
     unlabelled: tuple[Named, ...]
     evaluate: tuple[Named, ...]
     labels: tuple[int | str, ...]
@@ -49,7 +53,12 @@ class Corpus:
 
     def identities(self) -> list[dict[str, str | int]]:
         """Return role, name, number of texts and identity of each set."""
-        roles = {"pretraining": self.unlabelled, "training": self.train, "test": self.evaluate}
+        roles = {
+            "pretraining": self.unlabelled,
+            "training": self.train,
+            "taught": self.taught,
+            "test": self.evaluate,
+        }
         return [
             {"role": role, "name": name, "texts": len(texts), "identity": texts.identity}
             for role, sets in roles.items()
@@ -86,19 +95,28 @@ def load_corpus(recipe: Recipe) -> Corpus:
     names = recipe.labels or tuple(map(str, labels))
     if len(names) != len(labels):
         raise ValueError(f"labels={list(names)} names {len(names)} classes of {labels}")
-    return Corpus(train, _load(recipe.unlabelled, "unlabelled"), evaluate, tuple(labels), names)
+    taught, unlabelled = _load(recipe.taught, "taught"), _load(recipe.unlabelled, "unlabelled")
+    return Corpus(train, taught, unlabelled, evaluate, tuple(labels), names)
 
 
 def _load(sources: Sequence[Source], role: str) -> tuple[Named, ...]:
     sets = []
     for source in sources:
-        texts = load_texts(source.dataset, **dict(source.options))
+        texts = _texts_of(source)
         sets.append(Named(source.name or texts.name, texts))
     names = [name for name, _ in sets]
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"two sets of --{role} are called {name!r}: give them name=…")
     return tuple(sets)
+
+
+def _texts_of(source: Source) -> Texts:
+    options = dict(source.options)
+    if not source.sentences:
+        return load_texts(source.dataset, **options)
+    choice = {name: options.pop(name) for name in _OF_SENTENCES if name in options}
+    return sentences_of(load_texts(source.dataset, **options), **choice)
 
 
 def _labels_of(named: Named) -> list[int | str]:
@@ -147,12 +165,12 @@ class Encoded:
     Attributes:
         pieces: integers (pieces of all texts,).
         starts: integers (texts + 1,): where each text starts; the last is the end.
-        classes: integers (texts,), or None.
+        targets: the probability of each class, float32 (texts, classes), or None.
     """
 
     pieces: np.ndarray
     starts: np.ndarray
-    classes: np.ndarray | None = None
+    targets: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -171,21 +189,20 @@ def encode(
     texts: Sequence[str],
     *,
     max_length: int,
-    classes: Sequence[int] | None = None,
+    targets: np.ndarray | None = None,
 ) -> Encoded:
     """Turn texts into word pieces, at most `max_length` with special tokens.
 
-    With `classes`, what is longer is cut off; without, a long text becomes several.
+    With `targets`, what is longer is cut off; without, a long text becomes several.
     """
     rows = _pieces(tokenizer, texts)
     most = max_length - 2
-    if classes is not None:
+    if targets is not None:
         kept = [row[:most] for row in rows]
     else:
         kept = [row[at : at + most] for row in rows for at in range(0, len(row), most)]
     starts = np.cumsum([0, *map(len, kept)])
-    numbers = None if classes is None else np.array(classes, dtype=np.int64)
-    return Encoded(np.concatenate(kept), starts, numbers)
+    return Encoded(np.concatenate(kept), starts, targets)
 
 
 def _pieces(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> Iterator[np.ndarray]:

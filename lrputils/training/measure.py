@@ -6,7 +6,7 @@ words; what attributions through its attention say is then of little interest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from lrputils.attention import combine, routed
 from lrputils.data.texts import Texts
+from lrputils.inputs import Inputs
 from lrputils.models import Classifier
 from lrputils.stats import Estimate, estimate, paired_difference
 
@@ -116,7 +117,7 @@ def rightly(
     model.eval()
     predicted = np.empty(len(texts), dtype=np.int64)
     try:
-        for rows, inputs in _batches(classifier, texts, max_length):
+        for rows, inputs in batched(classifier, texts, max_length):
             with torch.no_grad():
                 logits = model(**inputs.model_kwargs()).logits
             predicted[rows] = logits.argmax(-1).cpu().numpy()
@@ -125,7 +126,9 @@ def rightly(
     return (predicted == classes).astype(float)
 
 
-def _batches(classifier: Classifier, texts: Texts, max_length: int | None) -> Iterator[tuple]:
+def batched(
+    classifier: Classifier, texts: Sequence[str], max_length: int | None
+) -> Iterator[tuple[np.ndarray, Inputs]]:
     """Yield row numbers and inputs; texts of like length together, the longest first."""
     order = np.argsort([-len(text) for text in texts], kind="stable")
     start = 0

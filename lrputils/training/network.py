@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,8 @@ from transformers.modeling_outputs import MaskedLMOutput
 
 from lrputils.data import hub
 from lrputils.training.recipe import Recipe, Shape
+
+_LAYER = re.compile(r"(?<=encoder\.layer\.)\d+")
 
 
 class MaskedLanguageModel(BertForMaskedLM):
@@ -115,6 +118,11 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
+def class_loss(outputs: Any, labels: Tensor, num_items_in_batch: object = None) -> Tensor:
+    """Return the mean cross-entropy of `labels`, the probability of each class (texts, classes)."""
+    return cross_entropy(outputs.logits.float(), labels)
+
+
 def masked_language_model(
     start: Path | BertConfig, seed: int, dropout: float
 ) -> MaskedLanguageModel:
@@ -151,3 +159,19 @@ def classifier(
     nn.init.normal_(model.classifier.weight, std=config.initializer_range)
     nn.init.zeros_(model.classifier.bias)
     return model
+
+
+def deepened(start: Path, layers: int, dropout: float) -> BertForSequenceClassification:
+    """Return the classifier of a folder with its layers stacked until there are `layers`.
+
+    Layer i is a copy of layer i mod n of the n there are: Gong et al. 2019, "Efficient training of
+    BERT by progressively stacking", Algorithm 1. All the rest is taken over as it is.
+    """
+    shallow = BertForSequenceClassification.from_pretrained(start, dtype=torch.float32)
+    few, state = shallow.config.num_hidden_layers, shallow.state_dict()
+    config = _config(start, dropout)
+    config.num_hidden_layers = layers
+    deep = BertForSequenceClassification(config)
+    origin = {name: _LAYER.sub(lambda i: str(int(i[0]) % few), name) for name in deep.state_dict()}
+    deep.load_state_dict({name: state[source] for name, source in origin.items()})
+    return deep

@@ -12,17 +12,21 @@ from lrputils.training.recipe import Recipe, Shape, Source, Stage
 DESCRIPTION = """\
 Train a BERT text classifier, from scratch or from a base model.
 
-  1. A lower-cased WordPiece vocabulary is learned from all the texts given (not with --base).
+  1. A lower-cased WordPiece vocabulary is learned from the texts to learn from (not with --base).
   2. With --unlabelled, the network learns to guess masked words in those texts.
-  3. It is fine-tuned on the --train sets, mixed; after each epoch but the last its accuracy on
-     the --evaluate sets is shown.
-  4. Weights in half precision, tokenizer, config and a model card, which states the accuracy, are
+  3. With --teacher, another classifier says of the --taught texts how probable each class is.
+  4. The network is fine-tuned on the --train and --taught sets, mixed; after each epoch but the
+     last its accuracy on the --evaluate sets is shown. With --shallow-layers, steps 2 and 4 begin
+     in a network of fewer layers, several times as fast, whose copies are then stacked.
+  5. Weights in half precision, tokenizer, config and a model card, which states the accuracy, are
      written to --out, which load_classifier() takes.
 
 DATA is a CSV, TSV, Parquet, JSON or JSON-lines file, a folder with a file a split, a data set of
 the Hugging Face hub, or "reviews" and "reviews-long", which come with the package. Options follow
-after commas: split, text_column, label_column, min_words, max_words, limit, seed, revision, and
-name, what the card calls the set. For example imdb/test.parquet,limit=2000,seed=0,name=IMDB.
+after commas: split, text_column, label_column, min_words, max_words, limit, seed, revision, name,
+what the card calls the set, and sentences=1, to divide the texts into sentences, of which
+min_words, max_words, limit and seed then choose. For example
+imdb/test.parquet,limit=2000,seed=0,name=IMDB.
 
 On a GPU, or a CPU with matrix units for it, training runs in bfloat16. What was killed goes on by
 the same command. A stage with a limit in minutes ends on time, its learning rate at zero; what
@@ -30,16 +34,20 @@ comes before and after (loading and encoding texts, the final measurement) does 
 is done by the Trainer of `transformers`, which needs the package `accelerate`."""
 
 EPILOG = """\
-the recipe of the classifier that comes with the package (87 minutes of one core with AMX; a GPU
-affords --hidden 192 --mlm-batch-tokens 65536 --mlm-learning-rate 5e-4 in less):
+the recipe of the classifier that comes with the package (two hours of two CPU cores; a GPU affords
+--hidden 192, pretraining in hours' worth of tokens and a larger teacher):
   lrputils train --out reviewer --labels negative positive \\
     --unlabelled imdb/unsupervised.parquet,name=IMDB-unlabelled \\
                  imdb/train.parquet,name=IMDB-training sst2/train.parquet,name=SST-2-training \\
     --train sst2/train.parquet,name=SST-2 sst2/train.parquet,name=SST-2-again \\
             imdb/train.parquet,name=IMDB \\
+    --taught imdb/unsupervised.parquet,sentences=1,min_words=4,max_words=28,\
+limit=300000,seed=0,name=IMDB-sentences --teacher models/minilm-imdb \\
     --evaluate sst2/validation.parquet,name=SST-2 \\
                imdb/test.parquet,limit=2000,seed=0,name=IMDB reviews reviews-long \\
-    --mlm-minutes 45 --minutes 42 --learning-rate 3e-4
+    --mlm-minutes 9 --mlm-batch-tokens 4096 --mlm-max-length 128 \\
+    --shallow-layers 3 --shallow-epochs 3 --shallow-minutes 22 \\
+    --minutes 52 --epochs 3 --learning-rate 3e-4 --max-length 512 --dropout 0
 from a base model, on texts of your own:
   lrputils train --out mine --base bert-base-uncased --train mine.csv --evaluate test.csv"""
 
@@ -69,6 +77,12 @@ _GROUPS = {
         _Option("--mlm-max-length", "pretraining", "max_length", int, "longer texts are divided"),
         _Option("--mlm-dropout", "pretraining", "dropout", float, "of hidden states"),
     ),
+    "a start with fewer layers, which are then stacked": (
+        _Option("--shallow-layers", "shallow", "layers", int, "layers at first (default: all)"),
+        _Option("--shallow-epochs", "shallow", "epochs", int, "passes of a first fine-tuning"),
+        _Option("--shallow-minutes", "shallow", "minutes", float, "end after this time at most"),
+        _Option("--shallow-learning-rate", "shallow", "learning_rate", float, "its highest"),
+    ),
     "fine-tuning": (
         _Option("--epochs", "finetuning", "epochs", int, "passes over the training sets"),
         _Option("--minutes", "finetuning", "minutes", float, "end after this time at most"),
@@ -85,7 +99,7 @@ _GROUPS = {
         _Option("--dropout", "finetuning", "dropout", float, "of hidden states"),
     ),
 }
-_PARTS = ("shape", "pretraining", "finetuning")
+_PARTS = ("shape", "pretraining", "shallow", "finetuning")
 _DEFAULT = Recipe(train=())
 
 
@@ -97,6 +111,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     )
     texts.add_argument(
         "--unlabelled", nargs="+", default=[], metavar="DATA", help="texts to pretrain on"
+    )
+    texts.add_argument(
+        "--taught", nargs="+", default=[], metavar="DATA", help="texts that the teacher labels"
     )
     texts.add_argument(
         "--evaluate",
@@ -125,6 +142,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
             )
     verb.add_argument("--base", metavar="MODEL", help="a BERT to start from: hub name or folder")
     verb.add_argument(
+        "--teacher", metavar="MODEL", help="a classifier of the same classes: hub name or folder"
+    )
+    verb.add_argument(
         "--seed", type=int, default=_DEFAULT.seed, metavar="N", help="default: %(default)s"
     )
 
@@ -137,6 +157,8 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
     """
     recipe = Recipe(
         train=tuple(map(Source.parse, options.train)),
+        taught=tuple(map(Source.parse, options.taught)),
+        teacher=options.teacher,
         unlabelled=tuple(map(Source.parse, options.unlabelled)),
         evaluate=tuple(map(Source.parse, options.evaluate)),
         labels=tuple(options.labels),
@@ -159,15 +181,18 @@ def command(recipe: Recipe) -> str:
     for flag, sources in (
         ("--unlabelled", recipe.unlabelled),
         ("--train", recipe.train),
+        ("--taught", recipe.taught),
         ("--evaluate", recipe.evaluate),
         ("--labels", recipe.labels),
     ):
         if sources or flag == "--evaluate":
             lines.append(shlex.join([flag, *map(str, sources)]))
-    if recipe.base is not None:
-        lines.append(shlex.join(["--base", str(Source(recipe.base))]))
+    for flag, model in (("--base", recipe.base), ("--teacher", recipe.teacher)):
+        if model is not None:
+            lines.append(shlex.join([flag, str(Source(model))]))
     left_out = {"shape"} if recipe.base is not None else set()
     left_out |= set() if recipe.unlabelled else {"pretraining"}
+    left_out |= set() if recipe.shallow.layers is not None else {"shallow"}
     for options in _GROUPS.values():
         values = [(o.flag, getattr(getattr(recipe, o.part), o.name)) for o in options]
         if options[0].part not in left_out:

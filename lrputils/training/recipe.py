@@ -11,6 +11,12 @@ from pathlib import Path
 
 FINE_TUNING_RATE = 1e-4  # of a pretrained network
 FROM_SCRATCH_RATE = 5e-4  # of one that has learned nothing yet
+# What the progress and the card call the stages.
+STAGES = {
+    "pretraining": "masked-language-model pretraining",
+    "shallow": "fine-tuning with fewer layers",
+    "finetuning": "fine-tuning",
+}
 _TEXT_OPTIONS = {
     "name": str,
     "split": str,
@@ -21,6 +27,7 @@ _TEXT_OPTIONS = {
     "limit": int,
     "seed": int,
     "revision": str,
+    "sentences": int,
 }
 
 
@@ -32,11 +39,14 @@ class Source:
         dataset: a file, a folder, a name on the hub, or "reviews" and "reviews-long".
         options: keyword arguments of `load_texts`.
         name: what the card and the progress call them; what `load_texts` calls them if not given.
+        sentences: divide the texts into sentences, from which `min_words`, `max_words`, `limit`
+            and `seed` then choose.
     """
 
     dataset: str
     options: tuple[tuple[str, str | int], ...] = ()
     name: str | None = None
+    sentences: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Source:
@@ -58,16 +68,20 @@ class Source:
                 options[key] = _TEXT_OPTIONS[key](value)
             except ValueError:
                 raise ValueError(f"{key}={value!r} in {text!r} is not a whole number") from None
-        name = options.pop("name", None)
-        return cls(dataset, tuple(options.items()), name)
+        name, sentences = options.pop("name", None), bool(options.pop("sentences", 0))
+        return cls(dataset, tuple(options.items()), name, sentences)
 
     def __str__(self) -> str:
         """What `parse` reads; of a local path only the last folder and the file."""
         path = Path(self.dataset).expanduser()
         local = path.exists() or path.is_absolute() or self.dataset.startswith(".")
         dataset = "/".join(path.parts[-2:]) if local else self.dataset
-        name = () if self.name is None else (("name", self.name),)
-        return ",".join([dataset, *(f"{key}={value}" for key, value in (*self.options, *name))])
+        options = dict(self.options)
+        if self.sentences:
+            options["sentences"] = 1
+        if self.name is not None:
+            options["name"] = self.name
+        return ",".join([dataset, *(f"{key}={value}" for key, value in options.items())])
 
 
 @dataclass(frozen=True)
@@ -110,28 +124,54 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Shallow:
+    """A start with fewer layers, which are then stacked: Gong et al. 2019, Algorithm 1.
+
+    Pretraining and a first fine-tuning see the texts in a network of `layers`, several times as
+    fast; their copies, one above the other, are where the whole network's fine-tuning starts.
+
+    Attributes:
+        layers: at first; `None` for no such start.
+        epochs: passes of the first fine-tuning over the texts.
+        learning_rate: its highest.
+        minutes: it ends after this time, if its epochs take longer.
+    """
+
+    layers: int | None = None
+    epochs: int = 2
+    learning_rate: float = FROM_SCRATCH_RATE
+    minutes: float | None = None
+
+
+@dataclass(frozen=True)
 class Recipe:
     """What to learn from, what to build, how to train it.
 
     Attributes:
         train: labelled sets, mixed; all with the same labels.
+        taught: texts that the teacher labels, mixed with the labelled ones.
+        teacher: a classifier of the same classes, by name on the hub or folder.
         unlabelled: texts for masked-language-model pretraining; none, no pretraining.
         evaluate: labelled sets whose accuracy is measured, after each epoch and at the end.
         labels: names of the classes in the order of the sorted labels; the labels themselves if
             not given.
         base: a BERT by name on the hub or folder, to start from instead of building one.
         shape: of the network built from scratch.
+        shallow: how it begins with fewer layers.
         pretraining: the masked-language-model stage.
         finetuning: the classification stage.
         seed: of the first weights, of dropout, masking and the order of texts.
     """
 
     train: tuple[Source, ...]
+    taught: tuple[Source, ...] = ()
+    teacher: str | None = None
     unlabelled: tuple[Source, ...] = ()
     evaluate: tuple[Source, ...] = (Source("reviews"), Source("reviews-long"))
     labels: tuple[str, ...] = ()
     base: str | None = None
     shape: Shape = field(default_factory=Shape)
+    shallow: Shallow = field(default_factory=Shallow)
     pretraining: Stage = Stage(
         epochs=30, batch_tokens=8192, batch_rows=2048, max_length=256, learning_rate=1e-3
     )
@@ -148,6 +188,9 @@ class Recipe:
         """
         if not self.train:
             raise ValueError("there is nothing to learn from: name at least one set with --train")
+        if bool(self.taught) != bool(self.teacher):
+            given, missing = ("taught", "teacher") if self.taught else ("teacher", "taught")
+            raise ValueError(f"--{given} without --{missing}: name both, or neither")
         self._check_shape()
         for name, stage in self.stages().items():
             _check_stage(stage, name, self.shape.positions)
@@ -160,12 +203,20 @@ class Recipe:
     def stages(self) -> dict[str, Stage]:
         """Return the stages that take place, by name."""
         stages = {"pretraining": self.pretraining} if self.unlabelled else {}
+        if self.shallow.layers is not None:
+            stages["shallow"] = replace(
+                self.finetuning,
+                epochs=self.shallow.epochs,
+                learning_rate=self.shallow.learning_rate,
+                minutes=self.shallow.minutes,
+            )
         return {**stages, "finetuning": self.finetuning}
 
     def _check_shape(self) -> None:
-        shape = self.shape
-        if self.base is not None and shape != Shape():
+        shape, first = self.shape, self.shallow.layers
+        if self.base is not None and (shape != Shape() or first is not None):
             given = [f.name for f in fields(Shape) if getattr(shape, f.name) != f.default]
+            given += [] if first is None else ["shallow layers"]
             raise ValueError(
                 f"base={self.base!r} decides {', '.join(given)}: leave out one or the other"
             )
@@ -173,6 +224,10 @@ class Recipe:
         if shape.hidden % shape.head_size:
             raise ValueError(
                 f"hidden={shape.hidden} does not divide into heads of head_size={shape.head_size}"
+            )
+        if first is not None and not 0 < first < shape.layers:
+            raise ValueError(
+                f"shallow layers={first} must be above 0 and below the {shape.layers} of the whole"
             )
 
 

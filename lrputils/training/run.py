@@ -10,20 +10,27 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from transformers import BertConfig, PreTrainedTokenizerBase
+import numpy as np
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from lrputils.models import Classifier, load_classifier, quietly
 from lrputils.training import card, network
 from lrputils.training.batches import Batches, MaskedBatches, Special
-from lrputils.training.corpus import Corpus, encode, learn_vocabulary, load_corpus
+from lrputils.training.corpus import Corpus, Encoded, encode, learn_vocabulary, load_corpus
 from lrputils.training.measure import attention_matters, rightly
-from lrputils.training.recipe import Conditions, Recipe
+from lrputils.training.recipe import STAGES, Conditions, Recipe, Stage
 from lrputils.training.stage import run_stage
+from lrputils.training.teaching import find_teacher, taught_classes
 
 _WORK = "training"
 _RECIPE = "recipe.json"
@@ -33,9 +40,9 @@ _RESULT = "result.json"
 def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None) -> Path:
     """Train a BERT classifier and write it to `out`, with its tokenizer and its card.
 
-    Vocabulary (from all training and unlabelled texts), pretraining where the recipe has unlabelled
-    texts, fine-tuning, measurement. Weights are stored in half precision; the accuracies in the
-    card are of these.
+    Vocabulary (from all texts but those to measure on), pretraining where the recipe has unlabelled
+    texts, the teacher's answers where it has a teacher, fine-tuning, measurement. Weights are
+    stored in half precision; the accuracies in the card are of these.
 
     Args:
         recipe: what to train, on what, how.
@@ -46,7 +53,7 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
         ValueError: a recipe that contradicts itself or its texts, a folder that holds another
             training, or a loss that is no longer a number.
         FileExistsError: a folder that holds something else.
-        FileNotFoundError, ConnectionError: texts or a base model that are not there.
+        FileNotFoundError, ConnectionError: texts, a base model or a teacher that are not there.
         ImportError: `accelerate`, which the Trainer needs, is not installed.
     """
     recipe, out = recipe.checked(), Path(out).expanduser()
@@ -58,24 +65,37 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
     if base:
         network.check_positions(base, recipe)
     corpus = load_corpus(recipe)
+    teacher = find_teacher(recipe.teacher, corpus.names, conditions.device)
     work = out / _WORK
-    _claim(work, recipe, corpus, base)
+    _claim(work, recipe, corpus, base, teacher)
     with quietly():
         tokenizer = _tokenizer(work, recipe, corpus, base)
-        start = base.folder if base else network.new_config(recipe.shape, len(tokenizer))
-        stages = {}
-        if recipe.unlabelled:
-            start = _pretrain(work, recipe, corpus, tokenizer, start, conditions)
-            stages["pretraining"] = _result(start)
-        tuned = _finetune(work, recipe, corpus, tokenizer, start, conditions)
-        stages["fine-tuning"] = _result(tuned)
-        _export(tuned, tokenizer, out)
+        stages = _Stages(work, recipe, corpus, tokenizer, conditions)
+        folders = _trained(stages, base, teacher)
+        _export(folders["finetuning"], tokenizer, out)
         trained = load_classifier(out, device=conditions.device)
         measured = _measure(trained, corpus, conditions.uniform_attention)
-    card.write(out, trained, recipe, corpus, base, stages, measured)
+    results = {name: _result(folder) for name, folder in folders.items()}
+    card.write(out, trained, recipe, corpus, base, teacher, results, measured)
     work.replace(done := work.with_name(f"{_WORK}.done"))  # half removed, it would be begun again
     shutil.rmtree(done)
     return out
+
+
+def _trained(
+    stages: _Stages, base: network.Base | None, teacher: Classifier | None
+) -> dict[str, Path]:
+    """Return the folder of each stage's network, the last one's in half precision."""
+    recipe, folders = stages.recipe, {}
+    first = replace(recipe.shape, layers=recipe.shallow.layers or recipe.shape.layers)
+    start = base.folder if base else network.new_config(first, len(stages.tokenizer))
+    if recipe.unlabelled:
+        folders["pretraining"] = start = stages.pretrain(start)
+    encoded = stages.labelled(teacher)
+    if recipe.shallow.layers is not None:
+        folders["shallow"] = start = stages.finetune_shallow(start, encoded)
+    folders["finetuning"] = stages.finetune(start, encoded)
+    return folders
 
 
 def _check_free(out: Path) -> None:
@@ -87,9 +107,18 @@ def _check_free(out: Path) -> None:
         raise FileExistsError(f"--out {out} {what}: name a new folder, or remove this one")
 
 
-def _claim(work: Path, recipe: Recipe, corpus: Corpus, base: network.Base | None) -> None:
+def _claim(
+    work: Path,
+    recipe: Recipe,
+    corpus: Corpus,
+    base: network.Base | None,
+    teacher: Classifier | None,
+) -> None:
     """Write down whose folder this is; refuse one of another recipe or of other texts."""
-    new = _flat(asdict(recipe)) | {"base identity": base and base.identity}
+    new = _flat(asdict(recipe)) | {
+        "base identity": base and base.identity,
+        "teacher identity": teacher and teacher.identity,
+    }
     new |= {f"{e['role']} texts {e['name']!r}": e["identity"] for e in corpus.identities()}
     new = json.loads(json.dumps(new, default=str))
     path = work / _RECIPE
@@ -135,7 +164,7 @@ def _tokenizer(
 
     def write(folder: Path) -> None:
         # A text that stands in several sets counts once.
-        sets = (*corpus.train, *corpus.unlabelled)
+        sets = (*corpus.train, *corpus.taught, *corpus.unlabelled)
         texts = list(dict.fromkeys(text for _, texts in sets for text in texts))
         shape = recipe.shape
         learn_vocabulary(texts, shape.vocabulary, shape.positions).save_pretrained(folder)
@@ -143,68 +172,104 @@ def _tokenizer(
     return network.load_tokenizer(_once(work / "vocabulary", write))
 
 
-def _pretrain(
-    work: Path,
-    recipe: Recipe,
-    corpus: Corpus,
-    tokenizer: PreTrainedTokenizerBase,
-    start: Path | BertConfig,
-    conditions: Conditions,
-) -> Path:
-    """Return the folder of the pretrained network, trained now unless it is there."""
-    stage = recipe.pretraining
+@dataclass(frozen=True)
+class _Stages:
+    """The stages of one training; each gives the folder of its network, trained unless there."""
 
-    def write(folder: Path) -> None:
-        texts = [text for _, texts in corpus.unlabelled for text in texts]
-        encoded = encode(tokenizer, texts, max_length=stage.max_length)
-        batches = MaskedBatches(encoded, stage, Special.of(tokenizer), recipe.seed)
-        model = network.masked_language_model(start, recipe.seed, stage.dropout)
-        result = run_stage(
-            "pretraining",
+    work: Path
+    recipe: Recipe
+    corpus: Corpus
+    tokenizer: PreTrainedTokenizerBase
+    conditions: Conditions
+
+    def pretrain(self, start: Path | BertConfig) -> Path:
+        stage = self.recipe.stages()["pretraining"]
+
+        def write(folder: Path) -> None:
+            texts = [text for _, texts in self.corpus.unlabelled for text in texts]
+            encoded = encode(self.tokenizer, texts, max_length=stage.max_length)
+            batches = MaskedBatches(encoded, stage, Special.of(self.tokenizer), self.recipe.seed)
+            model = network.masked_language_model(start, self.recipe.seed, stage.dropout)
+            self._run("pretraining", model, batches, stage, folder)
+
+        return _once(self.work / "pretrained", write)
+
+    def finetune_shallow(self, start: Path | BertConfig, encoded: Encoded) -> Path:
+        def write(folder: Path) -> None:
+            self._classify("shallow", self._classifier(start, "shallow"), encoded, folder)
+
+        return _once(self.work / "shallow", write)
+
+    def finetune(self, start: Path | BertConfig, encoded: Encoded) -> Path:
+        def write(folder: Path) -> None:
+            if self.recipe.shallow.layers is None:
+                model = self._classifier(start, "finetuning")
+            else:
+                layers, dropout = self.recipe.shape.layers, self.recipe.finetuning.dropout
+                model = network.deepened(start, layers, dropout)
+            self._classify("finetuning", model, encoded, folder)
+
+        return _once(self.work / "fine-tuned", write)
+
+    def labelled(self, teacher: Classifier | None) -> Encoded:
+        """Return all that the classifier learns from, encoded, with what it should answer."""
+        names, corpus, most = self.corpus.names, self.corpus, self.recipe.finetuning.max_length
+        texts = [text for _, texts in (*corpus.train, *corpus.taught) for text in texts]
+        classes = np.concatenate([corpus.classes(texts) for _, texts in corpus.train])
+        targets = np.eye(len(names), dtype=np.float32)[classes]
+        if teacher is not None:
+            taught = taught_classes(
+                teacher,
+                texts[len(targets) :],
+                self.work / "taught",
+                max_length=most,
+                quiet=self.conditions.quiet,
+            )
+            targets = np.concatenate([targets, taught])
+        return encode(self.tokenizer, texts, max_length=most, targets=targets)
+
+    def _classifier(self, start: Path | BertConfig, name: str) -> BertForSequenceClassification:
+        dropout = self.recipe.stages()[name].dropout
+        return network.classifier(start, self.corpus.names, self.recipe.seed, dropout)
+
+    def _classify(
+        self, name: str, model: BertForSequenceClassification, encoded: Encoded, folder: Path
+    ) -> None:
+        stage = self.recipe.stages()[name]
+        classifier = Classifier(model, self.tokenizer, "in training")
+        batches = Batches(encoded, stage, Special.of(self.tokenizer), self.recipe.seed)
+        self._run(
+            name,
             model,
             batches,
             stage,
-            work / "pretraining-checkpoints",
-            seed=recipe.seed,
-            conditions=conditions,
+            folder,
+            loss=network.class_loss,
+            evaluate=lambda: _accuracies(classifier, self.corpus),
         )
-        model.save_pretrained(folder)
-        (folder / _RESULT).write_text(json.dumps(result))
 
-    return _once(work / "pretrained", write)
-
-
-def _finetune(
-    work: Path,
-    recipe: Recipe,
-    corpus: Corpus,
-    tokenizer: PreTrainedTokenizerBase,
-    start: Path | BertConfig,
-    conditions: Conditions,
-) -> Path:
-    """Return the folder of the fine-tuned network, trained now unless it is there."""
-    stage = recipe.finetuning
-
-    def write(folder: Path) -> None:
-        texts = [text for _, texts in corpus.train for text in texts]
-        classes = [number for _, texts in corpus.train for number in corpus.classes(texts)]
-        encoded = encode(tokenizer, texts, max_length=stage.max_length, classes=classes)
-        batches = Batches(encoded, stage, Special.of(tokenizer), recipe.seed)
-        model = network.classifier(start, corpus.names, recipe.seed, stage.dropout)
+    def _run(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        batches: Batches,
+        stage: Stage,
+        folder: Path,
+        **options: Any,
+    ) -> None:
         result = run_stage(
-            "fine-tuning",
+            STAGES[name],
             model,
             batches,
             stage,
-            work / "fine-tuning-checkpoints",
-            seed=recipe.seed,
-            conditions=conditions,
-            evaluate=lambda: _accuracies(Classifier(model, tokenizer, "in training"), corpus),
+            self.work / f"{name}-checkpoints",
+            seed=self.recipe.seed,
+            conditions=self.conditions,
+            **options,
         )
-        model.half().save_pretrained(folder)
+        last = name == list(self.recipe.stages())[-1]
+        (model.half() if last else model).save_pretrained(folder)
         (folder / _RESULT).write_text(json.dumps(result))
-
-    return _once(work / "fine-tuned", write)
 
 
 def _accuracies(classifier: Classifier, corpus: Corpus) -> dict[str, float]:
