@@ -13,7 +13,9 @@ from transformers import BertForSequenceClassification
 
 import lrputils as lrp
 from lrputils.__main__ import _parser, main
-from lrputils.training import network, run, teaching
+from lrputils.training import network, teaching
+from lrputils.training.corpus import load_corpus
+from lrputils.training.course import Course
 from lrputils.training.options import command, recipe_of
 from lrputils.training.recipe import Conditions, Recipe, Shallow, Shape, Source
 from lrputils.training.sentences import sentences_of
@@ -95,11 +97,15 @@ def test_the_labelled_learn_from_labels_and_the_others_from_the_teacher(placehol
         taught=(Source("reviews-long", (("limit", 4),)),),
         teacher="not asked for here",
     ).checked()
-    corpus = run.load_corpus(recipe)
-    stages = run._Stages(
-        tmp_path, recipe, corpus, placeholder.tokenizer, Conditions(device="cpu", quiet=True)
+    course = Course(
+        tmp_path,
+        recipe,
+        load_corpus(recipe),
+        None,
+        placeholder,
+        Conditions(device="cpu", quiet=True),
     )
-    encoded = stages.labelled(placeholder)
+    encoded = course.labelled(placeholder.tokenizer)
     assert len(encoded) == 10
     labels = lrp.load_texts("reviews", limit=6).labels
     assert encoded.targets[:6].tolist() == np.eye(2)[list(labels)].tolist()

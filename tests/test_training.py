@@ -20,7 +20,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 import lrputils as lrp
 from lrputils.__main__ import _parser, main
-from lrputils.training import measure, network, run, stage
+from lrputils.training import course, measure, network, run, stage
 from lrputils.training.batches import Batches, MaskedBatches, Special, plan_epoch
 from lrputils.training.corpus import encode, learn_vocabulary
 from lrputils.training.options import EPILOG, command, recipe_of
@@ -250,7 +250,7 @@ def test_another_recipes_folder_is_not_gone_on_with(tmp_path, capsys, monkeypatc
 
     out = str(tmp_path / "out")
     with monkeypatch.context() as patched:
-        patched.setattr(run, "run_stage", interrupted)
+        patched.setattr(course, "run_stage", interrupted)
         assert main(["train", "--out", out, *TEXTS, *TINY]) == 130
     assert main(["train", "--out", out, *TEXTS, *TINY, "--hidden", "64"]) == 1
     assert "begun with shape.hidden = 32, now it is 64" in capsys.readouterr().err
