@@ -48,7 +48,7 @@ def write(
     """
     sections = [
         _front(recipe),
-        _summary(folder, classifier, recipe, base),
+        _summary(folder, classifier, base, teacher),
         _accuracy(measured, corpus),
         _attention(measured),
         _training(stages, classifier),
@@ -56,7 +56,7 @@ def write(
         _data(corpus, base, teacher),
         f"## Recipe\n\n```sh\n{command(recipe)}\n```\n\n"
         "Of a local file only the last folder is stated.",
-        _limits(),
+        _limits(teacher),
     ]
     path = folder / "README.md"
     partial = folder / "README.md.partial"
@@ -76,11 +76,14 @@ def _front(recipe: Recipe) -> str:
     return f"---\n{yaml.safe_dump(entries, sort_keys=False)}---"
 
 
-def _summary(folder: Path, classifier: Classifier, recipe: Recipe, base: Base | None) -> str:
+def _summary(
+    folder: Path, classifier: Classifier, base: Base | None, teacher: Classifier | None
+) -> str:
     config = classifier.model.config
     parameters = sum(p.numel() for p in classifier.model.parameters())
     weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     origin = "trained from scratch" if base is None else "trained from a base model"
+    origin += "" if teacher is None else " with a teacher"
     return (
         f"# {folder.resolve().name}\n\n"
         f"A BERT text classifier, {origin}, for the classes {', '.join(classifier.labels)}: "
@@ -184,12 +187,18 @@ def _data(corpus: Corpus, base: Base | None, teacher: Classifier | None) -> str:
     return "## Data\n\n" + _table(("role", "set", "texts", "identity"), rows)
 
 
-def _limits() -> str:
-    return (
+def _limits(teacher: Classifier | None) -> str:
+    text = (
         "## Limits\n\nIt knows the register of its training texts only. Its probabilities are not "
         "calibrated. Where a set under *Accuracy* was looked at while the recipe was chosen, its "
         "accuracy is optimistic."
     )
+    if teacher is not None:
+        text += (
+            f" From its teacher, {teacher.name}, it learned errors too; a set that the teacher has "
+            "seen, or that was chosen by the teacher's answers, says too much good of it."
+        )
+    return text
 
 
 def _share(value: Estimate, *, points: bool = False) -> str:
