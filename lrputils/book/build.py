@@ -70,7 +70,8 @@ def assemble(
         wanted[entry.with_suffix(source.suffix)] = source
     folders = [book.root / name for name in ("_static", "vendor", "results")]
     carried = [path for folder in folders for path in folder.rglob("*")]
-    extras = [*book.chapters_folder.glob("*.bib"), *carried]
+    cards = book.root.glob("lrputils/assets/*/README.md")  # pages include them
+    extras = [*book.chapters_folder.glob("*.bib"), *cards, *carried]
     wanted |= {path.relative_to(book.root): path for path in extras if path.is_file()}
     settings = {Path("_toc.yml"), Path("_config.yml")}
     for stale in [path for path in target.rglob("*") if path.is_file()]:
