@@ -127,6 +127,24 @@ def _attention(measured: Mapping[str, AttentionMatters]) -> str:
         "uniform one, nothing else changed, and how many points it falls (paired by text). A "
         "classifier that loses nothing reads a bag of words.\n\n"
         + _table(("set", "own attention", "uniform attention", "fall"), rows)
+        + _depths(measured)
+    )
+
+
+def _depths(measured: Mapping[str, AttentionMatters]) -> str:
+    """Tell where in the network attention matters; nothing where there is one part only."""
+    depths = list(next(iter(measured.values())).fall_by_depth)
+    if len(depths) < 2:
+        return ""
+    head = [
+        f"layers {d.start + 1} to {d.stop}" if len(d) > 1 else f"layer {d.stop}" for d in depths
+    ]
+    rows = [
+        (name, *(_share(m.fall_by_depth[depth], points=True) for depth in depths))
+        for name, m in measured.items()
+    ]
+    return "\n\nHow many it falls when only some layers attend evenly:\n\n" + _table(
+        ("set", *head), rows
     )
 
 

@@ -6,15 +6,16 @@ words; what attributions through its attention say is then of little interest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lrputils.attention import combine, routed
+from lrputils.attention import attend, combine, routed
 from lrputils.data.texts import Texts
 from lrputils.inputs import Inputs
 from lrputils.models import Classifier
@@ -30,11 +31,14 @@ class AttentionMatters(NamedTuple):
         accuracy: with the model's attention.
         uniform: with uniform attention; None where it was not asked for.
         fall: `accuracy − uniform`, paired by text.
+        fall_by_depth: the same with uniform attention in some layers only, counted from 0; empty
+            where it was not asked for.
     """
 
     accuracy: Estimate
     uniform: Estimate | None
     fall: Estimate | None
+    fall_by_depth: dict[range, Estimate]
 
 
 def attention_matters(
@@ -61,33 +65,58 @@ def attention_matters(
     classes = classes_of(classifier, texts) if classes is None else classes
     own = rightly(classifier, texts, classes, max_length=max_length)
     if not uniform:
-        return AttentionMatters(estimate(own), None, None)
-    with uniform_attention(classifier.model):
-        flat = rightly(classifier, texts, classes, max_length=max_length)
-    return AttentionMatters(estimate(own), estimate(flat), paired_difference(own, flat))
+        return AttentionMatters(estimate(own), None, None, {})
+
+    def flattened(layers: range | None) -> np.ndarray:
+        with uniform_attention(classifier.model, layers):
+            return rightly(classifier, texts, classes, max_length=max_length)
+
+    flat = flattened(None)
+    depths = _quarters(classifier.architecture.layers)
+    return AttentionMatters(
+        estimate(own),
+        estimate(flat),
+        paired_difference(own, flat),
+        {depth: paired_difference(own, flattened(depth)) for depth in depths},
+    )
+
+
+def _quarters(layers: int) -> list[range]:
+    parts = min(4, layers)
+    bounds = [layers * part // parts for part in range(parts + 1)]
+    return [range(start, end) for start, end in pairwise(bounds)]
 
 
 @contextmanager
-def uniform_attention(model: nn.Module) -> Iterator[None]:
-    """Inside the block every query of `model` attends evenly to all keys that it may see."""
-    with routed(model, _uniform):
+def uniform_attention(model: nn.Module, layers: Container[int] | None = None) -> Iterator[None]:
+    """Inside the block every query of `model` attends evenly to all keys that it may see.
+
+    In `layers` only, counted from 0, if they are given.
+    """
+
+    def function(
+        layer: int,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        scaling: float,
+    ) -> tuple[Tensor, None]:
+        if layers is None or layer in layers:
+            return _uniform(query, key, value, mask), None
+        return attend(query, key, value, mask, scaling), None
+
+    with routed(model, function):
         yield
 
 
-def _uniform(
-    layer: int,
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scaling: float,
-) -> tuple[Tensor, None]:
+def _uniform(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     seen = torch.ones(1, 1, query.shape[-2], key.shape[-2], device=query.device)
     if mask is not None:  # boolean, or a summand far below zero where a query may not look
         seen = (mask if mask.dtype == torch.bool else mask > -1).to(seen.dtype)
     weights = seen / seen.sum(-1, keepdim=True).clamp(min=1)
-    return combine(weights.to(value.dtype).expand(*query.shape[:2], -1, -1), value), None
+    return combine(weights.to(value.dtype).expand(*query.shape[:2], -1, -1), value)
 
 
 def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
