@@ -34,8 +34,8 @@ comes before and after (loading and encoding texts, the final measurement) does 
 is done by the Trainer of `transformers`, which needs the package `accelerate`."""
 
 EPILOG = """\
-the recipe of the classifier that comes with the package (two hours of two CPU cores; a GPU affords
---hidden 192, pretraining in hours' worth of tokens and a larger teacher):
+the recipe of the classifier that comes with the package (two hours of two CPU cores, the teacher's
+answers included; a GPU affords --hidden 192 and a longer pretraining):
   lrputils train --out reviewer --labels negative positive \\
     --unlabelled imdb/unsupervised.parquet,name=IMDB-unlabelled \\
                  imdb/train.parquet,name=IMDB-training sst2/train.parquet,name=SST-2-training \\

@@ -53,7 +53,7 @@ def taught_classes(
         quiet: no progress.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    limit = min(max_length, teacher.model.config.max_position_embeddings)
+    limit = min(max_length, teacher.architecture.max_positions or max_length)
     shards = []
     with tqdm(
         total=len(texts),
