@@ -169,17 +169,20 @@ def test_the_embedded_recipe_runs_on_real_texts_in_little_time(data_dir, models_
         *(f"{imdb / 'train.parquet'},limit=200,seed=0,name=IMDB",),
         *("--evaluate", f"{sst / 'validation.parquet'},limit=100,name=SST-2", "reviews-long"),
         *("--taught", f"{imdb / 'unsupervised.parquet'},limit=400,sentences=1,name=sentences"),
-        *("--teacher", str(models_dir / "minilm-imdb"), "--shallow-layers", "3"),
-        *shlex.split("--hidden 64 --vocabulary 2000 --mlm-batch-tokens 4096 --batch-tokens 4096"),
-        *shlex.split("--mlm-minutes 0.1 --shallow-minutes 0.1 --minutes 0.1 --device cpu --quiet"),
+        *(f"{sst / 'train.parquet'},limit=400,name=SST-2", "--imitate"),
+        *("--teacher", str(models_dir / "minilm-imdb"), "--shallow-layers", "6"),
+        *shlex.split("--hidden 64 --vocabulary 2000 --mlm-epochs 0 --shallow-max-length 256"),
+        *shlex.split("--max-length 512 --shallow-minutes 0.1 --minutes 0.1 --batch-tokens 4096"),
+        *shlex.split("--device cpu --quiet"),
     ]
     out = tmp_path / "reviewer"
     assert main(["train", "--out", str(out), *options]) == 0
     card = (out / "README.md").read_text()
     assert lrp.load_texts(imdb / "unsupervised.parquet", limit=1).identity in card
     assert re.search(r"\| SST-2 \| 100 \| [\d.]+%", card)
-    epochs = re.findall(r"^\| (?:masked|fine-tuning).*? \| ([\d.]+) \|", card, re.MULTILINE)
-    assert all(0 < float(done) < most for done, most in zip(epochs, (30, 2, 4), strict=True))
+    assert "began as vectors" in card
+    epochs = re.findall(r"^\| fine-tuning.*? \| ([\d.]+) \|", card, re.MULTILINE)
+    assert all(0 < float(done) < most for done, most in zip(epochs, (2, 4), strict=True))
     assert str(data_dir) not in card
     assert lrp.load_classifier(out).architecture.layers == 12
 
@@ -273,7 +276,7 @@ def test_a_stage_ends_on_time_with_the_rate_at_zero(tmp_path):
     assert 0 < result["steps"] < len(batches)
     assert result["tokens"] == batches.tokens[: result["steps"]].sum()
     assert 0 < result["epochs"] < 300
-    assert result["rate"] < 0.02 * short.learning_rate
+    assert result["rate"] < 0.05 * short.learning_rate
 
 
 def test_the_rate_rises_and_falls_with_whichever_ends_first(monkeypatch):

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from lrputils.training.corpus import Encoded
 from lrputils.training.recipe import Stage
+from lrputils.training.words import continuations, word_starts
 
 # Devlin et al. 2019, section 3.1: of 15% of the tokens, 80% are masked, 10% swapped, 10% kept.
 CHOSEN, MASKED, SWAPPED = 0.15, 0.8, 0.1
@@ -23,13 +24,14 @@ _STEP = 8  # widths are multiples of this: matrix units like them, and there are
 
 
 class Special(NamedTuple):
-    """The tokenizer's special tokens, and how many tokens there are."""
+    """The tokenizer's special tokens, how many tokens there are, and which go on with a word."""
 
     begin: int
     end: int
     pad: int
     mask: int
     size: int
+    inside: np.ndarray  # booleans (size,)
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> Special:
@@ -40,6 +42,7 @@ class Special(NamedTuple):
             tokenizer.pad_token_id,
             tokenizer.mask_token_id,
             len(tokenizer),
+            continuations(tokenizer),
         )
 
 
@@ -75,7 +78,9 @@ class Batches(Dataset):
     """All batches of a stage in order, over all its epochs: `batches[step]`.
 
     A batch has `input_ids` and `attention_mask`, integers (texts, width), and `labels`, the
-    probability of each class, (texts, classes).
+    probability of each class, (texts, classes). Where texts have a teacher's states, it also has
+    `states`, (words, depths, dimensions), and `positions`, where in the flattened (texts · width)
+    tokens these words begin.
 
     Attributes:
         epoch_ends: the number of steps after each epoch, ascending.
@@ -103,8 +108,20 @@ class Batches(Dataset):
 
     def __getitem__(self, step: int) -> dict[str, Tensor]:
         ids, mask = self._padded(step)
-        targets = self.encoded.targets[self.plan[step]]
-        return _tensors(input_ids=ids, attention_mask=mask, labels=targets)
+        rows, encoded = self.plan[step], self.encoded
+        batch = {"input_ids": ids, "attention_mask": mask, "labels": encoded.targets[rows]}
+        if encoded.states is not None:
+            begins = word_starts(ids, mask.astype(bool), self.special.inside)
+            positions, chosen = [], []
+            for i, row in enumerate(rows):
+                start, end = encoded.state_starts[row : row + 2]
+                # Where either of the two cut the text, the words that both have seen.
+                words = np.flatnonzero(begins[i])[: end - start]
+                positions.append(i * ids.shape[1] + words)
+                chosen.append(np.arange(start, start + len(words)))
+            batch["positions"] = np.concatenate(positions)
+            batch["states"] = encoded.states[np.concatenate(chosen)]
+        return _tensors(**batch)
 
     def _padded(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         rows = [self.encoded[row] for row in self.plan[step]]

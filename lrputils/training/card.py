@@ -51,7 +51,7 @@ def write(
         _summary(folder, classifier, base, teacher),
         _accuracy(measured, corpus),
         _attention(measured),
-        _training(stages, classifier),
+        _training(stages, classifier, _beginning(recipe)),
         _epochs(stages),
         _data(corpus, base, teacher),
         f"## Recipe\n\n```sh\n{command(recipe)}\n```\n\n"
@@ -148,7 +148,30 @@ def _depths(measured: Mapping[str, AttentionMatters]) -> str:
     )
 
 
-def _training(stages: Mapping[str, Mapping[str, Any]], classifier: Classifier) -> str:
+def _beginning(recipe: Recipe) -> str:
+    """Tell what the network knew before its first step, and what else than classes it learned."""
+    text = ""
+    if recipe.unlabelled and recipe.base is None:
+        text += (
+            "The embeddings began as vectors of the word pieces' neighbours in the pretraining "
+            "texts (positive pointwise mutual information, its singular vectors). "
+        )
+    if recipe.shallow.layers is not None:
+        text += (
+            f"The first stages trained {recipe.shallow.layers} layers; the others were added after "
+            "these as copies that at first pass on what they get. "
+        )
+    if recipe.imitate:
+        text += (
+            "Of the teacher it learned the probabilities of classes and, word by word, hidden "
+            "states; the loss is the sum of both. "
+        )
+    return text and text.rstrip() + "\n\n"
+
+
+def _training(
+    stages: Mapping[str, Mapping[str, Any]], classifier: Classifier, beginning: str
+) -> str:
     rows = [
         (
             STAGES[name],
@@ -169,6 +192,7 @@ def _training(stages: Mapping[str, Mapping[str, Any]], classifier: Classifier) -
     }
     return (
         "## Training\n\n"
+        + beginning
         + _table(("stage", "epochs", "steps", "tokens seen", "last loss", "minutes"), rows)
         + f"\n\nHardware: {_hardware(classifier.device)}. Versions: "
         + ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -166,11 +166,16 @@ class Encoded:
         pieces: integers (pieces of all texts,).
         starts: integers (texts + 1,): where each text starts; the last is the end.
         targets: the probability of each class, float32 (texts, classes), or None.
+        states: a teacher's, float16 (words of all texts, depths, dimensions), or None.
+        state_starts: integers (texts + 1,), where the states of each text start; a text without
+            them has none. None where `states` is.
     """
 
     pieces: np.ndarray
     starts: np.ndarray
     targets: np.ndarray | None = None
+    states: np.ndarray | None = None
+    state_starts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.starts) - 1

@@ -1,4 +1,4 @@
-"""The course of a training: vocabulary, pretraining, teaching, fine-tuning, one after another.
+"""The course of a training: vocabulary, vectors, pretraining, teaching, fine-tuning, in turn.
 
 Each part is a folder below the training's, there only when whole, so that the same course goes on
 where it was ended.
@@ -26,9 +26,12 @@ from lrputils.training import network
 from lrputils.training.batches import Batches, MaskedBatches, Special
 from lrputils.training.corpus import Corpus, Encoded, encode, learn_vocabulary
 from lrputils.training.measure import rightly
+from lrputils.training.pupil import Pupil
 from lrputils.training.recipe import STAGES, Conditions, Recipe, Stage
 from lrputils.training.stage import run_stage
-from lrputils.training.teaching import taught_classes
+from lrputils.training.teaching import Answers, ask
+from lrputils.training.vectors import neighbour_vectors
+from lrputils.training.words import check_same_words
 
 _FOLDERS = {"pretraining": "pretrained", "shallow": "shallow", "finetuning": "fine-tuned"}
 RESULT = "result.json"  # beside a network's weights: what its stage reported
@@ -71,41 +74,67 @@ class Course:
     def networks(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Path]:
         """Return the folder of each stage's network in order, the last in half precision."""
         recipe, folders = self.recipe, {}
-        first = replace(recipe.shape, layers=recipe.shallow.layers or recipe.shape.layers)
-        start: Path | BertConfig = (
-            self.base.folder if self.base else network.new_config(first, len(tokenizer))
-        )
-        if recipe.unlabelled:
+        if recipe.imitate:
+            check_same_words(tokenizer, self.teacher.tokenizer)
+        start = self.base.folder if self.base else self._new(tokenizer)
+        if "pretraining" in recipe.stages():
             folders["pretraining"] = start = self._pretrained(start, tokenizer)
-        encoded = self.labelled(tokenizer)
-        if recipe.shallow.layers is not None:
-            folders["shallow"] = start = self._finetuned("shallow", start, encoded, tokenizer)
-        folders["finetuning"] = self._finetuned("finetuning", start, encoded, tokenizer)
+        answers = self._answers()
+        for name in recipe.stages():
+            if name != "pretraining":
+                folders[name] = start = self._finetuned(name, start, answers, tokenizer)
         return folders
 
-    def labelled(self, tokenizer: PreTrainedTokenizerBase) -> Encoded:
+    def labelled(
+        self, tokenizer: PreTrainedTokenizerBase, answers: Answers | None, max_length: int
+    ) -> Encoded:
         """Return all that a classifier learns from, with what it should answer."""
-        corpus, most = self.corpus, self.recipe.finetuning.max_length
+        corpus = self.corpus
         texts = [text for _, texts in (*corpus.train, *corpus.taught) for text in texts]
         classes = np.concatenate([corpus.classes(texts) for _, texts in corpus.train])
         targets = np.eye(len(corpus.names), dtype=np.float32)[classes]
-        if self.teacher is not None:
-            answers = taught_classes(
-                self.teacher,
-                texts[len(classes) :],
-                self.work / "taught",
-                max_length=most,
-                quiet=self.conditions.quiet,
-            )
-            targets = np.concatenate([targets, answers])
-        return encode(tokenizer, texts, max_length=most, targets=targets)
+        if answers is not None:
+            targets = np.concatenate([targets, answers.classes])
+        encoded = encode(tokenizer, texts, max_length=max_length, targets=targets)
+        if answers is None or answers.states is None:
+            return encoded
+        starts = np.concatenate([np.zeros_like(classes), answers.starts])
+        return replace(encoded, states=answers.states, state_starts=starts)
 
-    def _pretrained(self, start: Path | BertConfig, tokenizer: PreTrainedTokenizerBase) -> Path:
+    def _answers(self) -> Answers | None:
+        if self.teacher is None:
+            return None
+        return ask(
+            self.teacher,
+            [text for _, texts in self.corpus.taught for text in texts],
+            self.work / "taught",
+            max_length=self.recipe.finetuning.max_length,
+            states=self.recipe.imitate,
+            quiet=self.conditions.quiet,
+        )
+
+    def _new(self, tokenizer: PreTrainedTokenizerBase) -> Path | BertConfig:
+        """Return a network that has learned nothing but, from unlabelled texts, vectors."""
+        recipe = self.recipe
+        layers = recipe.shallow.layers or recipe.shape.layers
+        config = network.new_config(replace(recipe.shape, layers=layers), len(tokenizer))
+
+        def write(folder: Path) -> None:
+            texts = encode(tokenizer, self._unlabelled(), max_length=recipe.shape.positions)
+            vectors = neighbour_vectors(texts, len(tokenizer), recipe.shape.hidden, recipe.seed)
+            model = network.masked_language_model(config, recipe.seed, 0.0, vectors)
+            model.save_pretrained(folder)
+
+        return _once(self.work / "new", write) if recipe.unlabelled else config
+
+    def _unlabelled(self) -> list[str]:
+        return [text for _, texts in self.corpus.unlabelled for text in texts]
+
+    def _pretrained(self, start: Path, tokenizer: PreTrainedTokenizerBase) -> Path:
         stage, seed = self.recipe.pretraining, self.recipe.seed
 
         def write(folder: Path) -> None:
-            texts = [text for _, texts in self.corpus.unlabelled for text in texts]
-            encoded = encode(tokenizer, texts, max_length=stage.max_length)
+            encoded = encode(tokenizer, self._unlabelled(), max_length=stage.max_length)
             batches = MaskedBatches(encoded, stage, Special.of(tokenizer), seed)
             model = network.masked_language_model(start, seed, stage.dropout)
             self._run("pretraining", model, batches, stage, folder)
@@ -116,21 +145,23 @@ class Course:
         self,
         name: str,
         start: Path | BertConfig,
-        encoded: Encoded,
+        answers: Answers | None,
         tokenizer: PreTrainedTokenizerBase,
     ) -> Path:
         stage = self.recipe.stages()[name]
 
         def write(folder: Path) -> None:
-            model = self._classifier(name, start, stage.dropout)
+            encoded = self.labelled(tokenizer, answers, stage.max_length)
             batches = Batches(encoded, stage, Special.of(tokenizer), self.recipe.seed)
+            model = self._classifier(name, start, stage.dropout)
+            matched = (0, 0) if encoded.states is None else encoded.states.shape[1:]
+            pupil = Pupil(model, *matched)
             self._run(
                 name,
-                model,
+                pupil,
                 batches,
                 stage,
                 folder,
-                loss=network.class_loss,
                 evaluate=lambda: self._accuracies(Classifier(model, tokenizer, "in training")),
             )
 
@@ -146,7 +177,7 @@ class Course:
     def _run(
         self,
         name: str,
-        model: PreTrainedModel,
+        model: PreTrainedModel | Pupil,
         batches: Batches,
         stage: Stage,
         folder: Path,
@@ -162,7 +193,8 @@ class Course:
             conditions=self.conditions,
             **options,
         )
-        (model.half() if name == "finetuning" else model).save_pretrained(folder)
+        trained = model.classifier if isinstance(model, Pupil) else model
+        (trained.half() if name == "finetuning" else trained).save_pretrained(folder)
         (folder / RESULT).write_text(json.dumps(result))
 
     def _accuracies(self, classifier: Classifier) -> dict[str, float]:

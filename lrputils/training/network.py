@@ -1,4 +1,7 @@
-"""The network in its two roles: guessing masked tokens, and telling classes apart."""
+"""The network in its two roles: guessing masked tokens, and telling classes apart.
+
+And how a network begins: new, from a folder, or as a shallow one with layers added.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +26,8 @@ from transformers.modeling_outputs import MaskedLMOutput
 from lrputils.data import hub
 from lrputils.training.recipe import Recipe, Shape
 
+# Of embeddings made from vectors. From smaller ones, steps of the usual size would soon lead away.
+VECTOR_SCALE = 0.3
 _LAYER = re.compile(r"(?<=encoder\.layer\.)\d+")
 
 
@@ -118,20 +123,22 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
-def class_loss(outputs: Any, labels: Tensor, num_items_in_batch: object = None) -> Tensor:
-    """Return the mean cross-entropy of `labels`, the probability of each class (texts, classes)."""
-    return cross_entropy(outputs.logits.float(), labels)
-
-
 def masked_language_model(
-    start: Path | BertConfig, seed: int, dropout: float
+    start: Path | BertConfig, seed: int, dropout: float, vectors: Tensor | None = None
 ) -> MaskedLanguageModel:
-    """Return a masked language model: from a folder, or new; the seed decides what is new."""
+    """Return a masked language model: from a folder, or new; the seed decides what is new.
+
+    `vectors` (pieces, hidden), mean 0 and variance 1, become a new one's embeddings.
+    """
     torch.manual_seed(seed)
     config = _config(start, dropout)
-    if isinstance(start, BertConfig):
-        return MaskedLanguageModel(config)
-    return MaskedLanguageModel.from_pretrained(start, config=config, dtype=torch.float32)
+    if not isinstance(start, BertConfig):
+        return MaskedLanguageModel.from_pretrained(start, config=config, dtype=torch.float32)
+    model = MaskedLanguageModel(config)
+    if vectors is not None:
+        with torch.no_grad():
+            model.bert.embeddings.word_embeddings.weight.copy_(VECTOR_SCALE * vectors)
+    return model
 
 
 def _config(start: Path | BertConfig, dropout: float) -> BertConfig:
@@ -162,16 +169,41 @@ def classifier(
 
 
 def deepened(start: Path, layers: int, dropout: float) -> BertForSequenceClassification:
-    """Return the classifier of a folder with its layers stacked until there are `layers`.
+    """Return the classifier of a folder with layers added until there are `layers`.
 
-    Layer i is a copy of layer i mod n of the n there are: Gong et al. 2019, "Efficient training of
-    BERT by progressively stacking", Algorithm 1. All the rest is taken over as it is.
+    Each layer is followed by copies of it that at first pass on what they get, nearly: what they
+    would add to it is multiplied by zero. So nothing learned is lost, and the copies, whose
+    attention is a trained one, learn what to add: block expansion, Wu et al. 2024, "LLaMA Pro"
+    (arXiv 2401.02415), section 3.2, for layers that normalise last.
     """
     shallow = BertForSequenceClassification.from_pretrained(start, dtype=torch.float32)
     few, state = shallow.config.num_hidden_layers, shallow.state_dict()
     config = _config(start, dropout)
     config.num_hidden_layers = layers
     deep = BertForSequenceClassification(config)
-    origin = {name: _LAYER.sub(lambda i: str(int(i[0]) % few), name) for name in deep.state_dict()}
-    deep.load_state_dict({name: state[source] for name, source in origin.items()})
+    origins = [layer * few // layers for layer in range(layers)]
+    names = {
+        name: _LAYER.sub(lambda i: str(origins[int(i[0])]), name) for name in deep.state_dict()
+    }
+    deep.load_state_dict({name: state[source] for name, source in names.items()})
+    for layer in range(1, layers):
+        if origins[layer] == origins[layer - 1]:
+            _pass_on(deep.bert.encoder.layer[layer])
     return deep
+
+
+@torch.no_grad()
+def _pass_on(layer: nn.Module) -> None:
+    """Make a layer pass on what it gets, which the same normalisation gave before.
+
+    Over a token's features x = γn + β has mean(β) for mean and mean(γ²) + var(β) for variance, as
+    far as n and γ, β are independent; a normalisation back to these changes little.
+    """
+    final = layer.output.LayerNorm
+    scale = (final.weight.square().mean() + final.bias.var(correction=0)).sqrt()
+    shift = final.bias.mean()
+    for part in (layer.attention.output, layer.output):
+        nn.init.zeros_(part.dense.weight)
+        nn.init.zeros_(part.dense.bias)
+        nn.init.constant_(part.LayerNorm.weight, scale.item())
+        nn.init.constant_(part.LayerNorm.bias, shift.item())

@@ -13,11 +13,14 @@ DESCRIPTION = """\
 Train a BERT text classifier, from scratch or from a base model.
 
   1. A lower-cased WordPiece vocabulary is learned from the texts to learn from (not with --base).
-  2. With --unlabelled, the network learns to guess masked words in those texts.
-  3. With --teacher, another classifier says of the --taught texts how probable each class is.
+  2. With --unlabelled, a network built from scratch begins with vectors made from each word
+     piece's neighbours in those texts, and then learns to guess masked words in them
+     (--mlm-epochs 0: it does not).
+  3. With --teacher, another classifier says of the --taught texts how probable each class is; with
+     --imitate also what each word means in its place: its hidden states.
   4. The network is fine-tuned on the --train and --taught sets, mixed; after each epoch but the
      last its accuracy on the --evaluate sets is shown. With --shallow-layers, steps 2 and 4 begin
-     in a network of fewer layers, several times as fast, whose copies are then stacked.
+     in a network of fewer layers, several times as fast, to which the others are then added.
   5. Weights in half precision, tokenizer, config and a model card, which states the accuracy, are
      written to --out, which load_classifier() takes.
 
@@ -69,7 +72,7 @@ _GROUPS = {
         _Option("--positions", "shape", "positions", int, "tokens a text at most"),
     ),
     "pretraining, where there are --unlabelled texts": (
-        _Option("--mlm-epochs", "pretraining", "epochs", int, "passes over the texts"),
+        _Option("--mlm-epochs", "pretraining", "epochs", int, "passes over the texts; may be 0"),
         _Option("--mlm-minutes", "pretraining", "minutes", float, "end after this time at most"),
         _Option("--mlm-batch-tokens", "pretraining", "batch_tokens", int, "tokens a batch"),
         _Option("--mlm-batch-rows", "pretraining", "batch_rows", int, "texts a batch at most"),
@@ -77,11 +80,18 @@ _GROUPS = {
         _Option("--mlm-max-length", "pretraining", "max_length", int, "longer texts are divided"),
         _Option("--mlm-dropout", "pretraining", "dropout", float, "of hidden states"),
     ),
-    "a start with fewer layers, which are then stacked": (
+    "a start with fewer layers, to which the others are then added": (
         _Option("--shallow-layers", "shallow", "layers", int, "layers at first (default: all)"),
         _Option("--shallow-epochs", "shallow", "epochs", int, "passes of a first fine-tuning"),
         _Option("--shallow-minutes", "shallow", "minutes", float, "end after this time at most"),
         _Option("--shallow-learning-rate", "shallow", "learning_rate", float, "its highest"),
+        _Option(
+            "--shallow-max-length",
+            "shallow",
+            "max_length",
+            int,
+            "tokens a text in it (default: as --max-length)",
+        ),
     ),
     "fine-tuning": (
         _Option("--epochs", "finetuning", "epochs", int, "passes over the training sets"),
@@ -145,6 +155,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "--teacher", metavar="MODEL", help="a classifier of the same classes: hub name or folder"
     )
     verb.add_argument(
+        "--imitate",
+        action="store_true",
+        help="learn the teacher's hidden states, too, word by word; the answers then take 400 "
+        "bytes a word",
+    )
+    verb.add_argument(
         "--seed", type=int, default=_DEFAULT.seed, metavar="N", help="default: %(default)s"
     )
 
@@ -159,6 +175,7 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
         train=tuple(map(Source.parse, options.train)),
         taught=tuple(map(Source.parse, options.taught)),
         teacher=options.teacher,
+        imitate=options.imitate,
         unlabelled=tuple(map(Source.parse, options.unlabelled)),
         evaluate=tuple(map(Source.parse, options.evaluate)),
         labels=tuple(options.labels),
@@ -190,6 +207,8 @@ def command(recipe: Recipe) -> str:
     for flag, model in (("--base", recipe.base), ("--teacher", recipe.teacher)):
         if model is not None:
             lines.append(shlex.join([flag, str(Source(model))]))
+    if recipe.imitate:
+        lines.append("--imitate")
     left_out = {"shape"} if recipe.base is not None else set()
     left_out |= set() if recipe.unlabelled else {"pretraining"}
     left_out |= set() if recipe.shallow.layers is not None else {"shallow"}

@@ -125,22 +125,24 @@ class Stage:
 
 @dataclass(frozen=True)
 class Shallow:
-    """A start with fewer layers, which are then stacked: Gong et al. 2019, Algorithm 1.
+    """A start with fewer layers, to which others are then added.
 
     Pretraining and a first fine-tuning see the texts in a network of `layers`, several times as
-    fast; their copies, one above the other, are where the whole network's fine-tuning starts.
+    fast; the whole network's fine-tuning starts where it ended (`network.deepened`).
 
     Attributes:
         layers: at first; `None` for no such start.
         epochs: passes of the first fine-tuning over the texts.
         learning_rate: its highest.
         minutes: it ends after this time, if its epochs take longer.
+        max_length: tokens a text in it; as in the whole network's fine-tuning if not given.
     """
 
     layers: int | None = None
     epochs: int = 2
     learning_rate: float = FROM_SCRATCH_RATE
     minutes: float | None = None
+    max_length: int | None = None
 
 
 @dataclass(frozen=True)
@@ -151,14 +153,16 @@ class Recipe:
         train: labelled sets, mixed; all with the same labels.
         taught: texts that the teacher labels, mixed with the labelled ones.
         teacher: a classifier of the same classes, by name on the hub or folder.
-        unlabelled: texts for masked-language-model pretraining; none, no pretraining.
+        imitate: learn the teacher's hidden states, too.
+        unlabelled: texts that give a network built from scratch the vectors it begins with, and
+            that it is then pretrained on.
         evaluate: labelled sets whose accuracy is measured, after each epoch and at the end.
         labels: names of the classes in the order of the sorted labels; the labels themselves if
             not given.
         base: a BERT by name on the hub or folder, to start from instead of building one.
         shape: of the network built from scratch.
         shallow: how it begins with fewer layers.
-        pretraining: the masked-language-model stage.
+        pretraining: the masked-language-model stage; with 0 epochs there is none.
         finetuning: the classification stage.
         seed: of the first weights, of dropout, masking and the order of texts.
     """
@@ -166,6 +170,7 @@ class Recipe:
     train: tuple[Source, ...]
     taught: tuple[Source, ...] = ()
     teacher: str | None = None
+    imitate: bool = False
     unlabelled: tuple[Source, ...] = ()
     evaluate: tuple[Source, ...] = (Source("reviews"), Source("reviews-long"))
     labels: tuple[str, ...] = ()
@@ -191,24 +196,33 @@ class Recipe:
         if bool(self.taught) != bool(self.teacher):
             given, missing = ("taught", "teacher") if self.taught else ("teacher", "taught")
             raise ValueError(f"--{given} without --{missing}: name both, or neither")
+        if self.imitate and not self.teacher:
+            raise ValueError("--imitate without --teacher: there are no hidden states to match")
+        if self.base and self.unlabelled and not self.pretraining.epochs:
+            raise ValueError(
+                f"base={self.base!r} learns nothing from --unlabelled texts with --mlm-epochs 0: "
+                "leave out one or the other"
+            )
         self._check_shape()
         for name, stage in self.stages().items():
             _check_stage(stage, name, self.shape.positions)
         if self.finetuning.learning_rate is not None:
             return self
-        pretrained = self.unlabelled or self.base
+        pretrained = "pretraining" in self.stages() or self.base
         rate = FINE_TUNING_RATE if pretrained else FROM_SCRATCH_RATE
         return replace(self, finetuning=replace(self.finetuning, learning_rate=rate))
 
     def stages(self) -> dict[str, Stage]:
         """Return the stages that take place, by name."""
-        stages = {"pretraining": self.pretraining} if self.unlabelled else {}
+        pretrained = self.unlabelled and self.pretraining.epochs
+        stages = {"pretraining": self.pretraining} if pretrained else {}
         if self.shallow.layers is not None:
             stages["shallow"] = replace(
                 self.finetuning,
                 epochs=self.shallow.epochs,
                 learning_rate=self.shallow.learning_rate,
                 minutes=self.shallow.minutes,
+                max_length=self.shallow.max_length or self.finetuning.max_length,
             )
         return {**stages, "finetuning": self.finetuning}
 

@@ -28,7 +28,6 @@ from lrputils.training.batches import Batches
 from lrputils.training.recipe import Conditions, Stage
 
 Evaluate = Callable[[], dict[str, float]]  # accuracies by name
-Loss = Callable[..., torch.Tensor]
 
 WARMUP = 0.06
 WEIGHT_DECAY = 0.01
@@ -159,7 +158,6 @@ def run_stage(
     *,
     seed: int,
     conditions: Conditions | None = None,
-    loss: Loss | None = None,
     evaluate: Evaluate | None = None,
 ) -> dict[str, Any]:
     """Train `model` in place, on a GPU if there is one; return what happened.
@@ -170,13 +168,12 @@ def run_stage(
 
     Args:
         name: what the progress calls the stage.
-        model: takes a batch as keyword arguments and returns its loss, unless there is `loss`.
+        model: takes a batch as keyword arguments and returns its loss.
         batches: one a step.
         stage: learning rate and time limit are read here.
         folder: for checkpoints.
         seed: of dropout.
         conditions: device, checkpoints, progress.
-        loss: of the model's outputs and the batch's labels.
         evaluate: called after each epoch but the last; returns accuracies by name.
 
     Returns:
@@ -191,7 +188,6 @@ def run_stage(
         args=_arguments(stage, folder, len(batches), seed, conditions.device),
         train_dataset=batches,
         data_collator=_only,
-        compute_loss_func=loss,
         callbacks=[keeper],
     )
     trainer.remove_callback(PrinterCallback)
