@@ -158,8 +158,8 @@ def _beginning(recipe: Recipe) -> str:
         )
     if recipe.shallow.layers is not None:
         text += (
-            f"The first stages trained {recipe.shallow.layers} layers; the others were added after "
-            "these as copies that at first pass on what they get. "
+            f"Until its last stage it had {recipe.shallow.layers} layers; then each was followed "
+            "by copies that at first pass on what they get. "
         )
     if recipe.imitate:
         text += (

@@ -38,19 +38,19 @@ is done by the Trainer of `transformers`, which needs the package `accelerate`."
 
 EPILOG = """\
 the recipe of the classifier that comes with the package (two hours of two CPU cores, the teacher's
-answers included; a GPU affords --hidden 192 and a longer pretraining):
+answers included; a GPU affords --hidden 192 and, without --mlm-epochs 0, pretraining):
   lrputils train --out reviewer --labels negative positive \\
     --unlabelled imdb/unsupervised.parquet,name=IMDB-unlabelled \\
                  imdb/train.parquet,name=IMDB-training sst2/train.parquet,name=SST-2-training \\
-    --train sst2/train.parquet,name=SST-2 sst2/train.parquet,name=SST-2-again \\
-            imdb/train.parquet,name=IMDB \\
+    --train sst2/train.parquet,name=SST-2 imdb/train.parquet,name=IMDB \\
     --taught imdb/unsupervised.parquet,sentences=1,min_words=4,max_words=28,\
-limit=300000,seed=0,name=IMDB-sentences --teacher models/minilm-imdb \\
+limit=262144,seed=0,name=IMDB-sentences sst2/train.parquet,name=SST-2 \\
+    --teacher models/minilm-imdb --imitate \\
     --evaluate sst2/validation.parquet,name=SST-2 \\
                imdb/test.parquet,limit=2000,seed=0,name=IMDB reviews reviews-long \\
-    --mlm-minutes 9 --mlm-batch-tokens 4096 --mlm-max-length 128 \\
-    --shallow-layers 3 --shallow-epochs 3 --shallow-minutes 22 \\
-    --minutes 52 --epochs 3 --learning-rate 3e-4 --max-length 512 --dropout 0
+    --mlm-epochs 0 --shallow-layers 6 --shallow-epochs 3 --shallow-minutes 34 \\
+    --shallow-learning-rate 8e-4 --shallow-max-length 256 \\
+    --minutes 34 --epochs 2 --batch-tokens 6144 --learning-rate 4e-4 --max-length 512 --dropout 0
 from a base model, on texts of your own:
   lrputils train --out mine --base bert-base-uncased --train mine.csv --evaluate test.csv"""
 
