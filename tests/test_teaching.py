@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import shlex
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -225,6 +226,19 @@ def test_a_teacher_of_other_classes_is_refused(placeholder):
     assert find_teacher(None, ("a", "b"), "cpu") is None
     with pytest.raises(ValueError, match=r"tells \['negative', 'positive'\] apart, the training"):
         find_teacher(str(lrp.models.EMBEDDED), ("0", "1"), "cpu")
+
+
+def test_other_words_are_refused_before_anything_is_made(tmp_path, capsys):
+    cased = tmp_path / "cased"
+    shutil.copytree(lrp.models.EMBEDDED, cased)
+    for name, key in (("tokenizer.json", "lowercase"), ("tokenizer_config.json", "do_lower_case")):
+        text = (cased / name).read_text()
+        (cased / name).write_text(re.sub(rf'("{key}": *)true', r"\1false", text))
+    options = ["--taught", "reviews-long", "--labels", "negative", "positive", "--imitate"]
+    options += ["--train", "reviews", "--teacher", str(cased), "--device", "cpu"]
+    assert main(["train", "--out", str(tmp_path / "out"), *options]) == 1
+    assert "Leave out --imitate" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 SMALL = shlex.split(

@@ -147,6 +147,12 @@ def learn_vocabulary(texts: Sequence[str], size: int, positions: int) -> BertTok
             f"vocabulary={size} is too small: the characters of the texts alone make "
             f"{len(vocabulary)} pieces"
         )
+    return lower_cased(vocabulary, positions)
+
+
+def lower_cased(vocabulary: dict[str, int] | None = None, positions: int = 512) -> BertTokenizer:
+    """Return a lower-casing tokenizer of a vocabulary; if none is given, of special tokens only."""
+    vocabulary = vocabulary or {token: number for number, token in enumerate(_SPECIAL)}
     return BertTokenizer(vocab=vocabulary, do_lower_case=True, model_max_length=positions)
 
 

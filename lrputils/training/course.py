@@ -31,7 +31,6 @@ from lrputils.training.recipe import STAGES, Conditions, Recipe, Stage
 from lrputils.training.stage import run_stage
 from lrputils.training.teaching import Answers, ask
 from lrputils.training.vectors import neighbour_vectors
-from lrputils.training.words import check_same_words
 
 _FOLDERS = {"pretraining": "pretrained", "shallow": "shallow", "finetuning": "fine-tuned"}
 RESULT = "result.json"  # beside a network's weights: what its stage reported
@@ -74,8 +73,6 @@ class Course:
     def networks(self, tokenizer: PreTrainedTokenizerBase) -> dict[str, Path]:
         """Return the folder of each stage's network in order, the last in half precision."""
         recipe, folders = self.recipe, {}
-        if recipe.imitate:
-            check_same_words(tokenizer, self.teacher.tokenizer)
         start = self.base.folder if self.base else self._new(tokenizer)
         if "pretraining" in recipe.stages():
             folders["pretraining"] = start = self._pretrained(start, tokenizer)

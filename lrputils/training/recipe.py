@@ -1,7 +1,8 @@
 """A recipe: everything that decides which classifier a training gives.
 
-The defaults are those of the classifier that comes with the package. Two trainings of one recipe
-on one machine give the same weights, unless a time limit ends a stage.
+The default shape is that of the classifier that comes with the package, whose recipe stands in the
+help of `lrputils train` and in its card. Two trainings of one recipe on one machine give the same
+weights, unless a time limit ends a stage.
 """
 
 from __future__ import annotations

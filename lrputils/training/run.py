@@ -18,11 +18,12 @@ from transformers import PreTrainedTokenizerBase
 
 from lrputils.models import Classifier, load_classifier, quietly
 from lrputils.training import card, network
-from lrputils.training.corpus import Corpus, load_corpus
+from lrputils.training.corpus import Corpus, load_corpus, lower_cased
 from lrputils.training.course import RESULT, Course
 from lrputils.training.measure import attention_matters
 from lrputils.training.recipe import Conditions, Recipe
 from lrputils.training.teaching import find_teacher
+from lrputils.training.words import check_same_words
 
 _WORK = "training"
 _RECIPE = "recipe.json"
@@ -41,8 +42,9 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
         conditions: device, checkpoints, progress.
 
     Raises:
-        ValueError: a recipe that contradicts itself or its texts, a folder that holds another
-            training, or a loss that is no longer a number.
+        ValueError: a recipe that contradicts itself or its texts, a teacher with other classes or,
+            to imitate, other words, a folder that holds another training, or a loss that is no
+            longer a number.
         FileExistsError: a folder that holds something else.
         FileNotFoundError, ConnectionError: texts, a base model or a teacher that are not there.
         ImportError: `accelerate`, which the Trainer needs, is not installed.
@@ -57,6 +59,9 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
         network.check_positions(base, recipe)
     corpus = load_corpus(recipe)
     teacher = find_teacher(recipe.teacher, corpus.names, conditions.device)
+    if teacher is not None and recipe.imitate:
+        own = network.load_tokenizer(base.folder) if base else lower_cased()
+        check_same_words(own, teacher.tokenizer)
     work = out / _WORK
     _claim(work, recipe, corpus, base, teacher)
     with quietly():
