@@ -72,6 +72,13 @@ def test_rare_contexts_are_left_out_and_missing_directions_are_zeros(vocabulary,
     assert np.linalg.matrix_rank(found[whole.any(1)].numpy()) <= 31
 
 
+def test_texts_without_neighbours_still_give_numbers(vocabulary):
+    encoded = encode(vocabulary, ["film", "a", "good"], max_length=512)
+    found = neighbour_vectors(encoded, len(vocabulary), 16, 0)
+    assert found.isfinite().all()
+    assert found.std().item() == pytest.approx(1, abs=0.1)
+
+
 def test_words_used_alike_get_vectors_alike(data_dir):
     texts = lrp.load_texts(data_dir / "imdb" / "unsupervised.parquet", limit=3000).texts
     tokenizer = learn_vocabulary(texts, 4000, 512)

@@ -153,7 +153,7 @@ def _beginning(recipe: Recipe) -> str:
     text = ""
     if recipe.unlabelled and recipe.base is None:
         text += (
-            "The embeddings began as vectors of the word pieces' neighbours in the pretraining "
+            "The embeddings began as vectors of the word pieces' neighbours in the unlabelled "
             "texts (positive pointwise mutual information, its singular vectors). "
         )
     if recipe.shallow.layers is not None:

@@ -54,7 +54,7 @@ class Corpus:
     def identities(self) -> list[dict[str, str | int]]:
         """Return role, name, number of texts and identity of each set."""
         roles = {
-            "pretraining": self.unlabelled,
+            "unlabelled": self.unlabelled,
             "training": self.train,
             "taught": self.taught,
             "test": self.evaluate,

@@ -174,7 +174,7 @@ def deepened(start: Path, layers: int, dropout: float) -> BertForSequenceClassif
     Each layer is followed by copies of it that at first pass on what they get, nearly: what they
     would add to it is multiplied by zero. So nothing learned is lost, and the copies, whose
     attention is a trained one, learn what to add: block expansion, Wu et al. 2024, "LLaMA Pro"
-    (arXiv 2401.02415), section 3.2, for layers that normalise last.
+    (arXiv 2401.02415), here for layers that normalise last.
     """
     shallow = BertForSequenceClassification.from_pretrained(start, dtype=torch.float32)
     few, state = shallow.config.num_hidden_layers, shallow.state_dict()

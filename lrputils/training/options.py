@@ -120,7 +120,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "--train", nargs="+", required=True, metavar="DATA", help="labelled sets to learn from"
     )
     texts.add_argument(
-        "--unlabelled", nargs="+", default=[], metavar="DATA", help="texts to pretrain on"
+        "--unlabelled",
+        nargs="+",
+        default=[],
+        metavar="DATA",
+        help="texts for the first vectors and to pretrain on",
     )
     texts.add_argument(
         "--taught", nargs="+", default=[], metavar="DATA", help="texts that the teacher labels"

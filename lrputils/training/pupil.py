@@ -13,7 +13,8 @@ class Pupil(nn.Module):
     """A classifier with its loss: cross-entropy, and what it gets wrong of a teacher's states.
 
     At equal parts of its depth a linear map, of which nothing is kept later, guesses the states of
-    the teacher at these parts of its own depth: Jiao et al. 2020, "TinyBERT", equation 8.
+    the teacher at these parts of its own depth: the loss on hidden states of Jiao et al. 2020,
+    "TinyBERT" (arXiv 1909.10351), the teacher's being reduced to principal components.
 
     Attributes:
         classifier: what is trained.

@@ -2,8 +2,8 @@
 
 Its probabilities, at temperature 1, take the place of labels: Hinton, Vinyals and Dean 2015 (arXiv
 1503.02531). Its hidden states, where they are asked for, say what each word means in its place,
-which is more than a class says of a whole text: Jiao et al. 2020, "TinyBERT", equation 8. Of three
-depths they are kept, in few dimensions: the principal components of the first texts' states.
+which is more than a class says of a whole text: Jiao et al. 2020, "TinyBERT" (arXiv 1909.10351). Of
+three depths they are kept, in few dimensions: the principal components of the first texts' states.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Vectors of word pieces from their neighbours: what an embedding layer can know before training.
 
-Positive pointwise mutual information of pieces that stand near each other, divided into singular
-values and vectors: Levy, Goldberg and Dagan 2015 (TACL 3, "Improving distributional similarity with
-lessons learned from word embeddings"), with their harmonic window, smoothed contexts (0.75) and
-square roots of the singular values. It takes seconds where masked-language modelling takes hours to
-put "dull" beside "tedious".
+From the number #(w, c) of times that context c stands near piece w, nearer ones counting more,
+comes M(w, c) = max(0, log p(w, c) / (p(w) q(c))), where q(c) is the share of #(c)^0.75: positive
+pointwise mutual information with smoothed contexts. With M ≈ U Σ Vᵀ the vectors are the rows of
+U Σ^½. See Levy, Goldberg and Dagan 2015 (TACL 3), "Improving distributional similarity with lessons
+learned from word embeddings".
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ def neighbour_vectors(encoded: Encoded, pieces: int, size: int, seed: int) -> Te
     """
     generator = torch.Generator().manual_seed(seed)
     information = torch.from_numpy(_information(_counts(encoded, pieces)))
-    most = min(size, *information.shape)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        spare = min(most + _MORE, *information.shape)
-        left, values, _ = torch.svd_lowrank(information, q=spare, niter=_ROUNDS)
-    vectors = torch.zeros(pieces, size)
-    vectors[:, :most] = left[:, :most] * values[:most].sqrt()
-    alone = ~information.any(1)
-    vectors -= vectors[~alone].mean(0)
+    near = information.any(1)
     turn, _ = torch.linalg.qr(torch.randn(size, size, generator=generator))
-    vectors = vectors @ turn
-    vectors = vectors / vectors[~alone].std()
-    vectors[alone] = torch.randn(int(alone.sum()), size, generator=generator)
+    vectors = torch.empty(pieces, size)
+    vectors[~near] = torch.randn(int((~near).sum()), size, generator=generator)
+    if near.any():
+        most = min(size, *information.shape)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            spare = min(most + _MORE, *information.shape)
+            left, values, _ = torch.svd_lowrank(information, q=spare, niter=_ROUNDS)
+        found = torch.zeros(int(near.sum()), size)
+        found[:, :most] = left[near, :most] * values[:most].sqrt()
+        found -= found.mean(0)
+        vectors[near] = found @ turn / found.std()
     return vectors
 
 
@@ -70,10 +71,10 @@ def _counts(encoded: Encoded, pieces: int) -> np.ndarray:
 
 
 def _information(counts: np.ndarray) -> np.ndarray:
-    """Return positive pointwise mutual information, contexts smoothed: equations 1 and 3 there."""
+    """Return positive pointwise mutual information, M(w, c) above: as `counts`."""
     contexts = counts.sum(0) ** SMOOTHING
-    expected = counts.sum(1, keepdims=True) * (contexts / contexts.sum())
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # what never stood near gets 0 below
+        expected = counts.sum(1, keepdims=True) * (contexts / contexts.sum())
         information = np.log(counts / expected)
     information[~np.isfinite(information)] = 0
     return np.maximum(information, 0, out=information)
