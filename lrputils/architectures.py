@@ -1,8 +1,8 @@
 """What this package has to know about a Hugging Face model: where its layers and embeddings are.
 
-`describe(model)` answers for the nine supported families and refuses everything else by name. It
-reads the model and changes nothing. A layer is one *call* of a block, so that ALBERT, whose twelve
-layers are twelve calls of one block, counts like any other model.
+`describe(handle)` answers for the families in `lrputils.families` and refuses everything else by
+name. It reads the model and changes nothing. A layer is one *call* of a block, so that ALBERT,
+whose twelve layers are twelve calls of one block, counts like any other model.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
 from lrputils.families import ACTIVATIONS, FAMILIES, LINEAR, Family
+from lrputils.handles import Handle, model_of
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Architecture:
     """The parts of one model instance.
 
     Attributes:
-        family: the family's name in transformers, as "bert" or "gpt2" (see `FAMILIES`).
+        kind: the entry in `FAMILIES`: all that is not this instance's own.
         model: the whole model, with its head.
         backbone: the model under the head.
         blocks: the block that computes each layer, in order; ALBERT repeats one module.
@@ -32,21 +33,17 @@ class Architecture:
         word_embeddings: the module whose output is one vector per token before positions are added.
             For ViT the whole embedding module: its output less the position embeddings.
         embedding_norm: the LayerNorm right after the embeddings' sum, None where there is none.
-        causal: whether a token sees only itself and the tokens before it.
         language_model: whether the logits `(batch, tokens, vocabulary)` are the next token's.
-        readout_position: "first" ([CLS]) or "last" (the last token that is not padding): the token
-            whose final state the head reads.
         max_positions: the longest text that the model takes, None where positions have no table.
     """
 
-    family: str
+    kind: Family
     model: nn.Module
     backbone: nn.Module
     blocks: tuple[nn.Module, ...]
     attentions: Mapping[nn.Module, tuple[int, ...]]
     word_embeddings: nn.Module
     embedding_norm: nn.Module | None
-    causal: bool
     language_model: bool
     max_positions: int | None
 
@@ -56,23 +53,44 @@ class Architecture:
         return len(self.blocks)
 
     @property
-    def readout_position(self) -> str:
-        """The token whose final state the head reads: "first" or "last"."""
-        return "last" if self.causal else "first"
+    def family(self) -> str:
+        """The family's name in transformers, as "bert" or "gpt2"."""
+        return self.kind.name
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees only itself and the tokens before it."""
+        return self.kind.causal
 
     @property
     def vision(self) -> bool:
         """Whether the tokens are image patches, behind one [CLS] token."""
-        return self.family == "vit"
+        return self.kind.vision
+
+    @property
+    def readout_position(self) -> str:
+        """The token whose final state the head reads: "first", or "last" that is not padding."""
+        return self.kind.head_token
+
+    def head_tokens(self, mask: Tensor) -> Tensor:
+        """Columns `(batch,)` of the tokens whose final states the head reads.
+
+        Args:
+            mask: `(batch, tokens)`, true at tokens and false at padding.
+        """
+        places = torch.arange(mask.shape[1], device=mask.device)
+        if self.kind.head_token == "first":
+            return places.new_zeros(len(mask))
+        return (mask * (places + 1)).argmax(1)
 
     def position_ids(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
 
         Padding takes no position, on either side, so a padded text and the same text alone agree.
-        RoBERTa counts from `pad_token_id + 1`, the other families from 0.
+        They count from 0, or from `pad_token_id + 1` (RoBERTa).
         """
         counted = attention_mask.to(torch.long).cumsum(1)
-        if self.family == "roberta":
+        if self.kind.positions_after_padding:
             start = self.model.config.pad_token_id
             return torch.where(attention_mask.bool(), counted + start, start)
         return (counted - 1).clamp(min=0)
@@ -105,7 +123,7 @@ class Architecture:
         input_ids = self._with_own_padding(input_ids, mask)
         arguments = {"input_ids": input_ids, "attention_mask": mask}
         types = inputs.get("token_type_ids")
-        if types is not None and self.family in ("bert", "roberta", "electra", "albert"):
+        if types is not None and self.kind.token_types:
             arguments["token_type_ids"] = types.to(device)
         if inputs.get("position_ids") is not None:
             arguments["position_ids"] = inputs["position_ids"].to(device)
@@ -132,8 +150,8 @@ class Architecture:
                     f"{type(self.model).__name__} finds the end of a text by its padding token "
                     "and has none: set model.config.pad_token_id, or pass one text at a time"
                 )
-            last = (mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)).argmax(1)
-            if pad is not None and bool((input_ids.gather(1, last[:, None]) == pad).any()):
+            last = input_ids.gather(1, self.head_tokens(mask)[:, None])
+            if pad is not None and bool((last == pad).any()):
                 raise ValueError(
                     f"a text ends with token {pad}, which {type(self.model).__name__} takes for "
                     "padding: it would read its answer at the token before"
@@ -167,13 +185,19 @@ class Architecture:
             )
 
 
-def describe(model: nn.Module) -> Architecture:
+def describe(handle: Handle) -> Architecture:
     """Find the layers, attention modules and embeddings of a supported model.
+
+    Args:
+        handle: the model, or what holds it (see `model_of`). An `Architecture` is returned as such.
 
     Raises:
         TypeError: the model, or one of its modules, is not covered; the message names the class and
             the reason. Nothing is approximated silently.
     """
+    if isinstance(handle, Architecture):
+        return handle
+    model = model_of(handle)
     family = _family(model)
     backbone = getattr(model, model.base_model_prefix)
     blocks = _blocks(family, backbone)
@@ -185,14 +209,13 @@ def describe(model: nn.Module) -> Architecture:
     _refuse_decoder_options(model, family)
     norm = family.embedding_norm
     return Architecture(
-        family=family.name,
+        kind=family,
         model=model,
         backbone=backbone,
         blocks=blocks,
         attentions=attentions,
         word_embeddings=_part(model, backbone, family.word_embeddings),
         embedding_norm=None if norm is None else _part(model, backbone, norm),
-        causal=family.causal,
         language_model=_head(model).__name__.endswith(("LMHeadModel", "ForCausalLM")),
         max_positions=_max_positions(model, family),
     )
@@ -210,7 +233,8 @@ def _family(model: nn.Module) -> Family:
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
             f"{name} is not a transformers model: its attention does not go through transformers' "
-            "attention interface, so its attention rule cannot be exchanged"
+            "attention interface, so its attention rule cannot be exchanged. If it wraps one, "
+            "pass that"
         )
     head = _head(model)
     for family in FAMILIES.values():
@@ -244,7 +268,7 @@ def _part(model: nn.Module, root: nn.Module, path: str) -> nn.Module:
 
 def _blocks(family: Family, backbone: nn.Module) -> tuple[nn.Module, ...]:
     container = _part(backbone, backbone, family.blocks)
-    if family.name != "albert":
+    if not family.shared_blocks:
         return tuple(container)
     config = backbone.config
     per_group = config.num_hidden_layers / config.num_hidden_groups
@@ -257,6 +281,11 @@ def _refuse_unknown_modules(model: nn.Module, family: Family) -> None:
     for path, module in model.named_modules():
         cls = type(module)
         known = type(module) in (*LINEAR, *ACTIVATIONS, nn.LayerNorm)
+        if cls.__module__.startswith("peft."):
+            raise TypeError(
+                f"{type(model).__name__} has an adapter at {path!r}: merge it and pass the result, "
+                "model = model.merge_and_unload()"
+            )
         if not (known or module is model or cls.__module__.startswith(own)):
             raise TypeError(
                 f"{type(model).__name__} is not covered: no rule for {path!r}, a "
@@ -275,9 +304,9 @@ def _refuse_decoder_options(model: nn.Module, family: Family) -> None:
 
 
 def _max_positions(model: nn.Module, family: Family) -> int | None:
-    if family.name in ("llama", "qwen2", "vit"):
+    if not family.limited_positions:
         return None
-    taken = model.config.pad_token_id + 1 if family.name == "roberta" else 0
+    taken = model.config.pad_token_id + 1 if family.positions_after_padding else 0
     return model.config.max_position_embeddings - taken
 
 

@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,11 +27,112 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
 from lrputils.architectures import Architecture, describe
 from lrputils.forwards import replaced
+from lrputils.handles import Handle
 
-# (layer, module, query, key, value, mask, scaling) → (output, weights or None)
-AttentionFunction = Callable[
-    [int, nn.Module, Tensor, Tensor, Tensor, Tensor | None, float], tuple[Tensor, Tensor | None]
-]
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """What one layer's attention takes: O = A·V with A = softmax(s·Q·Kᵀ + mask).
+
+    Attributes:
+        layer: counted from 0.
+        query: `(batch, heads, tokens, size)`.
+        key: as many heads as the model has for keys (see `with_all_heads`).
+        value: as many heads as `key`.
+        mask: boolean, `(batch, 1, queries, keys)` or broadcastable to it, True where a query may
+            look, causality included; None where every query sees every key. A 4-D mask that the
+            caller passed to the model comes as it is, and floats are summands of the scores.
+        scaling: s.
+    """
+
+    layer: int
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    scaling: float
+
+    @property
+    def factors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value."""
+        return self.query, self.key, self.value
+
+    def with_factors(self, query: Tensor, key: Tensor, value: Tensor) -> AttentionCall:
+        """The same call of other factors."""
+        return replace(self, query=query, key=key, value=value)
+
+    def scores(self) -> Tensor:
+        """s·Q·Kᵀ before the mask, `(batch, heads, queries, keys)`, in float32 at least."""
+        key = with_all_heads(self.key, self.query)
+        wide = torch.promote_types(self.query.dtype, torch.float32)
+        return (self.query @ key.transpose(-2, -1)).to(wide) * self.scaling
+
+    def seen(self) -> Tensor:
+        """Which keys a query sees: boolean, `(batch, heads, queries, keys)`."""
+        shape = (*self.query.shape[:3], self.key.shape[2])
+        if self.mask is None:
+            return torch.ones((), dtype=torch.bool, device=self.query.device).expand(shape)
+        # A summand of the scores may hold position biases; what hides a key is far below them.
+        mask = self.mask if self.mask.dtype == torch.bool else self.mask > -1e3
+        return mask.expand(shape)
+
+    def weights(self) -> Tensor:
+        """A, `(batch, heads, queries, keys)`: computed as `scores`, in the query's dtype."""
+        scores = self.scores()
+        return torch.softmax(scores + additive(self.mask, scores.dtype), -1).to(self.query.dtype)
+
+    def combined(self, weights: Tensor) -> Tensor:
+        """A·V as the model wants it: `(batch, tokens, heads, size)`."""
+        value = with_all_heads(self.value, self.query)
+        return (weights @ value).transpose(1, 2).contiguous()
+
+    def output(self) -> Tensor:
+        """`combined(weights())` by the fused kernel, which never holds A in memory."""
+        key, value = (with_all_heads(x, self.query) for x in (self.key, self.value))
+        output = F.scaled_dot_product_attention(
+            self.query, key, value, attn_mask=self.mask, scale=self.scaling
+        )
+        return output.transpose(1, 2).contiguous()
+
+
+# An attention function returns the output `(batch, tokens, heads, size)`, and A or None for it.
+AttentionFunction = Callable[[AttentionCall], tuple[Tensor, Tensor | None]]
+
+
+def fused(call: AttentionCall) -> tuple[Tensor, None]:
+    """Plain attention by the fused kernel."""
+    return call.output(), None
+
+
+def stepwise(call: AttentionCall) -> tuple[Tensor, Tensor]:
+    """Plain attention step by step, with its weights."""
+    weights = call.weights()
+    return call.combined(weights), weights
+
+
+@dataclass
+class Recorder:
+    """An attention function that does what `inner` does and keeps what it took and gave.
+
+    Attributes:
+        calls: each layer's call, its factors out of the graph.
+        outputs: each layer's output, in the graph.
+        weights: each layer's weights, in the graph; None where `inner` gives none.
+    """
+
+    inner: AttentionFunction = fused
+    calls: list[AttentionCall] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    weights: list[Tensor | None] = field(default_factory=list)
+
+    def __call__(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        """Answer a call as `inner` does, and keep it."""
+        output, weights = self.inner(call)
+        self.calls.append(call.with_factors(*(factor.detach() for factor in call.factors)))
+        self.outputs.append(output)
+        self.weights.append(weights)
+        return output, weights
+
 
 NAME = "lrputils"
 
@@ -87,23 +189,15 @@ _original: dict[int, str] = {}
 
 
 @contextmanager
-def routed(
-    model: nn.Module, function: AttentionFunction, architecture: Architecture | None = None
-) -> Iterator[Route]:
+def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
     """Inside the block, this thread's attention calls of `model` go through `function`.
-
-    `function(layer, module, query, key, value, mask, scaling)` gets query `(batch, heads, tokens,
-    size)`, key and value with as many heads as the model has for them (see `with_all_heads`), and
-    the mask: boolean, `(batch, 1, queries, keys)` or broadcastable to it, True where a query may
-    look, causality included; a 4-D mask that the caller passed to the model comes as it is; None
-    where every query sees every key. It returns the output `(batch, tokens, heads, size)` and the
-    attention weights, or None for those. Layers count from 0.
 
     Raises:
         TypeError: the model is not covered (see `describe`).
         RuntimeError: this thread already routes this model.
     """
-    architecture = describe(model) if architecture is None else architecture
+    architecture = describe(model)
+    model = architecture.model
     if any(module in _routes.of_module for module in architecture.attentions):
         raise RuntimeError(
             f"the attention of this {type(model).__name__} is already taken over in this thread: "
@@ -165,7 +259,7 @@ def _attention(
         kernel = sdpa_attention_forward if kernel in (None, _attention) else kernel
         return kernel(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return route.function(route.layer, module, query, key, value, attention_mask, scaling)
+    return route.function(AttentionCall(route.layer, query, key, value, attention_mask, scaling))
 
 
 def _mask(*args: Any, config: Any = None, **kwargs: Any) -> Tensor | None:
@@ -203,28 +297,3 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | float:
         return mask.to(dtype)
     zero = torch.zeros((), dtype=dtype, device=mask.device)
     return torch.where(mask, zero, torch.finfo(dtype).min)
-
-
-def weights_of(query: Tensor, key: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
-    """Attention weights A = softmax(s·Q·Kᵀ + mask), `(batch, heads, queries, keys)`.
-
-    Computed in float32 at least, and returned in the query's dtype.
-    """
-    wide = torch.promote_types(query.dtype, torch.float32)
-    scores = (query @ with_all_heads(key, query).transpose(-2, -1)).to(wide) * scaling
-    return torch.softmax(scores + additive(mask, wide), dim=-1).to(query.dtype)
-
-
-def combine(weights: Tensor, value: Tensor) -> Tensor:
-    """Attention output A·V as the model wants it: `(batch, tokens, heads, size)`."""
-    value = with_all_heads(value, weights)
-    return (weights @ value).transpose(1, 2).contiguous()
-
-
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float
-) -> Tensor:
-    """`combine(weights_of(…), value)` by the fused kernel, which never holds A in memory."""
-    key, value = with_all_heads(key, query), with_all_heads(value, query)
-    output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
-    return output.transpose(1, 2).contiguous()

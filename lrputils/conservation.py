@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.architectures import Architecture, describe
-from lrputils.forwards import Forward, replaced
+from lrputils.forwards import replaced
+from lrputils.handles import Handle
 from lrputils.propagation import ATTN_LRP, CP_LRP, Composite, propagating
-from lrputils.readout import Reading, Target, read
+from lrputils.readout import Blocks, Reading, Target, read
 
 TOLERANCE = 1e-8
 
@@ -69,7 +70,7 @@ class ConservationReport:
 
 @torch.inference_mode(False)
 def check(
-    model: nn.Module,
+    model: Handle,
     inputs: Mapping[str, Any] | None = None,
     *,
     target: Target = None,
@@ -80,7 +81,7 @@ def check(
     Works on a float64 copy on the CPU, so it needs memory for one; the model itself is not changed.
 
     Args:
-        model: a Hugging Face model in evaluation mode.
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: encoded texts or images; by default two short random ones.
         target: the class to explain; None is the predicted one.
         composite: rules that should conserve: `CP_LRP`, or a variant under test.
@@ -91,12 +92,12 @@ def check(
     architecture = describe(model)
     inputs = _random_inputs(architecture) if inputs is None else inputs
     plain = read(architecture, inputs, target=target)
-    with propagating(model, composite, architecture):
+    with propagating(architecture, composite):
         ruled = read(architecture, inputs, target=target)
-    bare = describe(_without_biases(model))
+    bare = describe(_without_biases(architecture.model))
     inputs = {k: v.cpu() for k, v in inputs.items() if isinstance(v, Tensor)}
     return ConservationReport(
-        model=type(model).__name__,
+        model=type(architecture.model).__name__,
         family=architecture.family,
         logit_change=float((plain.logits - ruled.logits).abs().max()),
         gaps=_gaps(bare, inputs, plain.target.cpu(), composite),
@@ -107,19 +108,11 @@ def check(
 def _gaps(
     architecture: Architecture, inputs: Mapping[str, Any], target: Tensor, composite: Composite
 ) -> tuple[float, ...]:
-    layers: list[Tensor] = []
-
-    def look(inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        layers.append(hidden)
-        return inner(hidden, *args, **kwargs)
-
-    with (
-        propagating(architecture.model, composite, architecture),
-        replaced(dict.fromkeys(architecture.blocks, look)),
-    ):
+    blocks = Blocks(architecture)
+    with propagating(architecture, composite), replaced(blocks.forwards):
         reading = read(architecture, inputs, target=target)
-        gradients = torch.autograd.grad(reading.output.sum(), layers)
-    return tuple(_gap(reading, *pair) for pair in zip(layers, gradients, strict=True))
+        gradients = torch.autograd.grad(reading.output.sum(), blocks.inputs)
+    return tuple(_gap(reading, *pair) for pair in zip(blocks.inputs, gradients, strict=True))
 
 
 def _gap(reading: Reading, hidden: Tensor, gradient: Tensor) -> float:

@@ -19,6 +19,7 @@ from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.inputs import Inputs
 from lrputils.models import Classifier
+from lrputils.packing import by_length
 from lrputils.perturbation import curve_mean, perturbation_curves
 from lrputils.variants import LayerSweep, Variant
 
@@ -118,9 +119,7 @@ def evaluate(
         raise ValueError(
             f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"
         )
-    lengths = [len(text) for text in texts]
-    order = sorted(range(len(texts)), key=lengths.__getitem__)
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+    batches = by_length(texts, batch_size)
     found: dict[int, dict[str, Any]] = {}
     for batch in tqdm(batches, desc="texts", unit="batch", disable=None if progress else True):
         inputs = classifier.encode(

@@ -1,12 +1,12 @@
 """The supported transformers families: what their parts are called, and which modules they use.
 
-Data only. `architectures.describe` reads it; a new family is one entry here and, where it brings an
-operation that no rule covers yet, a rule.
+Data only, read by `architectures.describe` and asked there: no other module tests for a family's
+name. A new family is one entry here and, where it brings an operation that no rule covers, a rule.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 from transformers import activations
@@ -15,7 +15,31 @@ from transformers.pytorch_utils import Conv1D
 
 @dataclass(frozen=True)
 class Family:
-    """Names of the parts inside one transformers model family; paths start at the backbone."""
+    """All that tells one transformers model family from another.
+
+    Paths of parts start at the backbone, those of `attention` and `norm_after_attention` at a
+    block; classes are named as in the family's module, `transformers.models.<name>`.
+
+    Attributes:
+        name: the family's name in transformers.
+        heads: classes of the whole models that are covered.
+        blocks: the list of blocks.
+        attention: the module that calls the attention function.
+        word_embeddings: the module whose output is one vector per token, before positions.
+        embedding_norm: the LayerNorm right after the embeddings' sum, if there is one.
+        norm_after_attention: the norm that follows attention; None where blocks are shared, so that
+            the last layer's cannot be told from the others'.
+        shared_blocks: whether blocks come in groups that compute several layers each.
+        causal: whether a token sees only itself and the tokens before it.
+        head_token: "first" or "last": the token whose final state the head reads.
+        vision: whether the tokens are image patches behind one [CLS] token.
+        token_types: whether the model takes `token_type_ids`.
+        limited_positions: whether the table of positions limits the length of a text.
+        positions_after_padding: whether positions count from `pad_token_id + 1`, not from 0.
+        rms_norm: class of its RMSNorm, x · weight / rms(x).
+        gated_mlp: class of its SwiGLU block, down(act(gate(x)) · up(x)).
+        tanh_head: class of a head that calls `torch.tanh` as a function.
+    """
 
     name: str
     heads: tuple[str, ...]
@@ -23,38 +47,81 @@ class Family:
     attention: str
     word_embeddings: str
     embedding_norm: str | None = None
+    norm_after_attention: str | None = None
+    shared_blocks: bool = False
     causal: bool = False
-    position_offset: int = 0
+    head_token: str = "first"
+    vision: bool = False
+    token_types: bool = False
+    limited_positions: bool = True
+    positions_after_padding: bool = False
+    rms_norm: str | None = None
+    gated_mlp: str | None = None
+    tanh_head: str | None = None
 
 
-_BERT_LIKE = {
-    "blocks": "encoder.layer",
-    "attention": "attention.self",
-    "word_embeddings": "embeddings.word_embeddings",
-    "embedding_norm": "embeddings.LayerNorm",
-}
-_LLAMA_LIKE = {
-    "blocks": "layers",
-    "attention": "self_attn",
-    "word_embeddings": "embed_tokens",
-    "causal": True,
-}
+_BERT = Family(
+    "bert",
+    ("BertForSequenceClassification",),
+    blocks="encoder.layer",
+    attention="attention.self",
+    word_embeddings="embeddings.word_embeddings",
+    embedding_norm="embeddings.LayerNorm",
+    norm_after_attention="attention.output.LayerNorm",
+    token_types=True,
+)
+
+
+def _roberta_like(name: str, prefix: str) -> Family:
+    return replace(
+        _BERT,
+        name=name,
+        heads=(f"{prefix}ForSequenceClassification",),
+        positions_after_padding=True,
+        tanh_head=f"{prefix}ClassificationHead",
+    )
+
+
+def _llama_like(name: str, prefix: str) -> Family:
+    return Family(
+        name,
+        (f"{prefix}ForSequenceClassification", f"{prefix}ForCausalLM"),
+        blocks="layers",
+        attention="self_attn",
+        word_embeddings="embed_tokens",
+        norm_after_attention="post_attention_layernorm",
+        causal=True,
+        head_token="last",
+        limited_positions=False,
+        rms_norm=f"{prefix}RMSNorm",
+        gated_mlp=f"{prefix}MLP",
+    )
+
 
 FAMILIES = {
     family.name: family
     for family in (
-        Family("bert", ("BertForSequenceClassification",), **_BERT_LIKE),
-        Family("roberta", ("RobertaForSequenceClassification",), **_BERT_LIKE),
-        Family("electra", ("ElectraForSequenceClassification",), **_BERT_LIKE),
-        Family(
-            "distilbert",
-            ("DistilBertForSequenceClassification",),
-            **{**_BERT_LIKE, "blocks": "transformer.layer", "attention": "attention"},
+        _BERT,
+        _roberta_like("roberta", "Roberta"),
+        _roberta_like("xlm_roberta", "XLMRoberta"),
+        replace(_BERT, name="electra", heads=("ElectraForSequenceClassification",)),
+        replace(
+            _BERT,
+            name="distilbert",
+            heads=("DistilBertForSequenceClassification",),
+            blocks="transformer.layer",
+            attention="attention",
+            norm_after_attention="sa_layer_norm",
+            token_types=False,
         ),
-        Family(
-            "albert",
-            ("AlbertForSequenceClassification",),
-            **{**_BERT_LIKE, "blocks": "encoder.albert_layer_groups", "attention": "attention"},
+        replace(
+            _BERT,
+            name="albert",
+            heads=("AlbertForSequenceClassification",),
+            blocks="encoder.albert_layer_groups",
+            attention="attention",
+            norm_after_attention=None,
+            shared_blocks=True,
         ),
         Family(
             "gpt2",
@@ -62,16 +129,23 @@ FAMILIES = {
             blocks="h",
             attention="attn",
             word_embeddings="wte",
+            norm_after_attention="ln_2",
             causal=True,
+            head_token="last",
         ),
-        Family("llama", ("LlamaForSequenceClassification", "LlamaForCausalLM"), **_LLAMA_LIKE),
-        Family("qwen2", ("Qwen2ForSequenceClassification", "Qwen2ForCausalLM"), **_LLAMA_LIKE),
+        _llama_like("llama", "Llama"),
+        _llama_like("mistral", "Mistral"),
+        _llama_like("qwen2", "Qwen2"),
+        _llama_like("qwen3", "Qwen3"),
         Family(
             "vit",
             ("ViTForImageClassification",),
             blocks="layers",
             attention="attention",
             word_embeddings="embeddings",
+            norm_after_attention="layernorm_after",
+            vision=True,
+            limited_positions=False,
         ),
     )
 }
@@ -107,13 +181,3 @@ LINEAR = (
     nn.ModuleList,
     nn.Sequential,
 )
-
-
-def is_rms_norm(module: nn.Module) -> bool:
-    """Whether a module is the RMSNorm of a supported family: x · weight / rms(x)."""
-    return type(module).__name__ in ("LlamaRMSNorm", "Qwen2RMSNorm")
-
-
-def is_gated_mlp(module: nn.Module) -> bool:
-    """Whether a module is the SwiGLU block of a supported family: down(act(gate(x)) · up(x))."""
-    return type(module).__name__ in ("LlamaMLP", "Qwen2MLP")

@@ -14,15 +14,16 @@ on f(x, m) alone, not on how it is factored. Exact removal is in `lrputils.remov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lrputils.architectures import Architecture, describe
-from lrputils.attention import attend, routed, weights_of, with_all_heads
+from lrputils.architectures import describe
+from lrputils.attention import AttentionCall, Recorder, routed, with_all_heads
+from lrputils.handles import Handle
 from lrputils.readout import Target, read
 
 FORMS = ("exact-block", "first-order")
@@ -32,7 +33,7 @@ _CELLS = 2**25
 
 @torch.inference_mode(False)
 def mask_gradient(
-    model: nn.Module,
+    model: Handle,
     inputs: Mapping[str, Any],
     *,
     target: Target = None,
@@ -42,7 +43,7 @@ def mask_gradient(
     """Estimate leave-one-out by the attention mask for every token, in two passes.
 
     Args:
-        model: a supported Hugging Face model in evaluation mode.
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: a batch of encoded texts, or `pixel_values`.
         target: the class explained; by default the one predicted on the whole input.
         form: "exact-block" or "first-order", see the module's equations.
@@ -59,72 +60,37 @@ def mask_gradient(
     """
     if form not in FORMS:
         raise ValueError(f"form={form!r} is not one of {FORMS}")
-    architecture = describe(model)
-    calls: dict[int, AttentionCall] = {}
-
-    def keep(
-        layer: int,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-    ) -> tuple[Tensor, None]:
-        output = attend(query, key, value, mask, scaling)
-        kept = (tensor.detach() for tensor in (query, key, value))
-        calls[layer] = AttentionCall(*kept, mask, scaling, output)
-        return output, None
-
-    with routed(model, keep, architecture):
+    blocks = Recorder()
+    with routed(architecture := describe(model), blocks):
         reading = read(architecture, inputs, target=target)
-    outputs = [call.output for call in calls.values()]
-    gradients = torch.autograd.grad(reading.output.sum(), outputs)
-    readout = readout_tokens(architecture, reading.valid)
+    gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     with torch.no_grad():
         scores = sum(
-            _scores(call, gradient, readout, form, own_row)
-            for call, gradient in zip(calls.values(), gradients, strict=True)
+            _scores(call, gradient, reading.head, form, own_row)
+            for call, gradient in zip(blocks.calls, gradients, strict=True)
         )
     return reading.per_token(scores)
 
 
-@dataclass(frozen=True)
-class AttentionCall:
-    """What one layer's attention took, (batch, heads, tokens, size), and what came out of it.
-
-    `output` is (batch, tokens, heads, size), as the model wants it. Keys and values may have fewer
-    heads than the queries; the mask is boolean or None (see `lrputils.attention.routed`).
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    mask: Tensor | None
-    scaling: float
-    output: Tensor
-
-    def parts(self) -> list[slice]:
-        """The batch in parts, so that a part's attention weights stay within bounds of memory."""
-        batch, heads, tokens, _ = self.query.shape
-        step = max(1, _CELLS // (heads * tokens**2))
-        return [slice(start, start + step) for start in range(0, batch, step)]
-
-    def rows(self, some: slice) -> AttentionCall:
-        """The call of a part of the batch."""
-        mask = self.mask
+def parts(call: AttentionCall) -> Iterator[tuple[slice, AttentionCall]]:
+    """A call's batch in parts, so that a part's attention weights stay within bounds of memory."""
+    batch, heads, tokens, _ = call.query.shape
+    step = max(1, _CELLS // (heads * tokens**2))
+    for start in range(0, batch, step):
+        some = slice(start, start + step)
+        mask = call.mask
         if mask is not None and mask.shape[0] > 1:
             mask = mask[some]
-        tensors = (self.query[some], self.key[some], self.value[some])
-        return AttentionCall(*tensors, mask, self.scaling, self.output[some])
+        factors = (factor[some] for factor in call.factors)
+        yield some, replace(call.with_factors(*factors), mask=mask)
 
-    def weights_and_products(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """A_ji and V_i·g_j, both (batch, heads, queries, keys), in float32 at least."""
-        wide = torch.promote_types(self.query.dtype, torch.float32)
-        query, key, value = (x.to(wide) for x in (self.query, self.key, self.value))
-        weights = weights_of(query, key, self.mask, self.scaling)
-        received = gradient.to(wide).transpose(1, 2)
-        return weights, received @ with_all_heads(value, query).transpose(-2, -1)
+
+def weights_and_products(call: AttentionCall, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """A_ji and V_i·g_j, both (batch, heads, queries, keys), in float32 at least."""
+    wide = torch.promote_types(call.query.dtype, torch.float32)
+    call = call.with_factors(*(factor.to(wide) for factor in call.factors))
+    received = gradient.to(wide).transpose(1, 2)
+    return call.weights(), received @ with_all_heads(call.value, call.query).transpose(-2, -1)
 
 
 def first_order(weights: Tensor, products: Tensor) -> Tensor:
@@ -153,11 +119,11 @@ def _scores(
 ) -> Tensor:
     """One layer's share of every token's score, (batch, tokens); part of the batch at a time."""
     block = first_order if form == "first-order" else exact_block
-    parts = []
-    for some in call.parts():
-        effect = block(*call.rows(some).weights_and_products(gradient[some])).sum(1)
-        parts.append(effect.sum(1) if own_row else without_own_row(effect, readout[some]))
-    return torch.cat(parts)
+    scored = []
+    for some, rows in parts(call):
+        effect = block(*weights_and_products(rows, gradient[some])).sum(1)
+        scored.append(effect.sum(1) if own_row else without_own_row(effect, readout[some]))
+    return torch.cat(scored)
 
 
 def without_own_row(effect: Tensor, readout: Tensor) -> Tensor:
@@ -166,13 +132,3 @@ def without_own_row(effect: Tensor, readout: Tensor) -> Tensor:
     The removed token's own query does not count, except where `readout` (batch, tokens) is true.
     """
     return effect.sum(1) - torch.where(readout, 0.0, effect.diagonal(dim1=1, dim2=2))
-
-
-def readout_tokens(architecture: Architecture, valid: Tensor) -> Tensor:
-    """Boolean (batch, tokens): the token whose final state the head reads."""
-    places = torch.arange(1, valid.shape[1] + 1, device=valid.device)
-    if architecture.readout_position == "first":
-        places = places.flip(0)
-    return (valid * places).argmax(1, keepdim=True) == torch.arange(
-        valid.shape[1], device=valid.device
-    )

@@ -20,6 +20,12 @@ BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 _SHORTEST = 0.8
 
 
+def by_length(texts: Sequence[str], batch_size: int) -> list[list[int]]:
+    """Batches of text numbers, so that texts of similar length share one; the shortest first."""
+    order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+
+
 def evaluate(
     architecture: Architecture,
     texts: Sequence[Text],

@@ -15,20 +15,32 @@ the caller brings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lrputils import stats
-from lrputils.architectures import Architecture, describe
-from lrputils.forwards import Forward, replaced
+from lrputils.architectures import describe
+from lrputils.attention import stepwise
+from lrputils.forwards import replaced
+from lrputils.handles import Handle
 from lrputils.models import Classifier
+from lrputils.packing import by_length
 from lrputils.propagation import ATTN_LRP, Composite, check_composite, installed
-from lrputils.readout import FIRST_BLOCK, READOUTS, Reading, Target, read
+from lrputils.readout import (
+    FIRST_BLOCK,
+    GRADIENT_TOKENS,
+    READOUTS,
+    Blocks,
+    Reading,
+    Target,
+    pulled_back,
+    read,
+)
 
 PATHS = ("value", "query", "key", "residual")
 # The softmax is reached through queries and keys together.
@@ -38,18 +50,18 @@ LAYER = "layer"
 
 @torch.inference_mode(False)
 def relevance_paths(
-    model: nn.Module,
+    model: Handle,
     inputs: Mapping[str, Any],
     composite: Composite = ATTN_LRP,
     *,
     target: Target = None,
     readout: str = "word",
-    batch_tokens: int = 16384,
+    batch_tokens: int = GRADIENT_TOKENS,
 ) -> Tensor:
     """Return relevance by the layer and the path through which it came, for every token.
 
     Args:
-        model: a covered Hugging Face model in evaluation mode.
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: what the tokenizer or image processor gives, `(batch, tokens)`.
         composite: the rules; `ATTN_LRP` and `CP_LRP` are those of the paper.
         target: the class to explain; None is the class predicted on the whole input.
@@ -75,37 +87,28 @@ def relevance_paths(
         raise ValueError(f"unknown read-out {readout!r}; there are {[LAYER, *READOUTS]}")
     architecture = describe(model)
     check_composite(composite, architecture)
-    tap = _Tap(architecture, composite)
+    blocks, tap = Blocks(architecture), _Tap(composite)
     place = FIRST_BLOCK if readout == LAYER else readout
-    with installed(architecture, tap, fused=False), replaced(tap.forwards()):
+    with installed(architecture, tap, stepwise), replaced(blocks.forwards):
         reading = read(architecture, inputs, target=target, readout=place)
-    whole, by_path = _at_inputs(reading, tap)
+    whole, by_path = _at_inputs(reading, blocks.inputs, tap.factors)
     if readout == LAYER:
-        scores = [_at(reading, *pair) for pair in zip(tap.inputs, by_path, strict=True)]
-        totals = [_at(reading, *pair) for pair in zip(tap.inputs, whole, strict=True)]
+        scores = [_at(reading, *pair) for pair in zip(blocks.inputs, by_path, strict=True)]
+        totals = [_at(reading, *pair) for pair in zip(blocks.inputs, whole, strict=True)]
     else:
         rows = max(1, batch_tokens // reading.valid.numel())
-        scores, total = _carried(reading, tap.inputs, by_path, whole[0], rows)
+        scores, total = _carried(reading, blocks.inputs, by_path, whole[0], rows)
         totals = [total] * len(scores)
     attention, total = torch.stack(scores), torch.stack(totals)
     return torch.cat([attention, (total - attention.sum(1))[:, None]], dim=1)
 
 
 class _Tap:
-    """A composite that keeps each layer's input, and the attention's Q, K and V, in the graph."""
+    """A composite that keeps the attention's V, Q and K of each layer in the graph."""
 
-    def __init__(self, architecture: Architecture, composite: Composite):
-        self.architecture, self.composite = architecture, composite
-        self.inputs: list[Tensor] = []
-        self.factors: list[tuple[Tensor, Tensor, Tensor]] = []  # value, query, key
-
-    def forwards(self) -> dict[nn.Module, Forward]:
-        """Replacements that look at what goes into each block."""
-        return dict.fromkeys(self.architecture.blocks, self._block)
-
-    def _block(self, inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        self.inputs.append(hidden)
-        return inner(hidden, *args, **kwargs)
+    def __init__(self, composite: Composite):
+        self.composite = composite
+        self.factors: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def rule(self, operation: str, layer: int | None) -> Callable:
         """The rule of an operation in a layer, as in `Composite.rule`."""
@@ -120,24 +123,25 @@ class _Tap:
         return tapped
 
 
-def _at_inputs(reading: Reading, tap: _Tap) -> tuple[list[Tensor], list[Tensor]]:
+def _at_inputs(
+    reading: Reading, inputs: Sequence[Tensor], factors: Sequence[tuple[Tensor, Tensor, Tensor]]
+) -> tuple[list[Tensor], list[Tensor]]:
     """What flows back to each layer's input: in all, and `(3, …)` by value, query and key alone."""
-    tensors = [*tap.inputs, *(factor for layer in tap.factors for factor in layer)]
+    tensors = [*inputs, *(factor for layer in factors for factor in layer)]
     whole = torch.autograd.grad(
         reading.output.sum(), tensors, retain_graph=True, allow_unused=True, materialize_grads=True
     )
-    layers = len(tap.inputs)
-    arriving = iter(whole[layers:])
+    arriving = iter(whole[len(inputs) :])
     by_path = [
-        torch.stack([_back(factor, next(arriving), hidden) for factor in factors])
-        for hidden, factors in zip(tap.inputs, tap.factors, strict=True)
+        torch.stack(
+            [
+                torch.autograd.grad(factor, hidden, next(arriving), retain_graph=True)[0]
+                for factor in layer
+            ]
+        )
+        for hidden, layer in zip(inputs, factors, strict=True)
     ]
-    return list(whole[:layers]), by_path
-
-
-def _back(output: Tensor, gradient: Tensor, source: Tensor) -> Tensor:
-    (below,) = torch.autograd.grad(output, source, gradient, retain_graph=True)
-    return below
+    return list(whole[: len(inputs)]), by_path
 
 
 def _carried(
@@ -150,22 +154,13 @@ def _carried(
     """Relevance at the read-out by layer, `(3, batch, tokens)` each, and the whole of it."""
     down = by_path[-1]
     for layer in reversed(range(len(inputs) - 1)):
-        down = _batched(inputs[layer + 1], inputs[layer], down, rows)
+        down = pulled_back(inputs[layer + 1], inputs[layer], down, rows)
         down = torch.cat([by_path[layer], down])
     down = torch.cat([down, first[None]])
     if inputs[0] is not reading.site:
-        down = _batched(inputs[0], reading.site, down, rows)
+        down = pulled_back(inputs[0], reading.site, down, rows)
     scores = torch.stack([reading.relevance(gradient) for gradient in down])
     return list(scores[:-1].unflatten(0, (-1, 3))), scores[-1]
-
-
-def _batched(output: Tensor, source: Tensor, gradients: Tensor, rows: int) -> Tensor:
-    """Vector-Jacobian products of one map for a stack of gradients, `rows` of them at once."""
-    parts = [
-        torch.autograd.grad(output, source, part, retain_graph=True, is_grads_batched=True)[0]
-        for part in gradients.split(rows)
-    ]
-    return torch.cat(parts)
 
 
 def _at(reading: Reading, hidden: Tensor, gradient: Tensor) -> Tensor:
@@ -208,7 +203,7 @@ def routes_by_layer(
     if len(reference) != len(texts):
         raise ValueError(f"{len(reference)} reference maps, but {len(texts)} texts")
     frames = []
-    for rows in _batches(texts, batch_size):
+    for rows in by_length(texts, batch_size):
         inputs = classifier.encode([texts[row] for row in rows])
         known = _padded([reference[row] for row in rows], inputs.lengths.tolist())
         at_layer = relevance_paths(classifier.model, inputs, composite, readout=LAYER)
@@ -234,12 +229,6 @@ def summary_by_layer(rows: pd.DataFrame, column: str, **options: Any) -> pd.Data
     summary = stats.estimates(wide, **options)
     summary.index = pd.MultiIndex.from_tuples(summary.index, names=["layer", "route"])
     return summary
-
-
-def _batches(texts: Sequence[str], size: int) -> Iterator[list[int]]:
-    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
 
 
 def _padded(maps: Sequence[np.ndarray], lengths: Sequence[int]) -> np.ndarray:

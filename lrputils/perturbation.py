@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lrputils.architectures import Architecture, describe
+from lrputils.handles import Handle
 from lrputils.inputs import Inputs
 from lrputils.packing import evaluate
 from lrputils.readout import Target, resolve_target
@@ -40,7 +41,7 @@ class Perturbation(NamedTuple):
 
 
 def perturbation_curve(
-    model: nn.Module,
+    model: Handle,
     inputs: Mapping[str, Any],
     scores: Tensor,
     order: str = "morf",
@@ -61,7 +62,7 @@ def perturbation_curve(
     go and [CLS] stays.
 
     Args:
-        model: a supported Hugging Face model in evaluation mode.
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: encoded texts that know their special tokens (`clf.encode`), or `pixel_values`.
         scores: (batch, tokens), or (methods, batch, tokens) for several methods at once.
         order: "morf" takes the most relevant chunk first, "lerf" the least relevant. Of equal
@@ -95,7 +96,7 @@ class BothCurves(NamedTuple):
 
 
 def perturbation_curves(
-    model: nn.Module,
+    model: Handle,
     inputs: Mapping[str, Any],
     scores: Tensor,
     chunk: int = 1,
@@ -111,7 +112,7 @@ def perturbation_curves(
 
 
 def perturbation_scores(
-    model: nn.Module, inputs: Mapping[str, Any], scores: Tensor, chunk: int = 1, **options: Any
+    model: Handle, inputs: Mapping[str, Any], scores: Tensor, chunk: int = 1, **options: Any
 ) -> Perturbation:
     """LeRF, MoRF and their difference Δ of each text, both curves run together.
 
@@ -153,7 +154,7 @@ class _Options(NamedTuple):
 
 
 def _curves(
-    model: nn.Module,
+    model: Handle,
     inputs: Mapping[str, Any],
     scores: Tensor,
     orders: Sequence[str],

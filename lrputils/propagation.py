@@ -28,15 +28,16 @@ from torch.overrides import TorchFunctionMode
 
 from lrputils import rules
 from lrputils.architectures import Architecture, describe
-from lrputils.attention import Route, attend, combine, routed, weights_of
-from lrputils.families import ACTIVATIONS, is_gated_mlp, is_rms_norm
+from lrputils.attention import AttentionCall, AttentionFunction, Route, fused, routed
+from lrputils.families import ACTIVATIONS
 from lrputils.forwards import Forward, replaced
+from lrputils.handles import Handle
 
 
 def _held_std(inner: Forward, norm: nn.Module, x: Tensor) -> Tensor:
-    if is_rms_norm(norm):
-        return rules.rms_norm_held_rms(x, norm.weight, norm.variance_epsilon)
-    return rules.layer_norm_held_std(x, norm.weight, norm.bias, norm.eps)
+    if isinstance(norm, nn.LayerNorm):
+        return rules.layer_norm_held_std(x, norm.weight, norm.bias, norm.eps)
+    return rules.rms_norm_held_rms(x, norm.weight, norm.variance_epsilon)
 
 
 def _plain_norm(inner: Forward, norm: nn.Module, x: Tensor) -> Tensor:
@@ -50,16 +51,16 @@ def _plain_activation(function: Forward, x: Tensor) -> Tensor:
 # operation → name of a rule → the rule
 RULES: dict[str, dict[str, Callable]] = {
     "attention": {
-        "attnlrp": rules.attnlrp_attention,
-        "cp": rules.cp_attention,
-        "half-value": rules.half_value_attention,
-        "whole-value": rules.whole_value_attention,
-        "gradient": rules.gradient_attention,
+        "attnlrp": rules.ATTNLRP_ATTENTION,
+        "cp": rules.CP_ATTENTION,
+        "half-value": rules.HALF_VALUE_ATTENTION,
+        "whole-value": rules.WHOLE_VALUE_ATTENTION,
+        "gradient": rules.GRADIENT_ATTENTION,
     },
     "product": {
-        "halved": rules.halved_product,
-        "gate-held": rules.gate_held,
-        "gradient": rules.gradient_product,
+        "halved": rules.HALVED_PRODUCT,
+        "gate-held": rules.GATE_HELD,
+        "gradient": rules.GRADIENT_PRODUCT,
     },
     "activation": {"identity": rules.identity_rule, "gradient": _plain_activation},
     "norm": {"held-std": _held_std, "gradient": _plain_norm},
@@ -154,9 +155,7 @@ class Rulebook(Protocol):
 
 
 @contextmanager
-def propagating(
-    model: nn.Module, composite: Composite, architecture: Architecture | None = None
-) -> Iterator[Architecture]:
+def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
     """Inside the block, gradients through `model` follow the rules of `composite`.
 
     The forward pass is unchanged. Relevance at a tensor x is x times what flows back to it. Only
@@ -165,9 +164,8 @@ def propagating(
     it runs inside the block.
 
     Args:
-        model: a covered Hugging Face model, in evaluation mode.
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
         composite: the rules.
-        architecture: `describe(model)`, where it is known already.
 
     Raises:
         TypeError: the model is not covered, or `composite` is no composite.
@@ -175,7 +173,7 @@ def propagating(
             training mode.
         RuntimeError: rules are already installed in this model, in this thread.
     """
-    architecture = describe(model) if architecture is None else architecture
+    architecture = describe(model)
     check_composite(composite, architecture)
     with installed(architecture, composite):
         yield architecture
@@ -188,42 +186,40 @@ def check_composite(composite: Composite, architecture: Architecture) -> None:
         TypeError: `composite` is no composite.
         ValueError: it names a layer that the model does not have, or the model is in training mode.
     """
-    name = type(architecture.model).__name__
     if not isinstance(composite, Composite):
         raise TypeError(f"a composite is wanted, as ATTN_LRP or CP_LRP; got {composite!r}")
     if architecture.model.training:
+        name = type(architecture.model).__name__
         raise ValueError(f"{name} is in training mode: call model.eval() first")
-    beyond = [layer for layer in composite.layers if layer >= architecture.layers]
+    check_layers(composite.layers, architecture)
+
+
+def check_layers(layers: Iterable[int], architecture: Architecture) -> None:
+    """Refuse layers that the model does not have.
+
+    Raises:
+        ValueError: there are some; the message lists them.
+    """
+    beyond = sorted(layer for layer in layers if layer >= architecture.layers)
     if beyond:
         raise ValueError(
-            f"layers {beyond} do not exist: this {name} has {architecture.layers} "
-            f"layers, counted from 0 to {architecture.layers - 1}"
+            f"layers {beyond} do not exist: this {type(architecture.model).__name__} has "
+            f"{architecture.layers} layers, counted from 0 to {architecture.layers - 1}"
         )
 
 
 @contextmanager
 def installed(
-    architecture: Architecture, rulebook: Rulebook, *, fused: bool = True
+    architecture: Architecture, rulebook: Rulebook, kernel: AttentionFunction = fused
 ) -> Iterator[Route]:
-    """Install the rules that `rulebook` names; `fused=False` computes attention step by step."""
+    """Install the rules that `rulebook` names; `kernel` then computes the attention."""
 
-    def attention(
-        layer: int | None,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-    ) -> tuple[Tensor, Tensor | None]:
-        query, key, value = rulebook.rule("attention", layer)(query, key, value)
-        if fused:
-            return attend(query, key, value, mask, scaling), None
-        weights = weights_of(query, key, mask, scaling)
-        return combine(weights, value), weights
+    def attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        rule = rulebook.rule("attention", call.layer)
+        return kernel(call.with_factors(*rule(*call.factors)))
 
     with ExitStack() as undo:
-        route = undo.enter_context(routed(architecture.model, attention, architecture))
+        route = undo.enter_context(routed(architecture, attention))
         undo.enter_context(replaced(_forwards(architecture, rulebook, route)))
         yield route
 
@@ -232,15 +228,16 @@ def _forwards(
     architecture: Architecture, rulebook: Rulebook, route: Route
 ) -> Mapping[nn.Module, Forward]:
     """The replacement for each norm, activation and gated product of the model."""
-    forwards: dict[nn.Module, Forward] = {}
+    kind, forwards = architecture.kind, {}
     for module in architecture.model.modules():
-        if isinstance(module, nn.LayerNorm) or is_rms_norm(module):
+        name = type(module).__name__
+        if isinstance(module, nn.LayerNorm) or name == kind.rms_norm:
             forwards[module] = _norm(module, rulebook, route)
         elif isinstance(module, ACTIVATIONS):
             forwards[module] = _activation(rulebook, route)
-        elif is_gated_mlp(module):
+        elif name == kind.gated_mlp:
             forwards[module] = _gated_mlp(module, rulebook, route)
-        elif type(module).__name__ == "RobertaClassificationHead":
+        elif name == kind.tanh_head:
             forwards[module] = _functional_tanh(rulebook)
     return forwards
 

@@ -26,6 +26,9 @@ READOUTS = {
 }
 FIRST_BLOCK = "first-block"
 
+# Tokens whose gradients go back at once, where a method has many for one forward pass.
+GRADIENT_TOKENS = 16_384
+
 Target = int | Sequence[int] | Tensor | None
 
 
@@ -41,6 +44,7 @@ class Reading:
         value: what they are multiplied with, `(batch, tokens, size)`, detached; not `site` itself
             only where the read-out is one summand of the tensor that the model takes (ViT).
         valid: boolean `(batch, tokens)`, False at padding.
+        head: boolean `(batch, tokens)`, True at the token whose final state the head reads.
     """
 
     output: Tensor
@@ -49,6 +53,7 @@ class Reading:
     site: Tensor
     value: Tensor
     valid: Tensor
+    head: Tensor
 
     def gradient(self, *, retain_graph: bool = False) -> Tensor:
         """What flows back to the read-out tensor from the explained logits: `site`'s shape."""
@@ -103,6 +108,7 @@ def read(
     site = seen.site()
     valid = arguments.get("attention_mask")
     valid = torch.ones(site.shape[:2], device=site.device) if valid is None else valid
+    places = torch.arange(valid.shape[1], device=valid.device)
     return Reading(
         output=logits.gather(1, chosen[:, None]).squeeze(1),
         logits=logits.detach(),
@@ -110,6 +116,7 @@ def read(
         site=site,
         value=seen.value().detach(),
         valid=valid.bool(),
+        head=architecture.head_tokens(valid)[:, None] == places,
     )
 
 
@@ -120,9 +127,8 @@ def run(architecture: Architecture, arguments: Mapping[str, Any]) -> Tensor:
         ValueError: a logit is NaN or infinite; the message names the rows.
     """
     if architecture.language_model:
-        mask = arguments["attention_mask"]
-        places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
-        kept, index = torch.unique((mask * places).argmax(1), return_inverse=True)
+        last = architecture.head_tokens(arguments["attention_mask"])
+        kept, index = torch.unique(last, return_inverse=True)
         logits = architecture.model(**arguments, logits_to_keep=kept).logits
         logits = logits[torch.arange(len(logits), device=logits.device), index]
     else:
@@ -165,6 +171,46 @@ def resolve_target(target: Target, logits: Tensor) -> Tensor:
     if outside:
         raise ValueError(f"target {outside} out of range: the classes are 0 to {classes - 1}")
     return chosen
+
+
+class Blocks:
+    """Keeps what goes into and comes out of each block, in order, in the graph of a forward pass.
+
+    Attributes:
+        forwards: replacements that look, one a block.
+        inputs: the states `(batch, tokens, size)` that each layer takes.
+        outputs: those that it gives.
+    """
+
+    def __init__(self, architecture: Architecture):
+        self.forwards: dict[nn.Module, Forward] = dict.fromkeys(architecture.blocks, self._block)
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+
+    def _block(self, inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.inputs.append(hidden)
+        output = inner(hidden, *args, **kwargs)
+        self.outputs.append(output[0] if isinstance(output, tuple) else output)
+        return output
+
+
+def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, rows: int) -> Tensor:
+    """Vector-Jacobian products of one map, for a stack of gradients at its output.
+
+    Args:
+        output: in the graph, which is kept.
+        source: what it was computed from.
+        gradients: `(n, *output.shape)`.
+        rows: how many of them go back at once; bounds the memory.
+
+    Returns:
+        `(n, *source.shape)`.
+    """
+    parts = [
+        torch.autograd.grad(output, source, part, retain_graph=True, is_grads_batched=True)[0]
+        for part in gradients.split(rows)
+    ]
+    return torch.cat(parts)
 
 
 class _Sites:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lrputils.architectures import Architecture, describe
+from lrputils.handles import Handle
 from lrputils.packing import evaluate
 from lrputils.readout import Target, resolve_target
 from lrputils.rows import Row, Text, every, split, whole
@@ -23,7 +24,7 @@ OUTPUTS = ("logit", "difference", "probability")
 
 
 def leave_one_out(
-    model: nn.Module,
+    model: Handle,
     inputs: Mapping[str, Any],
     *,
     target: Target = None,
@@ -34,7 +35,7 @@ def leave_one_out(
     """f(x) − f(x without token i), for every token of every text.
 
     Args:
-        model: a supported Hugging Face model in evaluation mode.
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: a batch of encoded texts (or `pixel_values`, whose tokens are [CLS] and patches).
         target: the class explained, one for all texts or one a text; by default the class that
             is predicted on the whole input. For a next-token model, the token that follows.
@@ -110,27 +111,27 @@ def _rows(
 ) -> Iterator[Row]:
     """One row for each token of each text, in order."""
     swap_id = _replacement(removal, inputs) if removal in ("mask", "pad", "unk") else None
+    window = _window(architecture)
     for number, text in enumerate(texts):
+        head = int(architecture.head_tokens(torch.ones(1, len(text))))
         for token in range(len(text)):
-            if removal == "attention-mask":
-                yield _masked_row(architecture, number, len(text), token)
+            if removal == "attention-mask" and (len(text) > window or token == head):
+                yield Row(number, len(text), every(len(text)), hidden=token)
+            elif removal == "attention-mask":
+                yield _shorter(number, len(text), token)
             elif removal == "delete":
                 yield _shorter(number, len(text), token, shifted=True)
             else:
                 yield Row(number, len(text), every(len(text)), swapped=token, swap_id=swap_id)
 
 
-def _masked_row(architecture: Architecture, number: int, length: int, token: int) -> Row:
-    readout = 0 if architecture.readout_position == "first" else length - 1
-    if token == readout or has_sliding_window(architecture):
-        return Row(number, length, every(length), hidden=token)
-    return _shorter(number, length, token)
-
-
-def has_sliding_window(architecture: Architecture) -> bool:
-    """Whether a query sees only so many tokens back: a deletion would pull others into its view."""
-    kinds = getattr(architecture.backbone.config, "layer_types", None) or ()
-    return any(kind != "full_attention" for kind in kinds)
+def _window(architecture: Architecture) -> float:
+    """How many tokens back a query sees: in a longer text, a deletion would pull others in."""
+    config = architecture.backbone.config
+    kinds = getattr(config, "layer_types", None) or ("sliding_attention",)
+    window = getattr(config, "sliding_window", None)
+    full = window is None or all(kind == "full_attention" for kind in kinds)
+    return float("inf") if full else window
 
 
 def _shorter(number: int, length: int, token: int, *, shifted: bool = False) -> Row:

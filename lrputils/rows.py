@@ -20,17 +20,6 @@ from torch import Tensor, nn
 from lrputils.architectures import Architecture
 from lrputils.forwards import Forward, replaced
 
-_NORM_AFTER_ATTENTION = {
-    "bert": "attention.output.LayerNorm",
-    "roberta": "attention.output.LayerNorm",
-    "electra": "attention.output.LayerNorm",
-    "distilbert": "sa_layer_norm",
-    "gpt2": "ln_2",
-    "llama": "post_attention_layernorm",
-    "qwen2": "post_attention_layernorm",
-    "vit": "layernorm_after",
-}
-
 
 @dataclass(frozen=True)
 class Text:
@@ -118,12 +107,12 @@ class Batch:
 
     Attributes:
         arguments: of the model's forward pass.
-        last: index of each row's last token, (rows,).
+        head: column of the token that the head reads, (rows,).
         states: for an image model, the embedded patches that are left.
     """
 
     arguments: dict[str, Tensor]
-    last: Tensor
+    head: Tensor
     states: Tensor | None = None
 
 
@@ -148,12 +137,12 @@ def collate(
     # A decoder without a mask takes a gap in the positions for the start of another text.
     if architecture.causal or not visible.all():
         arguments["attention_mask"] = put(visible.astype(np.int64))
-    last = put(lengths - 1)
+    head = architecture.head_tokens(put(mask))
     if architecture.vision:
         states = torch.stack([texts[row.text].states[put(kept[i])] for i, row in enumerate(batch)])
-        return Batch(arguments, last, states)
+        return Batch(arguments, head, states)
     arguments |= _token_arguments(architecture, texts, batch, kept, put)
-    return Batch(arguments, last)
+    return Batch(arguments, head)
 
 
 def _token_arguments(
@@ -189,7 +178,7 @@ def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
     """Logits (rows, classes), in float32 at least; a decoder's are read at its last token."""
     model = architecture.model
     with ExitStack() as undo:
-        undo.enter_context(replaced(_trimmed(architecture, batch.last)))
+        undo.enter_context(replaced(_trimmed(architecture, batch.head)))
         if architecture.vision:
             embeddings = {architecture.word_embeddings: lambda *args, **kwargs: batch.states}
             undo.enter_context(replaced(embeddings))
@@ -201,8 +190,8 @@ def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
             # Only the last token's state goes through the head: a vocabulary for each token of
             # each row would be most of the memory.
             states = architecture.backbone(**batch.arguments, use_cache=False)[0]
-            rows = torch.arange(len(batch.last), device=states.device)
-            logits = _decoder_head(architecture)(states[rows, batch.last])
+            rows = torch.arange(len(batch.head), device=states.device)
+            logits = _decoder_head(architecture)(states[rows, batch.head])
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -211,7 +200,7 @@ def _decoder_head(architecture: Architecture) -> nn.Module:
     return model.get_output_embeddings() if architecture.language_model else model.score
 
 
-def _trimmed(architecture: Architecture, last: Tensor) -> dict[nn.Module, Forward]:
+def _trimmed(architecture: Architecture, head: Tensor) -> dict[nn.Module, Forward]:
     """In the last layer, compute what follows attention for the token that the head reads alone.
 
     The norm after attention passes on one token's state; the feed-forward block, two thirds of a
@@ -219,16 +208,15 @@ def _trimmed(architecture: Architecture, last: Tensor) -> dict[nn.Module, Forwar
     is added to every token's stream, and the other tokens' final states mean nothing. Nobody reads
     them.
     """
-    if architecture.family not in _NORM_AFTER_ATTENTION:  # ALBERT: one block is every layer
+    place = architecture.kind.norm_after_attention
+    if place is None:
         return {}
-    norm = architecture.blocks[-1].get_submodule(_NORM_AFTER_ATTENTION[architecture.family])
+    norm = architecture.blocks[-1].get_submodule(place)
     if "forward" in vars(norm):  # a composite is installed: leave its norm alone
         return {}
 
     def forward(original: Forward, states: Tensor) -> Tensor:
-        if architecture.readout_position == "first":
-            return original(states[:, :1])
-        rows = torch.arange(len(last), device=states.device)
-        return original(states[rows, last][:, None])
+        rows = torch.arange(len(head), device=states.device)
+        return original(states[rows, head][:, None])
 
     return {norm: forward}

@@ -8,7 +8,7 @@ explicit ε-rules, with their sign(z)·ε, are in `tests/reference.py`, and agre
 Sources: LRP-ε, Bach et al. (2015); AttnLRP, Achtibat et al. (2024), section 3.3; CP-LRP, Ali et al.
 (2022), sections 3.1-3.2. A linear map z = W·x + b needs no function of its own. Its ε-rule,
 
-    R(x_i) = Σ_j  W_ji x_i / (z_j + ε sign z_j) · R(z_j)      (Eq. 1),
+    R(x_i) = Σ_j  W_ji x_i / (z_j + ε sign z_j) · R(z_j)      (You et al., Eq. 1),
 
 is x_i · Σ_j W_ji g(z_j) at ε = 0: the plain gradient; the bias keeps its own share b_j g(z_j).
 """
@@ -39,85 +39,62 @@ def scaled(x: Tensor, factor: float) -> Tensor:
     return _Scaled.apply(x, factor)
 
 
-def held(x: Tensor) -> Tensor:
-    """Return x as a constant: no relevance passes, g(x) = 0."""
-    return x.detach()
+class Shares:
+    """A rule for a product, as data: how much of its gradient each factor keeps.
 
+    A factor with a share of 0 is a constant: no graph leads to it.
 
-# --- products -------------------------------------------------------------------------------------
-
-
-def halved_product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """AttnLRP's rule for a bilinear y = Σ_k a_k b_k: each factor gets half of the relevance.
-
-    R(a_k) = a_k b_k / (2 y) · R(y), and the same for b_k: half the gradient at both factors.
+    Attributes:
+        shares: one a factor.
     """
-    return scaled(a, 1 / 2), scaled(b, 1 / 2)
+
+    def __init__(self, *shares: float):
+        self.shares = shares
+
+    def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
+        """Return the factors as they are, with gradients that keep their shares."""
+        return tuple(map(_kept, factors, self.shares))
+
+    def __repr__(self) -> str:
+        return f"Shares{self.shares}"
 
 
-def gate_held(gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
-    """CP-LRP's rule for a gated product y = gate ⊙ up: the gate is a constant, up gets all of R(y).
-
-    R(up) = gate · up / y · R(y) = R(y).
-    """
-    return held(gate), up
+def _kept(factor: Tensor, share: float) -> Tensor:
+    if share == 0:
+        return factor.detach()
+    return factor if share == 1 else scaled(factor, share)
 
 
-def gradient_product(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """No rule: both factors get their plain gradient, and y's relevance counts twice."""
-    return a, b
+# --- products y = Σ_k a_k b_k ---------------------------------------------------------------------
 
+# AttnLRP: each factor gets half of the relevance, R(a_k) = a_k b_k / (2 y) · R(y), and the same for
+# b_k (You et al., Eqs. 3 and 4, for the two products of attention).
+HALVED_PRODUCT = Shares(1 / 2, 1 / 2)
+# CP-LRP for a gated y = gate ⊙ up: R(up) = gate · up / y · R(y) = R(y), and R(gate) = 0.
+GATE_HELD = Shares(0, 1)
+# No rule: both factors get their plain gradient, and y's relevance counts twice.
+GRADIENT_PRODUCT = Shares(1, 1)
 
-# --- attention: O = A·V with A = softmax(Z), Z = s·Q·Kᵀ ------------------------------------------
+# --- attention O = A·V with A = softmax(Z), Z = s·Q·Kᵀ: shares of Q, K and V ----------------------
 
-
-def attnlrp_attention(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """AttnLRP: both products halved, the softmax by its own Jacobian.
-
-    O_jp = Σ_i A_ji V_ip (bilinear rule, halved):
-        R(V_ip) = Σ_j A_ji V_ip / (2 O_jp) · R(O_jp),
-        R(A_ji) = Σ_p A_ji V_ip / (2 O_jp) · R(O_jp);
-    A = softmax(Z) (Eq. 5, a Taylor expansion whose bias is dropped):
-        R(Z_ji) = Z_ji · (R(A_ji) − A_ji Σ_k R(A_jk)),
-    which is Z ⊙ g(Z) with the softmax's own Jacobian; Z = s·Q·Kᵀ (halved again):
-        R(Q_jd) = Σ_i s Q_jd K_id / (2 Z_ji) · R(Z_ji), and the same for K.
-    Together: 1/2 of the plain gradient at V, 1/2 · 1/2 of it at Q and at K.
-    """
-    return scaled(query, 1 / 4), scaled(key, 1 / 4), scaled(value, 1 / 2)
-
-
-def cp_attention(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """CP-LRP: A is a constant, so that O = A·V is linear in V, and V gets all of the relevance.
-
-    R(V_ip) = Σ_j A_ji V_ip / O_jp · R(O_jp),   R(Q) = R(K) = 0.
-    """
-    return held(query), held(key), value
-
-
-def half_value_attention(
-    query: Tensor, key: Tensor, value: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """AttnLRP with its softmax closed: V keeps its half, and what A would get is lost.
-
-    Not a method, but a control: it differs from AttnLRP in the softmax alone, and from CP-LRP in
-    the share of the value alone.
-    """
-    return held(query), held(key), scaled(value, 1 / 2)
-
-
-def whole_value_attention(
-    query: Tensor, key: Tensor, value: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """CP-LRP with AttnLRP's softmax opened: V gets all, and Q and K a quarter of their gradient.
-
-    The other control beside `half_value_attention`.
-    """
-    return scaled(query, 1 / 4), scaled(key, 1 / 4), value
-
-
-def gradient_attention(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """No rule: the plain gradient through both products and the softmax."""
-    return query, key, value
+# AttnLRP halves both products and keeps the softmax's own Jacobian. O_jp = Σ_i A_ji V_ip:
+#     R(V_ip) = Σ_j A_ji V_ip / (2 O_jp) · R(O_jp),   R(A_ji) = Σ_p A_ji V_ip / (2 O_jp) · R(O_jp);
+# A = softmax(Z), a Taylor expansion whose bias is dropped (You et al., Eq. 5):
+#     R(Z_ji) = Z_ji · (R(A_ji) − A_ji Σ_k R(A_jk)),
+# which is Z ⊙ g(Z) with the softmax's own Jacobian; Z = s·Q·Kᵀ, halved again:
+#     R(Q_jd) = Σ_i s Q_jd K_id / (2 Z_ji) · R(Z_ji),   and the same for K.
+# The two bilinear rules are You et al., Eqs. 3 and 4. Their shares are those that halving gives the
+# bracketed product (q · k) · v, see `lrputils.products`.
+ATTNLRP_ATTENTION = Shares(1 / 4, 1 / 4, 1 / 2)
+# CP-LRP: A is a constant, so that O is linear in V, and V gets all of the relevance:
+#     R(V_ip) = Σ_j A_ji V_ip / O_jp · R(O_jp),   R(Q) = R(K) = 0.
+CP_ATTENTION = Shares(0, 0, 1)
+# Two controls between them: AttnLRP with its softmax closed, where what A would get is lost, and
+# CP-LRP with AttnLRP's softmax opened.
+HALF_VALUE_ATTENTION = Shares(0, 0, 1 / 2)
+WHOLE_VALUE_ATTENTION = Shares(1 / 4, 1 / 4, 1)
+# No rule: the plain gradient through both products and the softmax.
+GRADIENT_ATTENTION = Shares(1, 1, 1)
 
 
 # --- activations ----------------------------------------------------------------------------------
@@ -165,7 +142,7 @@ class _LayerNorm(Function):
 def layer_norm_held_std(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
     """LayerNorm y = w ⊙ (x − mean x) / σ + b, with σ held constant.
 
-    What is left is linear in x, with bias b: the ε-rule of Eq. 1 applies, and
+    What is left is linear in x, with bias b: You et al., Eq. 1 applies, and
     g(x) = (w ⊙ g(y) − mean(w ⊙ g(y))) / σ.
     """
     return _LayerNorm.apply(x, weight, bias, eps)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lrputils.architectures import describe
-from lrputils.attention import attend, combine, routed, weights_of
+from lrputils.attention import fused, routed, stepwise
 from tests import tiny
 
 
@@ -16,15 +16,6 @@ def logits(model, inputs):
     with torch.no_grad():
         found = model(**arguments).logits
     return found[arguments["attention_mask"].bool()] if architecture.language_model else found
-
-
-def stepwise(layer, module, query, key, value, mask, scaling):
-    weights = weights_of(query, key, mask, scaling)
-    return combine(weights, value), weights
-
-
-def fused(layer, module, query, key, value, mask, scaling):
-    return attend(query, key, value, mask, scaling), None
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
@@ -39,9 +30,11 @@ def test_the_model_computes_the_same(name, function, implementation):
     assert model.config._attn_implementation == implementation
 
 
-@pytest.mark.parametrize("name", ["qwen2", "qwen2-lm"])
+@pytest.mark.parametrize("name", ["qwen2", "qwen2-lm", "qwen3", "mistral"])
 def test_a_sliding_window_stays_a_sliding_window(name):
-    window = {"use_sliding_window": True, "sliding_window": 2, "max_window_layers": 1}
+    window = {"sliding_window": 2}
+    if name != "mistral":
+        window |= {"use_sliding_window": True, "max_window_layers": 1}
     model, inputs = tiny.build(name, **window), tiny.texts()
     plain = logits(model, inputs)
     with routed(model, stepwise):
@@ -54,9 +47,9 @@ def test_layers_are_counted_in_order_in_every_pass(name):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
     seen = []
 
-    def note(layer, *call):
-        seen.append(layer)
-        return fused(layer, *call)
+    def note(call):
+        seen.append(call.layer)
+        return fused(call)
 
     with routed(model, note) as route:
         logits(model, inputs)
@@ -70,9 +63,9 @@ def test_a_decoder_never_looks_ahead(name):
     model, inputs = tiny.build(name), tiny.texts((6,))
     seen = []
 
-    def note(layer, module, query, key, value, mask, scaling):
-        seen.append(weights_of(query, key, mask, scaling))
-        return fused(layer, module, query, key, value, mask, scaling)
+    def note(call):
+        seen.append(call.weights())
+        return fused(call)
 
     with routed(model, note):
         logits(model, inputs)
@@ -93,9 +86,9 @@ def test_four_dimensional_masks_pass_straight_through():
     mask = inputs["attention_mask"].bool()[:, None, None, :]
     seen = []
 
-    def note(layer, module, query, key, value, mask, scaling):
-        seen.append(mask)
-        return fused(layer, module, query, key, value, mask, scaling)
+    def note(call):
+        seen.append(call.mask)
+        return fused(call)
 
     with routed(model, note):
         model(input_ids=inputs["input_ids"], attention_mask=mask)

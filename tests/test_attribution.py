@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import lrputils as lrp
 from lrputils.architectures import describe
-from lrputils.attention import weights_of
 from lrputils.attribution import registry
 from lrputils.readout import read
 from tests import tiny
@@ -149,8 +148,31 @@ def test_a_composite_of_ones_own_is_a_method():
     assert not torch.allclose(own, lrp.attribute(model, inputs, "cp-lrp", readout="sum"))
 
 
-def test_every_name_is_one_method():
-    assert len(registry._EVERY) == len(lrp.METHODS)
+def test_a_method_is_one_function():
+    @registry.method("half-value", "Half of V", "#F0E442")
+    def half_value(model, inputs, *, target, readout="word", **_):
+        """AttnLRP with its softmax closed.
+
+        Args:
+            readout: where relevance is read,
+                in one of three places.
+        """
+        composite = lrp.ATTN_LRP.but(attention="half-value")
+        return lrp.attribute(model, inputs, composite, target=target, readout=readout)
+
+    try:
+        model, inputs = tiny.build("bert"), tiny.texts()
+        composite = lrp.ATTN_LRP.but(attention="half-value")
+        expected = lrp.attribute(model, inputs, composite, readout="sum")
+        assert torch.equal(lrp.attribute(model, inputs, "half-value", readout="sum"), expected)
+        entered = lrp.METHODS["half-value"]
+        option = registry.Option("word", "where relevance is read, in one of three places.")
+        assert (entered.label, entered.colour) == ("Half of V", "#F0E442")
+        assert entered.options == {"readout": option}
+        with pytest.raises(ValueError, match="a method 'half-value' already"):
+            registry.method("half-value", "Another")(half_value)
+    finally:
+        del lrp.METHODS["half-value"]
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -228,8 +250,8 @@ def test_the_sum_readout_adds_what_the_words_leave_out(name):
     others = total.value - word.value
     difference = total.relevance(gradient) - word.relevance(gradient)
     assert torch.allclose(difference, word.per_token((others * gradient).sum(-1)))
-    no_positions = name.startswith(("llama", "qwen2"))
-    assert bool(others.any()) != no_positions
+    rotary = architecture.kind.rms_norm is not None  # positions enter in the attention
+    assert bool(others.any()) != rotary
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "electra", "albert"])
@@ -329,13 +351,14 @@ def test_rollout_is_the_product_of_mean_attentions(name, variant):
     one = tiny.row(inputs, 0)
     weights = []
 
-    def note(layer, module, query, key, value, mask, scaling):
-        weights.append(weights_of(query, key, mask, scaling)[0].mean(0))
+    def note(call):
+        weights.append(call.weights()[0].mean(0))
+        query, key, value = call.factors
         output = torch.nn.functional.scaled_dot_product_attention(
             query,
             *(x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value)),
-            attn_mask=mask,
-            scale=scaling,
+            attn_mask=call.mask,
+            scale=call.scaling,
         )
         return output.transpose(1, 2), None
 
@@ -361,10 +384,10 @@ def test_attention_x_grad_is_the_effect_of_scaling_all_weights_on_a_token():
         values = []
         for sign in (1, -1):
 
-            def scaled(layer, module, query, key, value, mask, scaling, sign=sign, token=token):
-                weights = weights_of(query, key, mask, scaling).clone()
+            def scaled(call, sign=sign, token=token):
+                weights = call.weights().clone()
                 weights[..., token] *= 1 + sign * step
-                return (weights @ value).transpose(1, 2), weights
+                return (weights @ call.value).transpose(1, 2), weights
 
             with lrp.attention.routed(model, scaled), torch.no_grad():
                 values.append(float(model(**describe(model).arguments(inputs)).logits[0, 0]))

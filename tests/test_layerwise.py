@@ -59,13 +59,13 @@ def test_there_is_one_forward_pass_and_each_suffix_goes_back_once(monkeypatch):
     model, inputs = tiny.build("bert"), tiny.texts()
     forwards, gradients = [], []
     handle = model.register_forward_hook(lambda *_: forwards.append(1))
-    batched = layerwise._batched
+    batched = layerwise.pulled_back
 
     def count(output, source, above, rows):
         gradients.append(len(above))
         return batched(output, source, above, rows)
 
-    monkeypatch.setattr(layerwise, "_batched", count)
+    monkeypatch.setattr(layerwise, "pulled_back", count)
     lrp.layerwise_bypass(model, inputs, ABLATIONS)
     handle.remove()
     assert len(forwards) == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lrputils as lrp
 from lrputils.architectures import describe
-from lrputils.attention import combine, routed, weights_of
+from lrputils.attention import routed
 from lrputils.forwards import replaced
 from lrputils.mask_gradient import exact_block, first_order, mask_gradient
 from lrputils.removal import leave_one_out
@@ -30,9 +30,9 @@ def gate_gradient(model, inputs, *, own_row):
     held[readout, readout] = False
     held = held & (not own_row)
 
-    def gated(layer, module, query, key, value, mask, scaling):
-        weights = weights_of(query, key, mask, scaling) * torch.where(held, 1.0, gates)
-        return combine(weights / weights.sum(-1, keepdim=True), value), None
+    def gated(call):
+        weights = call.weights() * torch.where(held, 1.0, gates)
+        return call.combined(weights / weights.sum(-1, keepdim=True)), None
 
     with routed(model, gated):
         logits = model(**architecture.arguments(inputs)).logits[0]

@@ -127,7 +127,7 @@ def test_other_removals_equal_writing_the_changed_text(name, removal):
 def head_of(model, architecture, states):
     if architecture.causal:
         return model.score(states[0][:, -1])
-    if architecture.family == "roberta":
+    if architecture.kind.tanh_head:
         return model.classifier(states[0])
     return model.classifier(states[1])
 
@@ -224,8 +224,8 @@ def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, error):
     sizes = []
 
     def small_machine(architecture, batch, original=packing.logits_of):
-        sizes.append(len(batch.last))
-        if len(batch.last) > 2:
+        sizes.append(len(batch.head))
+        if len(batch.head) > 2:
             raise error
         return original(architecture, batch)
 
@@ -246,11 +246,10 @@ def test_other_errors_and_a_row_too_large_for_memory_are_raised(monkeypatch):
             leave_one_out(model, inputs)
 
 
-def test_sliding_windows_are_masked_not_deleted():
-    model = tiny.build(
-        "qwen2", use_sliding_window=True, sliding_window=3, max_window_layers=1, num_hidden_layers=3
-    )
-    assert "sliding_attention" in model.config.layer_types
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "mistral"])
+def test_sliding_windows_are_masked_not_deleted(name):
+    options = {} if name == "mistral" else {"use_sliding_window": True, "max_window_layers": 1}
+    model = tiny.build(name, sliding_window=3, **options)
     inputs = tiny.texts((9,))
     scores = leave_one_out(model, inputs)
     whole = logits_of(model, inputs, 0)

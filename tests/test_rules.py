@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import lrputils as lrp
-from lrputils import rules
-from lrputils.attention import attend, combine, weights_of
+from lrputils import products, rules
+from lrputils.attention import AttentionCall, stepwise
 from lrputils.propagation import ATTN_LRP, CP_LRP, propagating
 from lrputils.readout import read
 from tests import reference, tiny
@@ -46,7 +46,7 @@ def test_linear_map_needs_no_rule(rows, size):
 def test_halved_product(rows, size):
     left, right = random(rows, size).requires_grad_(), random(size, 3).requires_grad_()
     relevance = random(rows, 3)
-    a, b = rules.halved_product(left, right)
+    a, b = rules.HALVED_PRODUCT(left, right)
     fast = relevance_by_gradient(a @ b, relevance, left, right)
     slow = reference.product(left.detach(), right.detach(), relevance, 0.0)
     assert all(close(f, s) for f, s in zip(fast, slow, strict=True))
@@ -55,7 +55,7 @@ def test_halved_product(rows, size):
 def test_gate_is_constant():
     gate, up, relevance = random(3, 4).requires_grad_(), random(3, 4, seed=1), random(3, 4, seed=2)
     up = up.requires_grad_()
-    a, b = rules.gate_held(gate, up)
+    a, b = rules.GATE_HELD(gate, up)
     of_gate, of_up = relevance_by_gradient(a * b, relevance, gate, up)
     assert not of_gate.any()
     assert close(of_up, relevance)
@@ -72,32 +72,57 @@ def test_attention_rules(tokens, size):
 
     of_weights, of_value = reference.product(weights, v, relevance, 0.0)
     of_query, of_key = reference.product(scale * q, k.T, reference.softmax(scores, of_weights), 0.0)
-    for attention in (lambda *x: attend(*x, None, scale), stepwise(scale)):
-        output = attention(*rules.attnlrp_attention(query, key, value))
+    for attention in (lambda *x: AttentionCall(0, *x, None, scale).output(), by_steps(scale)):
+        output = attention(*rules.ATTNLRP_ATTENTION(query, key, value))
         given = relevance[None, :, None]
         fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
         assert all(close(f, s) for f, s in zip(fast, (of_query, of_key.T, of_value), strict=True))
 
-        output = attention(*rules.cp_attention(query, key, value))
+        output = attention(*rules.CP_ATTENTION(query, key, value))
         fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
         assert not fast[0].any()
         assert not fast[1].any()
         assert close(fast[2], reference.constant_weights(weights, v, relevance, 0.0))
 
-        output = attention(*rules.half_value_attention(query, key, value))
+        output = attention(*rules.HALF_VALUE_ATTENTION(query, key, value))
         fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
         assert not fast[0].any()
         assert not fast[1].any()
         assert close(fast[2], of_value)
 
-        output = attention(*rules.whole_value_attention(query, key, value))
+        output = attention(*rules.WHOLE_VALUE_ATTENTION(query, key, value))
         fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
         slow = of_query, of_key.T, reference.constant_weights(weights, v, relevance, 0.0)
         assert all(close(f, s) for f, s in zip(fast, slow, strict=True))
 
 
-def stepwise(scale):
-    return lambda q, k, v: combine(weights_of(q, k, None, scale), v)
+def by_steps(scale):
+    return lambda *factors: stepwise(AttentionCall(0, *factors, None, scale))[0]
+
+
+def test_the_shares_of_attention_are_those_of_its_product_tree():
+    """Chapter 1's theorem for (q · k) · v: halving gives a factor 2 to the minus its depth."""
+    tree = products.parse("(q * k) * v", {"q": 2, "k": 3, "v": 5})
+    halved = products.parse("a * b", {"a": 2, "b": 3})
+    gated = products.parse("gate * up", {"gate": 2, "up": 3})
+    for rule, product, options in (
+        (rules.ATTNLRP_ATTENTION, tree, {}),
+        (rules.CP_ATTENTION, tree, {"constant": ("q", "k")}),
+        (rules.HALVED_PRODUCT, halved, {}),
+        (rules.GATE_HELD, gated, {"constant": "gate"}),
+    ):
+        expected = products.shares(product, **options)
+        assert rule.shares == tuple(expected.values())
+
+
+def test_a_share_of_zero_is_a_constant_and_a_share_of_one_the_tensor_itself():
+    x = random(2, 2).requires_grad_()
+    held, whole, half = rules.Shares(0, 1, 1 / 2)(x, x, x)
+    assert not held.requires_grad
+    assert whole is x
+    assert torch.equal(half, x)
+    (gradient,) = torch.autograd.grad(half.sum(), x)
+    assert torch.equal(gradient, torch.full_like(x, 1 / 2))
 
 
 @pytest.mark.parametrize("function", [F.gelu, torch.tanh, F.silu, F.relu])

@@ -10,10 +10,10 @@ import torch
 
 import lrputils as lrp
 from lrputils import results
-from lrputils.attention import attend, routed, weights_of, with_all_heads
+from lrputils.attention import AttentionCall, fused, routed, with_all_heads
 from lrputils.mask_gradient import mask_gradient
 from lrputils.propagation import ATTN_LRP, CP_LRP, GRADIENT
-from lrputils.rules import attnlrp_attention
+from lrputils.rules import ATTNLRP_ATTENTION
 from lrputils.softmax_errors import (
     MEASURES,
     PREDICTED,
@@ -49,12 +49,12 @@ class Blocks:
         self.calls = {}
         architecture = lrp.describe(model)
 
-        def keep(layer, module, query, key, value, mask, scaling):
-            leaves = [x.detach().requires_grad_() for x in (query, key, value)]
-            output = attend(query, key, value, mask, scaling)
+        def keep(call):
+            leaves = [x.detach().requires_grad_() for x in call.factors]
+            output = call.output()
             output.requires_grad_()
             output.retain_grad()
-            self.calls[layer] = (*leaves, mask, scaling, output)
+            self.calls[call.layer] = (*leaves, call.mask, call.scaling, output)
             return output, None
 
         with torch.enable_grad(), routed(model, keep):
@@ -129,7 +129,7 @@ def test_attnlrps_account_is_what_its_rules_hand_to_query_key_and_value(name):
     model, inputs = tiny.build(name), tiny.row(tiny.inputs_for(name), 0)
     maps, blocks = softmax_maps(model, inputs, composite=GRADIENT), Blocks(model, inputs)
     for layer, (*leaves, mask, scaling, output) in blocks.calls.items():
-        again = attend(*attnlrp_attention(*leaves), mask, scaling)
+        again = AttentionCall(layer, *ATTNLRP_ATTENTION(*leaves), mask, scaling).output()
         flowed = torch.autograd.grad(again, leaves, output.grad)
         relevance = sum((x * g).sum((0, 1, 3)) for x, g in zip(leaves, flowed, strict=True))
         torch.testing.assert_close(maps.attnlrp[layer, 0], relevance)
@@ -345,9 +345,9 @@ def test_attention_weights_are_those_of_the_model(placeholder):
     inputs = placeholder.encode([lrp.load_texts(limit=1)[0]])
     found = {}
 
-    def keep(layer, module, query, key, value, mask, scaling):
-        found[layer] = weights_of(query, key, mask, scaling)
-        return attend(query, key, value, mask, scaling), None
+    def keep(call):
+        found[call.layer] = call.weights()
+        return fused(call)
 
     with routed(placeholder.model, keep), torch.no_grad():
         placeholder.model(**inputs.model_kwargs())

@@ -21,14 +21,22 @@ from transformers import (  # isort: skip
     LlamaConfig,
     LlamaForCausalLM,
     LlamaForSequenceClassification,
+    MistralConfig,
+    MistralForCausalLM,
+    MistralForSequenceClassification,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen2ForSequenceClassification,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3ForSequenceClassification,
     RobertaConfig,
     RobertaForSequenceClassification,
     ViTConfig,
     ViTForImageClassification,
+    XLMRobertaConfig,
+    XLMRobertaForSequenceClassification,
 )
 
 PAD, FIRST, LAST, MASK = 1, 2, 3, 4
@@ -60,6 +68,7 @@ _GPT2 = {
     "initializer_range": 0.4,
 }
 _GROUPED = {**_COMMON, "num_key_value_heads": 2, "bos_token_id": FIRST, "eos_token_id": LAST}
+_WINDOWLESS = {**_GROUPED, "sliding_window": None}
 _DISTIL = {
     "vocab_size": VOCABULARY,
     "dim": 16,
@@ -86,6 +95,7 @@ _VIT = {
 _MODELS = {
     "bert": (BertForSequenceClassification, BertConfig, _COMMON),
     "roberta": (RobertaForSequenceClassification, RobertaConfig, _COMMON),
+    "xlm_roberta": (XLMRobertaForSequenceClassification, XLMRobertaConfig, _COMMON),
     "distilbert": (DistilBertForSequenceClassification, DistilBertConfig, _DISTIL),
     "electra": (
         ElectraForSequenceClassification,
@@ -101,8 +111,12 @@ _MODELS = {
     "gpt2-lm": (GPT2LMHeadModel, GPT2Config, _GPT2),
     "llama": (LlamaForSequenceClassification, LlamaConfig, _GROUPED),
     "llama-lm": (LlamaForCausalLM, LlamaConfig, _GROUPED),
+    "mistral": (MistralForSequenceClassification, MistralConfig, _WINDOWLESS),
+    "mistral-lm": (MistralForCausalLM, MistralConfig, _WINDOWLESS),
     "qwen2": (Qwen2ForSequenceClassification, Qwen2Config, _GROUPED),
     "qwen2-lm": (Qwen2ForCausalLM, Qwen2Config, _GROUPED),
+    "qwen3": (Qwen3ForSequenceClassification, Qwen3Config, {**_GROUPED, "head_dim": 4}),
+    "qwen3-lm": (Qwen3ForCausalLM, Qwen3Config, {**_GROUPED, "head_dim": 4}),
     "vit": (ViTForImageClassification, ViTConfig, _VIT),
 }
 

@@ -6,76 +6,63 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lrputils.architectures import Architecture
-from lrputils.attention import combine, routed, weights_of
-from lrputils.readout import Reading, Target, read
-
-
-class _Recorder:
-    """An attention function that keeps each layer's weights `(batch, heads, queries, keys)`."""
-
-    def __init__(self) -> None:
-        self.weights: list[Tensor] = []
-
-    def __call__(
-        self,
-        layer: int | None,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-    ) -> tuple[Tensor, Tensor]:
-        weights = weights_of(query, key, mask, scaling)
-        self.weights.append(weights)
-        return combine(weights, value), weights
+from lrputils.architectures import describe
+from lrputils.attention import Recorder, routed, stepwise
+from lrputils.attribution.registry import method
+from lrputils.handles import Handle
+from lrputils.readout import Target, read
 
 
+@method("rollout", "Attention Rollout", "#56B4E9")
 def rollout(
-    architecture: Architecture,
+    model: Handle,
     inputs: Mapping[str, Any],
-    target: Target,
     *,
+    target: Target,
     variant: str = "paper",
 ) -> Tensor:
     """Attention Rollout, `(batch, tokens)`: the read-out token's row of A_L · … · A_1.
 
-    A_l is the mean over the heads of layer l. `variant="paper"` multiplies the A_l as they are;
-    `"abnar"` is Abnar and Zuidema (2020): (A_l + I) / 2, for the residual connection. The scores
-    do not depend on the target.
+    A_l is the mean over the heads of layer l. The scores do not depend on the target.
+
+    Args:
+        variant: "paper" multiplies the A_l as they are; "abnar" is Abnar and Zuidema (2020):
+            (A_l + I) / 2, for the residual connection.
 
     Raises:
         ValueError: an unknown variant.
     """
     if variant not in ("paper", "abnar"):
         raise ValueError(f"unknown variant {variant!r}: 'paper' (no residual) or 'abnar'")
-    recorder = _Recorder()
-    with torch.no_grad(), routed(architecture.model, recorder, architecture):
+    recorder = Recorder(stepwise)
+    with torch.no_grad(), routed(architecture := describe(model), recorder):
         reading = read(architecture, inputs, target=target)
-    row = _readout_row(architecture, reading)
+    row = reading.head.to(reading.value.dtype)
     for weights in reversed(recorder.weights):
         step = torch.einsum("bq,bqk->bk", row, weights.detach().mean(1))
         row = step if variant == "paper" else (step + row) / 2
     return reading.per_token(row)
 
 
+@method("attention-x-grad", "Attention × gradient")
 def attention_x_grad(
-    architecture: Architecture,
+    model: Handle,
     inputs: Mapping[str, Any],
-    target: Target,
     *,
+    target: Target,
     rectify: bool = False,
 ) -> Tensor:
     """Attention × gradient, `(batch, tokens)`: R_i = Σ A_ji · ∂f/∂A_ji.
 
     The sum runs over layers, heads and queries j.
-    With `rectify`, negative products count as 0, as in Barkan et al. (2021).
+
+    Args:
+        rectify: count negative products as 0, as in Barkan et al. (2021).
     """
-    recorder = _Recorder()
-    with routed(architecture.model, recorder, architecture):
+    recorder = Recorder(stepwise)
+    with routed(architecture := describe(model), recorder):
         reading = read(architecture, inputs, target=target)
         gradients = torch.autograd.grad(reading.output.sum(), recorder.weights)
     total = torch.zeros_like(reading.valid, dtype=reading.value.dtype)
@@ -83,14 +70,3 @@ def attention_x_grad(
         product = weights.detach() * gradient
         total += (product.relu() if rectify else product).sum((1, 2))
     return reading.per_token(total)
-
-
-def _readout_row(architecture: Architecture, reading: Reading) -> Tensor:
-    """1 at the token whose final state the head reads, `(batch, tokens)`."""
-    row = torch.zeros_like(reading.valid, dtype=reading.value.dtype)
-    if architecture.readout_position == "first":
-        place = torch.zeros(len(row), dtype=torch.long, device=row.device)
-    else:
-        places = torch.arange(1, row.shape[1] + 1, device=row.device)
-        place = (reading.valid * places).argmax(1)
-    return row.scatter_(1, place[:, None], 1.0)

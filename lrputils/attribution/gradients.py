@@ -7,19 +7,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lrputils.architectures import Architecture, describe
+from lrputils.attribution.registry import method
+from lrputils.handles import Handle
 from lrputils.readout import Reading, Target, read
 
 BATCH_TOKENS = 8192
 
 
+@method("grad-x-input", "Gradient × input", "#CC79A7")
 def grad_x_input(
-    architecture: Architecture, inputs: Mapping[str, Any], target: Target, *, readout: str = "word"
+    model: Handle, inputs: Mapping[str, Any], *, target: Target, readout: str = "word"
 ) -> Tensor:
-    """Gradient × input: R_i = x_i · ∂f/∂x_i at the read-out tensor, `(batch, tokens)`."""
-    reading = read(architecture, inputs, target=target, readout=readout)
+    """Gradient × input: R_i = x_i · ∂f/∂x_i at the read-out tensor, `(batch, tokens)`.
+
+    Args:
+        readout: where the gradient is taken: "word", "sum" or "post-norm", see `READOUTS`.
+    """
+    reading = read(describe(model), inputs, target=target, readout=readout)
     return reading.relevance(reading.gradient())
 
 
@@ -39,13 +46,14 @@ class IntegratedGradients(NamedTuple):
 
 @torch.inference_mode(False)
 def integrated_gradients(
-    model: nn.Module,
+    model: Handle,
     inputs: Mapping[str, Any],
     target: Target = None,
     *,
     baseline: str | int = "pad",
     steps: int = 32,
     quadrature: str = "midpoint",
+    tolerance: float | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> IntegratedGradients:
     """Integrated Gradients (Sundararajan et al., 2017) at the word embeddings.
@@ -56,18 +64,20 @@ def integrated_gradients(
     tokens, whose baseline is themselves.
 
     Args:
-        model: a covered Hugging Face model in evaluation mode.
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: encoded texts with their `special_tokens_mask`, or pixel values.
         target: the class to explain; None is the class predicted on the whole input.
         baseline: "zero", "pad", "mask" or a token id: what a token's embedding comes from.
         steps: points of the quadrature.
         quadrature: "midpoint", "right" (the sum of the original paper) or "gauss-legendre", the
             closest on most texts, but far off on the few whose path has a steep place.
+        tolerance: the largest completeness gap that is not an error; None allows any finite one.
         batch_tokens: how many tokens go through the model at once; bounds the memory.
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: an unknown baseline or quadrature, or a baseline token that is not known.
+        ValueError: an unknown baseline or quadrature, a baseline token that is not known, or a gap
+            beyond the tolerance.
     """
     architecture = describe(model)
     points, weights = _quadrature(quadrature, steps)
@@ -88,14 +98,29 @@ def integrated_gradients(
         empty = read(architecture, inputs, target=reading.target, change=lambda _: start)
     scores = reading.per_token((difference * total).sum(-1))
     change = (reading.output - empty.output).detach()
-    return IntegratedGradients(scores, change, scores.sum(1) - change)
+    gap = scores.sum(1) - change
+    far = gap.isnan() if tolerance is None else gap.abs() > tolerance
+    if bool(far.any()):
+        worst = int(gap.abs().argmax())
+        raise ValueError(
+            f"Integrated Gradients are not complete: in row {worst} they sum to "
+            f"{float(scores[worst].sum()):.4g}, and f(x) − f(baseline) is "
+            f"{float(change[worst]):.4g}. Take more than {steps} steps"
+        )
+    return IntegratedGradients(scores, change, gap)
 
 
+@method("ig", "Integrated Gradients", "#E69F00", options_of=integrated_gradients)
+def _scores(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
+    return integrated_gradients(model, inputs, **options).scores
+
+
+@method("smoothgrad", "SmoothGrad × input")
 def smoothgrad(
-    architecture: Architecture,
+    model: Handle,
     inputs: Mapping[str, Any],
-    target: Target,
     *,
+    target: Target,
     samples: int = 16,
     noise: float = 0.1,
     seed: int = 0,
@@ -107,7 +132,14 @@ def smoothgrad(
 
     σ is `noise` times the range of the text's embedding values. The noise of a token depends on the
     seed and on its position alone, so that a text gets the same scores in any batch.
+
+    Args:
+        samples: noisy copies of each text.
+        noise: standard deviation, as a share of the embeddings' range.
+        seed: of the noise.
+        batch_tokens: how many tokens go through the model at once; bounds the memory.
     """
+    architecture = describe(model)
     reading = read(architecture, inputs, target=target)
     _at_least_one("samples", samples)
     bank = _noise(reading, samples, seed)

@@ -1,27 +1,26 @@
-"""The named methods, and `attribute`, which runs one by its name."""
+"""The named methods: what each is called, how it is drawn, and the options it takes.
+
+A method is one function, entered where it is written:
+
+    @method("half-value", "Half of V", colour="#F0E442")
+    def half_value(model, inputs, *, target, readout="word"): ...
+
+Its options are its keyword-only arguments, and their documentation is that of the docstring.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lrputils.architectures import Architecture, describe
-from lrputils.attribution.attention_maps import attention_x_grad, rollout
-from lrputils.attribution.gradients import (
-    BATCH_TOKENS,
-    grad_x_input,
-    integrated_gradients,
-    smoothgrad,
-)
-from lrputils.attribution.relevance import attnlrp, cp_lrp, lrp
 from lrputils.mask_gradient import mask_gradient
-from lrputils.propagation import Composite
-from lrputils.readout import READOUTS, Target
 from lrputils.removal import leave_one_out
+
+Function = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,15 @@ class Method:
     Attributes:
         name: how `attribute` knows it.
         label: how tables and figures call it.
-        function: `(architecture, inputs, target, **options)` → scores `(batch, tokens)`.
+        colour: how figures draw it; None for one that shares the colour of what is not in focus.
+        function: `(model, inputs, *, target, **options)` → scores `(batch, tokens)`.
         options: name → default and documentation.
     """
 
     name: str
     label: str
-    function: Callable[..., Tensor]
+    colour: str | None
+    function: Function
     options: Mapping[str, Option]
 
     def with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,153 +62,58 @@ class Method:
         return {name: option.default for name, option in self.options.items()} | dict(options)
 
 
-def _ig(architecture: Architecture, inputs: Mapping, target: Target, **options: Any) -> Tensor:
-    tolerance = options.pop("tolerance")
-    result = integrated_gradients(architecture.model, inputs, target, **options)
-    far = (result.gap.abs() > tolerance) if tolerance is not None else result.gap.isnan()
-    if bool(far.any()):
-        worst = int(result.gap.abs().argmax())
-        raise ValueError(
-            f"Integrated Gradients are not complete: in row {worst} they sum to "
-            f"{float(result.scores[worst].sum()):.4g}, and f(x) − f(baseline) is "
-            f"{float(result.change[worst]):.4g}. Take more than {options['steps']} steps"
-        )
-    return result.scores
+METHODS: dict[str, Method] = {}
 
 
-def _loo(architecture: Architecture, inputs: Mapping, target: Target, **options: Any) -> Tensor:
-    return leave_one_out(architecture.model, inputs, target=target, **options)
-
-
-def _gated(architecture: Architecture, inputs: Mapping, target: Target, **options: Any) -> Tensor:
-    return mask_gradient(architecture.model, inputs, target=target, **options)
-
-
-_READOUT = Option("word", "where relevance is read: " + "; ".join(f"{k!r}" for k in READOUTS))
-_BATCH_TOKENS = Option(BATCH_TOKENS, "tokens that go through the model at once")
-
-_EVERY = (
-    Method(
-        "loo",
-        "LOO",
-        _loo,
-        {
-            "removal": Option("attention-mask", "or 'mask', 'pad', 'unk', 'zero', 'delete'"),
-            "output": Option("logit", "or 'difference', 'probability'"),
-            "batch_tokens": Option(None, "tokens in one batch; None suits the device"),
-        },
-    ),
-    Method("grad-x-input", "Gradient × input", grad_x_input, {"readout": _READOUT}),
-    Method(
-        "ig",
-        "Integrated Gradients",
-        _ig,
-        {
-            "baseline": Option("pad", "'pad', 'zero', 'mask' or a token id"),
-            "steps": Option(32, "points of the quadrature"),
-            "quadrature": Option("midpoint", "or 'right', 'gauss-legendre'"),
-            "tolerance": Option(None, "the largest completeness gap that is not an error"),
-            "batch_tokens": _BATCH_TOKENS,
-        },
-    ),
-    Method(
-        "smoothgrad",
-        "SmoothGrad × input",
-        smoothgrad,
-        {
-            "samples": Option(16, "noisy copies of each text"),
-            "noise": Option(0.1, "standard deviation, as a share of the embeddings' range"),
-            "seed": Option(0, "seed of the noise"),
-            "batch_tokens": _BATCH_TOKENS,
-        },
-    ),
-    Method(
-        "rollout",
-        "Attention Rollout",
-        rollout,
-        {"variant": Option("paper", "'paper' (no residual) or 'abnar'")},
-    ),
-    Method(
-        "attention-x-grad",
-        "Attention × gradient",
-        attention_x_grad,
-        {"rectify": Option(False, "count negative products as 0")},
-    ),
-    Method(
-        "attnlrp",
-        "AttnLRP",
-        attnlrp,
-        {
-            "readout": _READOUT,
-            "bypass_layers": Option((), "layers, from 0, whose attention gets CP-LRP's rule"),
-        },
-    ),
-    Method("cp-lrp", "CP-LRP", cp_lrp, {"readout": _READOUT}),
-    Method(
-        "mask-gradient",
-        "Mask gradient",
-        _gated,
-        {
-            "form": Option("exact-block", "or 'first-order'"),
-            "own_row": Option(False, "count the queries of the token itself"),
-        },
-    ),
-)
-
-METHODS: dict[str, Method] = {method.name: method for method in _EVERY}
-
-
-@torch.inference_mode(False)
-def attribute(
-    model: nn.Module,
-    inputs: Mapping[str, Any],
-    method: str | Composite,
-    *,
-    target: Target = None,
-    special_tokens: bool = True,
-    **options: Any,
-) -> Tensor:
-    """Score every token of every text by one method.
+def method(
+    name: str, label: str, colour: str | None = None, *, options_of: Function | None = None
+) -> Callable[[Function], Function]:
+    """Enter the function below into `METHODS`.
 
     Args:
-        model: a covered Hugging Face model in evaluation mode, on any device.
-        inputs: what the tokenizer gives: `input_ids` `(batch, tokens)`, `attention_mask`, …; for
-            ViT `pixel_values`, and the tokens are [CLS] and the patches.
-        method: a name in `METHODS`, or a `Composite` of one's own.
-        target: the class to explain, one for all rows or one a row; for a language model the next
-            token's id. None is the class predicted on the whole input.
-        special_tokens: False sets the scores of special tokens to 0.
-        options: the method's own, see `METHODS[method].options`.
-
-    Returns:
-        float32 `(batch, tokens)` on the model's device, exactly 0 at padding.
+        name: how `attribute` knows it.
+        label: how tables and figures call it.
+        colour: how figures draw it.
+        options_of: the function whose signature and docstring say the options, where it is another.
 
     Raises:
-        TypeError: the model is not covered.
-        ValueError: an unknown method or option, or inputs that do not fit the model.
+        ValueError: another method has this name.
     """
-    if isinstance(method, Composite):
-        chosen = Method("composite", "LRP", lrp, {"readout": _READOUT})
-        fixed = {"composite": method}
-    else:
-        chosen, fixed = _method(method), {}
-    arguments = chosen.with_defaults(options)
-    architecture = describe(model)
-    scores = chosen.function(architecture, inputs, target, **arguments, **fixed).to(torch.float32)
-    return scores if special_tokens else _without_special(scores, inputs)
+
+    def enter(function: Function) -> Function:
+        if name in METHODS:
+            raise ValueError(f"there is a method {name!r} already: {METHODS[name]}")
+        options = options_in(options_of or function)
+        METHODS[name] = Method(name, label, colour, function, options)
+        return function
+
+    return enter
 
 
-def _method(name: str) -> Method:
-    if not isinstance(name, str) or name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; there are {', '.join(sorted(METHODS))}")
-    return METHODS[name]
+def options_in(function: Function) -> dict[str, Option]:
+    """A function's keyword-only arguments but `target`, and what its docstring says of each."""
+    docs = _arguments(inspect.getdoc(function) or "")
+    return {
+        parameter.name: Option(parameter.default, docs.get(parameter.name, ""))
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.name != "target"
+    }
 
 
-def _without_special(scores: Tensor, inputs: Mapping[str, Any]) -> Tensor:
-    special = inputs.get("special_tokens_mask")
-    if special is None:
-        raise ValueError(
-            "special_tokens=False needs inputs['special_tokens_mask']: pass "
-            "return_special_tokens_mask=True to the tokenizer"
-        )
-    return scores.masked_fill(special.to(scores.device).bool(), 0.0)
+def _arguments(docstring: str) -> dict[str, str]:
+    """The entries of a docstring's section `Args:`, each on one line."""
+    found: dict[str, str] = {}
+    name, inside = "", False
+    for line in docstring.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if line and not indent:
+            inside = line == "Args:"
+        elif inside and indent == 4:
+            name, _, found[name] = line.strip().partition(": ")
+        elif inside and line:
+            found[name] += " " + line.strip()
+    return found
+
+
+method("loo", "LOO", "#222222")(leave_one_out)
+method("mask-gradient", "Mask gradient", "#009E73")(mask_gradient)

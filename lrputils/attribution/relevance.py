@@ -7,16 +7,17 @@ from typing import Any
 
 from torch import Tensor
 
-from lrputils.architectures import Architecture
+from lrputils.attribution.registry import method
+from lrputils.handles import Handle
 from lrputils.propagation import ATTN_LRP, CP_LRP, Composite, propagating
 from lrputils.readout import Target, read
 
 
 def lrp(
-    architecture: Architecture,
+    model: Handle,
     inputs: Mapping[str, Any],
-    target: Target,
     *,
+    target: Target,
     composite: Composite,
     readout: str = "word",
 ) -> Tensor:
@@ -24,27 +25,42 @@ def lrp(
 
     R_i = x_i · g_i, summed over the read-out tensor's entries, where g is what the rules let flow
     back from the explained logit.
+
+    Args:
+        composite: the rules.
+        readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
     """
-    with propagating(architecture.model, composite, architecture):
+    with propagating(model, composite) as architecture:
         reading = read(architecture, inputs, target=target, readout=readout)
         return reading.relevance(reading.gradient())
 
 
+@method("attnlrp", "AttnLRP", "#D55E00")
 def attnlrp(
-    architecture: Architecture,
+    model: Handle,
     inputs: Mapping[str, Any],
-    target: Target,
     *,
+    target: Target,
     readout: str = "word",
     bypass_layers: Iterable[int] = (),
 ) -> Tensor:
-    """AttnLRP (Achtibat et al., 2024), with CP-LRP's rule for the attention of `bypass_layers`."""
+    """AttnLRP (Achtibat et al., 2024), with CP-LRP's rule for the attention of some layers.
+
+    Args:
+        readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
+        bypass_layers: layers, from 0, whose attention gets CP-LRP's rule.
+    """
     composite = ATTN_LRP.bypass(bypass_layers)
-    return lrp(architecture, inputs, target, composite=composite, readout=readout)
+    return lrp(model, inputs, target=target, composite=composite, readout=readout)
 
 
+@method("cp-lrp", "CP-LRP", "#0072B2")
 def cp_lrp(
-    architecture: Architecture, inputs: Mapping[str, Any], target: Target, *, readout: str = "word"
+    model: Handle, inputs: Mapping[str, Any], *, target: Target, readout: str = "word"
 ) -> Tensor:
-    """CP-LRP (Ali et al., 2022): attention weights constant, relevance through the values only."""
-    return lrp(architecture, inputs, target, composite=CP_LRP, readout=readout)
+    """CP-LRP (Ali et al., 2022): attention weights constant, relevance through the values only.
+
+    Args:
+        readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
+    """
+    return lrp(model, inputs, target=target, composite=CP_LRP, readout=readout)

@@ -24,19 +24,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from lrputils import rules
 from lrputils.architectures import describe
-from lrputils.attention import AttentionFunction, with_all_heads
+from lrputils.attention import AttentionCall, Recorder
+from lrputils.handles import Handle
 from lrputils.mask_gradient import (
-    AttentionCall,
     exact_block,
     first_order,
-    readout_tokens,
+    parts,
+    weights_and_products,
     without_own_row,
 )
 from lrputils.propagation import ATTN_LRP, Composite, check_composite, installed
-from lrputils.readout import Target, read
+from lrputils.readout import Reading, Target, read
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class SoftmaxMaps:
 
 @torch.inference_mode(False)
 def softmax_maps(
-    model: nn.Module,
+    model: Handle,
     inputs: Mapping[str, Any],
     *,
     target: Target = None,
@@ -92,7 +94,7 @@ def softmax_maps(
     """Take every layer's attention apart, in one forward and one backward pass.
 
     Args:
-        model: a supported Hugging Face model in evaluation mode.
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: a batch of encoded texts, or `pixel_values`.
         target: the class explained; by default the one predicted on the whole input.
         composite: the rules by which g flows down to the blocks' outputs.
@@ -106,87 +108,50 @@ def softmax_maps(
     """
     architecture = describe(model)
     check_composite(composite, architecture)
-    calls: dict[int, AttentionCall] = {}
     with installed(architecture, composite) as route:
-        route.function = _keeping(calls, route.function)
+        route.function = blocks = Recorder(route.function)
         reading = read(architecture, inputs, target=target)
-    outputs = [calls[layer].output for layer in range(architecture.layers)]
-    gradients = torch.autograd.grad(reading.output.sum(), outputs)
-    readout = readout_tokens(architecture, reading.valid)
+    gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     with torch.no_grad():
         layers = [
-            _layer(calls[layer], gradient, reading.valid, readout)
-            for layer, gradient in enumerate(gradients)
+            _layer(call, gradient, reading)
+            for call, gradient in zip(blocks.calls, gradients, strict=True)
         ]
     stacked = {name: torch.stack([layer[name] for layer in layers]) for name in layers[0]}
     return SoftmaxMaps(**stacked, valid=reading.valid)
 
 
-def _keeping(calls: dict[int, AttentionCall], inner: AttentionFunction) -> AttentionFunction:
-    """`inner`, keeping what each layer's call took and gave."""
-
-    def attention(
-        layer: int,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-    ) -> tuple[Tensor, Tensor | None]:
-        output, weights = inner(layer, module, query, key, value, mask, scaling)
-        kept = (tensor.detach() for tensor in (query, key, value))
-        calls[layer] = AttentionCall(*kept, mask, scaling, output)
-        return output, weights
-
-    return attention
-
-
-def _layer(
-    call: AttentionCall, gradient: Tensor, valid: Tensor, readout: Tensor
-) -> dict[str, Tensor]:
+def _layer(call: AttentionCall, gradient: Tensor, reading: Reading) -> dict[str, Tensor]:
     """One layer's maps (batch, tokens) and entropy (batch,), part of the batch at a time."""
-    parts = [
-        _block(call.rows(some), gradient[some], valid[some], readout[some]) for some in call.parts()
+    found = [
+        _block(rows, gradient[some], reading.valid[some], reading.head[some])
+        for some, rows in parts(call)
     ]
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
 
 def _block(
     call: AttentionCall, gradient: Tensor, valid: Tensor, readout: Tensor
 ) -> dict[str, Tensor]:
-    weights, products = call.weights_and_products(gradient)
-    seen = _seen(call.mask, weights) & valid[:, None, :, None]
+    weights, products = weights_and_products(call, gradient)
+    of_query, of_key, of_value = rules.ATTNLRP_ATTENTION.shares
+    seen = call.seen() & valid[:, None, :, None]
     passed = (weights * products).sum(-1, keepdim=True)  # O_j·g_j
     spread = torch.where(seen, passed / seen.sum(-1, keepdim=True).clamp(min=1), 0.0)
     contrast = first_order(weights, products)
-    softmax = _logits(call, weights.dtype) * contrast
+    softmax = call.scores().to(weights.dtype) * contrast
     value = (weights * products).sum((1, 2))
     scores = {
         "uniform": spread.sum((1, 2)),
         "attended": (weights * passed - spread).sum((1, 2)),
         "contrast": contrast.sum((1, 2)),
         "softmax": softmax.sum((1, 2)),
-        "attnlrp": value / 2 + softmax.sum((1, 2)) / 4 + softmax.sum((1, 3)) / 4,
+        "attnlrp": of_value * value + of_key * softmax.sum((1, 2)) + of_query * softmax.sum((1, 3)),
         "taylor": without_own_row(contrast.sum(1), readout),
         "removal": without_own_row(exact_block(weights, products).sum(1), readout),
     }
     scores = {name: torch.where(valid, rows, 0.0) for name, rows in scores.items()}
     return {**scores, "entropy": _entropy(weights, seen)}
-
-
-def _seen(mask: Tensor | None, weights: Tensor) -> Tensor:
-    """Boolean (batch, heads or 1, queries, keys): which keys a query sees."""
-    if mask is None:
-        mask = weights.new_ones((), dtype=torch.bool)
-    batch, _, queries, keys = weights.shape
-    return mask.expand(batch, mask.shape[1] if mask.dim() == 4 else 1, queries, keys)
-
-
-def _logits(call: AttentionCall, dtype: torch.dtype) -> Tensor:
-    """Z = s·Q·Kᵀ, (batch, heads, queries, keys), before the mask."""
-    query, key = call.query.to(dtype), with_all_heads(call.key, call.query).to(dtype)
-    return call.scaling * (query @ key.transpose(-2, -1))
 
 
 def _entropy(weights: Tensor, seen: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.models import Classifier
+from lrputils.packing import by_length
 from lrputils.propagation import ATTN_LRP, Composite
 from lrputils.softmax_errors.blocks import SoftmaxMaps, softmax_maps
 
@@ -78,9 +79,8 @@ def layer_errors(
     if not len(texts):
         raise ValueError("there are no texts to measure")
     ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
-    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-    batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     frames = []
+    batches = by_length(texts, batch_size)
     for batch in tqdm(batches, desc="texts", unit="batch", disable=None if progress else True):
         inputs = classifier.encode(
             [texts[row] for row in batch], max_length=max_length, truncate=truncate

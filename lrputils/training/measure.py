@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lrputils.attention import attend, combine, routed
+from lrputils.attention import AttentionCall, fused, routed
 from lrputils.data.texts import Texts
 from lrputils.inputs import Inputs
 from lrputils.models import Classifier
@@ -94,29 +94,14 @@ def uniform_attention(model: nn.Module, layers: Container[int] | None = None) ->
     In `layers` only, counted from 0, if they are given.
     """
 
-    def function(
-        layer: int,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-    ) -> tuple[Tensor, None]:
-        if layers is None or layer in layers:
-            return _uniform(query, key, value, mask), None
-        return attend(query, key, value, mask, scaling), None
+    def function(call: AttentionCall) -> tuple[Tensor, None]:
+        if layers is None or call.layer in layers:
+            seen = call.seen().to(call.value.dtype)
+            return call.combined(seen / seen.sum(-1, keepdim=True).clamp(min=1)), None
+        return fused(call)
 
     with routed(model, function):
         yield
-
-
-def _uniform(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    seen = torch.ones(1, 1, query.shape[-2], key.shape[-2], device=query.device)
-    if mask is not None:  # boolean, or a summand far below zero where a query may not look
-        seen = (mask if mask.dtype == torch.bool else mask > -1).to(seen.dtype)
-    weights = seen / seen.sum(-1, keepdim=True).clamp(min=1)
-    return combine(weights.to(value.dtype).expand(*query.shape[:2], -1, -1), value)
 
 
 def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
