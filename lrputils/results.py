@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ import pandas as pd
 import torch
 
 from lrputils import stats
+from lrputils.folders import atomic_write, write_json
 
 ROWS, PROVENANCE = "rows.parquet", "provenance.json"
 _VERSIONS = ("lrputils", "torch", "transformers", "tokenizers", "numpy", "pandas")
@@ -117,15 +117,11 @@ def _read(place: Path) -> Recording:
 def write(folder: str | Path, rows: pd.DataFrame, provenance: Mapping[str, Any]) -> Path:
     """Write a recording into `folder`; the provenance goes last and names the rows' sha256."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{ROWS}.partial"
-    rows.to_parquet(partial, index=False, compression="zstd", compression_level=15)
-    facts = {**provenance, "rows": {"count": len(rows), "sha256": _digest(partial)}}
-    (folder / PROVENANCE).unlink(missing_ok=True)
-    os.replace(partial, folder / ROWS)
-    partial = folder / f"{PROVENANCE}.partial"
-    partial.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, folder / PROVENANCE)
+    with atomic_write(folder / ROWS) as partial:
+        rows.to_parquet(partial, index=False, compression="zstd", compression_level=15)
+        facts = {**provenance, "rows": {"count": len(rows), "sha256": _digest(partial)}}
+        (folder / PROVENANCE).unlink(missing_ok=True)
+    write_json(folder / PROVENANCE, facts)
     return folder
 
 

@@ -30,6 +30,20 @@ killed goes on by the same command."""
 _LEFT_OUT = ("verb", "kind", "run", "measure", "quiet", "device", "out")
 
 
+# The smallest value that makes sense of each number of the command line.
+_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(
+    ("limit", "max_length", "batch_size", "chunk", "seeds", "images", "texts", "repeats"), 1
+)
+
+
+def check_numbers(options: argparse.Namespace) -> None:
+    """Refuse numbers that no run can have, before anything is loaded."""
+    for name, least in _LEAST.items():
+        value = getattr(options, name, None)
+        if value is not None and value < least:
+            raise BookError(f"{_flag(name)} {value}: the smallest possible value is {least}")
+
+
 def add_verb(verbs: argparse._SubParsersAction) -> None:
     """Add `record` and its kinds."""
     verb = verbs.add_parser(
@@ -98,6 +112,7 @@ def _mnist_options(kind: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    check_numbers(options)
     try:
         print(options.measure(options))
     except (ValueError, TypeError, OSError) as error:  # a model, texts, a value, the folder
@@ -123,10 +138,12 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _record_texts(options: argparse.Namespace) -> Path:
+    from lrputils.attribution import METHODS
     from lrputils.recording.texts import Settings, record
 
+    listed = filter(None, (options.methods or "").replace(" ", "").split(","))
     settings = Settings(
-        **({"methods": tuple(options.methods.split(","))} if options.methods else {}),
+        methods=tuple(METHODS if options.methods is None else listed),
         chunk=options.chunk,
         max_length=options.max_length,
         ablation_curves=options.ablation_curves,
@@ -161,8 +178,12 @@ def _command(options: argparse.Namespace) -> str:
     words = ["lrputils", "record", options.kind]
     for name, value in vars(options).items():
         if name not in _LEFT_OUT and value is not None:
-            words += [f"--{name.replace('_', '-')}", _short(str(value))]
+            words += [_flag(name), _short(str(value))]
     return shlex.join([*words, "--out", "DIR"])
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _short(value: str) -> str:
