@@ -11,10 +11,11 @@ from transformers import BertConfig, BertForSequenceClassification
 import lrputils as lrp
 from lrputils import __main__ as command_line
 from lrputils import results
+from lrputils.readout import READOUTS
 from lrputils.recording import texts as recording
 from lrputils.recording.texts import Settings, record
 from lrputils.softmax_errors import MEASURES, layer_errors
-from lrputils.variants import layer_sets
+from lrputils.variants import Label, layer_sets
 
 SETTINGS = Settings(shard=2, ablation_curves=2)
 
@@ -47,18 +48,20 @@ def folder(classifier, texts, tmp_path_factory):
 
 def test_a_row_for_every_text_and_method(folder, classifier, texts):
     rows = pd.read_parquet(folder / results.ROWS)
+    expected = {Label(method) for method in lrp.METHODS}
+    expected |= {Label(m, place) for m in ("attnlrp", "cp-lrp") for place in READOUTS}
     sets = layer_sets(classifier.architecture.layers)
-    expected = {*lrp.METHODS}
-    expected |= {f"{m} @ {place}" for m in ("attnlrp", "cp-lrp") for place in ("sum", "post-norm")}
-    expected |= {f"{name}{place}" for name in sets for place in ("", " @ sum", " @ post-norm")}
-    assert set(rows.method) == expected
+    expected |= {Label("attnlrp", place, *ablation) for ablation in sets for place in READOUTS}
+    keys = ["id", *Label._fields]
+    assert {Label(*row) for row in rows[[*Label._fields]].itertuples(index=False)} == expected
     assert len(rows) == len(texts) * len(expected)
     assert list(rows.id.unique()) == list(texts.ids)
-    assert not rows.duplicated(["id", "method"]).any()
+    assert not rows.duplicated(keys).any()
 
 
 def test_the_rows_are_what_evaluate_says(folder, classifier, texts):
-    rows = pd.read_parquet(folder / results.ROWS).set_index(["id", "method"])
+    rows = pd.read_parquet(folder / results.ROWS)
+    rows = rows[(rows.family == "") & (rows.readout == "word")].set_index(["id", "method"])
     result = lrp.evaluate(classifier, texts, ["attnlrp", "ig"], chunk=1, progress=False)
     for method in ("attnlrp", "ig"):
         for column in ("r", "r_content", "r_normalised", "lerf", "morf", "delta"):
@@ -71,10 +74,12 @@ def test_the_rows_are_what_evaluate_says(folder, classifier, texts):
 
 def test_ablations_have_curves_where_asked_and_correlations_everywhere(folder, texts):
     rows = pd.read_parquet(folder / results.ROWS)
-    single = rows[rows.method == "single 1"]
+    ablations = rows[(rows.family == "single") & (rows.layer == 1)].set_index("readout")
+    single = ablations.loc["word"]
     assert single.r.notna().all()
     assert list(single.delta.notna()) == [True] * 2 + [False] * 3
-    assert rows[rows.method == "single 1 @ sum"].delta.isna().all()
+    assert single.lerf_curve.notna().equals(single.delta.notna())
+    assert ablations.loc["sum"].delta.isna().all()
 
 
 def test_the_provenance_names_model_texts_and_settings(folder, classifier, texts):

@@ -24,7 +24,7 @@ from lrputils.evaluation import Evaluation, evaluate
 from lrputils.folders import atomic_write, claimed
 from lrputils.models import Classifier
 from lrputils.readout import READOUTS
-from lrputils.variants import LayerSweep, Variant
+from lrputils.variants import Label, LayerSweep, Variant
 
 _COUNTS = ("chunk", "max_length", "shard", "batch_size")
 _AWAY = tuple(readout for readout in READOUTS if readout != "word")
@@ -131,7 +131,7 @@ def _shard(
         "progress": False,
     }
     away = [
-        Variant(f"{method} @ {readout}", method, {"readout": readout})
+        Variant(method, method, {"readout": readout})
         for method in ("attnlrp", "cp-lrp")
         for readout in _AWAY
     ]
@@ -145,11 +145,10 @@ def _shard(
 
 def _rows(evaluation: Evaluation) -> pd.DataFrame:
     """The rows of an evaluation, the points of its curves behind them."""
-    rows = evaluation.rows
-    found = [
-        evaluation.curves[method][position] if evaluation.curves else None
-        for method, position in zip(rows.method, rows.position, strict=True)
-    ]
+    rows, curves = evaluation.rows, evaluation.curves
+    labels = map(Label, rows.method, rows.readout, rows.family, rows.layer)
+    texts = [curves.get(label) or curves.get(label.method) for label in labels]
+    found = [part and part[text] for part, text in zip(texts, rows.position, strict=True)]
     for part in ("lerf", "morf"):
         curves = [None if c is None else np.round(getattr(c, part), 3) for c in found]
         rows[f"{part}_curve"] = pd.Series(curves, index=rows.index, dtype=object)

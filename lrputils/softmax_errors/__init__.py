@@ -13,7 +13,7 @@ from lrputils.softmax_errors.ablation import (
     curves,
     late_minus_early,
     layer_count,
-    published,
+    named,
     published_late_minus_early,
     single_layer_gains,
 )
@@ -49,8 +49,8 @@ __all__ = [
     "layer_count",
     "layer_errors",
     "measures",
+    "named",
     "per_layer",
-    "published",
     "published_late_minus_early",
     "single_layer_gains",
     "softmax_maps",

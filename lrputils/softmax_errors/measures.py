@@ -150,8 +150,8 @@ def against_gains(gains: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     found = {name: per_layer(rows, name) for name in names}
     found["value − attnlrp"] = per_layer(rows, "r_value") - per_layer(rows, "r_attnlrp")
     pairs = {name: gains.align(values, join="inner", axis=0) for name, values in found.items()}
-    agreements = {name: across_layers(*pair)._asdict() for name, pair in pairs.items()}
-    return pd.DataFrame.from_dict(agreements, orient="index")
+    agreements = [across_layers(*pair) for pair in pairs.values()]
+    return pd.DataFrame(agreements, index=list(pairs))
 
 
 def as_predicted(explained: Mapping[str, pd.DataFrame]) -> list[str]:
