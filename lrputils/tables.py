@@ -209,23 +209,27 @@ def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.
     return side_by_side({name: stats.table(estimates) for name, estimates in found.items()})
 
 
-def leaders(run: Run, columns: Sequence[str] = ("r", "delta")) -> dict[str, object]:
-    """Say which method leads by each column, and whether the columns order the methods alike.
+def leaders(runs: Mapping[str, Run], columns: Sequence[str] = ("r", "delta")) -> pd.DataFrame:
+    """Say which method leads by each column of a run, and whether the columns order them alike.
 
     Returns:
-        `maps`, how many methods (LOO apart); `best`, the leader's label by column; `alike`, whether
-        all columns give one order of the means; `rho`, the rank correlation of the first column's
-        order and the last one's.
+        A row a run: `maps`, how many methods (LOO apart); `best_COLUMN`, the leader's label;
+        `alike`, whether all columns give one order of the means; `ranks`, the rank correlation of
+        the first column's order and the last one's.
     """
-    means = pd.DataFrame({column: run.summary(column).value for column in columns})
-    means = means.loc[[name for name in means.index if name in METHODS and name != "loo"]]
-    ranks = means.rank()
-    return {
-        "maps": len(means),
-        "best": {column: METHODS[name].label for column, name in means.idxmax().items()},
-        "alike": bool(ranks.eq(ranks.iloc[:, 0], axis=0).all(axis=None)),
-        "rho": float(ranks.corr().iloc[0, -1]),
-    }
+    rows = {}
+    for name, run in runs.items():
+        means = pd.DataFrame({column: run.summary(column).value for column in columns})
+        means = means.loc[[method for method in means.index if method in METHODS]]
+        means = means.drop(index="loo")
+        ranks = means.rank()
+        rows[name] = {
+            "maps": len(means),
+            **{f"best_{c}": METHODS[best].label for c, best in means.idxmax().items()},
+            "alike": bool(ranks.eq(ranks.iloc[:, 0], axis=0).all(axis=None)),
+            "ranks": float(ranks.corr().iloc[0, -1]),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def above(low: float, high: float, bound: float) -> str:
