@@ -108,6 +108,12 @@ class Recording(Run):
         took = f"{minutes:.0f} minutes" if minutes >= 2 else f"{60 * minutes:.0f} seconds"
         return f"recorded {self.provenance['date']}, {self.provenance['device']}, {took}"
 
+    def facts(self) -> dict[str, Any]:
+        """What prose quotes of a text run: `caption`, `model` (its name), `texts` (how many)."""
+        known = self.provenance
+        names = {"model": known["model"]["name"], "texts": known["data"]["texts"]}
+        return {"caption": self.caption(), **names}
+
 
 def load(experiment: str, run: str, folder: str | Path | None = None) -> Recording:
     """Load the recorded run `results/<experiment>/<run>`.

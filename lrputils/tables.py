@@ -57,31 +57,51 @@ def compare(
         ValueError: `paper` or `recorded` has a row that `this_run` lacks, or an interval is not
             one.
     """
-    published, this_run = dict(paper), _by_row(this_run)
-    kept = {} if recorded is None else _by_row(recorded)
-    known = {"paper": published, "recorded": kept}
-    for name, values in known.items():
-        stray = [row for row in values if row not in this_run]
-        if stray:
-            raise ValueError(f"`{name}` has row(s) {stray}; this run has {list(this_run)}")
-    rows = {}
-    for name, measured in this_run.items():
-        value, low, high = _with_interval(name, measured)
-        reference = float(published.get(name, math.nan))
-        rows[name] = {
-            "paper": reference,
-            **({} if recorded is None else _recorded(name, kept, reference, margin)),
-            "this run": value,
-            "low": low,
-            "high": high,
-            "difference": value - reference,
-            "difference low": low - reference,
-            "difference high": high - reference,
-            "verdict": verdict(low - reference, high - reference, margin),
+    ours, printed = _as_table(this_run), pd.Series(paper, dtype=float)
+    kept = _as_table({} if recorded is None else recorded)
+    for name, rows in {"paper": printed.index, "recorded": kept.index}.items():
+        if stray := [row for row in rows if row not in ours.index]:
+            raise ValueError(f"`{name}` has row(s) {stray}; this run has {list(ours.index)}")
+    printed = printed.reindex(ours.index)
+    kept = kept.reindex(ours.index).replace([-math.inf, math.inf], math.nan)
+    ends = {"value": "", "low": " low", "high": " high"}
+    difference = ours.sub(printed, axis=0)
+    frame = pd.DataFrame(
+        {
+            "paper": printed,
+            **{f"recorded{end}": kept[key] for key, end in ends.items()},
+            "recorded verdict": _verdicts(kept.sub(printed, axis=0), margin),
+            "this run": ours.value,
+            "low": ours.low,
+            "high": ours.high,
+            **{f"difference{end}": difference[key] for key, end in ends.items()},
+            "verdict": _verdicts(difference, margin),
         }
-    frame = pd.DataFrame.from_dict(rows, orient="index")
+    )
     frame.attrs["intervals"] = INTERVALS if recorded is None else {**INTERVALS, **_RECORDED}
-    return frame
+    return frame.drop(columns=[c for c in frame if recorded is None and c.startswith("recorded")])
+
+
+def _as_table(measured: Mapping[str, Measured] | pd.DataFrame) -> pd.DataFrame:
+    """Return `value`, `low` and `high` by row; without an interval the ends are infinitely far."""
+    if isinstance(measured, pd.DataFrame):
+        table = measured[["value", "low", "high"]].astype(float)
+    else:
+        rows = [
+            tuple(value[:3]) if isinstance(value, Sequence) else (value, -math.inf, math.inf)
+            for value in measured.values()
+        ]
+        table = pd.DataFrame(rows, columns=["value", "low", "high"], dtype=float)
+        table.index = pd.Index(list(measured))
+    for name, value, low, high in table.dropna().itertuples(name=None):
+        if not low <= value <= high:
+            raise ValueError(f"Row {name!r}: {value} is not within its interval [{low}, {high}]")
+    return table
+
+
+def _verdicts(difference: pd.DataFrame, margin: float) -> list[str]:
+    ends = zip(difference.low, difference.high, strict=True)
+    return [verdict(low, high, margin) for low, high in ends]
 
 
 def compare_runs(
@@ -105,27 +125,6 @@ def compare_runs(
     return compare(ours, printed, recorded.summary(column, list(ours.index)))
 
 
-def _by_row(measured: Mapping[str, Measured] | pd.DataFrame) -> dict[str, Measured]:
-    if isinstance(measured, pd.DataFrame):
-        values = measured[["value", "low", "high"]].itertuples(index=False, name=None)
-        return dict(zip(measured.index, values, strict=True))
-    return dict(measured)
-
-
-def _recorded(
-    name: str, recorded: Mapping[str, Measured], reference: float, margin: float
-) -> dict[str, float | str]:
-    measured = recorded.get(name, math.nan)
-    value, low, high = _with_interval(name, measured)
-    known = math.isfinite(low) and math.isfinite(high)
-    return {
-        "recorded": value,
-        "recorded low": low if known else math.nan,
-        "recorded high": high if known else math.nan,
-        "recorded verdict": verdict(low - reference, high - reference, margin) if known else "",
-    }
-
-
 def verdict(low: float, high: float, margin: float = 0.05) -> str:
     """Judge a difference by its interval.
 
@@ -142,18 +141,6 @@ def verdict(low: float, high: float, margin: float = 0.05) -> str:
     if low > margin or high < -margin:
         return DISAGREES
     return CANNOT_TELL
-
-
-def _with_interval(name: str, measured: Measured) -> tuple[float, float, float]:
-    """Return (value, low, high); without an interval the ends are infinitely far."""
-    if isinstance(measured, Sequence):
-        value, low, high = map(float, measured[:3])
-    else:
-        value, low, high = float(measured), -math.inf, math.inf
-    unknown = math.isnan(value) or math.isnan(low) or math.isnan(high)
-    if not unknown and not low <= value <= high:
-        raise ValueError(f"Row {name!r}: {value} is not within its interval [{low}, {high}]")
-    return value, low, high
 
 
 CONVENTIONS = {"r": "raw", "r_content": "without special tokens", "r_normalised": "sum to one"}

@@ -147,6 +147,13 @@ def late_minus_early(gains: pd.DataFrame) -> stats.Estimate:
     return stats.paired_difference(late, early)
 
 
+def late_gains(run: Run) -> pd.DataFrame:
+    """`late_minus_early` of a run at each read-out of its ablations: a row each, `stats.table`."""
+    places = run.rows[run.rows.family == "single"].readout.unique()
+    gains = {place: single_layer_gains(run, readout=place) for place in places}
+    return stats.table({place: late_minus_early(gain) for place, gain in gains.items()})
+
+
 def published_late_minus_early(data: str) -> float:
     """`late_minus_early` of the means that Table A3 prints for single layers of a task.
 
