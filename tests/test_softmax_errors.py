@@ -27,6 +27,7 @@ from lrputils.softmax_errors import (
     beside,
     curves,
     estimates_by_layer,
+    late_gains,
     late_minus_early,
     layer_errors,
     measures,
@@ -383,6 +384,11 @@ class TestAblation:
         np.testing.assert_array_equal(gains[5], away["single", 5] - own)
         with pytest.raises(KeyError, match="post-norm"):
             single_layer_gains(run, readout="post-norm")
+
+    def test_late_gains_are_those_of_each_readout(self, run):
+        found = late_gains(run)
+        assert list(found.index) == ["word", "sum"]
+        assert tuple(found.loc["sum"]) == late_minus_early(single_layer_gains(run, readout="sum"))
 
     def test_late_minus_early_is_paired_and_gives_the_middle_to_the_late(self):
         gains = pd.DataFrame([[1, 2, 6.0], [0, 4, 4]], columns=[1, 2, 3])
