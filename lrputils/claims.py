@@ -69,19 +69,14 @@ def _row(
     judge: Callable[[float, float, float], str] = _by_margin,
 ) -> dict[str, object]:
     """Return one row; `own` and `raw` begin with value, low and high."""
-    (value, low, high), (raw_value, raw_low, raw_high) = own[:3], raw[:3]
     return {
         "claim": claim,
         "chapter": chapter,
         "data": data,
         "paper": printed,
-        "recorded": value,
-        "low": low,
-        "high": high,
-        "verdict": judge(low, high, printed),
-        "raw": raw_value,
-        "raw low": raw_low,
-        "raw high": raw_high,
+        **dict(zip(("recorded", "low", "high"), own, strict=False)),
+        "verdict": judge(*own[1:3], printed),
+        **dict(zip(("raw", "raw low", "raw high"), raw, strict=False)),
     }
 
 

@@ -58,16 +58,6 @@ class Evaluation(Run):
     content: tuple[np.ndarray, ...]
     curves: Mapping[str | Label, tuple[Curves, ...]]
 
-    def accuracy(self) -> float | None:
-        """Return the share of texts whose predicted class is their label.
-
-        None where a text has no label, or one that is no class of the model.
-        """
-        texts = self.rows.drop_duplicates("position")
-        if texts.label.isna().any():
-            return None
-        return float((texts.target == texts.label).mean())
-
 
 def evaluate(
     classifier: Classifier,

@@ -61,7 +61,7 @@ class Run:
         if missing:
             place = f" at {readout!r}" if readout else ""
             raise KeyError(f"{missing} were not measured{place}; there are {measured}")
-        return _wide(rows, column, "method")[list(methods or measured)].rename_axis(columns=None)
+        return wide(rows, column, "method")[list(methods or measured)].rename_axis(columns=None)
 
     def ablations(self, column: str = "r", readout: str = "word") -> pd.DataFrame:
         """Return one column of the layer ablations as (text, (family, layer)).
@@ -73,7 +73,7 @@ class Run:
         if rows.empty:
             raise KeyError(f"no layer ablations at {readout!r} among the rows")
         order = rows[["family", "layer"]].drop_duplicates()
-        return _wide(rows, column, ["family", "layer"])[list(order.itertuples(index=False))]
+        return wide(rows, column, ["family", "layer"])[list(order.itertuples(index=False))]
 
     def summary(
         self, column: str = "r", methods: Sequence[str] | None = None, **options: Any
@@ -81,11 +81,27 @@ class Run:
         """Return each method's mean of a column over texts, as `lrputils.stats.estimates`."""
         return stats.estimates(self.per_text(column, methods), **options)
 
+    def accuracy(self) -> float | None:
+        """Return the share of texts whose predicted class is their label.
 
-def _wide(rows: pd.DataFrame, column: str, columns: str | list[str]) -> pd.DataFrame:
-    texts = "position" if "position" in rows else "id"
-    wide = rows.pivot(index=texts, columns=columns, values=column)
-    return wide.loc[rows[texts].unique()].astype(float)
+        None where a text has no label, or one that is no class of the model.
+        """
+        texts = self.rows.drop_duplicates(_text(self.rows))
+        if texts.label.isna().any():
+            return None
+        return float((texts.target == texts.label).mean())
+
+
+def _text(rows: pd.DataFrame) -> str:
+    """Which column tells the texts apart."""
+    return "position" if "position" in rows else "id"
+
+
+def wide(rows: pd.DataFrame, column: str, columns: str | list[str]) -> pd.DataFrame:
+    """Return one column of rows as (text, `columns`), texts in the order of the rows."""
+    text = _text(rows)
+    found = rows.pivot(index=text, columns=columns, values=column)
+    return found.loc[rows[text].unique()].astype(float)
 
 
 @dataclass(frozen=True)

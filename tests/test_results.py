@@ -60,6 +60,13 @@ def test_what_was_recorded_for_no_text_has_no_mean(folder, rows, tmp_path):
     assert summary.loc["ig", "dropped"] == 5
 
 
+def test_a_text_run_says_what_prose_quotes_of_it(rows):
+    facts = {"model": {"name": "tiny"}, "data": {"texts": 5}, "date": "2026-01-02"}
+    run = results.Recording(rows, {**facts, "seconds": 30, "device": "a CPU"})
+    caption = "recorded 2026-01-02, a CPU, 30 seconds"
+    assert run.facts() == {"caption": caption, "model": "tiny", "texts": 5}
+
+
 def test_names_of_older_recordings_become_columns(tmp_path):
     names = ["loo", "attnlrp", "front 10 @ post-norm", "single 2", "cp-lrp @ sum"]
     rows = pd.DataFrame({"id": "0", "method": names, "r": np.arange(5.0)})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,31 +51,23 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
         description="Record a run: a row per example and method, and where the rows come from.",
     )
     kinds = verb.add_subparsers(dest="kind", required=True, metavar="KIND")
-    _add(kinds, "texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options)
-    _add(kinds, "softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice)
-    _add(kinds, "mnist", "chapter 2's networks on images", _MNIST, _record_mnist, _mnist_options)
-
-
-def _add(
-    kinds: argparse._SubParsersAction,
-    name: str,
-    summary: str,
-    description: str,
-    measure: Callable[[argparse.Namespace], Path],
-    add_options: Callable[[argparse.ArgumentParser], None],
-) -> None:
-    kind = kinds.add_parser(
-        name,
-        help=summary,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(kind)
-    kind.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="results/EXPERIMENT/RUN"
-    )
-    kind.add_argument("--quiet", action="store_true", help="no progress")
-    kind.set_defaults(run=_run, measure=measure)
+    for name, summary, description, measure, add_options in (
+        ("texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options),
+        ("softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice),
+        ("mnist", "chapter 2's networks on images", _MNIST, _record_mnist, _mnist_options),
+    ):
+        kind = kinds.add_parser(
+            name,
+            help=summary,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        add_options(kind)
+        kind.add_argument(
+            "--out", type=Path, required=True, metavar="DIR", help="results/EXPERIMENT/RUN"
+        )
+        kind.add_argument("--quiet", action="store_true", help="no progress")
+        kind.set_defaults(run=_run, measure=measure)
 
 
 def _choice(kind: argparse.ArgumentParser) -> None:

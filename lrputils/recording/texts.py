@@ -104,6 +104,7 @@ def record(
                 with atomic_write(path) as partial:
                     rows.to_parquet(partial, index=False)
         shards = [pd.read_parquet(work / f"{start:06d}.parquet") for start in starts]
+        rows = _compact(pd.concat(shards, ignore_index=True))
         facts = results.provenance(
             command=command,
             parameters={**(parameters or {}), **asdict(settings)},
@@ -111,9 +112,9 @@ def record(
             device=classifier.device,
             model={"name": classifier.name, "identity": classifier.identity},
             data={"name": texts.name, "identity": texts.identity, "texts": len(texts)},
-            accuracy=_accuracy(shards),
+            accuracy=results.Recording(rows, {}).accuracy(),
         )
-        return results.write(out, _compact(pd.concat(shards, ignore_index=True)), facts)
+        return results.write(out, rows, facts)
 
 
 def _shard(
@@ -160,8 +161,3 @@ def _compact(rows: pd.DataFrame) -> pd.DataFrame:
     floats = rows.drop(columns="seconds").select_dtypes("float").columns
     rows[floats] = rows[floats].astype("float32").round(4)
     return rows.drop(columns="seconds")
-
-
-def _accuracy(shards: Sequence[pd.DataFrame]) -> float | None:
-    rows = pd.concat(shards).drop_duplicates("id")
-    return None if rows.label.isna().any() else float((rows.target == rows.label).mean())

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from tqdm import tqdm
 
-from lrputils import stats
+from lrputils import results, stats
 from lrputils.data.texts import Texts
 from lrputils.models import Classifier
 from lrputils.propagation import ATTN_LRP, Composite
@@ -124,9 +124,7 @@ def _agreement(account: Tensor, maps: SoftmaxMaps) -> np.ndarray:
 
 def per_layer(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     """One measure of `layer_errors`' rows, or of recorded ones, as (texts, layers from 1)."""
-    texts = "position" if "position" in rows else "id"
-    wide = rows.pivot(index=texts, columns="layer", values=measure)
-    return wide.loc[rows[texts].unique()].rename_axis(columns=None)
+    return results.wide(rows, measure, "layer").rename_axis(columns=None)
 
 
 def estimates_by_layer(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
