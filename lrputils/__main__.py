@@ -137,6 +137,7 @@ def _train(options: argparse.Namespace) -> None:
 def _bench(options: argparse.Namespace) -> None:
     from lrputils.bench import bench
 
+    recording.check_numbers(options)
     try:
         rows = bench(
             options.model, dataset=options.dataset, texts=options.texts, repeats=options.repeats

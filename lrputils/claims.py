@@ -15,7 +15,7 @@ from lrputils.results import Recording
 from lrputils.tables import CANNOT_TELL, verdict
 
 # The paper divides every map by its sum before it correlates; nothing requires it.
-PAPERS, RAW = "r_normalised", "r"
+_COLUMNS = ("r_normalised", "r")
 HOLDS, OPPOSITE = "holds", "opposite"
 _FIRST, _SECOND = "attnlrp", "cp-lrp"
 _INTERVALS = {"recorded": ("low", "high"), "raw": ("raw low", "raw high")}
@@ -69,26 +69,20 @@ def _row(
     judge: Callable[[float, float, float], str] = _by_margin,
 ) -> dict[str, object]:
     """Return one row; `own` and `raw` begin with value, low and high."""
-    (value, low, high), (raw_value, raw_low, raw_high) = own[:3], raw[:3]
     return {
         "claim": claim,
         "chapter": chapter,
         "data": data,
         "paper": printed,
-        "recorded": value,
-        "low": low,
-        "high": high,
-        "verdict": judge(low, high, printed),
-        "raw": raw_value,
-        "raw low": raw_low,
-        "raw high": raw_high,
+        **dict(zip(("recorded", "low", "high"), own, strict=False)),
+        "verdict": judge(*own[1:3], printed),
+        **dict(zip(("raw", "raw low", "raw high"), raw, strict=False)),
     }
 
 
 def _linear_attention(mnist: Recording, setting: Setting, removal: str) -> list[dict]:
     readings = linear_attention.specifications(mnist.rows)
-    own = linear_attention.of_reading(readings, setting, removal, PAPERS)
-    raw = linear_attention.of_reading(readings, setting, removal, RAW)
+    own, raw = (linear_attention.of_reading(readings, setting, removal, c) for c in _COLUMNS)
     printed = paper.table1().drop_duplicates("pair").set_index("pair")["r"]
     lrp = [pair for pair in printed.index if pair in own and not pair.startswith("IG")]
     return [_row(2, "MNIST", f"MNIST: {p}", float(printed[p]), own[p], raw[p]) for p in lrp]
@@ -97,7 +91,7 @@ def _linear_attention(mnist: Recording, setting: Setting, removal: str) -> list[
 def _methods(data: str, recording: Recording) -> list[dict]:
     """AttnLRP and CP-LRP against LOO, and their difference, paired by text."""
     printed = paper.table2().loc[data].r
-    maps = {c: recording.per_text(c, [_FIRST, _SECOND]) for c in (PAPERS, RAW)}
+    maps = [recording.per_text(column, [_FIRST, _SECOND]) for column in _COLUMNS]
     chapter, name = {"sst": 3, "imdb": 4}[data], data.upper()
     rows = [
         _row(
@@ -105,11 +99,11 @@ def _methods(data: str, recording: Recording) -> list[dict]:
             name,
             f"{name}: {paper.METHODS[method]} vs LOO",
             float(printed[method]),
-            *(stats.estimate(maps[column][method]) for column in (PAPERS, RAW)),
+            *(stats.estimate(wide[method]) for wide in maps),
         )
         for method in (_FIRST, _SECOND)
     ]
-    gaps = [stats.paired_difference(maps[c][_FIRST], maps[c][_SECOND]) for c in (PAPERS, RAW)]
+    gaps = [stats.paired_difference(wide[_FIRST], wide[_SECOND]) for wide in maps]
     claim = f"{name}: AttnLRP − CP-LRP"
     difference = float(printed[_FIRST] - printed[_SECOND])
     return [*rows, _row(chapter, name, claim, difference, *gaps, judge=_by_sign)]
@@ -118,10 +112,8 @@ def _methods(data: str, recording: Recording) -> list[dict]:
 def _layers(data: str, recording: Recording) -> dict:
     """How much more one bypassed layer of the later half raises r than one of the earlier half."""
     estimates = [
-        softmax_errors.late_minus_early(
-            softmax_errors.single_layer_gains(recording.per_text(column))
-        )
-        for column in (PAPERS, RAW)
+        softmax_errors.late_minus_early(softmax_errors.single_layer_gains(recording, column))
+        for column in _COLUMNS
     ]
     claim = f"{data.upper()}: later − earlier layers"
     difference = softmax_errors.published_late_minus_early(data)

@@ -21,7 +21,8 @@ from lrputils.inputs import Inputs
 from lrputils.models import Classifier
 from lrputils.packing import by_length
 from lrputils.perturbation import curve_mean, perturbation_curves
-from lrputils.variants import LayerSweep, Variant
+from lrputils.results import Run
+from lrputils.variants import Label, LayerSweep, Variant
 
 REFERENCE = "loo"
 
@@ -34,48 +35,29 @@ class Curves(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Run):
     """What evaluating methods on texts gave.
 
     Attributes:
-        rows: one row a text and method, columns `id`, `method`, `tokens` (special ones included),
-            `target` (the class explained), `label` (the text's own class, None if it has none),
-            `logit` (of the target), `r` (Pearson with LOO over all tokens), `r_content` (without
-            special tokens), `r_normalised` (after dividing each map by its sum, as the paper does)
-            and `flipped` (the map's own sum was negative: the division turned its signs round);
-            with curves also `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in logits.
-        maps: method → one float32 array (tokens,) a text, in the order of the texts.
+        rows: one row a text and map, columns `id`, `method`, `readout`, `family`, `layer` (see
+            `lrputils.variants.Label`), `tokens` (special ones included), `target` (the class
+            explained), `label` (the text's own class, None if it has none), `logit` (of the
+            target), `r` (Pearson with LOO over all tokens), `r_content` (without special tokens),
+            `r_normalised` (after dividing each map by its sum, as the paper does) and `flipped`
+            (the map's own sum was negative: the division turned its signs round); with curves also
+            `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in logits.
+        maps: method → one float32 array (tokens,) a text, in the order of the texts. An ablation,
+            and a method at a further read-out, by its `Label`.
         tokens: the strings of each text's tokens, special ones included.
         content: boolean (tokens,) a text, false at special tokens.
-        curves: method → one `Curves` a text; empty where none were asked for.
+        curves: by the keys of `maps`, one `Curves` a text; empty where none were asked for.
     """
 
     rows: pd.DataFrame
-    maps: Mapping[str, tuple[np.ndarray, ...]]
+    maps: Mapping[str | Label, tuple[np.ndarray, ...]]
     tokens: tuple[tuple[str, ...], ...]
     content: tuple[np.ndarray, ...]
-    curves: Mapping[str, tuple[Curves, ...]]
-
-    def per_text(self, column: str = "r", methods: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return one column of the rows as (text, method), texts and methods in their order."""
-        wide = self.rows.pivot(index="position", columns="method", values=column)
-        return wide[list(methods or self.maps)]
-
-    def accuracy(self) -> float | None:
-        """Return the share of texts whose predicted class is their label.
-
-        None where a text has no label, or one that is no class of the model.
-        """
-        texts = self.rows.drop_duplicates("position")
-        if texts.label.isna().any():
-            return None
-        return float((texts.target == texts.label).mean())
-
-    def summary(
-        self, column: str = "r", methods: Sequence[str] | None = None, **options: Any
-    ) -> pd.DataFrame:
-        """Return each method's mean of a column over texts, as `lrputils.stats.estimates`."""
-        return stats.estimates(self.per_text(column, methods), **options)
+    curves: Mapping[str | Label, tuple[Curves, ...]]
 
 
 def evaluate(
@@ -145,7 +127,7 @@ def _variants(
         raise ValueError(f"options of {stray}, which are not among the methods {sorted(names)}")
     first: dict[Any, Variant | LayerSweep] = {}
     for variant in asked:
-        first.setdefault(variant.name if isinstance(variant, Variant) else id(variant), variant)
+        first.setdefault(variant.label if isinstance(variant, Variant) else id(variant), variant)
     return list(first.values())
 
 
@@ -161,11 +143,12 @@ def _batch(
     with torch.inference_mode():
         logits = model(**inputs.model_kwargs()).logits
     target = logits.argmax(dim=-1)
-    maps = {} if known is None else {REFERENCE: _padded(known, inputs.input_ids.shape[1])}
+    loo = Label(REFERENCE)
+    maps = {} if known is None else {loo: _padded(known, inputs.input_ids.shape[1])}
     for variant in variants:
-        if not (isinstance(variant, Variant) and variant.name in maps):
+        if not (isinstance(variant, Variant) and variant.label in maps):
             maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target).items()}
-    compared = {name: _compare(scores, maps[REFERENCE], inputs) for name, scores in maps.items()}
+    compared = {name: _compare(scores, maps[loo], inputs) for name, scores in maps.items()}
     curves = {} if chunk is None else _curves(classifier, inputs, maps, target, chunk)
     content = inputs.content_mask.cpu().numpy()
     return [
@@ -188,10 +171,10 @@ def _batch(
 def _curves(
     classifier: Classifier,
     inputs: Inputs,
-    maps: Mapping[str, torch.Tensor],
+    maps: Mapping[Label, torch.Tensor],
     target: torch.Tensor,
     chunk: int,
-) -> dict[str, list[Curves]]:
+) -> dict[Label, list[Curves]]:
     scores = torch.stack(list(maps.values()))
     both = perturbation_curves(classifier.model, inputs, scores, chunk, target=target)
     morf, lerf = (curves.float().cpu().numpy() for curves in both)
@@ -236,16 +219,16 @@ def _collect(
         {
             "position": position,
             "id": ids[position],
-            "method": method,
+            **label._asdict(),
             "tokens": len(result["tokens"]),
             "target": result["target"],
             "label": class_numbers.get(labels[position]),
             "logit": result["logit"],
             **compared,
-            **_means(result["curves"].get(method)),
+            **_means(result["curves"].get(label)),
         }
         for position, result in enumerate(results)
-        for method, compared in result["compared"].items()
+        for label, compared in result["compared"].items()
     ]
     return Evaluation(
         rows=pd.DataFrame(rows),
@@ -256,8 +239,14 @@ def _collect(
     )
 
 
-def _by_method(results: Sequence[Mapping[str, Any]], part: str) -> dict[str, tuple]:
-    return {name: tuple(result[part][name] for result in results) for name in results[0][part]}
+def _by_method(
+    results: Sequence[Mapping[str, Any]], part: str
+) -> dict[str | Label, tuple[Any, ...]]:
+    found: dict[str | Label, tuple[Any, ...]] = {}
+    for label in results[0][part]:
+        first = not label.family and label.method not in found
+        found[label.method if first else label] = tuple(result[part][label] for result in results)
+    return found
 
 
 def _means(curves: Curves | None) -> dict[str, float]:

@@ -78,6 +78,30 @@ def table_a3() -> pd.DataFrame:
     return pd.read_csv(Path(__file__).parent / "assets/paper/table_a3.csv")
 
 
+def ablations(data: str) -> pd.DataFrame:
+    """Return a task's rows of Table A3, with AttnLRP's and CP-LRP's of Table 2 before them.
+
+    Args:
+        data: "sst" or "imdb".
+
+    Returns:
+        Rows by `family` and `layer` ("attnlrp" and "cp-lrp" with layer 0), columns `r`, `lerf`,
+        `morf`, `delta`.
+
+    Raises:
+        ValueError: no such task.
+    """
+    printed = table_a3().rename(columns={"loo_r": "r"})
+    tasks = list(printed.data.unique())
+    if data not in tasks:
+        raise ValueError(f"{data!r} is no task of the paper: choose from {tasks}")
+    printed = printed[printed.data == data].sort_values(["family", "layer"])
+    printed = printed.drop(columns="data").set_index(["family", "layer"])
+    before = table2().loc[data].loc[["attnlrp", "cp-lrp"]]
+    before.index = pd.MultiIndex.from_product([before.index, [0]], names=printed.index.names)
+    return pd.concat([before, printed])
+
+
 def table1() -> pd.DataFrame:
     """Return Table 1, mean Pearson's r on MNIST linear attention, a row per printed number.
 

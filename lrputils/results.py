@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,17 +22,94 @@ import pandas as pd
 import torch
 
 from lrputils import stats
+from lrputils.folders import atomic_write, write_json
 
 ROWS, PROVENANCE = "rows.parquet", "provenance.json"
+_OLD_NAME = (
+    r"^(?:(?P<family>front|back|single) (?P<layer>\d+)|(?P<method>.+?))(?: @ (?P<readout>.+))?$"
+)
 _VERSIONS = ("lrputils", "torch", "transformers", "tokenizers", "numpy", "pandas")
 
 
+class Run:
+    """Rows by text and map: what an evaluation and a recording have in common.
+
+    Attributes:
+        rows: columns `method`, `readout`, `family` and `layer` as in `lrputils.variants.Label`.
+    """
+
+    rows: pd.DataFrame
+
+    def per_text(
+        self, column: str = "r", methods: Sequence[str] | None = None, readout: str | None = None
+    ) -> pd.DataFrame:
+        """Return one column as (text, method), texts and methods in the order of the rows.
+
+        Args:
+            column: of the rows.
+            methods: the ones wanted, in this order; all if not given, ablations left out.
+            readout: where the methods are read; if not given, where each was read first.
+
+        Raises:
+            KeyError: a method that was not measured there.
+        """
+        rows = self.rows[self.rows.family == ""]
+        first = rows.groupby("method", sort=False, observed=True).readout.transform("first")
+        rows = rows[rows.readout == (first if readout is None else readout)]
+        measured = list(rows.method.unique())
+        missing = [method for method in methods or () if method not in measured]
+        if missing:
+            place = f" at {readout!r}" if readout else ""
+            raise KeyError(f"{missing} were not measured{place}; there are {measured}")
+        return wide(rows, column, "method")[list(methods or measured)].rename_axis(columns=None)
+
+    def ablations(self, column: str = "r", readout: str = "word") -> pd.DataFrame:
+        """Return one column of the layer ablations as (text, (family, layer)).
+
+        Raises:
+            KeyError: there are no ablations at this read-out.
+        """
+        rows = self.rows[(self.rows.family != "") & (self.rows.readout == readout)]
+        if rows.empty:
+            raise KeyError(f"no layer ablations at {readout!r} among the rows")
+        order = rows[["family", "layer"]].drop_duplicates()
+        return wide(rows, column, ["family", "layer"])[list(order.itertuples(index=False))]
+
+    def summary(
+        self, column: str = "r", methods: Sequence[str] | None = None, **options: Any
+    ) -> pd.DataFrame:
+        """Return each method's mean of a column over texts, as `lrputils.stats.estimates`."""
+        return stats.estimates(self.per_text(column, methods), **options)
+
+    def accuracy(self) -> float | None:
+        """Return the share of texts whose predicted class is their label.
+
+        None where a text has no label, or one that is no class of the model.
+        """
+        texts = self.rows.drop_duplicates(_text(self.rows))
+        if texts.label.isna().any():
+            return None
+        return float((texts.target == texts.label).mean())
+
+
+def _text(rows: pd.DataFrame) -> str:
+    """Which column tells the texts apart."""
+    return "position" if "position" in rows else "id"
+
+
+def wide(rows: pd.DataFrame, column: str, columns: str | list[str]) -> pd.DataFrame:
+    """Return one column of rows as (text, `columns`), texts in the order of the rows."""
+    text = _text(rows)
+    found = rows.pivot(index=text, columns=columns, values=column)
+    return found.loc[rows[text].unique()].astype(float)
+
+
 @dataclass(frozen=True)
-class Recording:
+class Recording(Run):
     """A recorded run.
 
     Attributes:
-        rows: one row an example and method; which columns, the experiment decides. Text runs have
+        rows: one row an example and map; which columns, the experiment decides. Text runs have
             those of `lrputils.evaluation.Evaluation.rows` but `position`, and `lerf_curve`,
             `morf_curve`, lists of logits.
         provenance: command, parameters, model, data, code, versions, device, time, sha256.
@@ -42,35 +118,17 @@ class Recording:
     rows: pd.DataFrame
     provenance: Mapping[str, Any]
 
-    def per_text(self, column: str = "r", methods: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return one column as (text, method), texts and methods in the order of the rows.
-
-        Args:
-            column: of the rows.
-            methods: the ones wanted, in this order; all if not given.
-
-        Raises:
-            KeyError: a method that was not recorded.
-        """
-        wide = self.rows.pivot(index="id", columns="method", values=column)
-        recorded = self.rows.method.unique()
-        missing = [method for method in methods or () if method not in recorded]
-        if missing:
-            raise KeyError(f"{missing} were not recorded; there are {list(recorded)}")
-        wide = wide.loc[self.rows.id.unique(), list(methods or recorded)]
-        return wide.rename_axis(columns=None).astype(float)
-
-    def summary(
-        self, column: str = "r", methods: Sequence[str] | None = None, **options: Any
-    ) -> pd.DataFrame:
-        """Return each method's mean of a column over texts, as `lrputils.stats.estimates`."""
-        return stats.estimates(self.per_text(column, methods), **options)
-
     def caption(self) -> str:
         """Say when, on what and how long: "recorded 2026-11-20, x86_64 CPU …, 73 minutes"."""
         minutes = self.provenance["seconds"] / 60
         took = f"{minutes:.0f} minutes" if minutes >= 2 else f"{60 * minutes:.0f} seconds"
         return f"recorded {self.provenance['date']}, {self.provenance['device']}, {took}"
+
+    def facts(self) -> dict[str, Any]:
+        """What prose quotes of a text run: `caption`, `model` (its name), `texts` (how many)."""
+        known = self.provenance
+        names = {"model": known["model"]["name"], "texts": known["data"]["texts"]}
+        return {"caption": self.caption(), **names}
 
 
 def load(experiment: str, run: str, folder: str | Path | None = None) -> Recording:
@@ -111,21 +169,33 @@ def _read(place: Path) -> Recording:
             f"{place.parent.name}/{place.name}: {ROWS} has sha256 {digest[:12]}…, its provenance "
             f"says {provenance['rows']['sha256'][:12]}…: record the run again"
         )
-    return Recording(pd.read_parquet(place / ROWS), provenance)
+    rows = pd.read_parquet(place / ROWS)
+    return Recording(_labelled(rows) if "method" in rows else rows, provenance)
+
+
+def _labelled(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give rows recorded under names like "front 3 @ sum" the columns that took their place."""
+    if "family" in rows:
+        return rows
+    names = pd.Series(rows.method.unique())
+    parts = names.str.extract(_OLD_NAME).set_index(names)
+    columns = {
+        "method": parts.method.fillna("attnlrp"),
+        "readout": parts.readout.fillna("word"),
+        "family": parts.family.fillna(""),
+        "layer": parts.layer.fillna("0").astype(int),
+    }
+    return rows.assign(**{name: rows.method.map(values) for name, values in columns.items()})
 
 
 def write(folder: str | Path, rows: pd.DataFrame, provenance: Mapping[str, Any]) -> Path:
     """Write a recording into `folder`; the provenance goes last and names the rows' sha256."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f"{ROWS}.partial"
-    rows.to_parquet(partial, index=False, compression="zstd", compression_level=15)
-    facts = {**provenance, "rows": {"count": len(rows), "sha256": _digest(partial)}}
-    (folder / PROVENANCE).unlink(missing_ok=True)
-    os.replace(partial, folder / ROWS)
-    partial = folder / f"{PROVENANCE}.partial"
-    partial.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(partial, folder / PROVENANCE)
+    with atomic_write(folder / ROWS) as partial:
+        rows.to_parquet(partial, index=False, compression="zstd", compression_level=15)
+        facts = {**provenance, "rows": {"count": len(rows), "sha256": _digest(partial)}}
+        (folder / PROVENANCE).unlink(missing_ok=True)
+    write_json(folder / PROVENANCE, facts)
     return folder
 
 

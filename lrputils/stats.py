@@ -7,7 +7,7 @@ Nothing here knows what the scores are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -167,20 +167,26 @@ def estimate(
 
 
 def estimates(columns: pd.DataFrame, **options: Any) -> pd.DataFrame:
-    """Return the mean of each column with its bootstrap interval.
+    """Return the mean of each column with its bootstrap interval, as `table` of estimates.
 
-    Columns `mean`, `low`, `high` (NaN where fewer than two rows have a value), `texts` (rows that
-    entered), `undefined` (NaN, left out); `options` are those of `bootstrap_interval`.
+    `low` and `high` are NaN where fewer than two rows have a value; `options` are those of
+    `bootstrap_interval`.
     """
     known = columns.notna().sum()
-    rows = {
-        name: estimate(columns[name], **options)
-        if known[name] > 1
-        else Estimate(np.nan, np.nan, np.nan, int(known[name]), int(len(columns) - known[name]))
-        for name in columns
-    }
-    names = ["mean", "low", "high", "texts", "undefined"]
-    return pd.DataFrame.from_dict(rows, orient="index").set_axis(names, axis=1)
+    return table(
+        {
+            name: estimate(columns[name], **options)
+            if known[name] > 1
+            else Estimate(np.nan, np.nan, np.nan, int(known[name]), int(len(columns) - known[name]))
+            for name in columns
+        }
+    )
+
+
+def table(found: Mapping[Any, Estimate]) -> pd.DataFrame:
+    """Return estimates as a table: a row each, the fields of `Estimate` as columns."""
+    frame = pd.DataFrame(list(found.values()), columns=Estimate._fields)
+    return frame.set_axis(pd.Index(list(found)), axis=0)
 
 
 def paired_difference(first: ArrayLike, second: ArrayLike, **options: Any) -> Estimate:

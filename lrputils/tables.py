@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from lrputils import stats
+from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.evaluation import Evaluation
 from lrputils.models import Classifier
 from lrputils.readout import READOUTS
-from lrputils.results import Recording
+from lrputils.results import Run
 
 AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
 # Which columns are the ends of which value's interval.
@@ -27,18 +29,18 @@ Measured = float | Sequence[float]
 
 
 def compare(
-    this_run: Mapping[str, Measured],
+    this_run: Mapping[str, Measured] | pd.DataFrame,
     paper: Mapping[str, float] | pd.Series,
-    recorded: Mapping[str, Measured] | pd.Series | None = None,
+    recorded: Mapping[str, Measured] | pd.DataFrame | None = None,
     *,
     margin: float = 0.05,
 ) -> pd.DataFrame:
     """Return the table paper | recorded run | this run, with the difference and a verdict.
 
     Args:
-        this_run: for each row, `(value, low, high)` (an `Estimate` of `lrputils.stats` is one; ends
-            may be NaN), or a single number where there is no interval. It decides which rows there
-            are.
+        this_run: a table with columns `value`, `low` and `high`, as `lrputils.stats.estimates`; or
+            for each row an `Estimate`, any `(value, low, high)` (ends may be NaN), or a single
+            number where there is no interval. It decides which rows there are.
         paper: published means, printed without an interval; a row may be absent.
         recorded: the same of a recorded run, if there is one; a row may be absent.
         margin: a difference up to this is called agreement. The published value's own uncertainty
@@ -55,45 +57,72 @@ def compare(
         ValueError: `paper` or `recorded` has a row that `this_run` lacks, or an interval is not
             one.
     """
-    published = dict(paper)
-    kept = {} if recorded is None else dict(recorded)
-    known = {"paper": published, "recorded": kept}
-    for name, values in known.items():
-        stray = [row for row in values if row not in this_run]
-        if stray:
-            raise ValueError(f"`{name}` has row(s) {stray}; this run has {list(this_run)}")
-    rows = {}
-    for name, measured in this_run.items():
-        value, low, high = _with_interval(name, measured)
-        reference = float(published.get(name, math.nan))
-        rows[name] = {
-            "paper": reference,
-            **({} if recorded is None else _recorded(name, kept, reference, margin)),
-            "this run": value,
-            "low": low,
-            "high": high,
-            "difference": value - reference,
-            "difference low": low - reference,
-            "difference high": high - reference,
-            "verdict": verdict(low - reference, high - reference, margin),
+    ours, printed = _as_table(this_run), pd.Series(paper, dtype=float)
+    kept = _as_table({} if recorded is None else recorded)
+    for name, rows in {"paper": printed.index, "recorded": kept.index}.items():
+        if stray := [row for row in rows if row not in ours.index]:
+            raise ValueError(f"`{name}` has row(s) {stray}; this run has {list(ours.index)}")
+    printed = printed.reindex(ours.index)
+    kept = kept.reindex(ours.index).replace([-math.inf, math.inf], math.nan)
+    ends = {"value": "", "low": " low", "high": " high"}
+    difference = ours.sub(printed, axis=0)
+    frame = pd.DataFrame(
+        {
+            "paper": printed,
+            **{f"recorded{end}": kept[key] for key, end in ends.items()},
+            "recorded verdict": _verdicts(kept.sub(printed, axis=0), margin),
+            "this run": ours.value,
+            "low": ours.low,
+            "high": ours.high,
+            **{f"difference{end}": difference[key] for key, end in ends.items()},
+            "verdict": _verdicts(difference, margin),
         }
-    frame = pd.DataFrame.from_dict(rows, orient="index")
+    )
     frame.attrs["intervals"] = INTERVALS if recorded is None else {**INTERVALS, **_RECORDED}
-    return frame
+    return frame.drop(columns=[c for c in frame if recorded is None and c.startswith("recorded")])
 
 
-def _recorded(
-    name: str, recorded: Mapping[str, Measured], reference: float, margin: float
-) -> dict[str, float | str]:
-    measured = recorded.get(name, math.nan)
-    value, low, high = _with_interval(name, measured)
-    known = math.isfinite(low) and math.isfinite(high)
-    return {
-        "recorded": value,
-        "recorded low": low if known else math.nan,
-        "recorded high": high if known else math.nan,
-        "recorded verdict": verdict(low - reference, high - reference, margin) if known else "",
-    }
+def _as_table(measured: Mapping[str, Measured] | pd.DataFrame) -> pd.DataFrame:
+    """Return `value`, `low` and `high` by row; without an interval the ends are infinitely far."""
+    if isinstance(measured, pd.DataFrame):
+        table = measured[["value", "low", "high"]].astype(float)
+    else:
+        rows = [
+            tuple(value[:3]) if isinstance(value, Sequence) else (value, -math.inf, math.inf)
+            for value in measured.values()
+        ]
+        table = pd.DataFrame(rows, columns=["value", "low", "high"], dtype=float)
+        table.index = pd.Index(list(measured))
+    for name, value, low, high in table.dropna().itertuples(name=None):
+        if not low <= value <= high:
+            raise ValueError(f"Row {name!r}: {value} is not within its interval [{low}, {high}]")
+    return table
+
+
+def _verdicts(difference: pd.DataFrame, margin: float) -> list[str]:
+    ends = zip(difference.low, difference.high, strict=True)
+    return [verdict(low, high, margin) for low, high in ends]
+
+
+def compare_runs(
+    this_run: Run,
+    recorded: Run,
+    published: pd.Series,
+    column: str,
+    methods: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Return `compare` of the means of one column in two runs.
+
+    Args:
+        this_run: an evaluation.
+        recorded: a recorded run of the same methods.
+        published: the paper's means by method; those of other methods are left out.
+        column: of the rows.
+        methods: which, in this order; all of this run if not given.
+    """
+    ours = this_run.summary(column, methods)
+    printed = published[published.index.isin(ours.index)]
+    return compare(ours, printed, recorded.summary(column, list(ours.index)))
 
 
 def verdict(low: float, high: float, margin: float = 0.05) -> str:
@@ -114,71 +143,101 @@ def verdict(low: float, high: float, margin: float = 0.05) -> str:
     return CANNOT_TELL
 
 
-def _with_interval(name: str, measured: Measured) -> tuple[float, float, float]:
-    """Return (value, low, high); without an interval the ends are infinitely far."""
-    if isinstance(measured, Sequence):
-        value, low, high = map(float, measured[:3])
-    else:
-        value, low, high = float(measured), -math.inf, math.inf
-    unknown = math.isnan(value) or math.isnan(low) or math.isnan(high)
-    if not unknown and not low <= value <= high:
-        raise ValueError(f"Row {name!r}: {value} is not within its interval [{low}, {high}]")
-    return value, low, high
-
-
 CONVENTIONS = {"r": "raw", "r_content": "without special tokens", "r_normalised": "sum to one"}
-CONVENTION_INTERVALS = {name: (f"{name} low", f"{name} high") for name in CONVENTIONS.values()}
 
 
-def conventions(
-    evaluation: Evaluation | Recording, methods: Sequence[str] | None = None
-) -> pd.DataFrame:
+def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Put tables with the columns `value`, `low` and `high` into one.
+
+    Returns:
+        Columns NAME, `NAME low` and `NAME high` of each part; `lrputils.display.show` knows which
+        are intervals.
+    """
+    ends = {"value": "", "low": " low", "high": " high"}
+    frame = pd.DataFrame(
+        {f"{name}{end}": part[key] for name, part in parts.items() for key, end in ends.items()}
+    )
+    frame.attrs["intervals"] = {name: (f"{name} low", f"{name} high") for name in parts}
+    return frame
+
+
+def conventions(evaluation: Run, methods: Sequence[str] | None = None) -> pd.DataFrame:
     """Return each method's mean r with LOO under each convention, with intervals.
 
-    Rows are `methods`, or all; columns the conventions of `CONVENTIONS`, their intervals (see
-    `CONVENTION_INTERVALS`) and `flipped`, the share of maps whose own sum is negative.
+    Rows are `methods`, or all; columns the conventions of `CONVENTIONS`, `side_by_side`, and
+    `flipped`, the share of maps whose own sum is negative.
     """
-    parts = {}
-    for column, name in CONVENTIONS.items():
-        summary = evaluation.summary(column, methods)
-        parts |= {name: summary["mean"], f"{name} low": summary.low, f"{name} high": summary.high}
-    frame = pd.DataFrame(parts).drop(index="loo", errors="ignore")
+    parts = {name: evaluation.summary(column, methods) for column, name in CONVENTIONS.items()}
+    frame = side_by_side(parts).drop(index="loo", errors="ignore")
     return frame.assign(flipped=evaluation.per_text("flipped", methods).mean())
 
 
-def readouts(
-    evaluation: Evaluation | Recording, first: str, second: str, column: str = "r"
-) -> pd.DataFrame:
+def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.DataFrame:
     """Return the mean r of two methods at each read-out, and their paired difference.
 
     Args:
-        evaluation: of `lrputils.variants.at_every_readout(first, second)`, or a recorded run, where
-            the read-out "word" is each method itself.
-        first: a method's name; gives the columns `first`, `first low`, `first high`.
+        evaluation: of `lrputils.variants.at_every_readout(first, second)`, or a recorded run.
+        first: a method's name.
         second: another one's.
         column: which correlation, as in the rows: "r", "r_content", "r_normalised".
 
     Returns:
-        A row a read-out; the columns of both methods, `difference` (first − second) and its ends.
+        A row a read-out; columns `first`, `second` and `difference` (first − second),
+        `side_by_side`.
     """
-    wide, rows = evaluation.per_text(column), {}
-    for place in READOUTS:
-        names = [f"{method} @ {place}" for method in (first, second)]
-        names = names if names[0] in wide or place != "word" else [first, second]
-        if not set(names) <= set(wide):
-            continue
-        one, two = (wide[name] for name in names)
-        estimates = {
-            first: stats.estimate(one),
-            second: stats.estimate(two),
-            "difference": stats.paired_difference(one, two),
-        }
-        rows[place] = {
-            f"{name}{end}": value
-            for name, estimate in estimates.items()
-            for end, value in zip(("", " low", " high"), estimate[:3], strict=True)
+    plain = evaluation.rows[evaluation.rows.family == ""]
+    known = plain[plain.method.isin([first, second])].groupby("readout").method.nunique()
+    found: dict[str, dict[str, stats.Estimate]] = {first: {}, second: {}, "difference": {}}
+    for place in (place for place in READOUTS if known.get(place) == 2):
+        wide = evaluation.per_text(column, [first, second], place)
+        found[first][place] = stats.estimate(wide[first])
+        found[second][place] = stats.estimate(wide[second])
+        found["difference"][place] = stats.paired_difference(wide[first], wide[second])
+    return side_by_side({name: stats.table(estimates) for name, estimates in found.items()})
+
+
+def leaders(runs: Mapping[str, Run], columns: Sequence[str] = ("r", "delta")) -> pd.DataFrame:
+    """Say which method leads by each column of a run, and whether the columns order them alike.
+
+    Returns:
+        A row a run: `maps`, how many methods (LOO apart); `best_COLUMN`, the leader's label;
+        `alike`, whether all columns give one order of the means; `ranks`, the rank correlation of
+        the first column's order and the last one's.
+    """
+    rows = {}
+    for name, run in runs.items():
+        means = pd.DataFrame({column: run.summary(column).value for column in columns})
+        means = means.loc[[method for method in means.index if method in METHODS]]
+        means = means.drop(index="loo")
+        ranks = means.rank()
+        rows[name] = {
+            "maps": len(means),
+            **{f"best_{c}": METHODS[best].label for c, best in means.idxmax().items()},
+            "alike": bool(ranks.eq(ranks.iloc[:, 0], axis=0).all(axis=None)),
+            "ranks": float(ranks.corr().iloc[0, -1]),
         }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def above(low: float, high: float, bound: float) -> str:
+    """Whether an interval lies above a bound: "yes", "no" (it lies below) or "cannot tell"."""
+    return "yes" if low > bound else "no" if high < bound else CANNOT_TELL
+
+
+def first_chunk(evaluation: Evaluation, chunk: int) -> dict[str, float]:
+    """What LOO promises for the first chunk that goes, and what its going costs.
+
+    Returns:
+        Means over texts, in logits: `promised`, the largest sum of LOO over a chunk; `lost`, what
+        the logit falls by when that chunk goes.
+    """
+    own = zip(evaluation.maps["loo"], evaluation.content, strict=True)
+    sums = [
+        np.add.reduceat(scores[content], np.arange(0, content.sum(), chunk)).max()
+        for scores, content in own
+    ]
+    lost = [curves.morf[0] - curves.morf[1] for curves in evaluation.curves["loo"]]
+    return {"promised": float(np.mean(sums)), "lost": float(np.mean(lost))}
 
 
 def run_card(classifier: Classifier, texts: Texts, evaluation: Evaluation) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from lrputils.data.texts import Texts
 from lrputils.evaluation import evaluate
 from lrputils.perturbation import perturbation_curve
 from lrputils.propagation import ATTN_LRP
-from lrputils.variants import LayerSweep, Variant, at_every_readout
+from lrputils.variants import Label, LayerSweep, Variant, at_every_readout
 
 WORDS = (
     "a film that is never dull",
@@ -58,7 +58,7 @@ def test_a_single_word_has_no_content_correlation(result):
     row = result.rows.query("id == 'b' and method == 'attnlrp'").iloc[0]
     assert row.tokens == 3
     assert np.isnan(row.r_content)
-    assert result.summary("r_content").loc["attnlrp", "undefined"] == 1
+    assert result.summary("r_content").loc["attnlrp", "dropped"] == 1
 
 
 def test_the_normalised_correlation_is_the_raw_one_or_its_negative(result):
@@ -94,8 +94,9 @@ def test_a_reference_s_loo_is_taken(placeholder, texts, result):
     )
     for ours, theirs in zip(again.maps["loo"], result.maps["loo"], strict=True):
         assert np.array_equal(ours, theirs)
-    assert np.allclose(again.per_text()["attnlrp @ word"], result.per_text()["attnlrp"], atol=1e-3)
-    assert not np.allclose(again.per_text()["attnlrp @ sum"], result.per_text()["attnlrp"])
+    own = result.per_text()["attnlrp"]
+    assert np.allclose(again.per_text(readout="word")["attnlrp"], own, atol=1e-3)
+    assert not np.allclose(again.per_text(readout="sum")["attnlrp"], own)
 
 
 def test_a_reference_of_other_texts_is_refused(placeholder, result):
@@ -135,20 +136,21 @@ def test_a_layer_sweep_gives_the_papers_ablations(placeholder, texts, result):
     sweep = evaluate(placeholder, texts, [LayerSweep("word")], reference=result, progress=False)
     layers = placeholder.architecture.layers
     assert len(sweep.maps) == 1 + 3 * layers
-    per_text = sweep.per_text("r")
+    ablations = sweep.ablations("r")
     cp = result.per_text("r")["cp-lrp"]
-    for everywhere in (f"front {layers}", "back 1"):
-        assert np.allclose(per_text[everywhere], cp, atol=1e-3)
-    three = Variant("front 3", "attnlrp", {"bypass_layers": {0, 1, 2}})
+    for everywhere in (("front", layers), ("back", 1)):
+        assert np.allclose(ablations[everywhere], cp, atol=1e-3)
+    three = Variant("three", "attnlrp", {"bypass_layers": {0, 1, 2}})
     single = evaluate(placeholder, texts, [three], reference=result, progress=False)
-    assert np.allclose(single.per_text("r")["front 3"], per_text["front 3"], atol=1e-3)
+    assert np.allclose(single.per_text("r")["three"], ablations["front", 3], atol=1e-3)
 
 
-def test_a_sweep_away_from_the_words_says_so_in_its_names(placeholder, texts, result):
+def test_a_sweep_away_from_the_words_says_so_in_its_columns(placeholder, texts, result):
     sweep = LayerSweep("sum", families=["single"])
-    names = set(evaluate(placeholder, texts, [sweep], reference=result, progress=False).maps)
+    found = evaluate(placeholder, texts, [sweep], reference=result, progress=False)
     layers = range(1, 1 + placeholder.architecture.layers)
-    assert names == {"loo", *(f"single {k} @ sum" for k in layers)}
+    assert set(found.maps) == {"loo", *(Label("attnlrp", "sum", "single", k) for k in layers)}
+    assert list(found.ablations("r", "sum")) == [("single", k) for k in layers]
     with pytest.raises(ValueError, match="not among"):
         LayerSweep(families=["middle"])
 

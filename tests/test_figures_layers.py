@@ -6,17 +6,20 @@ import pandas as pd
 import pytest
 
 from lrputils.figures import layers as draw
-from lrputils.softmax_errors import RAW, SUM_TO_ONE, published
+from lrputils.paper import ablations as published
+from lrputils.softmax_errors import RAW, SUM_TO_ONE
 from lrputils.variants import layer_sets
 
 
 def estimates(index, seed=0):
     means = np.random.default_rng(seed).uniform(-0.5, 0.9, len(index))
-    return pd.DataFrame({"mean": means, "low": means - 0.1, "high": means + 0.1}, index=index)
+    return pd.DataFrame(
+        {"value": means, "low": means - 0.1, "high": means + 0.1}, index=pd.Index(index)
+    )
 
 
 def curves(layers, seed=0):
-    names = ["attnlrp", "cp-lrp", *layer_sets(layers)]
+    names = [("attnlrp", 0), ("cp-lrp", 0), *layer_sets(layers)]
     return {RAW: estimates(names, seed), SUM_TO_ONE: estimates(names, seed + 1)}
 
 
@@ -33,10 +36,10 @@ class TestAblations:
             for convention, summary in run.items():
                 drawn = line(axes, convention)
                 assert drawn.get_xdata().tolist() == [*range(1, layers + 1)]
-                expected = [summary.loc[f"{family} {k}", "mean"] for k in range(1, layers + 1)]
+                expected = [summary.value[family, k] for k in range(1, layers + 1)]
                 assert drawn.get_ydata().tolist() == expected
             dotted = [x.get_ydata()[0] for x in axes.lines if x.get_linestyle() == ":"]
-            assert dotted == [summary.loc["attnlrp", "mean"] for summary in run.values()]
+            assert dotted == [summary.value["attnlrp", 0] for summary in run.values()]
 
     def test_the_papers_curves_stand_at_the_same_depth(self):
         printed = published("imdb").r
@@ -46,10 +49,10 @@ class TestAblations:
         front, back, single = draw.ablations({"a": curves(6)}, {"a": printed}).axes
         # Half of the layers, from the front: 6 of 12, 3 of 6.
         at = dict(line(front, "the paper").get_xydata())
-        assert at[3] == printed["front 6"]
+        assert at[3] == printed["front", 6]
         # The upper half: from layer 7 of 12, from layer 4 of 6.
         at = dict(line(back, "the paper").get_xydata())
-        assert at[4] == printed["back 7"]
+        assert at[4] == printed["back", 7]
         # Layers 1 and 2 of 12 share the place of layer 1 of 6.
         assert line(single, "the paper").get_xdata()[:2].mean() == pytest.approx(1)
 
@@ -64,14 +67,14 @@ class TestAblations:
 
     def test_a_table_without_ablations_is_refused(self):
         with pytest.raises(ValueError, match="no ablations"):
-            draw.ablations({"a": {RAW: estimates(["attnlrp", "cp-lrp"])}})
+            draw.ablations({"a": {RAW: estimates([("attnlrp", 0), ("cp-lrp", 0)])}})
 
 
 class TestByLayer:
     def table(self, means):
         means = np.array(means)
         index = range(1, len(means) + 1)
-        return pd.DataFrame({"mean": means, "low": means - 0.1, "high": means + 0.1}, index=index)
+        return pd.DataFrame({"value": means, "low": means - 0.1, "high": means + 0.1}, index=index)
 
     def test_a_mean_whose_interval_reaches_zero_is_hollow_where_zero_is_the_question(self):
         table = self.table([-0.3, 0.05, 0.3])

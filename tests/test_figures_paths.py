@@ -50,7 +50,7 @@ def test_a_map_of_zeros_can_be_drawn():
 def summary(routes, layers=3):
     index = pd.MultiIndex.from_product([range(1, layers + 1), routes], names=["layer", "route"])
     mean = np.linspace(0.1, 0.6, len(index))
-    return pd.DataFrame({"mean": mean, "low": mean - 0.1, "high": mean + 0.1}, index=index)
+    return pd.DataFrame({"value": mean, "low": mean - 0.1, "high": mean + 0.1}, index=index)
 
 
 def test_each_route_is_a_line_over_the_layers_in_both_panels():
@@ -62,7 +62,7 @@ def test_each_route_is_a_line_over_the_layers_in_both_panels():
     for route, line in drawn.items():
         assert line.get_color() == ROUTE_COLORS[route]
         assert np.array_equal(line.get_xdata(), [1, 2, 3])
-        assert np.array_equal(line.get_ydata(), share.xs(route, level="route")["mean"])
+        assert np.array_equal(line.get_ydata(), share.xs(route, level="route")["value"])
     assert {"value", "residual"} == {x.get_label() for x in below.lines if len(x.get_xdata()) == 3}
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(ROUTES)
 

@@ -13,8 +13,7 @@ PER_TEXT = pd.DataFrame({"attnlrp": [0.2, 0.4, np.nan, 0.6], "own": [-0.5, 0.0, 
 
 def drawn(**options):
     estimates = {name: stats.estimate(PER_TEXT[name]) for name in PER_TEXT}
-    summary = pd.DataFrame.from_dict(estimates, orient="index")
-    summary.columns = ["mean", "low", "high", "texts", "undefined"]
+    summary = stats.table(estimates)
     return correlation_by_method(PER_TEXT, summary, labels={"attnlrp": "AttnLRP"}, **options)
 
 

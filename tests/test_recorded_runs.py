@@ -65,19 +65,25 @@ def test_text_rows_are_measured_again(experiment, data_dir, models_dir):
         chosen,
         [
             *("attnlrp", "cp-lrp", "mask-gradient", "rollout"),
-            Variant("attnlrp @ sum", "attnlrp", {"readout": "sum"}),
+            Variant("attnlrp", "attnlrp", {"readout": "sum"}),
             LayerSweep("word", families=["single"]),
         ],
         max_length=facts["parameters"]["max_length"],
         truncate=True,
         progress=False,
     )
-    methods = list(again.maps)
+    methods = list(again.per_text())
+    away = ["attnlrp"]
     for column, tolerance in TOLERANCE.items():
         if column != "morf":
-            ours = again.per_text(column, methods).to_numpy()
-            kept = recording.per_text(column, methods).loc[list(few)].to_numpy()
-            assert np.allclose(ours, kept, atol=tolerance, equal_nan=True), column
+            for ours, kept in (
+                (again.per_text(column, methods), recording.per_text(column, methods)),
+                (again.per_text(column, away, "sum"), recording.per_text(column, away, "sum")),
+                (again.ablations(column), recording.ablations(column)[["single"]]),
+            ):
+                assert np.allclose(ours, kept.loc[list(few)], atol=tolerance, equal_nan=True), (
+                    column
+                )
     curves = lrp.evaluate(
         clf,
         chosen,

@@ -11,10 +11,11 @@ from transformers import BertConfig, BertForSequenceClassification
 import lrputils as lrp
 from lrputils import __main__ as command_line
 from lrputils import results
+from lrputils.readout import READOUTS
 from lrputils.recording import texts as recording
 from lrputils.recording.texts import Settings, record
 from lrputils.softmax_errors import MEASURES, layer_errors
-from lrputils.variants import layer_sets
+from lrputils.variants import Label, layer_sets
 
 SETTINGS = Settings(shard=2, ablation_curves=2)
 
@@ -47,18 +48,20 @@ def folder(classifier, texts, tmp_path_factory):
 
 def test_a_row_for_every_text_and_method(folder, classifier, texts):
     rows = pd.read_parquet(folder / results.ROWS)
+    expected = {Label(method) for method in lrp.METHODS}
+    expected |= {Label(m, place) for m in ("attnlrp", "cp-lrp") for place in READOUTS}
     sets = layer_sets(classifier.architecture.layers)
-    expected = {*lrp.METHODS}
-    expected |= {f"{m} @ {place}" for m in ("attnlrp", "cp-lrp") for place in ("sum", "post-norm")}
-    expected |= {f"{name}{place}" for name in sets for place in ("", " @ sum", " @ post-norm")}
-    assert set(rows.method) == expected
+    expected |= {Label("attnlrp", place, *ablation) for ablation in sets for place in READOUTS}
+    keys = ["id", *Label._fields]
+    assert {Label(*row) for row in rows[[*Label._fields]].itertuples(index=False)} == expected
     assert len(rows) == len(texts) * len(expected)
     assert list(rows.id.unique()) == list(texts.ids)
-    assert not rows.duplicated(["id", "method"]).any()
+    assert not rows.duplicated(keys).any()
 
 
 def test_the_rows_are_what_evaluate_says(folder, classifier, texts):
-    rows = pd.read_parquet(folder / results.ROWS).set_index(["id", "method"])
+    rows = pd.read_parquet(folder / results.ROWS)
+    rows = rows[(rows.family == "") & (rows.readout == "word")].set_index(["id", "method"])
     result = lrp.evaluate(classifier, texts, ["attnlrp", "ig"], chunk=1, progress=False)
     for method in ("attnlrp", "ig"):
         for column in ("r", "r_content", "r_normalised", "lerf", "morf", "delta"):
@@ -71,10 +74,12 @@ def test_the_rows_are_what_evaluate_says(folder, classifier, texts):
 
 def test_ablations_have_curves_where_asked_and_correlations_everywhere(folder, texts):
     rows = pd.read_parquet(folder / results.ROWS)
-    single = rows[rows.method == "single 1"]
+    ablations = rows[(rows.family == "single") & (rows.layer == 1)].set_index("readout")
+    single = ablations.loc["word"]
     assert single.r.notna().all()
     assert list(single.delta.notna()) == [True] * 2 + [False] * 3
-    assert rows[rows.method == "single 1 @ sum"].delta.isna().all()
+    assert single.lerf_curve.notna().equals(single.delta.notna())
+    assert ablations.loc["sum"].delta.isna().all()
 
 
 def test_the_provenance_names_model_texts_and_settings(folder, classifier, texts):
@@ -111,33 +116,83 @@ def test_a_killed_run_goes_on_and_gives_the_same_rows(
 def test_an_unfinished_recording_of_something_else_is_not_continued(
     classifier, texts, tmp_path, monkeypatch
 ):
-    def dies(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(recording, "_shard", dies)
-    with pytest.raises(KeyboardInterrupt):
+    real = recording._shard
+    monkeypatch.setattr(
+        recording, "_shard", lambda *given: real(*given) if given[2][0] == 0 else 1 / 0
+    )
+    with pytest.raises(ZeroDivisionError):
         record(classifier, texts, tmp_path, SETTINGS, quiet=True)
     with pytest.raises(ValueError, match="unfinished recording with chunk = 1, now it is 2"):
         record(classifier, texts, tmp_path, Settings(chunk=2, shard=2), quiet=True)
 
 
+def test_what_fails_before_its_first_shard_claims_no_folder(classifier, texts, tmp_path):
+    out = tmp_path / "own" / "tiny"
+    with pytest.raises(ValueError, match="max_length=1 leaves no room"):
+        record(classifier, texts, out, Settings(shard=2, max_length=1), quiet=True)
+    assert not list(tmp_path.iterdir())
+    record(classifier, texts.take([0, 1]), out, SETTINGS, quiet=True)
+
+
+def test_a_second_run_into_the_folder_is_refused(classifier, texts, tmp_path, monkeypatch):
+    real = recording._shard
+
+    def with_a_rival(*given):
+        with pytest.raises(ValueError, match="another process is recording into"):
+            record(classifier, texts, tmp_path, SETTINGS, quiet=True)
+        return real(*given)
+
+    monkeypatch.setattr(recording, "_shard", with_a_rival)
+    record(classifier, texts.take([0, 1]), tmp_path, SETTINGS, quiet=True)
+    assert {p.name for p in tmp_path.iterdir()} == {results.ROWS, results.PROVENANCE}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "no/such/folder"], "no/such/folder"),
-        (["--dataset", "missing.csv"], "missing.csv"),
-        (["--chunk", "0"], "chunk=0"),
-        (["--methods", "ig,shap"], "unknown method(s) ['shap']"),
-        (["--split", "test"], "split"),
+        ("texts --model no/such/folder", "no/such/folder"),
+        ("texts --dataset missing.csv", "missing.csv"),
+        ("texts --split test", "split"),
+        ("texts --methods ig,shap", "unknown method(s) ['shap']; choose from ['loo'"),
+        ("texts --methods ,", "unknown method(s) ; choose from ['loo'"),
+        ("texts --chunk 0", "--chunk 0: the smallest possible value is 1"),
+        ("texts --ablation-curves -1", "--ablation-curves -1: the smallest possible value is 0"),
+        ("texts --limit 0", "--limit 0: the smallest possible value is 1"),
+        ("texts --seed -1", "--seed -1: the smallest possible value is 0"),
+        ("softmax --batch-size -2", "--batch-size -2: the smallest possible value is 1"),
+        ("softmax --max-length 0", "--max-length 0: the smallest possible value is 1"),
+        ("mnist --seeds 0", "--seeds 0: the smallest possible value is 1"),
+        ("mnist --images -3", "--images -3: the smallest possible value is 1"),
     ],
 )
 def test_mistakes_on_the_command_line_get_one_line(arguments, message, tmp_path, capsys):
-    code = command_line.main(["record", "texts", "--out", str(tmp_path / "x"), *arguments])
+    code = command_line.main(["record", *arguments.split(), "--out", str(tmp_path / "x")])
     error = capsys.readouterr().err
     assert code == 1
     assert message in error
-    assert "Traceback" not in error
+    assert len(error.splitlines()) == 1
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("arguments", ["--repeats 0", "--texts 0"])
+def test_bench_refuses_numbers_that_no_run_can_have(arguments, capsys):
+    assert command_line.main(["bench", *arguments.split()]) == 1
+    assert f"{arguments}: the smallest possible value is 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"shard": 0}, "shard=0"),
+        ({"max_length": 0}, "max_length=0"),
+        ({"ablation_curves": -1}, "ablation_curves=-1"),
+        ({"methods": ()}, "choose from"),
+        ({"methods": ("ig", "shap")}, "shap"),
+    ],
+)
+def test_impossible_settings_are_refused(value, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(**value)
 
 
 def test_a_recording_of_softmax_errors_says_how_to_repeat_it(tmp_path):

@@ -32,7 +32,7 @@ def folder(tmp_path, rows):
 
 def test_what_was_written_is_read_back(folder, rows):
     recording = results.load("sst", "tiny", folder)
-    pd.testing.assert_frame_equal(recording.rows, rows)
+    pd.testing.assert_frame_equal(recording.rows[[*rows]], rows)
     assert recording.provenance["parameters"] == {"seed": 0}
     assert recording.provenance["rows"]["count"] == 10
     assert "5 minutes" in recording.caption()
@@ -46,7 +46,7 @@ def test_texts_and_methods_keep_their_order(folder, rows):
     assert np.allclose(wide.to_numpy().ravel(), rows.r)
     summary = results.load("sst", "tiny", folder).summary(methods=["ig"])
     assert list(summary.index) == ["ig"]
-    assert summary.loc["ig", "mean"] == pytest.approx(rows.r[1::2].mean())
+    assert summary.loc["ig", "value"] == pytest.approx(rows.r[1::2].mean())
 
 
 def test_what_was_recorded_for_no_text_has_no_mean(folder, rows, tmp_path):
@@ -55,9 +55,36 @@ def test_what_was_recorded_for_no_text_has_no_mean(folder, rows, tmp_path):
         tmp_path / "a" / "b", rows, results.provenance(command="", parameters={}, seconds=1)
     )
     summary = results.load("a", "b", tmp_path).summary("delta")
-    assert summary.loc["loo", "mean"] == 0.5
-    assert np.isnan(summary.loc["ig", "mean"])
-    assert summary.loc["ig", "undefined"] == 5
+    assert summary.loc["loo", "value"] == 0.5
+    assert np.isnan(summary.loc["ig", "value"])
+    assert summary.loc["ig", "dropped"] == 5
+
+
+def test_a_text_run_says_what_prose_quotes_of_it(rows):
+    facts = {"model": {"name": "tiny"}, "data": {"texts": 5}, "date": "2026-01-02"}
+    run = results.Recording(rows, {**facts, "seconds": 30, "device": "a CPU"})
+    caption = "recorded 2026-01-02, a CPU, 30 seconds"
+    assert run.facts() == {"caption": caption, "model": "tiny", "texts": 5}
+
+
+def test_names_of_older_recordings_become_columns(tmp_path):
+    names = ["loo", "attnlrp", "front 10 @ post-norm", "single 2", "cp-lrp @ sum"]
+    rows = pd.DataFrame({"id": "0", "method": names, "r": np.arange(5.0)})
+    facts = results.provenance(command="", parameters={}, seconds=1)
+    run = results.load("a", "b", results.write(tmp_path / "a" / "b", rows, facts).parents[1])
+    columns = run.rows[["method", "readout", "family", "layer"]].itertuples(index=False, name=None)
+    assert list(columns) == [
+        ("loo", "word", "", 0),
+        ("attnlrp", "word", "", 0),
+        ("attnlrp", "post-norm", "front", 10),
+        ("attnlrp", "word", "single", 2),
+        ("cp-lrp", "sum", "", 0),
+    ]
+    assert run.ablations("r", "post-norm")["front", 10].item() == 2
+    assert run.per_text("r", ["cp-lrp"], "sum").loc["0", "cp-lrp"] == 4
+    assert list(run.per_text()) == ["loo", "attnlrp", "cp-lrp"]
+    with pytest.raises(KeyError, match="no layer ablations at 'sum'"):
+        run.ablations("r", "sum")
 
 
 def test_it_is_found_from_a_folder_inside_the_book(folder, monkeypatch):

@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 
 import lrputils as lrp
-from lrputils import results
+from lrputils import paper, results
 from lrputils.attention import AttentionCall, fused, routed, with_all_heads
 from lrputils.mask_gradient import mask_gradient
 from lrputils.propagation import ATTN_LRP, CP_LRP, GRADIENT
@@ -27,16 +27,16 @@ from lrputils.softmax_errors import (
     beside,
     curves,
     estimates_by_layer,
+    late_gains,
     late_minus_early,
     layer_errors,
     measures,
     per_layer,
-    published,
     published_late_minus_early,
     single_layer_gains,
     softmax_maps,
 )
-from lrputils.variants import layer_sets
+from lrputils.variants import Label, layer_sets
 from tests import tiny
 
 ACCOUNTS = ("uniform", "attended", "contrast", "softmax", "attnlrp", "taylor", "removal")
@@ -361,26 +361,34 @@ class TestAblation:
 
     @pytest.fixture(scope="class")
     def run(self):
-        names = ["loo", "ig", "attnlrp", "cp-lrp", *layer_sets(12)]
-        names += ["attnlrp @ sum", *(f"single {k} @ sum" for k in range(1, 13))]
+        labels = [Label(name) for name in ("loo", "ig", "attnlrp", "cp-lrp")]
+        labels += [Label("attnlrp", "word", *ablation) for ablation in layer_sets(12)]
+        labels += [Label("attnlrp", "sum", *at) for at in [("", 0), *layer_sets(12, ["single"])]]
         rows = pd.DataFrame(
-            [(str(text), name) for text in range(5) for name in names], columns=["id", "method"]
+            [(str(text), *label) for text in range(5) for label in labels],
+            columns=["id", *Label._fields],
         )
         generator = np.random.default_rng(0)
         for column in ("r", "r_normalised", "lerf", "morf", "delta"):
             rows[column] = generator.uniform(-1, 1, len(rows))
-        rows.loc[(rows.id > "1") & (rows.method == "back 10"), "lerf"] = np.nan
+        rows.loc[(rows.id > "1") & (rows.family == "back") & (rows.layer == 10), "lerf"] = np.nan
         return results.Recording(rows, {})
 
     def test_a_gain_is_what_a_single_layer_adds(self, run):
-        wide = run.per_text("r")
-        gains = single_layer_gains(wide)
+        gains = single_layer_gains(run)
         assert list(gains) == [*range(1, 13)]
-        np.testing.assert_array_equal(gains[5], wide["single 5"] - wide["attnlrp"])
-        away = single_layer_gains(wide, "sum")
-        np.testing.assert_array_equal(away[5], wide["single 5 @ sum"] - wide["attnlrp @ sum"])
-        with pytest.raises(ValueError, match="'attnlrp @ post-norm'"):
-            single_layer_gains(wide, "post-norm")
+        own = run.per_text("r")["attnlrp"]
+        np.testing.assert_array_equal(gains[5], run.ablations("r")["single", 5] - own)
+        away, own = run.ablations("r", "sum"), run.per_text("r", readout="sum")["attnlrp"]
+        gains = single_layer_gains(run, readout="sum")
+        np.testing.assert_array_equal(gains[5], away["single", 5] - own)
+        with pytest.raises(KeyError, match="post-norm"):
+            single_layer_gains(run, readout="post-norm")
+
+    def test_late_gains_are_those_of_each_readout(self, run):
+        found = late_gains(run)
+        assert list(found.index) == ["word", "sum"]
+        assert tuple(found.loc["sum"]) == late_minus_early(single_layer_gains(run, readout="sum"))
 
     def test_late_minus_early_is_paired_and_gives_the_middle_to_the_late(self):
         gains = pd.DataFrame([[1, 2, 6.0], [0, 4, 4]], columns=[1, 2, 3])
@@ -418,70 +426,70 @@ class TestAblation:
         rows = rows.assign(**{name: [0.1, 0.2, 0.3, 0.6] for name in MEASURES})
         found = estimates_by_layer(rows)
         assert list(found) == list(MEASURES)
-        np.testing.assert_allclose(found["uniform"]["mean"], [0.2, 0.4])
+        np.testing.assert_allclose(found["uniform"].value, [0.2, 0.4])
         assert list(found["uniform"].index) == [1, 2]
 
     @pytest.mark.parametrize("data", ["sst", "imdb"])
     def test_published_rows_keep_the_identities_of_the_sets(self, data):
-        rows = published(data)
+        rows = paper.ablations(data)
         assert len(rows) == 2 + 36
         for one, other in (
-            ("front 1", "single 1"),
-            ("back 12", "single 12"),
-            ("front 12", "back 1"),
-            ("front 12", "cp-lrp"),
+            (("front", 1), ("single", 1)),
+            (("back", 12), ("single", 12)),
+            (("front", 12), ("back", 1)),
+            (("front", 12), ("cp-lrp", 0)),
         ):
             assert rows.loc[one].tolist() == rows.loc[other].tolist(), (one, other)
         with pytest.raises(ValueError, match="no task"):
-            published("mnist")
+            paper.ablations("mnist")
 
     @pytest.mark.parametrize("layers", [2, 3, 6, 12, 18, 24])
     def test_aligned_rows_bypass_the_same_share_of_the_layers(self, layers):
         ours, theirs = layer_sets(layers), layer_sets(12)
-        table = pd.DataFrame({"row": list(theirs)}, index=list(theirs))
+        table = pd.DataFrame({"row": list(theirs)}, index=pd.MultiIndex.from_tuples(theirs))
         found = aligned(table, layers)
         assert set(found.index) <= set(ours)
         for name, row in found.row.items():
             assert np.isclose(len(ours[name]) / layers, len(theirs[row]) / 12)
-            assert name.split()[0] == row.split()[0]
-        assert ("front 1" in found.index) == (12 % layers == 0)
-        assert any(name.startswith("single") for name in found.index) == (layers == 12)
-        assert found.loc[f"front {layers}", "row"] == "front 12"
-        assert found.loc["back 1", "row"] == "back 1"
+            assert name[0] == row[0]
+        assert (("front", 1) in found.index) == (12 % layers == 0)
+        assert any(family == "single" for family, _ in found.index) == (layers == 12)
+        assert found.row["front", layers] == ("front", 12)
+        assert found.row["back", 1] == ("back", 1)
 
     def test_beside_puts_means_next_to_the_papers(self, run):
-        table = beside(published("sst"), {"this run": run}, 12)
-        assert list(table.index) == ["attnlrp", "cp-lrp", *layer_sets(12)]
+        table = beside(paper.ablations("sst"), {"this run": run}, 12)
+        assert list(table.index) == ["attnlrp", "cp-lrp", *(f"{f} {k}" for f, k in layer_sets(12))]
         assert table.loc["back 10", "r paper"] == 0.38
         assert table.loc["back 10", "Δ paper"] == 0.86
-        expected = run.per_text("r_normalised")["back 10"].mean()
-        assert table.loc["back 10", "r this run"] == expected
-        assert table.loc["single 3", "raw r this run"] == run.per_text("r")["single 3"].mean()
-        assert table.loc["back 10", "LeRF this run"] == run.per_text("lerf")["back 10"][:2].mean()
+        normalised, raw, lerf = map(run.ablations, ("r_normalised", "r", "lerf"))
+        assert table.loc["back 10", "r this run"] == normalised["back", 10].mean()
+        assert table.loc["single 3", "raw r this run"] == raw["single", 3].mean()
+        assert table.loc["back 10", "LeRF this run"] == lerf["back", 10][:2].mean()
         without = results.Recording(run.rows.drop(columns=["lerf", "morf", "delta"]), {})
-        six = beside(published("sst"), {"this run": without}, 6)
+        six = beside(paper.ablations("sst"), {"this run": without}, 6)
         assert six.loc["front 3", ["r paper", "LeRF paper"]].tolist() == [0.29, 0.88]
-        assert six.loc["front 3", "r this run"] == run.per_text("r_normalised")["front 6"].mean()
+        assert six.loc["front 3", "r this run"] == normalised["front", 6].mean()
         assert "LeRF this run" not in six
 
     def test_besides_rows_are_means_over_the_same_texts(self, run):
         # "back 10" has curves of the first two texts only, so no row may use more.
-        table = beside(published("sst"), {"this run": run}, 12)
-        wide = run.per_text("lerf")
+        table = beside(paper.ablations("sst"), {"this run": run}, 12)
+        wide = run.per_text("lerf").assign(**{"front 12": run.ablations("lerf")["front", 12]})
         for name in ("attnlrp", "cp-lrp", "front 12"):
             assert table.loc[name, "LeRF this run"] == pytest.approx(wide[name][:2].mean())
             assert table.loc[name, "LeRF this run"] != pytest.approx(wide[name].mean())
         assert table.loc["cp-lrp", "MoRF this run"] == run.per_text("morf")["cp-lrp"].mean()
         rows = run.rows.copy()
-        rows.loc[rows.method == "back 10", "lerf"] = np.nan
-        table = beside(published("sst"), {"this run": results.Recording(rows, {})}, 12)
+        rows.loc[(rows.family == "back") & (rows.layer == 10), "lerf"] = np.nan
+        table = beside(paper.ablations("sst"), {"this run": results.Recording(rows, {})}, 12)
         assert np.isnan(table.loc["back 10", "LeRF this run"])
         assert table.loc["cp-lrp", "LeRF this run"] == pytest.approx(wide["cp-lrp"].mean())
 
     def test_the_papers_halves_are_those_of_its_single_rows(self):
-        rows = published("imdb").r
-        late = sum(rows[f"single {k}"] for k in range(7, 13)) / 6
-        early = sum(rows[f"single {k}"] for k in range(1, 7)) / 6
+        rows = paper.ablations("imdb").r
+        late = sum(rows["single", k] for k in range(7, 13)) / 6
+        early = sum(rows["single", k] for k in range(1, 7)) / 6
         assert published_late_minus_early("imdb") == pytest.approx(late - early)
         assert published_late_minus_early("sst") > 0 > published_late_minus_early("imdb")
 
@@ -500,5 +508,5 @@ class TestAblation:
     def test_curves_are_means_of_both_conventions(self, run):
         found = curves(run, resamples=50)
         assert list(found) == [RAW, SUM_TO_ONE]
-        assert list(found[RAW].index) == ["attnlrp", "cp-lrp", *layer_sets(12)]
-        assert found[RAW].loc["front 2", "mean"] == run.per_text("r")["front 2"].mean()
+        assert list(found[RAW].index) == [("attnlrp", 0), ("cp-lrp", 0), *layer_sets(12)]
+        assert found[RAW].value["front", 2] == run.ablations("r")["front", 2].mean()

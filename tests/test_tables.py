@@ -5,8 +5,13 @@ import pandas as pd
 import pytest
 
 from lrputils import paper, tables
+from lrputils.attribution import METHODS
 from lrputils.display import show
+from lrputils.evaluation import Curves, Evaluation
+from lrputils.results import Recording
 from lrputils.stats import estimate
+from lrputils.stats import table as stats_table
+from lrputils.variants import Label
 
 
 def test_difference_is_this_run_minus_paper_with_the_interval_shifted():
@@ -95,3 +100,60 @@ def test_an_interval_that_could_not_be_drawn_gives_no_verdict():
     table = tables.compare({"a": (0.5, math.nan, math.nan)}, {"a": 0.5})
     assert table.loc["a", "verdict"] == ""
     assert show(table, digits=1).rounded().loc["a", "this run"] == "0.5"
+
+
+def run(**values):
+    """Two texts, a column `r` and a column `delta`, by method."""
+    rows = [
+        {"id": text, **Label(method)._asdict(), "r": r[text], "delta": delta[text]}
+        for method, (r, delta) in values.items()
+        for text in (0, 1)
+    ]
+    return Recording(pd.DataFrame(rows), {})
+
+
+def test_two_runs_are_compared_by_the_methods_of_this_one():
+    here = run(loo=([1, 1], [3, 4]), attnlrp=([0.1, 0.3], [1, 2]))
+    there = run(loo=([1, 1], [3, 3]), ig=([0, 0], [0, 0]), attnlrp=([0.2, 0.4], [1, 1]))
+    table = tables.compare_runs(here, there, pd.Series({"attnlrp": 0.25, "ig": 0.1}), "r")
+    assert list(table.index) == ["loo", "attnlrp"]
+    assert table.loc["attnlrp", ["paper", "recorded", "this run"]].tolist() == pytest.approx(
+        [0.25, 0.3, 0.2]
+    )
+    assert (table.loc["attnlrp", ["low", "high"]]).tolist() == pytest.approx([0.1, 0.3])
+    only = tables.compare_runs(here, there, pd.Series(dtype=float), "r", ["attnlrp"])
+    assert list(only.index) == ["attnlrp"]
+
+
+def test_leaders_say_which_method_is_first_and_whether_orders_agree():
+    one = run(loo=([1, 1], [9, 9]), ig=([0, 0], [1, 1]), attnlrp=([0.5, 0.5], [2, 2]))
+    other = run(loo=([1, 1], [9, 9]), ig=([0, 0], [2, 2]), attnlrp=([0.5, 0.5], [1, 1]))
+    found = tables.leaders({"one": one, "other": other})
+    label = {name: METHODS[name].label for name in ("ig", "attnlrp")}
+    assert found.maps.tolist() == [2, 2]
+    assert found.best_r.tolist() == [label["attnlrp"]] * 2
+    assert found.best_delta.tolist() == [label["attnlrp"], label["ig"]]
+    assert found.alike.tolist() == [True, False]
+    assert found.ranks.tolist() == pytest.approx([1, -1])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(1.1, 1.2, "yes"), (0.1, 0.9, "no"), (0.9, 1.1, tables.CANNOT_TELL)],
+)
+def test_an_interval_lies_above_a_bound_or_not(low, high, expected):
+    assert tables.above(low, high, 1) == expected
+
+
+def test_the_first_chunk_promises_its_sum_and_costs_the_first_fall():
+    maps = {"loo": (np.array([0, 1, 2, 4, 3.0]),)}
+    curves = {"loo": (Curves(np.array([5, 2, 1.0]), np.array([5, 5, 1.0])),)}
+    content = (np.array([False, True, True, True, False]),)
+    found = Evaluation(pd.DataFrame(), maps, (("a",) * 5,), content, curves)
+    assert tables.first_chunk(found, 2) == {"promised": 4, "lost": 3}
+
+
+def test_estimates_stand_side_by_side_with_their_intervals():
+    parts = {"a": stats_table({"x": estimate([1, 2])}), "b": stats_table({"x": estimate([3, 4])})}
+    shown = show(tables.side_by_side(parts), digits=1).rounded()
+    assert shown.loc["x"].tolist() == ["1.5 [1.0, 2.0]", "3.5 [3.0, 4.0]"]

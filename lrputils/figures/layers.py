@@ -36,17 +36,17 @@ def ablations(
     """Draw the ablations of several runs: a column a run, a row a family.
 
     Args:
-        runs: run → convention (`RAW`, `SUM_TO_ONE`) → columns `mean`, `low`, `high` by ablation,
-            with `attnlrp` among the rows where there is one: a dotted line.
-        published: run → the paper's means by ablation, dashed. Where the model has another number
-            of layers, they are drawn at the same relative depth.
+        runs: run → convention (`RAW`, `SUM_TO_ONE`) → columns `value`, `low`, `high` by family and
+            layer, with ("attnlrp", 0) among the rows where there is one: a dotted line.
+        published: run → the paper's means by family and layer, dashed. Where the model has another
+            number of layers, they are drawn at the same relative depth.
         title: the figure's message.
     """
     figure, grid = new_figure(
         _width(len(runs)), 7.0, rows=3, columns=len(runs), sharey=True, squeeze=False
     )
     for column, (run, summaries) in enumerate(runs.items()):
-        layers = layer_count(next(iter(summaries.values())).index)
+        layers = layer_count(next(iter(summaries.values())))
         for axes, family in zip(grid[:, column], _FAMILIES, strict=True):
             for convention, summary in summaries.items():
                 _draw_family(axes, family, convention, summary, layers)
@@ -69,24 +69,25 @@ def _draw_family(
     axes: Axes, family: str, convention: str, summary: pd.DataFrame, layers: int
 ) -> None:
     places = np.arange(1, layers + 1)
-    rows = summary.loc[[f"{family} {k}" for k in places]]
+    rows = summary.loc[family]
     colour = _COLORS.get(convention, COLORS["muted"])
     axes.fill_between(places, rows.low, rows.high, color=colour, alpha=0.18, lw=0)
-    axes.plot(places, rows["mean"], "o-", color=colour, ms=3.5, lw=1.6, label=convention)
-    if "attnlrp" in summary.index:
-        axes.axhline(summary.loc["attnlrp", "mean"], color=colour, lw=1, ls=":", zorder=1)
+    axes.plot(places, rows.value, "o-", color=colour, ms=3.5, lw=1.6, label=convention)
+    if ("attnlrp", 0) in summary.index:
+        axes.axhline(summary.value["attnlrp", 0], color=colour, lw=1, ls=":", zorder=1)
 
 
 def _draw_published(axes: Axes, family: str, published: pd.Series, layers: int) -> None:
-    theirs = layer_count(published.index)
+    theirs = layer_count(published)
     numbers = np.arange(1, theirs + 1)
-    means = published.loc[[f"{family} {k}" for k in numbers]]
     places = {
         "front": numbers * layers / theirs,
         "back": layers + 1 - (theirs + 1 - numbers) * layers / theirs,
         "single": (numbers - 0.5) * layers / theirs + 0.5,
     }[family]
-    axes.plot(places, means, "--", color=COLORS["muted"], lw=1.8, zorder=1, label="the paper")
+    axes.plot(
+        places, published[family], "--", color=COLORS["muted"], lw=1.8, zorder=1, label="the paper"
+    )
 
 
 def by_layer(
@@ -98,7 +99,7 @@ def by_layer(
     """Draw measurements layer by layer: a column a run, a row a measurement.
 
     Args:
-        runs: run → measurement → columns `mean`, `low`, `high` by layer (from 1); or, for several
+        runs: run → measurement → columns `value`, `low`, `high` by layer (from 1); or, for several
             series in a panel, series → such a table. Every run has the same measurements.
         title: the figure's message.
         zero: the measurements for which 0 is the question: a line is drawn there, and a mean whose
@@ -137,12 +138,12 @@ def _draw_series(
     colour, marker = _SERIES[place % len(_SERIES)]
     places = np.asarray(table.index, dtype=float) + 0.14 * (place - (of - 1) / 2)
     axes.vlines(places, table.low, table.high, color=colour, lw=2, alpha=0.6)
-    axes.plot(places, table["mean"], "-", color=colour, lw=1, alpha=0.5)
+    axes.plot(places, table.value, "-", color=colour, lw=1, alpha=0.5)
     clear = (table.low > 0) | (table.high < 0) | (not zero)
     faces = [colour if sure else "white" for sure in clear]
     axes.scatter(
         places,
-        table["mean"],
+        table.value,
         s=24,
         marker=marker,
         c=faces,

@@ -93,7 +93,7 @@ def routes_by_layer(
     """Draw each route's share of the relevance and its correlation with LOO, layer by layer.
 
     Args:
-        share: by (layer, route), columns `mean`, `low`, `high`: the share of the relevance at the
+        share: by (layer, route), columns `value`, `low`, `high`: the share of the relevance at the
             layer's input that came in by the route. Layers count from 1.
         r: the same for the correlation with LOO of what the route delivers to the words; rows that
             are absent or NaN are left out.
@@ -120,4 +120,4 @@ def _line(axes: Axes, summary: pd.DataFrame, route: str) -> None:
     colour = ROUTE_COLORS[route]
     axes.fill_between(summary.index, summary.low, summary.high, color=colour, alpha=0.2, lw=0)
     marker = _MARKERS[route]
-    axes.plot(summary.index, summary["mean"], f"{marker}-", color=colour, ms=5, label=route)
+    axes.plot(summary.index, summary.value, f"{marker}-", color=colour, ms=5, label=route)

@@ -26,7 +26,7 @@ def correlation_by_method(
 
     Args:
         per_text: (texts, methods), correlations; NaN is left out.
-        summary: by method, columns `mean`, `low`, `high`.
+        summary: by method, columns `value`, `low`, `high`.
         labels: method → name shown.
         published: method → the paper's mean, drawn as a diamond.
         recorded: (texts, methods), correlations of a recorded run, drawn as a shape behind the
@@ -43,7 +43,7 @@ def correlation_by_method(
         axes.scatter(per_text[method], place + jitter, s=8, color=colour, alpha=0.5, lw=0, zorder=2)
         row = summary.loc[method]
         axes.plot([row.low, row.high], [place, place], color=COLORS["ink"], lw=2.5, zorder=3)
-        axes.plot(row["mean"], place, "o", color=COLORS["ink"], ms=6, zorder=4)
+        axes.plot(row.value, place, "o", color=COLORS["ink"], ms=6, zorder=4)
         if published and method in published:
             axes.plot(published[method], place, "D", mfc="white", mec=COLORS["ink"], ms=6, zorder=5)
     axes.axvline(0, color=COLORS["faint"], lw=1, zorder=0)

@@ -1,13 +1,11 @@
 """Chapter 2's experiment as a recorded run: many networks, a shard each, rows and networks kept.
 
-It trains, measures and writes. What the rows mean is `agreement`'s affair, how a recorded run is
-stored that of `lrputils.results`.
+It trains, measures and writes. What the rows mean is in `agreement`, how a recorded run is stored
+in `lrputils.results`.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +16,7 @@ from tqdm import tqdm
 
 from lrputils import results
 from lrputils.data.images import ImageData, load_images
+from lrputils.folders import atomic_write, claimed
 from lrputils.linear_attention.model import Setting
 from lrputils.linear_attention.specifications import measured
 from lrputils.linear_attention.training import (
@@ -30,7 +29,6 @@ from lrputils.linear_attention.training import (
 )
 
 NETWORKS = "networks"  # folder beside the rows: the networks of training seed 0
-_SHARDS, _PLAN = "shards", "plan.json"
 _CATEGORIES = ("setting", "removal", "pair")
 _SMALL = {"seed": "int16", "id": "int16", "label": "int16", "target": "int16"}
 _DECIMALS = 4
@@ -70,40 +68,39 @@ def record_mnist(
         −r where `flipped`.
 
     Raises:
-        ValueError: no seeds or images, or `out` holds the shards of a run on other data.
+        ValueError: no seeds or images, `out` holds the shards of a run on other data, or another
+            process records into it.
         FileExistsError: `out` holds a finished run.
     """
-    data, settings, out = load_images(dataset), list(settings), Path(out).expanduser()
-    if seeds < 1 or images < 1 or not settings:
+    settings, out = list(settings), Path(out).expanduser()
+    if min(seeds, images, len(settings), epochs or 1) < 1:
         raise ValueError(f"seeds={seeds}, images={images}, {len(settings)} settings: none may be 0")
     if (out / results.PROVENANCE).exists():
         raise FileExistsError(f"{out} holds a finished run: remove it, or name another folder")
-    plan = {"data": data.name, "identity": data.identity, "images": images, "epochs": epochs}
-    work = _opened(out / _SHARDS, plan)
-    # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
-    todo = [(setting, seed) for seed in range(seeds) for setting in settings]
-    for setting, seed in tqdm(todo, desc="networks", disable=quiet):
-        if not _shard(work, setting, seed).exists():
-            _record_network(work, data, setting, seed, images, epochs)
-    shards = [pd.read_parquet(_shard(work, setting, seed)) for setting, seed in todo]
-    seconds = sum(shard.attrs["seconds"] for shard in shards)
+    data = load_images(dataset)
     parameters = {
         "settings": [setting.name for setting in settings],
         "seeds": seeds,
         "images": images,
         "epochs": {setting.name: epochs or epochs_for(data, setting) for setting in settings},
     }
-    provenance = results.provenance(
-        command=command or f"record_mnist({str(dataset)!r}, seeds={seeds}, images={images})",
-        parameters=parameters,
-        seconds=seconds,
-        data={"name": data.name, "split": data.note, "identity": data.identity},
-    )
-    if (work / NETWORKS).exists():
-        (work / NETWORKS).replace(out / NETWORKS)
-    results.write(out, _joined(shards), provenance)
-    shutil.rmtree(work)
-    return out
+    plan = {"data": data.name, "identity": data.identity, "images": images, "epochs": epochs}
+    # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
+    todo = [(setting, seed) for seed in range(seeds) for setting in settings]
+    with claimed(out, plan) as work:
+        for setting, seed in tqdm(todo, desc="networks", disable=quiet):
+            if not _shard(work, setting, seed).exists():
+                _record_network(work, data, setting, seed, images, epochs)
+        shards = [pd.read_parquet(_shard(work, setting, seed)) for setting, seed in todo]
+        provenance = results.provenance(
+            command=command or f"record_mnist({str(dataset)!r}, seeds={seeds}, images={images})",
+            parameters=parameters,
+            seconds=sum(shard.attrs["seconds"] for shard in shards),
+            data={"name": data.name, "split": data.note, "identity": data.identity},
+        )
+        if (work / NETWORKS).exists():
+            (work / NETWORKS).replace(out / NETWORKS)
+        return results.write(out, _joined(shards), provenance)
 
 
 def _record_network(
@@ -121,20 +118,8 @@ def _record_network(
     if seed == 0:
         save_networks([network], work / NETWORKS)
     rows.attrs["seconds"] = time.perf_counter() - start
-    path = _shard(work, setting, seed)
-    partial = path.with_suffix(".partial")
-    rows.to_parquet(partial)
-    partial.replace(path)
-
-
-def _opened(work: Path, plan: dict) -> Path:
-    """Make the folder of shards, or see that the one there belongs to the same run."""
-    path = work / _PLAN
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != plan:
-        raise ValueError(f"{work} holds shards of another run ({path}): remove it to begin anew")
-    work.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(plan, indent=1), encoding="utf-8")
-    return work
+    with atomic_write(_shard(work, setting, seed)) as partial:
+        rows.to_parquet(partial)
 
 
 def _shard(work: Path, setting: Setting, seed: int) -> Path:

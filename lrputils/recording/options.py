@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,20 @@ killed goes on by the same command."""
 _LEFT_OUT = ("verb", "kind", "run", "measure", "quiet", "device", "out")
 
 
+# The smallest value that makes sense of each number of the command line.
+_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(
+    ("limit", "max_length", "batch_size", "chunk", "seeds", "images", "texts", "repeats"), 1
+)
+
+
+def check_numbers(options: argparse.Namespace) -> None:
+    """Refuse numbers that no run can have, before anything is loaded."""
+    for name, least in _LEAST.items():
+        value = getattr(options, name, None)
+        if value is not None and value < least:
+            raise BookError(f"{_flag(name)} {value}: the smallest possible value is {least}")
+
+
 def add_verb(verbs: argparse._SubParsersAction) -> None:
     """Add `record` and its kinds."""
     verb = verbs.add_parser(
@@ -38,31 +51,23 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
         description="Record a run: a row per example and method, and where the rows come from.",
     )
     kinds = verb.add_subparsers(dest="kind", required=True, metavar="KIND")
-    _add(kinds, "texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options)
-    _add(kinds, "softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice)
-    _add(kinds, "mnist", "chapter 2's networks on images", _MNIST, _record_mnist, _mnist_options)
-
-
-def _add(
-    kinds: argparse._SubParsersAction,
-    name: str,
-    summary: str,
-    description: str,
-    measure: Callable[[argparse.Namespace], Path],
-    add_options: Callable[[argparse.ArgumentParser], None],
-) -> None:
-    kind = kinds.add_parser(
-        name,
-        help=summary,
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(kind)
-    kind.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="results/EXPERIMENT/RUN"
-    )
-    kind.add_argument("--quiet", action="store_true", help="no progress")
-    kind.set_defaults(run=_run, measure=measure)
+    for name, summary, description, measure, add_options in (
+        ("texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options),
+        ("softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice),
+        ("mnist", "chapter 2's networks on images", _MNIST, _record_mnist, _mnist_options),
+    ):
+        kind = kinds.add_parser(
+            name,
+            help=summary,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        add_options(kind)
+        kind.add_argument(
+            "--out", type=Path, required=True, metavar="DIR", help="results/EXPERIMENT/RUN"
+        )
+        kind.add_argument("--quiet", action="store_true", help="no progress")
+        kind.set_defaults(run=_run, measure=measure)
 
 
 def _choice(kind: argparse.ArgumentParser) -> None:
@@ -98,6 +103,7 @@ def _mnist_options(kind: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    check_numbers(options)
     try:
         print(options.measure(options))
     except (ValueError, TypeError, OSError) as error:  # a model, texts, a value, the folder
@@ -123,10 +129,12 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _record_texts(options: argparse.Namespace) -> Path:
+    from lrputils.attribution import METHODS
     from lrputils.recording.texts import Settings, record
 
+    listed = filter(None, (options.methods or "").replace(" ", "").split(","))
     settings = Settings(
-        **({"methods": tuple(options.methods.split(","))} if options.methods else {}),
+        methods=tuple(METHODS if options.methods is None else listed),
         chunk=options.chunk,
         max_length=options.max_length,
         ablation_curves=options.ablation_curves,
@@ -161,8 +169,12 @@ def _command(options: argparse.Namespace) -> str:
     words = ["lrputils", "record", options.kind]
     for name, value in vars(options).items():
         if name not in _LEFT_OUT and value is not None:
-            words += [f"--{name.replace('_', '-')}", _short(str(value))]
+            words += [_flag(name), _short(str(value))]
     return shlex.join([*words, "--out", "DIR"])
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _short(value: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lrputils import results
 from lrputils.data.texts import Texts
+from lrputils.folders import claimed
 from lrputils.models import Classifier
 from lrputils.softmax_errors import MEASURES, layer_errors
 
@@ -27,18 +28,19 @@ def record_softmax(
 
     Two passes a text: so little that there is nothing to go on with after a kill.
     """
-    began = time.monotonic()
-    rows = layer_errors(
-        classifier, texts, batch_size=batch_size, max_length=max_length, truncate=True
-    )
-    # Four decimals: a tenth of what another processor moves them by.
-    rows[list(MEASURES)] = rows[list(MEASURES)].astype("float32").round(4)
-    facts = results.provenance(
-        command=command,
-        parameters={**(parameters or {}), "batch_size": batch_size, "max_length": max_length},
-        seconds=time.monotonic() - began,
-        device=classifier.device,
-        model={"name": classifier.name, "identity": classifier.identity},
-        data={"name": texts.name, "identity": texts.identity, "texts": len(texts)},
-    )
-    return results.write(out, rows.drop(columns="position"), facts)
+    with claimed(Path(out), {}):
+        began = time.monotonic()
+        rows = layer_errors(
+            classifier, texts, batch_size=batch_size, max_length=max_length, truncate=True
+        )
+        # Four decimals: a tenth of what another processor moves them by.
+        rows[list(MEASURES)] = rows[list(MEASURES)].astype("float32").round(4)
+        facts = results.provenance(
+            command=command,
+            parameters={**(parameters or {}), "batch_size": batch_size, "max_length": max_length},
+            seconds=time.monotonic() - began,
+            device=classifier.device,
+            model={"name": classifier.name, "identity": classifier.identity},
+            data={"name": texts.name, "identity": texts.identity, "texts": len(texts)},
+        )
+        return results.write(out, rows.drop(columns="position"), facts)

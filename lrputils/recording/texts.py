@@ -7,9 +7,6 @@ same command and loses at most one. What a recording is, and how it is read, is 
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,11 +21,12 @@ from lrputils import results
 from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.evaluation import Evaluation, evaluate
+from lrputils.folders import atomic_write, claimed
 from lrputils.models import Classifier
 from lrputils.readout import READOUTS
-from lrputils.variants import LayerSweep, Variant
+from lrputils.variants import Label, LayerSweep, Variant
 
-_WORK, _CLAIM = "shards", "run.json"
+_COUNTS = ("chunk", "max_length", "shard", "batch_size")
 _AWAY = tuple(readout for readout in READOUTS if readout != "word")
 
 
@@ -54,11 +52,13 @@ class Settings:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("chunk", "shard", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is not a positive number")
-        if unknown := [name for name in self.methods if name not in METHODS]:
-            raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
+        for name, least in {"ablation_curves": 0, **dict.fromkeys(_COUNTS, 1)}.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name}={value}: the smallest possible value is {least}")
+        unknown = [name for name in self.methods if name not in METHODS]
+        if unknown or not self.methods:
+            raise ValueError(f"unknown method(s) {unknown or ''}; choose from {list(METHODS)}")
 
 
 def record(
@@ -84,58 +84,37 @@ def record(
         quiet: no progress.
 
     Raises:
-        ValueError: an unfinished recording of something else lies in `out`.
+        ValueError: an unfinished recording of something else lies in `out`, or another process
+            records into it.
     """
     settings, out = settings or Settings(), Path(out)
-    work = out / _WORK
-    _claim(work, classifier, texts, settings)
-    starts = range(0, len(texts), settings.shard)
-    for start in tqdm(starts, desc="shards", disable=quiet):
-        path = work / f"{start:06d}.parquet"
-        if not path.is_file():
-            began = time.monotonic()
-            rows = _shard(classifier, texts, range(start, start + settings.shard), settings)
-            rows["seconds"] = time.monotonic() - began
-            rows.to_parquet(partial := path.with_suffix(".partial"), index=False)
-            os.replace(partial, path)
-    shards = [pd.read_parquet(work / f"{start:06d}.parquet") for start in starts]
-    seconds = sum(shard.seconds.iloc[0] for shard in shards)
-    facts = results.provenance(
-        command=command,
-        parameters={**(parameters or {}), **asdict(settings)},
-        seconds=seconds,
-        device=classifier.device,
-        model={"name": classifier.name, "identity": classifier.identity},
-        data={"name": texts.name, "identity": texts.identity, "texts": len(texts)},
-        accuracy=_accuracy(shards),
-    )
-    results.write(out, _compact(pd.concat(shards, ignore_index=True)), facts)
-    shutil.rmtree(work)
-    return out
-
-
-def _claim(work: Path, classifier: Classifier, texts: Texts, settings: Settings) -> None:
-    """Write down what is recorded here; refuse to go on with something else."""
-    new = {
+    plan = {
         "model": classifier.identity,
         "texts": [texts.identity, len(texts), texts.ids[0], texts.ids[-1]],
         **asdict(settings),
     }
-    new = json.loads(json.dumps(new))  # as it will be read back
-    path = work / _CLAIM
-    if path.is_file():
-        old = json.loads(path.read_text())
-        for key, value in new.items():
-            if old.get(key) != value:
-                raise ValueError(
-                    f"{work} holds an unfinished recording with {key} = {old.get(key)}, now it is "
-                    f"{value}: repeat the old command, or remove that folder"
-                )
-        return
-    work.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(new))
-    os.replace(partial, path)
+    starts = range(0, len(texts), settings.shard)
+    with claimed(out, plan) as work:
+        for start in tqdm(starts, desc="shards", disable=quiet):
+            path = work / f"{start:06d}.parquet"
+            if not path.is_file():
+                began = time.monotonic()
+                rows = _shard(classifier, texts, range(start, start + settings.shard), settings)
+                rows["seconds"] = time.monotonic() - began
+                with atomic_write(path) as partial:
+                    rows.to_parquet(partial, index=False)
+        shards = [pd.read_parquet(work / f"{start:06d}.parquet") for start in starts]
+        rows = _compact(pd.concat(shards, ignore_index=True))
+        facts = results.provenance(
+            command=command,
+            parameters={**(parameters or {}), **asdict(settings)},
+            seconds=sum(shard.seconds.iloc[0] for shard in shards),
+            device=classifier.device,
+            model={"name": classifier.name, "identity": classifier.identity},
+            data={"name": texts.name, "identity": texts.identity, "texts": len(texts)},
+            accuracy=results.Recording(rows, {}).accuracy(),
+        )
+        return results.write(out, rows, facts)
 
 
 def _shard(
@@ -153,7 +132,7 @@ def _shard(
         "progress": False,
     }
     away = [
-        Variant(f"{method} @ {readout}", method, {"readout": readout})
+        Variant(method, method, {"readout": readout})
         for method in ("attnlrp", "cp-lrp")
         for readout in _AWAY
     ]
@@ -167,11 +146,10 @@ def _shard(
 
 def _rows(evaluation: Evaluation) -> pd.DataFrame:
     """The rows of an evaluation, the points of its curves behind them."""
-    rows = evaluation.rows
-    found = [
-        evaluation.curves[method][position] if evaluation.curves else None
-        for method, position in zip(rows.method, rows.position, strict=True)
-    ]
+    rows, curves = evaluation.rows, evaluation.curves
+    labels = map(Label, rows.method, rows.readout, rows.family, rows.layer)
+    texts = [curves.get(label) or curves.get(label.method) for label in labels]
+    found = [part and part[text] for part, text in zip(texts, rows.position, strict=True)]
     for part in ("lerf", "morf"):
         curves = [None if c is None else np.round(getattr(c, part), 3) for c in found]
         rows[f"{part}_curve"] = pd.Series(curves, index=rows.index, dtype=object)
@@ -183,8 +161,3 @@ def _compact(rows: pd.DataFrame) -> pd.DataFrame:
     floats = rows.drop(columns="seconds").select_dtypes("float").columns
     rows[floats] = rows[floats].astype("float32").round(4)
     return rows.drop(columns="seconds")
-
-
-def _accuracy(shards: Sequence[pd.DataFrame]) -> float | None:
-    rows = pd.concat(shards).drop_duplicates("id")
-    return None if rows.label.isna().any() else float((rows.target == rows.label).mean())

@@ -1,17 +1,17 @@
 """The layer ablations as tables: their means beside the paper's, and the gain of each layer.
 
-Takes what was measured, from an evaluation or a recording, and measures nothing.
+Takes what was measured, from an evaluation or a recording, and measures nothing. Rows are indexed
+by family and layer; AttnLRP and CP-LRP stand before them, under their names and layer 0.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 import pandas as pd
 
 from lrputils import paper, stats
+from lrputils.results import Run
 
 RAW, SUM_TO_ONE = "raw r", "maps divided by their sums"
 # convention → column of an evaluation's rows
@@ -19,16 +19,7 @@ CONVENTIONS = {RAW: "r", SUM_TO_ONE: "r_normalised"}
 # What Table A3 prints, and raw r behind it → column of an evaluation's rows
 _PRINTED = {"r": "r_normalised", "LeRF": "lerf", "MoRF": "morf", "Δ": "delta", RAW: "r"}
 _BASELINES = ("attnlrp", "cp-lrp")
-_ABLATION = re.compile(r"(front|back|single) (\d+)")
-
-
-class Run(Protocol):
-    """What an evaluation and a recording have in common."""
-
-    rows: pd.DataFrame
-
-    def per_text(self, column: str = "r") -> pd.DataFrame:
-        """One column of the rows as (texts, methods)."""
+_ORDER = (*_BASELINES, "front", "back", "single")
 
 
 def curves(run: Run, *, resamples: int = 2000) -> dict[str, pd.DataFrame]:
@@ -39,30 +30,13 @@ def curves(run: Run, *, resamples: int = 2000) -> dict[str, pd.DataFrame]:
     }
 
 
-def published(data: str) -> pd.DataFrame:
-    """Table A3's rows of a task, "sst" or "imdb", AttnLRP's and CP-LRP's of Table 2 before them.
-
-    Rows are named as by `lrputils.variants.LayerSweep`; columns `r`, `lerf`, `morf`, `delta`.
-
-    Raises:
-        ValueError: no such task.
-    """
-    printed = paper.table_a3()
-    if data not in set(printed.data):
-        raise ValueError(f"{data!r} is no task of the paper: choose from {list(set(printed.data))}")
-    printed = printed[printed.data == data].rename(columns={"loo_r": "r"})
-    printed.index = printed.family + " " + printed.layer.astype(str)
-    baselines = paper.table2().loc[data].loc[list(_BASELINES)]
-    return pd.concat([baselines, printed[baselines.columns]])
-
-
 def beside(printed: pd.DataFrame, runs: Mapping[str, Run], layers: int) -> pd.DataFrame:
     """Put the means of several runs beside Table A3: a row an ablation, columns by measure.
 
     Args:
-        printed: of `published`.
+        printed: of `lrputils.paper.ablations`.
         runs: name of its columns → run.
-        layers: of the model whose ablations name the rows; see `aligned`.
+        layers: of the model whose ablations are the rows; see `aligned`.
 
     Returns:
         Columns `r paper`, `r NAME`, …, `LeRF paper`, …, `MoRF …`, `Δ …`, and last `raw r NAME`. `r`
@@ -77,15 +51,15 @@ def beside(printed: pd.DataFrame, runs: Mapping[str, Run], layers: int) -> pd.Da
             {label: _means(_ablations(run, column)) for label, column in known.items()}
         )
     parts = {name: aligned(table, layers) for name, table in sources.items()}
-    names = dict.fromkeys(name for table in parts.values() for name in table.index)
-    order = sorted(names, key=lambda name: _order(name))
+    rows = {row for table in parts.values() for row in table.index}
+    order = sorted(rows, key=lambda row: (_ORDER.index(row[0]), row[1]))
     columns = {
         f"{label} {name}": table[label]
         for label in _PRINTED
         for name, table in parts.items()
         if label in table
     }
-    return pd.DataFrame(columns, index=order)
+    return named(pd.DataFrame(columns, index=pd.MultiIndex.from_tuples(order)))
 
 
 def _means(wide: pd.DataFrame) -> pd.Series:
@@ -94,81 +68,65 @@ def _means(wide: pd.DataFrame) -> pd.Series:
     return wide[complete].mean()
 
 
-def _order(name: str) -> tuple[int, int]:
-    found = _ABLATION.fullmatch(name)
-    families = ("front", "back", "single")
-    return (families.index(found[1]), int(found[2])) if found else (-1, _BASELINES.index(name))
-
-
 def _ablations(run: Run, column: str) -> pd.DataFrame:
-    wide = run.per_text(column)
-    return wide[[name for name in wide if name in _BASELINES or _ABLATION.fullmatch(name)]]
+    ablations, wide = run.ablations(column), run.per_text(column)
+    wide = wide[[method for method in _BASELINES if method in wide]]
+    wide.columns = pd.MultiIndex.from_product([wide.columns, [0]], names=ablations.columns.names)
+    return pd.concat([wide, ablations], axis=1)
 
 
 def aligned(table: pd.DataFrame, layers: int) -> pd.DataFrame:
-    """Return a table of ablations under the names they have in a model of `layers` layers.
+    """Return a table of ablations under the layers they have in a model of `layers` layers.
 
-    The same name means another intervention in a deeper model: "front 3" is a quarter of twelve
+    The same layer means another intervention in a deeper model: "front 3" is a quarter of twelve
     layers and half of six. A row of `front` or `back` is kept where the other model can bypass the
-    same share of its layers, a row of `single` only where both have equally many; whatever is no
-    ablation keeps its name.
+    same share of its layers, a row of `single` only where both have equally many.
 
     Args:
-        table: rows named as by `lrputils.variants.LayerSweep`.
-        layers: of the model whose names are wanted.
+        table: rows by family and layer.
+        layers: of the model whose layers are wanted.
     """
-    theirs = layer_count(table.index)
-    names = {name: _counterpart(name, theirs, layers) for name in table.index}
-    kept = [name for name, other in names.items() if other is not None]
-    return table.loc[kept].rename(index=names)
+    theirs = layer_count(table)
+    rows = {row: _counterpart(*row, theirs, layers) for row in table.index}
+    kept = table.loc[[row for row, other in rows.items() if other]]
+    return kept.set_axis(pd.MultiIndex.from_tuples(filter(None, rows.values())), axis=0)
 
 
-def _counterpart(name: str, theirs: int, ours: int) -> str | None:
-    found = _ABLATION.fullmatch(name)
-    if found is None or theirs == ours:
-        return name
-    family, k = found[1], int(found[2])
+def _counterpart(family: str, k: int, theirs: int, ours: int) -> tuple[str, int] | None:
+    if not k or theirs == ours:
+        return family, k
     bypassed = k if family == "front" else theirs + 1 - k
     if family == "single" or bypassed * ours % theirs:
         return None
     count = bypassed * ours // theirs
-    return f"{family} {count if family == 'front' else ours + 1 - count}"
+    return family, count if family == "front" else ours + 1 - count
 
 
-def layer_count(names: Iterable[str]) -> int:
-    """How many layers the model has whose ablations are among the names.
+def named(table: pd.DataFrame) -> pd.DataFrame:
+    """Write family and layer of each row as one name, to be shown: "attnlrp", "front 1", …."""
+    return table.set_axis([f"{family} {k}" if k else family for family, k in table.index], axis=0)
+
+
+def layer_count(table: pd.DataFrame | pd.Series) -> int:
+    """How many layers the model has whose ablations are the rows of a table.
 
     Raises:
         ValueError: there are no ablations among them.
     """
-    numbers = [int(found[2]) for name in names if (found := _ABLATION.fullmatch(name))]
+    numbers = [k for _, k in table.index if k]
     if not numbers:
-        raise ValueError("no ablations ('front 1', 'back 1', 'single 1', …) among the methods")
+        raise ValueError(f"no ablations ('front', 1), … among the rows {list(table.index)}")
     return max(numbers)
 
 
-def single_layer_gains(per_text: pd.DataFrame, readout: str = "word") -> pd.DataFrame:
+def single_layer_gains(run: Run, column: str = "r", readout: str = "word") -> pd.DataFrame:
     """What CP-LRP's rule in one layer adds to AttnLRP's agreement with LOO: (texts, layers from 1).
 
-    Args:
-        per_text: (texts, methods), with `attnlrp` and `single 1`, `single 2`, … among the methods,
-            as an evaluation's or a recording's `per_text`.
-        readout: which read-out's maps to compare; away from the word embeddings their names end in
-            ` @ read-out`.
-
     Raises:
-        ValueError: the ablations, or AttnLRP, are not among the methods.
+        KeyError: the ablations of single layers, or AttnLRP, were not measured at the read-out.
     """
-    place = "" if readout == "word" else f" @ {readout}"
-    names = [f"single {layer}{place}" for layer in range(1, per_text.shape[1] + 1)]
-    names = [name for name in names if name in per_text]
-    if not names or f"attnlrp{place}" not in per_text:
-        raise ValueError(
-            f"a gain compares 'attnlrp{place}' with 'single 1{place}', 'single 2{place}', …; "
-            f"there are {list(per_text)}"
-        )
-    gains = per_text[names].sub(per_text[f"attnlrp{place}"], axis=0)
-    return gains.set_axis(range(1, len(names) + 1), axis=1)
+    single = run.ablations(column, readout)["single"]
+    return single.sub(run.per_text(column, ["attnlrp"], readout)["attnlrp"], axis=0)
 
 
 def late_minus_early(gains: pd.DataFrame) -> stats.Estimate:
@@ -189,12 +147,18 @@ def late_minus_early(gains: pd.DataFrame) -> stats.Estimate:
     return stats.paired_difference(late, early)
 
 
+def late_gains(run: Run) -> pd.DataFrame:
+    """`late_minus_early` of a run at each read-out of its ablations: a row each, `stats.table`."""
+    places = run.rows[run.rows.family == "single"].readout.unique()
+    gains = {place: single_layer_gains(run, readout=place) for place in places}
+    return stats.table({place: late_minus_early(gain) for place, gain in gains.items()})
+
+
 def published_late_minus_early(data: str) -> float:
     """`late_minus_early` of the means that Table A3 prints for single layers of a task.
 
-    The paper prints no texts, hence no interval. `data` and errors are those of `published`.
+    The paper prints no texts, hence no interval. `data` and errors: see `lrputils.paper.ablations`.
     """
-    means = published(data).r
-    layers = layer_count(means.index)
-    singles = means.loc[[f"single {layer}" for layer in range(1, layers + 1)]]
-    return float(singles.iloc[layers // 2 :].mean() - singles.iloc[: layers // 2].mean())
+    singles = paper.ablations(data).r["single"]
+    middle = len(singles) // 2
+    return float(singles.iloc[middle:].mean() - singles.iloc[:middle].mean())

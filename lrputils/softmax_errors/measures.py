@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from tqdm import tqdm
 
-from lrputils import stats
+from lrputils import results, stats
 from lrputils.data.texts import Texts
 from lrputils.models import Classifier
 from lrputils.packing import by_length
@@ -124,9 +124,7 @@ def _agreement(account: Tensor, maps: SoftmaxMaps) -> np.ndarray:
 
 def per_layer(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     """One measure of `layer_errors`' rows, or of recorded ones, as (texts, layers from 1)."""
-    texts = "position" if "position" in rows else "id"
-    wide = rows.pivot(index=texts, columns="layer", values=measure)
-    return wide.loc[rows[texts].unique()].rename_axis(columns=None)
+    return results.wide(rows, measure, "layer").rename_axis(columns=None)
 
 
 def estimates_by_layer(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -150,8 +148,8 @@ def against_gains(gains: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
     found = {name: per_layer(rows, name) for name in names}
     found["value − attnlrp"] = per_layer(rows, "r_value") - per_layer(rows, "r_attnlrp")
     pairs = {name: gains.align(values, join="inner", axis=0) for name, values in found.items()}
-    agreements = {name: across_layers(*pair)._asdict() for name, pair in pairs.items()}
-    return pd.DataFrame.from_dict(agreements, orient="index")
+    agreements = [across_layers(*pair) for pair in pairs.values()]
+    return pd.DataFrame(agreements, index=list(pairs))
 
 
 def as_predicted(explained: Mapping[str, pd.DataFrame]) -> list[str]:

@@ -1,0 +1,33 @@
+"""Facts that a chapter's sentences quote: values of the run, bound to names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+
+def bind(**facts: Any) -> None:
+    """Bind facts to names, for ``{glue:text}`NAME` `` in the prose; nothing is shown.
+
+    Args:
+        facts: a number or a text; an `Estimate`, or any tuple that begins with value, low and high,
+            which binds NAME, NAME_low and NAME_high; a mapping or a Series, which binds NAME_KEY
+            for each of its keys.
+    """
+    from myst_nb import glue
+
+    for name, value in _named(facts):
+        glue(name, value, display=False)
+
+
+def _named(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        if isinstance(value, tuple):
+            ends = dict(zip((name, f"{name}_low", f"{name}_high"), value[:3], strict=True))
+            yield from _named(ends)
+        elif isinstance(value, (Mapping, pd.Series)):
+            yield from _named({f"{name}_{key}": part for key, part in value.items()})
+        else:
+            yield name, value.item() if hasattr(value, "item") else value

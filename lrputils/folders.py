@@ -1,0 +1,94 @@
+"""Files that are written whole, and folders in which a killed run goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+_WORK, _PLAN, _LOCK = "shards", "plan.json", "lock"
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give a path to write to; when the block ends well, what is there replaces `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write facts as JSON, the whole file or nothing."""
+    with atomic_write(path) as partial:
+        text = json.dumps(facts, indent=1, ensure_ascii=False)
+        partial.write_text(f"{text}\n", encoding="utf-8")
+
+
+@contextmanager
+def claimed(out: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
+    """Claim `out` for this process; give the folder for the parts of a run, `out/shards`.
+
+    A killed run leaves its finished parts there, and the same plan goes on with them. What ends
+    without a finished part leaves nothing, and the system frees the lock of a killed process. The
+    folder is removed when the block ends well.
+
+    Args:
+        out: the folder of the finished run; made if need be.
+        plan: what decides the parts, as JSON can hold it.
+
+    Raises:
+        ValueError: another process holds `out`, or parts of another plan lie there.
+    """
+    work = out / _WORK
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    work.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(work / _LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"another process is recording into {out}: wait until it has ended, or name another "
+            "folder"
+        ) from None
+    try:
+        _agree_on(work, json.loads(json.dumps(plan)))
+        yield work
+        shutil.rmtree(work)
+    except BaseException:
+        if not _parts(work):
+            shutil.rmtree(work)
+            with suppress(OSError):  # something else was put there
+                for folder in missing:
+                    folder.rmdir()
+        raise
+    finally:
+        lock.release()
+
+
+def _agree_on(work: Path, plan: dict[str, Any]) -> None:
+    """Write down the plan; refuse to go on with parts of another one."""
+    path = work / _PLAN
+    old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    for key in [*plan, *old] if _parts(work) else ():
+        if old.get(key) != plan.get(key):
+            raise ValueError(
+                f"{work} holds an unfinished recording with {key} = {old.get(key)}, now it is "
+                f"{plan.get(key)}: repeat the old command, or remove that folder"
+            )
+    write_json(path, plan)
+
+
+def _parts(work: Path) -> list[Path]:
+    """List what the finished parts left: whatever is not of the claim itself."""
+    own = (_PLAN, _LOCK)
+    return [p for p in work.glob("*") if p.name not in own and p.suffix != ".partial"]
