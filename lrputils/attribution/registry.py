@@ -95,6 +95,7 @@ _EVERY = (
             "removal": Option("attention-mask", "or 'mask', 'pad', 'unk', 'zero', 'delete'"),
             "output": Option("logit", "or 'difference', 'probability'"),
             "batch_tokens": Option(None, "tokens in one batch; None suits the device"),
+            "progress": Option(True, "draw a bar on a terminal where it takes some seconds"),
         },
     ),
     Method("grad-x-input", "Gradient × input", grad_x_input, {"readout": _READOUT}),
