@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from lrputils import stats
 from lrputils.data.texts import Texts, as_texts
 from lrputils.inputs import Inputs
 from lrputils.models import Classifier
+from lrputils.packing import bar
 from lrputils.perturbation import curve_mean, perturbation_curves
 from lrputils.readout import run
 from lrputils.variants import LayerSweep, Variant
@@ -129,7 +129,7 @@ def evaluate(
     order = sorted(range(len(texts)), key=lengths.__getitem__)
     batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
     found: dict[int, dict[str, Any]] = {}
-    for batch in tqdm(batches, desc="texts", unit="batch", disable=None if progress else True):
+    for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
         inputs = classifier.encode(
             [texts[row] for row in batch], max_length=max_length, truncate=truncate
         )

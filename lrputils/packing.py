@@ -6,11 +6,13 @@ What a row is, and how the model runs on a batch of them, is in `lrputils.rows`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from lrputils.architectures import Architecture
 from lrputils.rows import Row, Text, collate, logits_of
@@ -72,6 +74,15 @@ def evaluate(
         return torch.zeros(0, device=device)
     _refuse_broken(architecture, rows, result)
     return result.clone()
+
+
+def bar(progress: bool, **options: Any) -> tqdm:
+    """Return a progress bar, drawn on a terminal alone; `options` are tqdm's.
+
+    An explicit `disable=None` would do the same, but overrule the user's TQDM_DISABLE.
+    """
+    hidden = not progress or not sys.stderr.isatty()
+    return tqdm(**options, **({"disable": True} if hidden else {}))
 
 
 def _refuse_broken(architecture: Architecture, rows: Sequence[Row], result: Tensor) -> None:

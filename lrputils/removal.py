@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from lrputils.architectures import Architecture, describe
-from lrputils.packing import evaluate
+from lrputils.packing import bar, evaluate
 from lrputils.readout import Target, resolve_target
 from lrputils.rows import Row, Text, every, split, whole
 
@@ -67,11 +66,9 @@ def leave_one_out(
     logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=batch_tokens)
     read = reader(output, resolve_target(target, logits), logits)
     rows = list(_rows(architecture, texts, removal, inputs))
-    with tqdm(
-        total=len(rows), desc="LOO", unit="row", delay=3, leave=False, disable=not progress or None
-    ) as bar:
+    with bar(progress, total=len(rows), desc="LOO", unit="row", delay=3, leave=False) as shown:
         without = evaluate(
-            architecture, texts, rows, read, batch_tokens=batch_tokens, done=bar.update
+            architecture, texts, rows, read, batch_tokens=batch_tokens, done=shown.update
         )
     full = read(logits, torch.arange(len(texts), device=logits.device))
     losses = full.repeat_interleave(torch.tensor([len(t) for t in texts], device=full.device))

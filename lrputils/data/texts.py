@@ -66,6 +66,7 @@ class Texts(Sequence):
 
 def load_texts(
     dataset: Any = None,
+    columns: str = "",
     *,
     split: str | None = None,
     subset: str | None = None,
@@ -85,6 +86,7 @@ def load_texts(
             compressed or not; a folder with a file or a folder a split; a data set of the Hugging
             Face hub such as "stanfordnlp/sst2"; or texts at hand: a list, array or Series of
             strings, a DataFrame, a `datasets.Dataset`.
+        columns: `text_column` and, after a comma, `label_column`, as chapters take them.
         split: "validation", "test", …; by default the first of these two that exists, or the only
             split there is.
         subset: which of a data set's configurations, where it has several ("sst2" of
@@ -104,6 +106,10 @@ def load_texts(
             ones, or nothing left after the limits on length.
         ConnectionError: the hub cannot be reached and the data set is not in the local cache.
     """
+    if columns and (text_column or label_column):
+        raise ValueError(f"columns={columns!r} and text_column or label_column: give one of them")
+    if columns:
+        text_column, _, label_column = map(str.strip, columns.partition(","))
     if isinstance(dataset, str | Path | None):
         name, places, commit = _locate(dataset, revision, subset)
         chosen = _choose_split(places, split, name)
