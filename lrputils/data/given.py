@@ -51,9 +51,7 @@ def strings(given: Any) -> list[str]:
     """
     table = frame(given)
     if table is not None:
-        given = table[
-            column(table, None, TEXT_COLUMNS, "one as `texts`, table[name],", "The table")
-        ]
+        given = table[column(table, None, TEXT_COLUMNS, "the column to pass", "The table")]
     if isinstance(given, str):
         return [str(given)]
     sequence = isinstance(given, Sequence | Iterator | ValuesView | pd.Series | pd.Index)
