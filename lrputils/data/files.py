@@ -6,6 +6,9 @@ cache and take an "NA" for a missing value. What a folder's splits are, `dataset
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -13,7 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TextIO
 
-import fsspec
 import pandas as pd
 
 
@@ -51,7 +53,7 @@ _TEXT_READERS: dict[str, Callable[[TextIO], pd.DataFrame]] = {
     ".jsonl": lambda file: pd.read_json(file, lines=True),
 }
 READABLE = (*_TEXT_READERS, ".parquet")
-_PACKED = (".gz", ".bz2", ".xz", ".zip")
+_PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def kind(path: str | Path) -> str | None:
@@ -91,7 +93,7 @@ def read(path: Path) -> pd.DataFrame:
         if ending == ".parquet":
             return pd.read_parquet(path)
         with (
-            fsspec.open(str(path), "rt", encoding="utf-8-sig", compression="infer") as file,
+            _PACKED.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig") as file,
             warnings.catch_warnings(),
         ):
             # More values than columns: pandas would warn and drop the last ones.
