@@ -231,7 +231,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "lrputils").startswith("lrputils"):
             raise
-        print(f"lrputils: {error}; install it with: pip install 'lrputils[test]'", file=sys.stderr)
+        way = "in this repository's folder, pip install -e '.[test]' brings all that it needs"
+        print(f"lrputils: {error}; {way}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("lrputils: interrupted; what had been written before stays as it was")

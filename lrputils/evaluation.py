@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from lrputils import stats
-from lrputils.data.texts import Texts
+from lrputils.data.texts import Texts, as_texts
 from lrputils.inputs import Inputs
 from lrputils.models import Classifier
-from lrputils.packing import by_length
+from lrputils.packing import bar, by_length
 from lrputils.perturbation import curve_mean, perturbation_curves
+from lrputils.readout import run
 from lrputils.results import Run
 from lrputils.variants import Label, LayerSweep, Variant
 
@@ -62,7 +62,7 @@ class Evaluation(Run):
 
 def evaluate(
     classifier: Classifier,
-    texts: Texts | Sequence[str],
+    texts: Any,
     methods: Sequence[str | Variant | LayerSweep] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -71,15 +71,19 @@ def evaluate(
     batch_size: int = 16,
     max_length: int | None = None,
     truncate: bool = False,
+    text_column: str | None = None,
+    label_column: str | None = None,
     progress: bool = True,
 ) -> Evaluation:
     """Run every method on every text and compare each map with exact LOO.
 
-    The class explained is the one predicted on the whole text.
+    The class explained is the one predicted on the whole text; of a next-token model, the token
+    that it expects next.
 
     Args:
         classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer, or plain strings.
+        texts: `load_texts`' answer, or texts at hand as it takes them: a string is one text, a
+            table may bring labels.
         methods: names from `METHODS`, `Variant` or `LayerSweep` values; "loo" is computed in any
             case, as what the rest is held to.
         options: options of the methods given by name.
@@ -89,21 +93,23 @@ def evaluate(
         batch_size: texts a batch.
         max_length: longest text allowed, in tokens; the model's own limit if not given.
         truncate: cut longer texts instead of refusing them.
-        progress: whether to draw a progress bar.
+        text_column: a table's column of texts; found by its usual names if not given.
+        label_column: a table's column of labels, likewise.
+        progress: whether to draw progress bars, with rate and time left, on a terminal.
 
     Raises:
+        TypeError: `texts` are of no type that is taken.
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
     """
-    variants = _variants(methods, options or {})
-    if not len(texts):
-        raise ValueError("there are no texts to evaluate on")
+    variants = _variants(methods, options or {}, progress)
+    texts = as_texts(texts, text_column, label_column)
     if reference is not None and len(reference.tokens) != len(texts):
         raise ValueError(
             f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"
         )
     batches = by_length(texts, batch_size)
     found: dict[int, dict[str, Any]] = {}
-    for batch in tqdm(batches, desc="texts", unit="batch", disable=None if progress else True):
+    for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
         inputs = classifier.encode(
             [texts[row] for row in batch], max_length=max_length, truncate=truncate
         )
@@ -114,9 +120,12 @@ def evaluate(
 
 
 def _variants(
-    methods: Sequence[str | Variant | LayerSweep], options: Mapping[str, Mapping[str, Any]]
+    methods: Sequence[str | Variant | LayerSweep],
+    options: Mapping[str, Mapping[str, Any]],
+    progress: bool,
 ) -> list[Variant | LayerSweep]:
     """Return what to run, the reference first, each once."""
+    options = options | {REFERENCE: {"progress": progress, **options.get(REFERENCE, {})}}
     asked = [
         Variant(method, method, options.get(method, {})) if isinstance(method, str) else method
         for method in (REFERENCE, *methods)
@@ -141,7 +150,7 @@ def _batch(
     """Return each text's maps, comparisons, curves, tokens and prediction."""
     model = classifier.model
     with torch.inference_mode():
-        logits = model(**inputs.model_kwargs()).logits
+        logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
     target = logits.argmax(dim=-1)
     loo = Label(REFERENCE)
     maps = {} if known is None else {loo: _padded(known, inputs.input_ids.shape[1])}
@@ -210,15 +219,14 @@ def _compare(scores: torch.Tensor, loo: torch.Tensor, inputs: Inputs) -> dict[st
 
 def _collect(
     results: Sequence[Mapping[str, Any]],
-    texts: Texts | Sequence[str],
+    texts: Texts,
     class_numbers: Mapping[int | str, int],
 ) -> Evaluation:
-    ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
-    labels = texts.labels if isinstance(texts, Texts) and texts.labels else [None] * len(texts)
+    labels = texts.labels or [None] * len(texts)
     rows = [
         {
             "position": position,
-            "id": ids[position],
+            "id": texts.ids[position],
             **label._asdict(),
             "tokens": len(result["tokens"]),
             "target": result["target"],

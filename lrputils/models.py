@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from pickle import UnpicklingError
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -29,7 +28,7 @@ from transformers.utils import logging
 
 from lrputils import inputs as _inputs
 from lrputils.architectures import Architecture, describe
-from lrputils.data import hub
+from lrputils.data import given, hub
 from lrputils.inputs import Inputs
 
 EMBEDDED = Path(__file__).parent / "assets" / "reviewer"
@@ -49,7 +48,16 @@ _KINDS = {
 _WEIGHTS = ".safetensors", ".bin"
 _SMALL_FILES = ".json", ".txt", ".model"
 _VOCABULARIES = "tokenizer.json", "vocab.*", "*.model"
-_UNREADABLE = OSError, KeyError, RuntimeError, UnpicklingError, SafetensorError
+# What the libraries' messages mean here: theirs give advice that this package does not follow.
+_MEANINGS = {
+    "trust_remote_code": "it comes with program code of its own, which is never run here",
+    "does not recognize this architecture": "this transformers does not know its kind of model",
+    "weights_only": "its .bin file holds more than tensors, and such a file could run code: save "
+    "its weights as safetensors",
+    "ignore_mismatched_sizes": "its weights have other shapes than its config.json says",
+    "UnpicklingError": "its .bin file is damaged",
+    "SafetensorError": "its safetensors file is damaged",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,7 +101,9 @@ class Classifier:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the logits."""
+        """The names of the classes, in the order of the logits; a next-token model has none."""
+        if self.architecture.language_model:
+            return ()
         names = self.model.config.id2label
         return tuple(names[i] for i in sorted(names))
 
@@ -105,7 +115,7 @@ class Classifier:
 
     def encode(
         self,
-        texts: str | Iterable[str],
+        texts: Any,
         max_length: int | None = None,
         *,
         truncate: bool = False,
@@ -113,18 +123,21 @@ class Classifier:
         """Tokenize texts into a padded batch on the model's device.
 
         Args:
-            texts: one a row; a single string is one row.
+            texts: one a row: a list, an iterator, an array or a Series of strings; of a DataFrame
+                or `datasets.Dataset` the column that is called as columns of texts usually are. A
+                single string is one row.
             max_length: the longest row allowed, in tokens with special ones; by default 512, or
                 the model's number of positions where that is less.
             truncate: cut longer texts instead of refusing them; `Inputs.truncated` lists them.
 
         Raises:
-            TypeError: a text is not a string.
-            ValueError: a text is empty or too long, or `max_length` exceeds the model's positions.
+            TypeError: texts of no such type, or a text that is not a string.
+            ValueError: no texts, or no column of texts; a text is empty or too long, or
+                `max_length` exceeds the model's positions.
         """
         return _inputs.encode(
             self.tokenizer,
-            texts,
+            given.strings(texts),
             max_length=max_length,
             truncate=truncate,
             positions=self.architecture.max_positions,
@@ -145,8 +158,9 @@ def load_classifier(
     """Load a classifier or next-token model with its tokenizer.
 
     Args:
-        name_or_folder: a folder as `save_pretrained` writes it, a name on the Hugging Face hub, or
-            `None` for the model that comes with the package.
+        name_or_folder: a folder as `save_pretrained` writes it, a name on the Hugging Face hub
+            ("owner/name" or "owner/name@revision"), or `None` for the model that comes with the
+            package.
         revision: branch, tag or commit on the hub; `Classifier.revision` is the commit it means.
         device: "auto" takes the GPU if there is one; else any torch device.
         dtype: precision of the parameters. Leave-one-out is a difference of close numbers, so
@@ -184,20 +198,31 @@ def _locate(
         snapshot = hub.fetch(
             name, kind="model", wanted=_needed, parameter="name_or_folder", revision=revision
         )
-        return name, snapshot.folder, snapshot.commit
+        _check_folder(snapshot.folder, name)
+        return snapshot.name, snapshot.folder, snapshot.commit
     folder = Path(name).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(
             f"name_or_folder={name!r}: there is no such folder (looked in {Path.cwd()})"
+        )
+    _check_folder(folder, name)
+    if revision is not None:
+        raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a folder")
+    return folder.resolve().name, folder, None
+
+
+def _check_folder(folder: Path, name: str) -> None:
+    if (folder / "adapter_config.json").is_file():
+        raise ValueError(
+            f"name_or_folder={name!r} holds a PEFT adapter: load it with its base "
+            f"model, call merge_and_unload(), and save that model and its tokenizer by "
+            f"`save_pretrained`"
         )
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(
             f"name_or_folder={name!r} holds no config.json: it is not a model folder as "
             f"`save_pretrained` writes it"
         )
-    if revision is not None:
-        raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a folder")
-    return folder.resolve().name, folder, None
 
 
 def _needed(names: Iterable[str]) -> list[str]:
@@ -212,14 +237,13 @@ def _needed(names: Iterable[str]) -> list[str]:
 
 
 def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
-    try:
+    with _plainly(f"The model {name!r}"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        kind = _kind(config, name)
+    kind = _kind(config, name)
+    with _plainly(f"The model {name!r}"):
         model, report = kind.from_pretrained(
             folder, config=config, dtype=dtype, trust_remote_code=False, output_loading_info=True
         )
-    except _UNREADABLE as error:
-        raise ValueError(f"The model {name!r} cannot be loaded: {error}") from error
     missing = sorted({*report["missing_keys"], *report["mismatched_keys"]})
     if missing:
         raise ValueError(
@@ -247,10 +271,20 @@ def _load_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
             f"{name!r} holds no tokenizer ({', '.join(_VOCABULARIES)}): save it beside the model "
             f"with `tokenizer.save_pretrained`"
         )
-    try:
+    with _plainly(f"The tokenizer of {name!r}"):
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ValueError(f"The tokenizer of {name!r} cannot be loaded: {error}") from error
+
+
+@contextmanager
+def _plainly(what: str) -> Iterator[None]:
+    """Turn what a library raises on files that cannot be read into one sentence."""
+    try:
+        yield
+    except Exception as error:  # each format has a class of errors of its own
+        message = f"{type(error).__name__}: {error}"
+        known = next((means for word, means in _MEANINGS.items() if word in message), None)
+        reason = known or message.splitlines()[0]
+        raise ValueError(f"{what} cannot be loaded: {reason}") from error
 
 
 def _ready(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:

@@ -6,10 +6,13 @@ What a row is, and how the model runs on a batch of them, is in `lrputils.rows`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from lrputils.architectures import Architecture
 from lrputils.rows import Row, Text, collate, logits_of
@@ -33,6 +36,7 @@ def evaluate(
     read: Callable[[Tensor, Tensor], Tensor],
     *,
     batch_tokens: int | None = None,
+    done: Callable[[int], Any] = lambda rows: None,
 ) -> Tensor:
     """Run the model on every row and return what `read` takes from the logits, in the rows' order.
 
@@ -43,6 +47,7 @@ def evaluate(
         read: given logits (n, classes) and the numbers of the n rows' texts, returns (n, …).
         batch_tokens: most tokens in one batch. One row is run however long it is. Where memory does
             not suffice the budget is halved, for the rest of the rows.
+        done: told of the number of rows of each batch that is done.
 
     Returns:
         (rows, …) on the model's device.
@@ -70,10 +75,20 @@ def evaluate(
                 result = value.new_zeros(len(rows), *value.shape[1:])
             result[torch.tensor(numbers, device=device)] = value
             start += len(batch)
+            done(len(batch))
     if result is None:
         return torch.zeros(0, device=device)
     _refuse_broken(architecture, rows, result)
     return result.clone()
+
+
+def bar(progress: bool, **options: Any) -> tqdm:
+    """Return a progress bar, drawn on a terminal alone; `options` are tqdm's.
+
+    An explicit `disable=None` would do the same, but overrule the user's TQDM_DISABLE.
+    """
+    hidden = not progress or not sys.stderr.isatty()
+    return tqdm(**options, **({"disable": True} if hidden else {}))
 
 
 def _refuse_broken(architecture: Architecture, rows: Sequence[Row], result: Tensor) -> None:

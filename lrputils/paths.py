@@ -221,11 +221,11 @@ def summary_by_layer(rows: pd.DataFrame, column: str, **options: Any) -> pd.Data
         options: those of `lrputils.stats.bootstrap_interval`.
 
     Returns:
-        By (layer, route), columns as `lrputils.stats.estimates`; a route is left out where fewer
-        than two texts have a value, as queries and keys are under CP-LRP.
+        By (layer, route), columns as `lrputils.stats.estimates`; a route is left out where no
+        text has a value, as queries and keys are under CP-LRP.
     """
     wide = rows.pivot(index="position", columns=["layer", "route"], values=column)
-    wide = wide.loc[:, wide.notna().sum() > 1]
+    wide = wide.loc[:, wide.notna().any()]
     summary = stats.estimates(wide, **options)
     summary.index = pd.MultiIndex.from_tuples(summary.index, names=["layer", "route"])
     return summary

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lrputils.architectures import Architecture, describe
 from lrputils.handles import Handle
-from lrputils.packing import evaluate
+from lrputils.packing import bar, evaluate
 from lrputils.readout import Target, resolve_target
 from lrputils.rows import Row, Text, every, split, whole
 
@@ -31,6 +31,7 @@ def leave_one_out(
     removal: str = "attention-mask",
     output: str = "logit",
     batch_tokens: int | None = None,
+    progress: bool = True,
 ) -> Tensor:
     """f(x) − f(x without token i), for every token of every text.
 
@@ -50,6 +51,7 @@ def leave_one_out(
             comes next on the whole input; or the "probability" of the target.
         batch_tokens: most tokens in one batch; the default suits the device. Where memory does not
             suffice it is halved.
+        progress: on a terminal, draw a bar with rate and time left once this takes some seconds.
 
     Returns:
         (batch, tokens) on the inputs' device, 0 at padding; float32, for a float64 model float64.
@@ -65,7 +67,10 @@ def leave_one_out(
     logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=batch_tokens)
     read = reader(output, resolve_target(target, logits), logits)
     rows = list(_rows(architecture, texts, removal, inputs))
-    without = evaluate(architecture, texts, rows, read, batch_tokens=batch_tokens)
+    with bar(progress, total=len(rows), desc="LOO", unit="row", delay=3, leave=False) as shown:
+        without = evaluate(
+            architecture, texts, rows, read, batch_tokens=batch_tokens, done=shown.update
+        )
     full = read(logits, torch.arange(len(texts), device=logits.device))
     losses = full.repeat_interleave(torch.tensor([len(t) for t in texts], device=full.device))
     return _padded(losses - without, inputs, texts)

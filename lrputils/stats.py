@@ -158,29 +158,23 @@ def estimate(
 ) -> Estimate:
     """Return a statistic with its `bootstrap_interval` and the counts behind it.
 
-    `options` are those of `bootstrap_interval`.
+    The interval's ends are NaN where fewer than two examples are left, the statistic itself where
+    there is none. `options` are those of `bootstrap_interval`.
     """
-    kept = _finite(values)
-    low, high = bootstrap_interval(kept, statistic=statistic, **options)
-    value = float(statistic(kept[None], axis=1)[0])
+    kept, low, high, value = _finite(values), np.nan, np.nan, np.nan
+    if len(kept) > 1:
+        low, high = bootstrap_interval(kept, statistic=statistic, **options)
+    if len(kept):
+        value = float(statistic(kept[None], axis=1)[0])
     return Estimate(value, low, high, len(kept), int(np.size(values)) - len(kept))
 
 
 def estimates(columns: pd.DataFrame, **options: Any) -> pd.DataFrame:
     """Return the mean of each column with its bootstrap interval, as `table` of estimates.
 
-    `low` and `high` are NaN where fewer than two rows have a value; `options` are those of
-    `bootstrap_interval`.
+    `options` are those of `bootstrap_interval`.
     """
-    known = columns.notna().sum()
-    return table(
-        {
-            name: estimate(columns[name], **options)
-            if known[name] > 1
-            else Estimate(np.nan, np.nan, np.nan, int(known[name]), int(len(columns) - known[name]))
-            for name in columns
-        }
-    )
+    return table({name: estimate(columns[name], **options) for name in columns})
 
 
 def table(found: Mapping[Any, Estimate]) -> pd.DataFrame:

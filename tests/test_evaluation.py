@@ -1,16 +1,24 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedTokenizerFast
 
 from lrputils import stats, tables
 from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
 from lrputils.evaluation import evaluate
+from lrputils.models import Classifier
 from lrputils.perturbation import perturbation_curve
 from lrputils.propagation import ATTN_LRP
+from lrputils.removal import leave_one_out
 from lrputils.variants import Label, LayerSweep, Variant, at_every_readout
+from tests import tiny
 
 WORDS = (
     "a film that is never dull",
@@ -130,6 +138,47 @@ def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placehol
     assert np.allclose(
         result.per_text("delta"), result.per_text("lerf") - result.per_text("morf"), atol=1e-6
     )
+
+
+def test_a_single_text_has_means_without_intervals(placeholder):
+    result = evaluate(placeholder, "good films", ["attnlrp"], chunk=1, progress=False)
+    assert result.rows.id.tolist() == ["0", "0"]
+    for column in ("r", "r_normalised", "delta"):
+        summary = result.summary(column)
+        assert summary["mean"].tolist() == result.rows[column].tolist()
+        assert summary[["low", "high"]].isna().all(axis=None)
+        published = dict.fromkeys(summary.index, 0.1)
+        table = tables.compare(summary[["mean", "low", "high"]].T.to_dict("list"), published)
+        assert (table.verdict == "").all()
+    everywhere = evaluate(placeholder, "good films", at_every_readout("attnlrp", "cp-lrp"))
+    assert tables.readouts(everywhere, "attnlrp", "cp-lrp").difference.notna().all()
+
+
+def test_a_table_brings_its_labels(placeholder):
+    table = pd.DataFrame({"film": ["loved it", "dull"], "verdict": ["positive", "mixed"]})
+    columns = {"text_column": "film", "label_column": "verdict"}
+    result = evaluate(placeholder, table, [], **columns, progress=False)
+    assert result.rows.label.tolist()[0] == 1
+    assert result.rows.label.isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("name", ["gpt2-lm", "llama-lm", "qwen2-lm"])
+def test_a_next_token_model_explains_the_token_it_expects(name):
+    words = {"<unk>": 0, "<pad>": tiny.PAD} | {letter: 5 + i for i, letter in enumerate("abcdefgh")}
+    split = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    split.pre_tokenizer = WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=split, pad_token="<pad>")
+    clf = Classifier(tiny.build(name, dtype=torch.float32), tokenizer, "next token")
+    texts = Texts(("a b c d e", "f g h"), (0, 1), ("0", "1"), "letters", "sha256 0")
+    result = evaluate(clf, texts, ["ig", "rollout", "attnlrp", "cp-lrp"], chunk=1, progress=False)
+    for row, text in enumerate(texts):
+        inputs = clf.encode(text)
+        logits = clf.model(**inputs.model_kwargs()).logits[0, -1]
+        assert result.rows.query("position == @row").target.unique() == [int(logits.argmax())]
+        loo = leave_one_out(clf.model, inputs, target=int(logits.argmax()))
+        assert np.allclose(result.maps["loo"][row], loo[0].numpy(), atol=1e-5)
+    assert clf.labels == ()
+    assert result.accuracy() is None  # labels of texts are no tokens
 
 
 def test_a_layer_sweep_gives_the_papers_ablations(placeholder, texts, result):

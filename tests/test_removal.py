@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lrputils as lrp
-from lrputils import packing
+from lrputils import packing, removal
 from lrputils.architectures import describe
 from lrputils.forwards import replaced
 from lrputils.inputs import Inputs
@@ -336,3 +339,22 @@ def test_real_sentences_against_one_masked_forward_pass_a_token(data_dir, models
                 slow[row, token] = (whole - clf.model(**one).logits[0])[whole.argmax()]
     assert slow.abs().max() > 0.1
     torch.testing.assert_close(fast, slow, rtol=0, atol=1e-5)
+
+
+def test_long_work_shows_rate_and_time_left_on_a_terminal_alone(monkeypatch, capsys):
+    model, inputs = tiny.build("bert"), tiny.texts()
+    asked = {}
+
+    def bar(progress, **options):
+        asked.update(options)
+        return packing.bar(progress, **options | {"delay": 0, "leave": True})
+
+    monkeypatch.setattr(removal, "bar", bar)
+    expected = leave_one_out(model, inputs)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
+    assert torch.equal(leave_one_out(model, inputs), expected)
+    assert re.search(r"LOO: 100%.* 16/16 \[\d\d:\d\d<\d\d:\d\d, .*row/s", capsys.readouterr().err)
+    leave_one_out(model, inputs, progress=False)
+    assert capsys.readouterr().err == ""
+    assert asked["delay"] > 1

@@ -324,7 +324,13 @@ class TestAcrossLayers:
         found = across_layers(np.ones((3, 4)), self.values(texts=3, layers=4)[0], resamples=50)
         assert np.isnan(found[:4]).all()
 
-    @pytest.mark.parametrize("shape", [(4, 1), (1, 6)])
+    def test_a_single_text_has_an_order_but_no_interval(self):
+        found = across_layers([[1.0, 2, 3]], [[2.0, 4, 3]], resamples=50)
+        assert found.rho == pytest.approx(0.5)
+        assert np.isnan(found.low)
+        assert np.isnan(found.high)
+
+    @pytest.mark.parametrize("shape", [(4, 1), (0, 6)])
     def test_too_little_is_refused(self, shape):
         with pytest.raises(ValueError, match="can be compared"):
             across_layers(np.ones(shape), np.ones(shape))

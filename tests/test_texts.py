@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import time
 
+import datasets
 import pandas as pd
 import pytest
+import yaml
 
 from lrputils.data import hub
 from lrputils.data.texts import OWN, Texts, load_texts
@@ -41,6 +44,59 @@ def test_every_format_gives_the_same_texts(tmp_path, suffix):
     assert list(texts) == list(TABLE["text"])
 
 
+OTHER_FILES = {
+    "semicolons.csv": "Sentence;Label\none;0\ntwo, three;1\n",
+    "tabs.csv": "Sentence\tLabel\none\t0\ntwo, three\t1\n",
+    "mark.csv": '\ufeffText,LABEL\none,0\n"two, three",1\n',
+    "lines.txt": "one\n\ntwo, three\n",
+    "lines.json": '{"text": "one", "label": 0}\n{"text": "two, three", "label": 1}\n',
+}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_files_as_other_programs_write_them(tmp_path, name, packed):
+    path = tmp_path / (f"{name}.gz" if packed else name)
+    content = OTHER_FILES[name].encode()
+    path.write_bytes(gzip.compress(content) if packed else content)
+    texts = load_texts(path)
+    assert texts.texts == ("one", "two, three")
+    assert texts.labels == (None if name.endswith(".txt") else (0, 1))
+    assert texts.name == name.split(".")[0]
+
+
+AT_HAND = {
+    "list": list(TABLE["text"]),
+    "iterator": iter(TABLE["text"]),
+    "array": TABLE["text"].to_numpy(),
+    "fixed-width array": TABLE["text"].to_numpy(dtype=str),
+    "series": TABLE["text"][::-1][::-1],
+    "frame": TABLE.rename(columns=str.title),
+    "data set": datasets.Dataset.from_pandas(TABLE),
+    "its column": datasets.Dataset.from_pandas(TABLE)["text"],
+}
+
+
+@pytest.mark.parametrize("name", AT_HAND)
+def test_texts_at_hand(name):
+    texts = load_texts(AT_HAND[name])
+    assert texts.texts == tuple(TABLE["text"])
+    labelled = name in ("frame", "data set")
+    assert texts.labels == ((0, 1, 0, 1) if labelled else None)
+    assert texts.ids == (("a", "b", "c", "d") if labelled else ("0", "1", "2", "3"))
+    assert texts.identity.startswith("sha256 ")
+
+
+def test_texts_at_hand_are_known_by_what_they_are():
+    first, second = load_texts(TABLE), load_texts(TABLE.assign(label=1))
+    assert first.identity == load_texts(TABLE.copy()).identity != second.identity
+    assert load_texts(first, limit=2).ids == ("a", "b")
+    renamed = TABLE.rename(columns={"text": "words", "label": "stars"})
+    chosen = load_texts(renamed, "words, stars")
+    assert chosen == load_texts(renamed, text_column="words", label_column="stars")
+    assert chosen.labels == (0, 1, 0, 1)
+
+
 def folder_of(tmp_path, **splits):
     for split, table in splits.items():
         table.to_parquet(tmp_path / f"{split.replace('_', '-')}.parquet")
@@ -69,13 +125,40 @@ def test_numbered_parts_are_one_split(tmp_path):
     assert load_texts(tmp_path).ids == ("a", "b", "c", "d")
 
 
-def test_a_split_in_several_places_is_refused(tmp_path):
+def test_a_split_may_lie_in_several_folders(tmp_path):
     for name in ("english", "french"):
         (tmp_path / name).mkdir()
         folder_of(tmp_path / name, test=TABLE)
-    with pytest.raises(ValueError, match="several places"):
-        load_texts(tmp_path)
+    assert load_texts(tmp_path).ids == ("a", "b", "c", "d") * 2
     assert len(load_texts(tmp_path / "french")) == 4
+
+
+def test_a_folder_may_name_a_split_and_a_file_no_split_at_all(tmp_path):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "test").mkdir()
+    folder_of(tmp_path / "train", part_0=TABLE[:2], part_1=TABLE[2:])
+    folder_of(tmp_path / "test", part_0=TABLE[:1])
+    assert load_texts(tmp_path).ids == ("a",)
+    assert load_texts(tmp_path, split="train").ids == ("a", "b", "c", "d")
+    (tmp_path / "plain").mkdir()
+    folder_of(tmp_path / "plain", first=TABLE[:1], second=TABLE[1:])
+    assert load_texts(tmp_path / "plain", split="second").ids == ("b", "c", "d")
+
+
+def test_a_readme_tells_subsets_and_splits(tmp_path):
+    folder_of(tmp_path, one=TABLE[:1], two=TABLE[1:])
+    files = ("one", "two")
+    configurations = [
+        {"config_name": f"set-{name}", "data_files": [{"split": "test", "path": f"{name}.parquet"}]}
+        for name in files
+    ]
+    text = f"---\n{yaml.safe_dump({'configs': configurations})}---\n"
+    (tmp_path / "README.md").write_text(text)
+    assert load_texts(tmp_path, subset="set-two").ids == ("b", "c", "d")
+    with pytest.raises(ValueError, match=r"several subsets: choose from \['set-one', 'set-two'\]"):
+        load_texts(tmp_path)
+    with pytest.raises(ValueError, match=r"no subset 'three': choose from"):
+        load_texts(tmp_path, subset="three")
 
 
 def test_limit_shuffling_and_length(tmp_path):
@@ -101,10 +184,10 @@ def test_columns_by_their_usual_names_or_by_choice(tmp_path):
     texts = load_texts(path)
     assert (texts.labels, texts.ids) == (None, ("0", "1", "2", "3"))
     assert load_texts(path, label_column="stars").labels == (0, 1, 0, 1)
-    with pytest.raises(ValueError, match=r"label_column from \['sentence', 'stars'\]"):
+    with pytest.raises(ValueError, match=r"label_column .* from \['sentence', 'stars'\]"):
         load_texts(path, label_column="label")
     table.rename(columns={"sentence": "words"}).to_csv(path, index=False)
-    with pytest.raises(ValueError, match=r"text_column from \['words', 'stars'\]"):
+    with pytest.raises(ValueError, match=r"text_column .* from \['words', 'stars'\]"):
         load_texts(path)
     assert load_texts(path, text_column="words").texts == tuple(TABLE["text"])
 
@@ -132,9 +215,9 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(ValueError, match=r"x\.json' cannot be read"):
         load_texts(tmp_path / "x.json")
-    (tmp_path / "x.txt").write_text("hello")
-    with pytest.raises(ValueError, match=r"x\.txt.*it may be \['\.csv'"):
-        load_texts(tmp_path / "x.txt")
+    (tmp_path / "x.xlsx").write_text("hello")
+    with pytest.raises(ValueError, match=r"x\.xlsx.*it may be \.csv"):
+        load_texts(tmp_path / "x.xlsx")
     TABLE.to_csv(tmp_path / "x.csv")
     with pytest.raises(ValueError, match="revision='v1' belongs to the hub"):
         load_texts(tmp_path / "x.csv", revision="v1")
@@ -155,6 +238,7 @@ class Api:
     sha = "c0ffee"
 
     def dataset_info(self, name, revision, timeout):
+        Api.asked = revision
         if name != "somebody/things":
             raise OSError("unreachable")
         files = ["README.md", "data/test-00000-of-00001.parquet", ".gitattributes", ".x/a.csv"]
@@ -177,7 +261,11 @@ def test_a_data_set_of_the_hub_and_its_commit(tmp_path, monkeypatch):
     assert texts.name == "somebody/things [test]"
     assert texts.identity == "commit c0ffee"
     assert asked["revision"] == "c0ffee"
-    assert asked["allow_patterns"] == ["data/test-00000-of-00001.parquet"]
+    assert asked["allow_patterns"] == ["README.md", "data/test-00000-of-00001.parquet"]
+    assert load_texts("somebody/things@v2").name == "somebody/things [test]"
+    assert Api.asked == "v2"
+    with pytest.raises(ValueError, match="name two revisions"):
+        load_texts("somebody/things@v2", revision="v1")
 
 
 def cache_with(tmp_path, kind, files):

@@ -22,7 +22,7 @@ from huggingface_hub.errors import (
 )
 
 _PATIENCE = 6.0
-_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 
 
 class Snapshot(NamedTuple):
@@ -31,10 +31,12 @@ class Snapshot(NamedTuple):
     Attributes:
         folder: where they are.
         commit: the commit that the revision resolved to.
+        name: the repository's, without a revision.
     """
 
     folder: Path
     commit: str
+    name: str
 
 
 def is_path(name: str) -> bool:
@@ -56,7 +58,7 @@ def fetch(
     """Return the wanted files of a repository, downloaded or from the cache.
 
     Args:
-        name: `owner/name` on the hub.
+        name: `owner/name` on the hub, or `owner/name@revision`.
         kind: what the repository holds.
         wanted: given all file names of the repository, returns those to download.
         parameter: the caller's parameter that also takes a folder; error messages name it.
@@ -68,6 +70,10 @@ def fetch(
         ValueError: it has no such revision.
         ConnectionError: the hub cannot be reached and the cache does not hold the repository.
     """
+    name, _, pinned = name.partition("@")
+    if pinned and revision not in (None, pinned):
+        raise ValueError(f"{name}@{pinned} and revision={revision!r} name two revisions: drop one")
+    revision = revision or pinned or None
     instead = f"`{parameter}` also takes a local folder"
     api = HfApi()
     info = api.model_info if kind == "model" else api.dataset_info
@@ -85,7 +91,7 @@ def fetch(
         return _cached(name, kind, revision, f"{type(error).__name__}: {error}", instead)
     files = wanted(entry.rfilename for entry in found.siblings or ())
     folder = snapshot_download(name, repo_type=kind, revision=found.sha, allow_patterns=files)
-    return Snapshot(Path(folder), found.sha)
+    return Snapshot(Path(folder), found.sha, name)
 
 
 def _cached(name: str, kind: str, revision: str | None, reason: str, instead: str) -> Snapshot:
@@ -98,7 +104,7 @@ def _cached(name: str, kind: str, revision: str | None, reason: str, instead: st
             f"{kind.capitalize()} {name!r} is not a folder here, is not in the local cache, and "
             f"the hub cannot be reached ({reason}); {instead}"
         ) from None
-    return Snapshot(folder, folder.name)
+    return Snapshot(folder, folder.name, name)
 
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:

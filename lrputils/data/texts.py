@@ -1,4 +1,4 @@
-"""Texts with labels: this book's own reviews, a file, a folder or a data set of the hub.
+"""Texts with labels: this book's own reviews, a file, a folder, a data set of the hub, a table.
 
 One call for all of them. The result remembers where it came from (`identity`), so that a recorded
 run can say which texts it measured.
@@ -7,7 +7,7 @@ run can say which texts it measured.
 from __future__ import annotations
 
 import hashlib
-import re
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,24 +16,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lrputils.data import hub
+from lrputils.data import files, given, hub
 
 REVIEWS = Path(__file__).parents[1] / "assets" / "reviews"
 OWN = {"reviews": REVIEWS / "short.csv", "reviews-long": REVIEWS / "long.csv"}
 
-_READERS = {
-    ".csv": lambda path: pd.read_csv(path, keep_default_na=False, na_values=[""]),
-    ".tsv": lambda path: pd.read_csv(path, sep="\t", keep_default_na=False, na_values=[""]),
-    ".parquet": pd.read_parquet,
-    ".json": pd.read_json,
-    ".jsonl": lambda path: pd.read_json(path, lines=True),
-}
-_SHARD = re.compile(r"-\d+-of-\d+$")
-_TEXT_COLUMNS = ("text", "sentence", "review", "content")
-_LABEL_COLUMNS = ("label", "labels", "sentiment")
-_ID_COLUMNS = ("id", "idx")
 # Measuring on what a model was trained on is never the default.
 _PREFERRED_SPLITS = ("validation", "test")
+_COLUMNS = "{} (in a chapter, `columns`)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,9 +65,11 @@ class Texts(Sequence):
 
 
 def load_texts(
-    dataset: str | Path | None = None,
+    dataset: Any = None,
+    columns: str = "",
     *,
     split: str | None = None,
+    subset: str | None = None,
     text_column: str | None = None,
     label_column: str | None = None,
     min_words: int = 1,
@@ -90,54 +82,108 @@ def load_texts(
 
     Args:
         dataset: `None` or "reviews" for the short reviews written for this book, "reviews-long"
-            for the long ones; a CSV, TSV, Parquet, JSON or JSON-lines file; a folder with a file
-            a split; or a data set of the Hugging Face hub such as "stanfordnlp/sst2".
+            for the long ones; a CSV, TSV, Parquet, JSON, JSON-lines or text file (a line a text),
+            compressed or not; a folder with a file or a folder a split; a data set of the Hugging
+            Face hub such as "stanfordnlp/sst2"; or texts at hand: a list, array or Series of
+            strings, a DataFrame, a `datasets.Dataset`.
+        columns: `text_column` and, after a comma, `label_column`, as chapters take them.
         split: "validation", "test", …; by default the first of these two that exists, or the only
             split there is.
+        subset: which of a data set's configurations, where it has several ("sst2" of
+            "nyu-mll/glue").
         text_column: the column of texts; found by its usual names if not given.
         label_column: the column of labels; found by its usual names if not given.
         min_words: leave out texts with fewer words (separated by blanks).
         max_words: leave out texts with more words.
         limit: at most this many texts, the first ones.
         seed: shuffle before `limit` is applied; no shuffling if not given.
-        revision: branch, tag or commit of a data set of the hub.
+        revision: branch, tag or commit of a data set of the hub; also "owner/name@revision".
 
     Raises:
+        TypeError: texts at hand that are of no type that is taken.
         FileNotFoundError: no such file, folder or data set.
         ValueError: no such split or column, an unreadable file, an empty text among the chosen
             ones, or nothing left after the limits on length.
         ConnectionError: the hub cannot be reached and the data set is not in the local cache.
     """
-    name, files, commit = _locate(dataset, revision)
-    chosen = _choose_split(files, split, name)
-    table = pd.concat([_read(path) for path in files[chosen]], ignore_index=True)
-    name = name if chosen == name else f"{name} [{chosen}]"
-    text = _column(table, text_column, _TEXT_COLUMNS, "text_column", name)
-    label = _column(table, label_column, _LABEL_COLUMNS, "label_column", name, optional=True)
+    if columns and (text_column or label_column):
+        raise ValueError(f"columns={columns!r} and text_column or label_column: give one of them")
+    if columns:
+        text_column, _, label_column = map(str.strip, columns.partition(","))
+    if isinstance(dataset, str | Path | None):
+        name, places, commit = _locate(dataset, revision, subset)
+        chosen = _choose_split(places, split, name)
+        table = pd.concat([files.read(path) for path in places[chosen]], ignore_index=True)
+        name = name if chosen == name else f"{name} [{chosen}]"
+    else:
+        name, table, commit, chosen = "texts at hand", _at_hand(dataset, text_column), None, None
+        stray = {"split": split, "subset": subset, "revision": revision}
+        stray = [f"{option}={value!r}" for option, value in stray.items() if value is not None]
+        if stray:
+            raise ValueError(f"{', '.join(stray)} belongs to files and the hub, not to {name}")
+    shown = f"Data set {name!r}"
+    text, label = _columns(table, text_column, label_column, shown)
     rows = _choose_rows(table[text], min_words, max_words, limit, seed, name)
     _check_not_empty(table[text], rows, text, name)
-    identifier = next((column for column in _ID_COLUMNS if column in table), None)
+    if chosen is None:
+        columns = [table[name].tolist() for name in (text, label) if name is not None]
+        contents = [json.dumps(columns, default=str).encode()]
+    else:
+        contents = (path.read_bytes() for path in places[chosen])
+    identifier = given.column(table, None, given.ID_COLUMNS, "", shown, optional=True)
     return Texts(
         texts=tuple(table[text].iloc[rows]),
         labels=None if label is None else tuple(table[label].iloc[rows].tolist()),
         ids=tuple(map(str, rows if identifier is None else table[identifier].iloc[rows])),
         name=name,
-        identity=commit or _digest(files[chosen]),
+        identity=commit or _digest(contents),
+    )
+
+
+def as_texts(texts: Any, text_column: str | None, label_column: str | None) -> Texts:
+    """Return texts at hand as `Texts`: these themselves, one string, or what `load_texts` takes."""
+    if isinstance(texts, Texts):
+        if text_column or label_column:
+            raise ValueError("choose text_column and label_column when loading these texts")
+        return texts
+    texts = [texts] if isinstance(texts, str) else texts
+    if texts is None or isinstance(texts, Path):
+        given.strings(texts)
+    return load_texts(texts, text_column=text_column, label_column=label_column)
+
+
+def _at_hand(dataset: Any, text_column: str | None) -> pd.DataFrame:
+    if isinstance(dataset, Texts):
+        columns = {"id": dataset.ids, "text": dataset.texts, "label": dataset.labels}
+        return pd.DataFrame({name: values for name, values in columns.items() if values})
+    table = given.frame(dataset)
+    return pd.DataFrame({text_column or "text": given.strings(dataset)}) if table is None else table
+
+
+def _columns(
+    table: pd.DataFrame, text: str | None, label: str | None, shown: str
+) -> tuple[Any, Any]:
+    """Return the names of the columns of texts and of labels, the latter None if there is none."""
+    options = [_COLUMNS.format(option) for option in ("text_column", "label_column")]
+    return (
+        given.column(table, text, given.TEXT_COLUMNS, options[0], shown),
+        given.column(table, label, given.LABEL_COLUMNS, options[1], shown, optional=True),
     )
 
 
 def _locate(
-    dataset: str | Path | None, revision: str | None
+    dataset: str | Path | None, revision: str | None, subset: str | None
 ) -> tuple[str, dict[str, list[Path]], str | None]:
     """Return the data set's name, its files by split, and the hub's commit if it is from there."""
     name = "reviews" if dataset is None else str(dataset)
     if name in OWN:
         return name, {name: [OWN[name]]}, None
-    if not (hub.is_path(name) or Path(name).suffix in _READERS):
+    if not (hub.is_path(name) or files.kind(name)):
         snapshot = hub.fetch(
-            name, kind="dataset", wanted=_readable, parameter="dataset", revision=revision
+            name, kind="dataset", wanted=_wanted, parameter="dataset", revision=revision
         )
-        return name, _splits(snapshot.folder, name), f"commit {snapshot.commit}"
+        name = snapshot.name
+        return name, files.splits(snapshot.folder, subset, name), f"commit {snapshot.commit}"
     path = Path(name).expanduser()
     if revision is not None:
         raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a local path")
@@ -146,75 +192,25 @@ def _locate(
             f"dataset={name!r}: there is no such file or folder (looked in {Path.cwd()})"
         )
     if path.is_dir():
-        return path.name, _splits(path, name), None
-    return path.stem, {path.stem: [path]}, None
+        return path.name, files.splits(path, subset, name), None
+    return files.stem(path), {files.stem(path): [path]}, None
 
 
-def _readable(names: Iterable[str]) -> list[str]:
-    return [name for name in names if Path(name).suffix in _READERS and "/." not in f"/{name}"]
+def _wanted(names: Iterable[str]) -> list[str]:
+    """Choose what to download: data, and the README that says which files are which split."""
+    names = list(names)
+    return [*(name for name in names if name == "README.md"), *files.readable(names)]
 
 
-def _splits(folder: Path, name: str) -> dict[str, list[Path]]:
-    """Group a folder's data files by split: `train-00000-of-00002.parquet` belongs to `train`."""
-    names = _readable(str(path.relative_to(folder)) for path in folder.rglob("*.*"))
-    splits: dict[str, list[Path]] = {}
-    for path in sorted(folder / name for name in names):
-        splits.setdefault(_SHARD.sub("", path.stem), []).append(path)
-    if not splits:
-        raise FileNotFoundError(
-            f"dataset={name!r} holds no {', '.join(_READERS)} file (looked in {folder})"
-        )
-    for split, paths in splits.items():
-        if len({path.parent for path in paths}) > 1 or len({path.suffix for path in paths}) > 1:
-            places = ", ".join(str(path.relative_to(folder)) for path in paths[:4])
-            raise ValueError(
-                f"dataset={name!r}: split {split!r} stands in several places ({places}); "
-                f"name one file or folder"
-            )
-    return splits
-
-
-def _choose_split(files: dict[str, list[Path]], split: str | None, name: str) -> str:
-    if split is None and len(files) == 1:
-        return next(iter(files))
+def _choose_split(places: dict[str, list[Path]], split: str | None, name: str) -> str:
+    if split is None and len(places) == 1:
+        return next(iter(places))
     if split is None:
-        split = next((known for known in _PREFERRED_SPLITS if known in files), None)
-    if split not in files:
+        split = next((known for known in _PREFERRED_SPLITS if known in places), None)
+    if split not in places:
         problem = "needs a split" if split is None else f"has no split {split!r}"
-        raise ValueError(f"Data set {name!r} {problem}: choose from {sorted(files)}")
+        raise ValueError(f"Data set {name!r} {problem}: choose from {sorted(places)}")
     return split
-
-
-def _read(path: Path) -> pd.DataFrame:
-    if path.suffix not in _READERS:
-        raise ValueError(f"dataset={str(path)!r}: cannot read this; it may be {list(_READERS)}")
-    try:
-        return _READERS[path.suffix](path)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # pandas raises a different class for each way of being malformed
-        raise ValueError(f"dataset={str(path)!r} cannot be read: {error}") from error
-
-
-def _column(
-    table: pd.DataFrame,
-    wanted: str | None,
-    usual: Sequence[str],
-    parameter: str,
-    name: str,
-    *,
-    optional: bool = False,
-) -> str | None:
-    if wanted is None:
-        found = next((column for column in usual if column in table), None)
-        if found is not None or optional:
-            return found
-        problem = f"has none of the columns {list(usual)}"
-    elif wanted in table:
-        return wanted
-    else:
-        problem = f"has no column {wanted!r}"
-    raise ValueError(f"Data set {name!r} {problem}: choose {parameter} from {list(table)}")
 
 
 def _choose_rows(
@@ -227,6 +223,8 @@ def _choose_rows(
 ) -> list[int]:
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit} leaves no text")
+    if not len(column):
+        raise ValueError(f"Data set {name!r} holds no texts")
     rows = np.arange(len(column))
     if min_words > 1 or max_words is not None:
         words = column.astype(str).str.split().str.len().to_numpy()
@@ -252,8 +250,8 @@ def _check_not_empty(column: pd.Series, rows: list[int], text: str, name: str) -
             )
 
 
-def _digest(paths: Iterable[Path]) -> str:
+def _digest(contents: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.read_bytes())
+    for content in contents:
+        digest.update(content)
     return f"sha256 {digest.hexdigest()}"

@@ -76,6 +76,8 @@ def _choice(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--revision", metavar="REV", help="branch, tag or commit of the model")
     kind.add_argument("--dataset", metavar="NAME", help="file, folder, hub name (default: reviews)")
     kind.add_argument("--split", metavar="NAME", help="of the data set")
+    kind.add_argument("--text-column", metavar="NAME", help="of texts (default: usual names)")
+    kind.add_argument("--label-column", metavar="NAME", help="of labels (default: usual names)")
     kind.add_argument("--limit", type=int, metavar="N", help="at most this many texts")
     kind.add_argument("--seed", type=int, metavar="N", help="draw the texts by this seed")
     kind.add_argument("--max-length", type=int, metavar="N", help="cut texts to N tokens")
@@ -120,7 +122,12 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
             options.model, revision=options.revision, device=options.device
         ),
         "texts": load_texts(
-            options.dataset, split=options.split, limit=options.limit, seed=options.seed
+            options.dataset,
+            split=options.split,
+            text_column=options.text_column,
+            label_column=options.label_column,
+            limit=options.limit,
+            seed=options.seed,
         ),
         "out": options.out,
         "command": _command(options),

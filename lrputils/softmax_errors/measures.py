@@ -206,17 +206,18 @@ def across_layers(
         seed: of both.
 
     Raises:
-        ValueError: shapes differ, fewer than two layers, or fewer than two texts left.
+        ValueError: shapes differ, fewer than two layers, or no text left. A single text has no
+            interval: its ends are NaN.
     """
     left, right = (np.asarray(values, dtype=np.float64) for values in (first, second))
     if left.shape != right.shape or left.ndim != 2:
         raise ValueError(f"shapes {left.shape} and {right.shape}: both are (texts, layers)")
     kept = ~(np.isnan(left).any(1) | np.isnan(right).any(1))
     left, right, layers = left[kept], right[kept], left.shape[1]
-    if layers < 2 or len(left) < 2:
+    if layers < 2 or not len(left):
         raise ValueError(
             f"{layers} layers and {len(left)} complete texts: an order of layers can be compared "
-            "from two layers and two texts on"
+            "from two layers and one text on"
         )
     generator = np.random.default_rng(seed)
     drawn = generator.integers(0, len(left), size=(resamples, len(left)))
@@ -228,7 +229,7 @@ def across_layers(
     chance = stats.spearman(np.tile(left.mean(0), (resamples, 1)), shuffled)
     as_far = np.count_nonzero(np.abs(chance) >= abs(rho) - 1e-9)
     tail = (1 - confidence) / 2
-    boot = boot[~np.isnan(boot)]
+    boot = boot[~np.isnan(boot)] if len(left) > 1 else boot[:0]
     low, high = np.quantile(boot, [tail, 1 - tail]) if len(boot) else (np.nan, np.nan)
     p = float(1 + as_far) / (1 + resamples) if np.isfinite(rho) else np.nan
     return RankAgreement(rho, float(low), float(high), p, layers)

@@ -53,7 +53,7 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
     conditions = conditions or Conditions()
     _check_free(out)
     if find_spec("accelerate") is None:
-        raise ImportError("training needs the package `accelerate`: pip install 'lrputils[train]'")
+        raise ImportError("training needs the package `accelerate`: pip install accelerate")
     base = network.find_base(recipe.base) if recipe.base else None
     if base:
         network.check_positions(base, recipe)

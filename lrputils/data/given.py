@@ -1,0 +1,102 @@
+"""Texts as people have them in Python: a string, a list, an array, a table; the rest is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from io import IOBase
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+TEXT_COLUMNS = ("text", "sentence", "review", "content")
+LABEL_COLUMNS = ("label", "labels", "sentiment")
+ID_COLUMNS = ("id", "idx")
+_TAKES = (
+    "a string, a list or an iterator of strings, an array or a Series of them, a DataFrame or a "
+    "datasets.Dataset"
+)
+
+
+def frame(given: Any) -> pd.DataFrame | None:
+    """Return a table as a data frame; None where `given` is no table.
+
+    A table is a DataFrame or what turns into one by `to_pandas` (`datasets.Dataset`, Arrow,
+    Polars).
+
+    Raises:
+        TypeError: several splits or named columns in a mapping, of which one has to be chosen.
+    """
+    if isinstance(given, Mapping):
+        if given and all(hasattr(part, "column_names") for part in given.values()):
+            way = f"pass one of its splits {list(given)}"
+        elif "input_ids" in given:
+            way = "these are encoded texts: pass them to a method, or the texts themselves here"
+        else:
+            way = f"pass one of its values, or pandas.DataFrame(…); its keys are {[*given][:6]}"
+        raise TypeError(f"texts are not taken from a {type(given).__name__}: {way}")
+    if not isinstance(given, pd.DataFrame) and hasattr(given, "to_pandas"):
+        given = given.to_pandas()
+    return given if isinstance(given, pd.DataFrame) else None
+
+
+def strings(given: Any) -> list[str]:
+    """Return texts as a list of strings; a single string is one text.
+
+    Of a table, the column of texts that has one of the usual names.
+
+    Raises:
+        TypeError: anything else (see the message), or a text that is not a string.
+        ValueError: no texts, or a table whose column of texts has another name.
+    """
+    table = frame(given)
+    if table is not None:
+        given = table[column(table, None, TEXT_COLUMNS, "the column to pass", "The table")]
+    if isinstance(given, str):
+        return [str(given)]
+    sequence = isinstance(given, Sequence | Iterator | ValuesView | pd.Series | pd.Index)
+    array = isinstance(given, np.ndarray) and given.ndim == 1
+    if not (sequence or array) or isinstance(given, bytes | bytearray | range | IOBase):
+        shape = f" of shape {given.shape}" if isinstance(given, np.ndarray) else ""
+        raise TypeError(f"texts are {_TAKES}; got a {type(given).__name__}{shape}")
+    texts = list(given)
+    if not texts:
+        raise ValueError("There are no texts")
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"Text {row} is {text!r} ({type(text).__name__}), not a string")
+    return list(map(str, texts))
+
+
+def column(
+    table: pd.DataFrame,
+    wanted: str | None,
+    usual: Sequence[str],
+    parameter: str,
+    name: str,
+    *,
+    optional: bool = False,
+) -> Any:
+    """Return the name of the column asked for, or of the first that has a usual name.
+
+    Args:
+        table: the table.
+        wanted: the column's name; None or "" looks for the usual names, whatever their capitals.
+        usual: those names.
+        parameter: what the caller calls `wanted`, for the message.
+        name: what the message calls the table.
+        optional: return None where there is no such column.
+    """
+    if wanted:
+        if wanted in table:
+            return wanted
+        problem = f"has no column {wanted!r}"
+    else:
+        plain = {str(known).strip().lower(): known for known in reversed(list(table))}
+        found = next((plain[known] for known in usual if known in plain), None)
+        if found is not None or optional:
+            return found
+        problem = f"has none of the columns {list(usual)}"
+    raise ValueError(
+        f"{name[0].upper()}{name[1:]} {problem}: choose {parameter} from {list(table)}"
+    )
