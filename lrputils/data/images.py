@@ -1,8 +1,8 @@
 """Images for the linear attention chapter: grey levels in [0, 1], resized to a few tokens.
 
 Three sources: scikit-learn's handwritten digits (in the installed package), torchvision's MNIST
-(downloaded once), or a folder with MNIST's IDX files. It only reads and resizes; scaling the grey
-levels further is the network's affair.
+(downloaded once), or a folder with MNIST's IDX files. It only reads and resizes; the network itself
+scales the grey levels further.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch.nn.functional import interpolate
 
 Array = np.ndarray
 _HALVES = {"train": "train", "test": "t10k"}
@@ -88,26 +90,14 @@ def resize(images: Array, side: int) -> Array:
     """Resize (images, height, width) to (images, side, side) by the triangle filter, in float64.
 
     Growing, this is bilinear interpolation; shrinking, the filter widens with the step, so that
-    every pixel counts (as Pillow and torchvision do with antialiasing). Constant images stay as
-    they are, and no output leaves the range of the input.
+    every pixel counts (as in Pillow and torchvision with antialiasing).
     """
-    rows = _triangle_filter(images.shape[1], side)
-    columns = _triangle_filter(images.shape[2], side)
-    return np.einsum("rh,nhw,cw->nrc", rows, images, columns, optimize=True)
+    pixels = torch.from_numpy(images)[:, None]
+    return interpolate(pixels, (side, side), mode="bilinear", antialias=True)[:, 0].numpy()
 
 
-def _triangle_filter(size: int, new_size: int) -> Array:
-    """Return the (new_size, size) weights; each row sums to one."""
-    step = size / new_size
-    centres = (np.arange(new_size) + 0.5) * step
-    distance = np.abs(np.arange(size) + 0.5 - centres[:, None]) / max(step, 1.0)
-    weights = np.maximum(0.0, 1.0 - distance)
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
-def _flat(images: Array, side: int, chunk: int = 5_000) -> Array:
-    parts = [resize(images[i : i + chunk], side) for i in range(0, len(images), chunk)]
-    return np.concatenate(parts).reshape(len(images), side * side)
+def _flat(images: Array, side: int) -> Array:
+    return resize(images, side).reshape(len(images), side * side)
 
 
 def _split_one_part(name: str, images: Array, labels: Array, side: int) -> ImageData:
