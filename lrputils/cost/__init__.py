@@ -12,17 +12,3 @@ from lrputils.cost.clock import Spent, measured, timed
 from lrputils.cost.forecasts import Forecast, forecast
 from lrputils.cost.lengths import agreement, at_lengths, growth, trend
 from lrputils.cost.precision import matmul_precision, precision_error
-
-__all__ = [
-    "Forecast",
-    "Spent",
-    "agreement",
-    "at_lengths",
-    "forecast",
-    "growth",
-    "matmul_precision",
-    "measured",
-    "precision_error",
-    "timed",
-    "trend",
-]
