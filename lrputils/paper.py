@@ -1,7 +1,6 @@
-"""What the paper prints, as data: You, Zeng, Tsai, Yamada and Zhao, BlackboxNLP 2025.
+"""The paper's printed numbers, as data: You, Zeng, Tsai, Yamada and Zhao, BlackboxNLP 2025.
 
-Holds published numbers only, so that every table "paper | this run" takes its left half from here.
-It computes nothing. Source: arXiv 2510.18810, text under CC BY 4.0.
+The left half of every table "paper | this run". Source: arXiv 2510.18810, text under CC BY 4.0.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ def scalar_example() -> pd.DataFrame:
     """Return the relevances of `x1·x2·x3` at (2, 3, 4) as Section 3.1 and Figure 1 print them.
 
     Rows are (formula, method), columns the factors `x1`, `x2`, `x3`; the values are integers in
-    units of the product. The formulas are written out, since "left" and "right" change their
-    meaning between the paper's sections.
+    units of the product. The formulas are written out, since "left" and "right" change
+    their meaning between the paper's sections.
     """
     printed = {
         ("(x1 * x2) * x3", "AttnLRP"): (6, 6, 12),

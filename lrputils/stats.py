@@ -1,8 +1,8 @@
-"""Agreement between attribution maps, and how sure it is.
+"""Agreement between attribution maps, and its uncertainty.
 
 Every correlation is computed per example and in float64, over the tokens that `where` marks. A map
 that is constant there, or has fewer than two tokens, has no correlation: it gets NaN, never 0.
-Nothing here knows what the scores are.
+(scipy's `pearsonr` has no mask, hence the correlation here.)
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Normalized(NamedTuple):
 
     Attributes:
         scores: float64 (batch, tokens); NaN where a row's sum is zero, 0 outside `where`.
-        flipped: boolean (batch,), true where the sum was negative: the division turned every
-            sign of that map round, and with it the sign of its correlation.
+        flipped: boolean (batch,), true where the sum was negative: the division flipped every
+            sign of that map, and with it the sign of its correlation.
         flipped_share: the share of maps with a negative sum.
     """
 
@@ -132,10 +132,10 @@ def bootstrap_interval(
 
     Args:
         values: (examples,); NaN examples are left out.
-        confidence: coverage aimed at.
+        confidence: nominal coverage.
         resamples: number of bootstrap samples, two or more.
         seed: of the random draws; the same seed gives the same interval.
-        statistic: takes an array and `axis`, as `numpy.mean` and `numpy.median` do.
+        statistic: a function of an array and `axis`, as `numpy.mean` and `numpy.median` do.
 
     Raises:
         ValueError: fewer than two examples are left, or an argument is out of range.
@@ -183,8 +183,8 @@ def paired_difference(first: ArrayLike, second: ArrayLike, **options: Any) -> Es
 def ratio_of_means(first: ArrayLike, second: ArrayLike, **options: Any) -> Estimate:
     """Return mean(first) / mean(second) over examples that have both, with its interval.
 
-    Examples are resampled as pairs. Where the second mean may be zero the ratio has no sense, and
-    an interval of enormous width says so. `options` are `confidence`, `resamples` and `seed` of
+    Examples are resampled as pairs. Where the second mean may be zero the ratio is meaningless,
+    and its interval enormously wide. `options` are `confidence`, `resamples` and `seed` of
     `bootstrap_interval`.
     """
 

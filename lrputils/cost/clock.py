@@ -25,7 +25,7 @@ class Spent:
 
     Attributes:
         device: where it ran.
-        seconds: wall time.
+        seconds: wall-clock time.
         peak_bytes: on a GPU the most memory that torch held in the block; on a CPU the most that
             the whole process has held so far, NaN where the system does not tell.
     """
@@ -35,9 +35,9 @@ class Spent:
     peak_bytes: float = float("nan")
 
     def table(self, evaluation: Evaluation) -> pd.DataFrame:
-        """One line a fact: seconds, throughput over the evaluation's texts, peak memory in GiB.
+        """Seconds, throughput over the evaluation's texts, and peak memory in GiB, a row each.
 
-        Tokens are those of the texts; leave-one-out reads each of them once a token of its text.
+        Tokens are those of the texts, however often leave-one-out reads them.
         """
         tokens = sum(map(len, evaluation.tokens))
         facts = {

@@ -22,7 +22,7 @@ from lrputils.packing import evaluate as run_rows
 from lrputils.rows import Row, every, split
 from lrputils.variants import LayerSweep, Variant
 
-# On a CPU, a forecast above this many seconds comes with a warning.
+# `warn_if_long` warns on a CPU above this many seconds.
 LONG = 1_800
 _ENCODED_AT_ONCE = 256
 
@@ -47,16 +47,16 @@ class Forecast:
         return sum(self.seconds.values())
 
     def table(self) -> pd.DataFrame:
-        """A row a part and one for all together: `seconds` and the `share` of the total."""
+        """One row per part and one for the total: `seconds` and the `share` of the total."""
         parts = pd.Series(self.seconds)
         parts["together"] = self.total
         return pd.DataFrame({"seconds": parts, "share": parts / self.total})
 
     def warn_if_long(self, limit: float = LONG) -> None:
-        """Warn, where the run would take a CPU more than `limit` seconds, how to go on."""
+        """Warn if the run would take a CPU more than `limit` seconds, and say what is faster."""
         if self.device.type == "cpu" and self.total > limit:
             warnings.warn(
-                f"{self}. This wants a GPU: device='auto' takes one where there is one. On this "
+                f"{self}. A GPU is far faster: device='auto' takes one if there is one. On this "
                 f"CPU, take fewer texts (limit=) or shorter ones (max_tokens=)",
                 stacklevel=2,
             )
@@ -84,7 +84,7 @@ def forecast(
 
     A forward pass over one row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one
     batch at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, a curve one row
-    a step; every other method is timed on one text of middle length (on a GPU a batch of them) and
+    a step; every other method is timed on one text of median length (on a GPU a batch of them) and
     scaled by tokens.
 
     Raises:
@@ -114,7 +114,7 @@ def forecast(
 def text_lengths(
     classifier: Classifier, texts: Sequence[str], **cut: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of each text, and how many are no special ones; `cut` as in `encode`."""
+    """Return each text's tokens, with and without special ones; `cut` as in `encode`."""
     found = []
     for start in range(0, len(texts), _ENCODED_AT_ONCE):
         inputs = classifier.encode(list(texts[start : start + _ENCODED_AT_ONCE]), **cut)

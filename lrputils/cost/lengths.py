@@ -35,11 +35,11 @@ def at_lengths(
 ) -> pd.DataFrame:
     """Cut the same texts to several lengths: seconds of LOO and methods, and each method's r.
 
-    Only texts that reach the largest length take part, so that every length sees the same ones.
+    Only texts that reach the largest length are used, so that every length has the same ones.
 
     Args:
-        classifier: `load_classifier`'s answer.
-        texts: the texts; one at a time is timed, after one uncounted run.
+        classifier: `load_classifier`'s result.
+        texts: timed one at a time, after one uncounted run.
         lengths: in tokens, special ones included.
         methods: names from `METHODS`, at their default options.
 
@@ -123,7 +123,7 @@ def agreement(costs: pd.DataFrame, **options: Any) -> pd.DataFrame:
 def trend(
     per_text: pd.DataFrame, tokens: ArrayLike, *, resamples: int = 2_000, seed: int = 0
 ) -> pd.DataFrame:
-    """Return how each method's r goes with the length of the text, over texts.
+    """Return how each method's r changes with the length of the text, over texts.
 
     Args:
         per_text: (texts, methods), correlations; NaN is left out.

@@ -1,4 +1,4 @@
-"""How exactly float32 matrix products are computed: in full, or with rounded factors for speed.
+"""The precision of float32 matrix products: full, or with rounded factors for speed.
 
 GPUs multiply float32 matrices faster if they may round the factors to TF32 (10 bits of mantissa),
 some CPUs if they may round them to bfloat16 (7 bits). Sums and results stay float32. torch keeps

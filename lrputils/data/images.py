@@ -29,7 +29,7 @@ class ImageData:
     """Images as rows of grey levels, split into a training and a test part.
 
     Attributes:
-        name: what a reader may call the data.
+        name: of the data, for tables and captions.
         note: how the split was made.
         side: pixels per row and per column.
         train_images: float64 (images, side²), 0 black to 1 white, row by row.
@@ -66,7 +66,7 @@ def load_images(dataset: str | os.PathLike = "digits", *, side: int = 14) -> Ima
 
     Raises:
         ConnectionError: "mnist" is not there yet and no mirror answers.
-        FileNotFoundError: `dataset` is no known name and no folder, or holds no IDX pair.
+        FileNotFoundError: `dataset` is neither a known name nor a folder, or holds no IDX pair.
         ValueError: a file is not in IDX format, or images and labels do not match.
     """
     if side < 2:
@@ -148,14 +148,17 @@ def _read_half(folder: Path, stem: str) -> tuple[Array, Array] | None:
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    """Look in the folder, and where torchvision puts the files below it."""
+    """Return the file in the folder, or in the folders below it that torchvision makes."""
     places = [folder, folder / "raw", folder / "MNIST" / "raw"]
     candidates = [place / f"{name}{end}" for place in places for end in ("", ".gz")]
     return next((path for path in candidates if path.is_file()), None)
 
 
 def _read_idx(path: Path, dimensions: int) -> Array:
-    """Read an IDX file of unsigned bytes: magic 0, 0, 8, dimensions; sizes; values."""
+    """Read an IDX file of unsigned bytes: magic 0, 0, 8, dimensions; sizes; values.
+
+    torchvision has a reader too, but is an optional dependency and does not take `.gz`.
+    """
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
         try:
             content = file.read()
@@ -187,7 +190,7 @@ def _downloaded_mnist() -> Path:
 
 
 def _require_network(mirrors: list[str], seconds: float = 4.0) -> None:
-    """Ask before torchvision does: its own failure takes long and names no way out."""
+    """Fail early: torchvision itself takes long to fail and names no alternative."""
     for mirror in mirrors:
         request = urllib.request.Request(
             f"{mirror}t10k-labels-idx1-ubyte.gz", method="HEAD", headers={"User-Agent": "lrputils"}
