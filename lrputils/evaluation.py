@@ -111,7 +111,7 @@ def evaluate(
     Raises:
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
     """
-    variants = variants_of(methods, options or {})
+    variants = _variants(methods, options or {})
     if not len(texts):
         raise ValueError("there are no texts to evaluate on")
     if reference is not None and len(reference.tokens) != len(texts):
@@ -132,7 +132,7 @@ def evaluate(
     return _collect([found[row] for row in range(len(texts))], texts, classifier.class_numbers)
 
 
-def variants_of(
+def _variants(
     methods: Sequence[str | Variant | LayerSweep], options: Mapping[str, Mapping[str, Any]]
 ) -> list[Variant | LayerSweep]:
     """Return what to run, the reference first, each once."""

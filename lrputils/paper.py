@@ -46,7 +46,9 @@ def table2() -> pd.DataFrame:
     correlation with LOO after normalising every map to sum one), `lerf`, `morf` and `delta`
     (logits). The paper gives no intervals and no number of examples.
     """
-    return _printed("table_2").set_index(["data", "method"])
+    return pd.read_csv(Path(__file__).parent / "assets/paper/table_2.csv").set_index(
+        ["data", "method"]
+    )
 
 
 def table_a3() -> pd.DataFrame:
@@ -55,7 +57,7 @@ def table_a3() -> pd.DataFrame:
     Columns: `data` (sst, imdb), `family` (front: layers 1..layer bypassed, back: layers layer..12,
     single: that layer alone), `layer` (counted from 1), `loo_r`, `lerf`, `morf`, `delta`.
     """
-    return _printed("table_a3")
+    return pd.read_csv(Path(__file__).parent / "assets/paper/table_a3.csv")
 
 
 def table1() -> pd.DataFrame:
@@ -65,8 +67,4 @@ def table1() -> pd.DataFrame:
     maps compared, by formula) and `r`. LOO and IG do not depend on the factorization. Section 4.3,
     which describes this experiment, calls (QKᵀ)V "right" and Q(KᵀV) "left", against Section 3.1.
     """
-    return _printed("table_1")
-
-
-def _printed(table: str) -> pd.DataFrame:
-    return pd.read_csv(Path(__file__).parent / f"assets/paper/{table}.csv")
+    return pd.read_csv(Path(__file__).parent / "assets/paper/table_1.csv")

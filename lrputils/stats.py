@@ -141,7 +141,13 @@ def bootstrap_interval(
         ValueError: fewer than two examples are left, or an argument is out of range.
     """
     options = {"confidence": confidence, "resamples": resamples, "seed": seed}
-    return Interval(*estimate(values, statistic=statistic, **options)[1:3])
+    found = estimate(values, statistic=statistic, **options)
+    if found.used < 2:
+        raise ValueError(
+            f"An interval needs two examples or more; of {np.size(values)} values {found.used} "
+            f"are not NaN"
+        )
+    return Interval(found.low, found.high)
 
 
 def estimate(
@@ -149,7 +155,8 @@ def estimate(
 ) -> Estimate:
     """Return a statistic with its `bootstrap_interval` and the counts behind it.
 
-    `options` are those of `bootstrap_interval`.
+    The interval's ends are NaN where fewer than two examples are left, the statistic itself where
+    there is none. `options` are those of `bootstrap_interval`.
     """
     return _bootstrapped([_as_float(values, "values")], statistic, **options)
 
@@ -157,16 +164,10 @@ def estimate(
 def estimates(columns: pd.DataFrame, **options: Any) -> pd.DataFrame:
     """Return the mean of each column with its bootstrap interval.
 
-    Columns `mean`, `low`, `high` (NaN where fewer than two rows have a value), `texts` (rows that
-    entered), `undefined` (NaN, left out); `options` are those of `bootstrap_interval`.
+    Columns `mean`, `low`, `high` (see `estimate`), `texts` (rows that entered), `undefined` (NaN,
+    left out); `options` are those of `bootstrap_interval`.
     """
-    known = columns.notna().sum()
-    rows = {
-        name: estimate(columns[name], **options)
-        if known[name] > 1
-        else Estimate(np.nan, np.nan, np.nan, int(known[name]), int(len(columns) - known[name]))
-        for name in columns
-    }
+    rows = {name: estimate(columns[name], **options) for name in columns}
     names = ["mean", "low", "high", "texts", "undefined"]
     return pd.DataFrame.from_dict(rows, orient="index").set_axis(names, axis=1)
 
@@ -217,22 +218,23 @@ def _bootstrapped(
         raise ValueError(f"confidence={confidence} is not between 0 and 1")
     if resamples < 2:
         raise ValueError(f"resamples={resamples} is not 2 or more")
-    if used < 2:
-        raise ValueError(
-            f"An interval needs two examples or more; of {given} values {used} are not NaN"
-        )
+    value = low = high = np.nan
     with np.errstate(divide="ignore", invalid="ignore"):  # a ratio 0 / 0 is NaN
-        interval = scipy.stats.bootstrap(
-            tuple(kept),
-            statistic,
-            paired=len(kept) > 1,
-            method="percentile",
-            confidence_level=confidence,
-            n_resamples=resamples,
-            batch=max(1, _CELLS // used),
-            rng=np.random.default_rng(seed),
-        ).confidence_interval
-        return Estimate(*map(float, (statistic(*kept, axis=-1), *interval)), used, given - used)
+        if used:
+            value = float(statistic(*kept, axis=-1))
+        if used > 1:
+            bootstrap = scipy.stats.bootstrap(
+                tuple(kept),
+                statistic,
+                paired=len(kept) > 1,
+                method="percentile",
+                confidence_level=confidence,
+                n_resamples=resamples,
+                batch=max(1, _CELLS // used),
+                rng=np.random.default_rng(seed),
+            )
+            low, high = map(float, bootstrap.confidence_interval)
+    return Estimate(value, low, high, used, given - used)
 
 
 def _as_float(values: ArrayLike, name: str) -> Array:

@@ -168,6 +168,9 @@ def test_missing_examples_are_counted_not_hidden():
     assert (result.used, result.dropped) == (3, 2)
     assert result.value == pytest.approx(0.2)
     assert (result.low, result.high) == stats.bootstrap_interval([0.1, 0.3, 0.2])
+    single, none = stats.estimate([np.nan, 0.3]), stats.estimate([np.nan])
+    assert (single.value, single.used, single.dropped) == (0.3, 1, 1)
+    assert np.isnan([single.low, single.high, none.value, none.low, none.high]).all()
 
 
 def test_pairing_takes_out_what_the_examples_share():
