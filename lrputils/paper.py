@@ -46,9 +46,8 @@ def table2() -> pd.DataFrame:
     correlation with LOO after normalising every map to sum one), `lerf`, `morf` and `delta`
     (logits). The paper gives no intervals and no number of examples.
     """
-    return pd.read_csv(Path(__file__).parent / "assets/paper/table_2.csv").set_index(
-        ["data", "method"]
-    )
+    file = Path(__file__).parent / "assets/paper/table_2.csv"
+    return pd.read_csv(file, index_col=["data", "method"])
 
 
 def table_a3() -> pd.DataFrame:
