@@ -24,7 +24,7 @@ def grad_x_input(
 
 
 class IntegratedGradients(NamedTuple):
-    """Integrated Gradients of a batch, and how far they are from complete.
+    """Integrated Gradients of a batch, and their completeness gap.
 
     Attributes:
         scores: `(batch, tokens)`, 0 at padding and at special tokens, which the baseline keeps.
@@ -53,7 +53,7 @@ def integrated_gradients(
         R_i = (x_i − b_i) · ∫₀¹ ∂f/∂x_i (b + α (x − b)) dα
 
     The path goes in the space of word embeddings; positions stay as they are, and so do special
-    tokens, whose baseline is themselves.
+    tokens, which are their own baseline.
 
     Args:
         model: a covered Hugging Face model in evaluation mode.
