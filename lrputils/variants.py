@@ -1,4 +1,4 @@
-"""What is evaluated: a method with options of its own, or the layer ablations of AttnLRP.
+"""What is evaluated: a method with given options, or the layer ablations of AttnLRP.
 
 Each gives maps by name. How the maps compare with leave-one-out is in `lrputils.evaluation`.
 """
@@ -23,7 +23,7 @@ FAMILIES = ("front", "back", "single")
 
 @dataclass(frozen=True)
 class Variant:
-    """A method, or a composite, with options of its own, under a name of its own."""
+    """A method, or a composite, with given options and name."""
 
     name: str
     method: str | Composite
