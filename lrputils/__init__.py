@@ -1,4 +1,4 @@
-"""Attributions for transformers, held against exact Leave-One-Out.
+"""Attributions for transformers, compared with exact Leave-One-Out.
 
     import lrputils as lrp
 

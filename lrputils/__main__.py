@@ -135,7 +135,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
-    from lrputils.bench import bench
+    from lrputils.cost.bench import bench
 
     recording.check_numbers(options)
     try:

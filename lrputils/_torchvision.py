@@ -3,8 +3,8 @@
 The registry's torchvision wheel is built for CUDA. Beside a CPU-only torch its extension does not
 load, torchvision then fails at import (`operator torchvision::nms does not exist`), and with it
 every model import of transformers. Declaring the two operators' schemas is enough: nothing in this
-project calls them. It is done when torchvision is first looked for, so that importing `lrputils`
-does not import torch; where the extension loads, nothing is done.
+project calls them. This happens when torchvision is first imported, so that importing `lrputils`
+does not import torch; where the extension loads, nothing happens.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def declare_missing_operators() -> None:
 
 
 class _BeforeTorchvision(MetaPathFinder):
-    """Finds nothing; declares the operators when someone first looks for torchvision."""
+    """An import hook that declares the operators before torchvision is first imported."""
 
     def find_spec(self, fullname: str, path=None, target=None) -> None:
-        """Return None: whoever finds torchvision comes after this one."""
+        """Return None: another finder finds the module."""
         if fullname == "torchvision":
             sys.meta_path.remove(self)
             declare_missing_operators()

@@ -1,4 +1,4 @@
-"""What this package has to know about a Hugging Face model: where its layers and embeddings are.
+"""The parts of a Hugging Face model: its layers, attention modules and embeddings.
 
 `describe(handle)` answers for the families in `lrputils.families` and refuses everything else by
 name. It reads the model and changes nothing. A layer is one *call* of a block, so that ALBERT,
@@ -142,7 +142,7 @@ class Architecture:
         return self.position_ids(input_ids, mask)
 
     def _with_own_padding(self, input_ids: Tensor, mask: Tensor) -> Tensor:
-        """Padding as the model's own token: some heads and positions find the text's end by it."""
+        """Pad with the model's own token: some heads and positions find the text's end by it."""
         pad = self.model.config.pad_token_id
         if self.causal and not self.language_model:
             if pad is None and len(input_ids) > 1:

@@ -1,11 +1,10 @@
-"""Send every attention call of one model through a function of one's own.
+"""Route every attention call of one model through a given function.
 
 This is transformers' official extension point, used so that it can be undone: one attention
 function and one mask function are registered under one name, once, and look up whose call they
 serve. What a call is routed to belongs to one model and one thread; every other call gets the
-model's own kind of attention. The model is set to the registered name by
-`set_attn_implementation` while any thread routes it, and back to what it had when the last one is
-done.
+model's own attention. `set_attn_implementation` gives the model the registered name while any
+thread routes it, and its previous one when the last thread has finished.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The paper's claims as numbers: printed, recorded under its convention, and recorded raw.
 
-One row a claim, for the introduction; each chapter shows the same numbers with what led to them.
+One row a claim, for the introduction; each chapter derives the same numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def claims(
         mnist: the recorded run of chapter 2.
         texts: recorded runs of text classifiers by the paper's data: "sst", "imdb".
         setting: the network of chapter 2 to quote.
-        removal: what "absent" means there.
+        removal: how that network's pixels are removed.
 
     Returns:
         Rows indexed by claim, with columns `chapter`, `data`, `paper`, `recorded`, `low`, `high`

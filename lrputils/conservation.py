@@ -1,9 +1,9 @@
-"""A check for one's own model: does CP-LRP without biases conserve relevance all the way down?
+"""A check of the rules on a model: CP-LRP without biases has to conserve relevance.
 
 Under CP-LRP every operation is linear once the attention weights, gates, and deviations are held
 constant, and the activations pass relevance through. Without biases nothing can absorb relevance,
-so that at every layer Σ R equals the explained logit, up to rounding. One forgotten operation
-breaks that. AttnLRP has no such test: its softmax rule drops the bias of a Taylor expansion.
+so that at every layer Σ R equals the explained logit, up to rounding. A single operation without a
+rule breaks that. AttnLRP has no such test: its softmax rule drops the bias of a Taylor expansion.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ConservationReport:
         gaps: for each layer's input, from layer 0 on, the largest |Σ R / logit − 1| over the texts,
             for CP-LRP in a float64 copy without biases.
         attnlrp_gap: the same for AttnLRP at the first layer's input. It need not be small.
-        tolerance: gaps up to here are rounding.
+        tolerance: gaps up to this size are rounding.
     """
 
     model: str
@@ -76,7 +76,7 @@ def check(
     target: Target = None,
     composite: Composite = CP_LRP,
 ) -> ConservationReport:
-    """Check the propagation rules on a model: `print(check(model))` tells what was found.
+    """Check the propagation rules on a model; `print(check(model))` shows the result.
 
     Works on a float64 copy on the CPU, so it needs memory for one; the model itself is not changed.
 

@@ -1,4 +1,4 @@
-"""Tables as a reader wants them (rounded) and as a regression test wants them (in full)."""
+"""Tables rounded for the reader, with their full values for the regression test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 # The values in full precision travel beside the rounded HTML under this MIME type, so that the
-# comparison of a chapter's outputs does not depend on which side of a half a last digit falls.
+# comparison of a chapter's outputs does not depend on how a last digit was rounded.
 TABLE = "application/vnd.lrputils.table+json"
 
 
@@ -68,7 +68,7 @@ def show(
     digits: int = 3,
     intervals: Mapping[str, tuple[str, str]] | None = None,
 ) -> ShownTable:
-    """Return `table` in the form in which a chapter's cell shows it.
+    """Return `table` as a chapter's cell shows it.
 
     Args:
         table: the values; NaN and None are shown as nothing.

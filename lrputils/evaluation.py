@@ -1,7 +1,7 @@
-"""A data set through the methods: every text's maps, and how each map compares with exact LOO.
+"""Evaluation on a data set: every method's map of every text, compared with exact LOO.
 
-Texts of similar length share a batch. Everything that a table or a figure needs afterwards is in
-the rows; the maps are kept for looking at single texts.
+Texts of similar length share a batch. Tables and figures are made from the rows; the maps are kept
+to look at single texts.
 """
 
 from __future__ import annotations

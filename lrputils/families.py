@@ -1,4 +1,4 @@
-"""The supported transformers families: what their parts are called, and which modules they use.
+"""The supported transformers families: the names of their parts, and the modules they use.
 
 Data only, read by `architectures.describe` and asked there: no other module tests for a family's
 name. A new family is one entry here and, where it brings an operation that no rule covers, a rule.

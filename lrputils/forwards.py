@@ -1,8 +1,8 @@
 """Give single modules another forward pass, in this thread only, and take it out again.
 
-A forward pass put on one instance leaves its class and every other model alone. The instance holds
-one dispatcher while any thread needs it; a thread that installed nothing gets the original. So two
-threads can use one model with different rules, and the last one out restores the instance.
+The replacement belongs to one instance, not to its class. The instance holds one dispatcher while
+any thread needs it; a thread that installed nothing gets the original. So two threads can use one
+model with different rules, and the last one to finish restores the instance.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _lock = threading.Lock()
 
 
 class _Dispatcher:
-    """Stands as `module.forward`: this thread's replacements, around the original."""
+    """The `forward` of a module: this thread's replacements around the original."""
 
     def __init__(self, module: nn.Module):
         self.previous = module.__dict__.get("forward")
@@ -70,8 +70,8 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
     """Inside the block, `module(*args, **kwargs)` runs `forwards[module](inner, *args, **kwargs)`.
 
     `inner` is the forward pass that the instance had before: its own, or the replacement of an
-    enclosing block. Only this thread sees the replacements; they are removed on the way out, also
-    after an exception.
+    enclosing block. Only this thread sees the replacements; they are removed when the block ends,
+    also by an exception.
     """
     installed: list[nn.Module] = []
     try:

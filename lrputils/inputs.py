@@ -1,9 +1,8 @@
 """Encoded texts, and which of their tokens count.
 
-`Inputs` is the one value that travels from the tokenizer to every method: the tensors a model
-takes, and beside them which positions hold a token (`valid_mask`), which of those are the text's
-own (`content_mask`) and what each token reads (`tokens`). Rows are padded on the right. Nothing
-here runs a model.
+`Inputs` is what every method takes: the tokenizer's tensors, which positions hold a token
+(`valid_mask`), which of those are not special tokens (`content_mask`), and each token's string
+(`tokens`). Rows are padded on the right.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ class Inputs(BatchEncoding):
     Attributes:
         tokens: the strings of each row's tokens, padding left out: `tokens[row][i]`.
         truncated: the rows that were cut to the maximal length, in ascending order.
-        replacements: ids of the tokens that can take another's place, those of "mask", "pad" and
-            "unk" that the tokenizer has.
+        replacements: ids of the tokens that can replace another: those of "mask", "pad" and "unk"
+            that the tokenizer has.
     """
 
     tokens: tuple[tuple[str, ...], ...]
@@ -73,7 +72,7 @@ class Inputs(BatchEncoding):
 
     @property
     def content_mask(self) -> torch.Tensor:
-        """Boolean (batch, tokens): true at the text's own tokens, not at special ones."""
+        """Boolean (batch, tokens): true at every token that is not a special one."""
         if "special_tokens_mask" not in self.data:
             raise ValueError(
                 "These inputs do not say which tokens are special: encode the texts with "
@@ -239,7 +238,7 @@ def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def _pad(fields: Mapping[str, list[list[int]]], padding_id: int) -> dict[str, torch.Tensor]:
-    """Pad lists of integers on the right, whatever side the tokenizer would have chosen."""
+    """Pad lists of integers on the right, whatever the tokenizer's own side is."""
     fill = {"input_ids": padding_id, "special_tokens_mask": 1}
     rows = fields["input_ids"]
     width = max(map(len, rows))

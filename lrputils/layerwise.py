@@ -71,7 +71,7 @@ def layerwise_bypass(
 
 
 class _Switched(Function):
-    """Passes a tensor on; on the way back asks which share of the gradient may pass now."""
+    """Returns its input; its backward pass asks which share of the gradient passes now."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, switch: _Switch, layer: int | None, shares: tuple) -> Tensor:
@@ -138,7 +138,7 @@ def _through_block(
 def _at_readout(
     reading: Reading, first: Tensor, gradients: Mapping[Suffix, Tensor], rows: int
 ) -> dict[Suffix, Tensor]:
-    """Relevance `(batch, tokens)` at the read-out tensor, which all layers stand above."""
+    """Relevance `(batch, tokens)` at the read-out tensor, below all layers."""
     if first is not reading.site:
         above = torch.stack(list(gradients.values()))
         below = pulled_back(first, reading.site, above, rows)

@@ -1,7 +1,7 @@
 """Loading a text classifier (or next-token model) with its tokenizer, ready to be attributed.
 
 From a folder, the Hugging Face hub or the package itself; in evaluation mode, parameters frozen,
-in float32 unless asked otherwise. What the package cannot attribute is refused here, by name.
+in float32 by default. Models that the package cannot attribute are refused here, by name.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def _kind(config: PretrainedConfig, name: str) -> type:
 
 
 def _load_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
-    # Without these files transformers makes a tokenizer that knows no word, and says nothing.
+    # Without these files transformers silently makes a tokenizer without a vocabulary.
     if not any(path for pattern in _VOCABULARIES for path in folder.glob(pattern)):
         raise ValueError(
             f"{name!r} holds no tokenizer ({', '.join(_VOCABULARIES)}): save it beside the model "
@@ -311,7 +311,7 @@ def _dtype(dtype: str | torch.dtype) -> torch.dtype:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Keep transformers' loading bar and reports off the page; errors stay exceptions."""
+    """Hide transformers' loading bar and reports; errors are still raised."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

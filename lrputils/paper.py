@@ -1,7 +1,6 @@
-"""What the paper prints, as data: You, Zeng, Tsai, Yamada and Zhao, BlackboxNLP 2025.
+"""The paper's printed numbers, as data: You, Zeng, Tsai, Yamada and Zhao, BlackboxNLP 2025.
 
-Holds published numbers only, so that every table "paper | this run" takes its left half from here.
-It computes nothing. Source: arXiv 2510.18810, text under CC BY 4.0.
+The left half of every table "paper | this run". Source: arXiv 2510.18810, text under CC BY 4.0.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ def scalar_example() -> pd.DataFrame:
     """Return the relevances of `x1·x2·x3` at (2, 3, 4) as Section 3.1 and Figure 1 print them.
 
     Rows are (formula, method), columns the factors `x1`, `x2`, `x3`; the values are integers in
-    units of the product. The formulas are written out, since "left" and "right" change their
-    meaning between the paper's sections.
+    units of the product. The formulas are written out, since "left" and "right" change
+    their meaning between the paper's sections.
     """
     printed = {
         ("(x1 * x2) * x3", "AttnLRP"): (6, 6, 12),
@@ -47,26 +46,8 @@ def table2() -> pd.DataFrame:
     correlation with LOO after normalising every map to sum one), `lerf`, `morf` and `delta`
     (logits). The paper gives no intervals and no number of examples.
     """
-    printed = {
-        "sst": {
-            "loo": (1.00, 1.11, 0.33, 0.78),
-            "ig": (-0.05, 0.48, 0.36, 0.12),
-            "rollout": (0.08, 0.72, 0.38, 0.35),
-            "attnlrp": (0.22, 0.88, 0.05, 0.83),
-            "cp-lrp": (0.52, 1.00, 0.22, 0.79),
-        },
-        "imdb": {
-            "loo": (1.00, 2.20, -0.94, 3.14),
-            "ig": (0.00, 1.98, 2.70, -0.72),
-            "rollout": (0.04, 2.85, 1.38, 1.47),
-            "attnlrp": (0.25, 3.72, -2.64, 6.36),
-            "cp-lrp": (0.26, 3.73, -3.02, 6.75),
-        },
-    }
-    rows = {(data, method): v for data, block in printed.items() for method, v in block.items()}
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=["r", "lerf", "morf", "delta"])
-    frame.index = pd.MultiIndex.from_tuples(frame.index, names=["data", "method"])
-    return frame
+    file = Path(__file__).parent / "assets/paper/table_2.csv"
+    return pd.read_csv(file, index_col=["data", "method"])
 
 
 def table_a3() -> pd.DataFrame:
@@ -109,22 +90,4 @@ def table1() -> pd.DataFrame:
     maps compared, by formula) and `r`. LOO and IG do not depend on the factorization. Section 4.3,
     which describes this experiment, calls (QKᵀ)V "right" and Q(KᵀV) "left", against Section 3.1.
     """
-    headings = ("L vs R", "L vs LOO", "R vs LOO")
-    formulas = ("(QKᵀ)V vs Q(KᵀV)", "Q(KᵀV) vs LOO", "(QKᵀ)V vs LOO")
-    printed = {
-        "LOO": (1.0, 1.0, 1.0),
-        "IG": (1.0, -0.3707, -0.3707),
-        "AttnLRP": (0.7865, 0.0730, -0.0698),
-    }
-    rows = [
-        (explainer, heading, _pair(explainer, heading, formula), r)
-        for explainer, values in printed.items()
-        for heading, formula, r in zip(headings, formulas, values, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=["explainer", "printed", "pair", "r"])
-
-
-def _pair(explainer: str, heading: str, formula: str) -> str:
-    if explainer == "AttnLRP":
-        return formula
-    return f"{explainer} vs LOO" if heading.endswith("LOO") else f"{explainer}: {heading}"
+    return pd.read_csv(Path(__file__).parent / "assets/paper/table_1.csv")

@@ -1,16 +1,15 @@
-"""Through which path of each layer does relevance arrive: value, query, key, or residual?
+"""Relevance by the path through which it arrives in each layer: value, query, key or residual.
 
-What a layer passes down to its input x reaches it in four ways: from the attention's values, its
-queries and its keys, all three maps of x, and along the residual connection around the attention.
-Propagation is linear in the relevance, so the four add up to the whole, and each of them can be
-followed on its own, down to the words:
+Relevance reaches a layer's input x in four ways: from the attention's values, its queries and its
+keys, all three maps of x, and along the residual connection around the attention. Propagation is
+linear in the relevance, so the four add up to the whole, and each can be followed separately down
+to the words:
 
     R(x) = R_value(x) + R_query(x) + R_key(x) + R_residual(x),   R_p(x_i) = x_i · J_pᵀ g(p),
 
 with J_p the derivative, by the composite's rules, of the path's tensor p with respect to x. Every
 way from the logit to a word crosses each layer by exactly one of them. Under CP-LRP the queries and
-the keys carry nothing. How good the maps are is not judged here, except against a reference that
-the caller brings.
+the keys carry nothing.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ def relevance_paths(
         inputs: what the tokenizer or image processor gives, `(batch, tokens)`.
         composite: the rules; `ATTN_LRP` and `CP_LRP` are those of the paper.
         target: the class to explain; None is the class predicted on the whole input.
-        readout: where the relevance is read. "layer": at the layer's own input, right where the
-            path ends. "word", "sum", "post-norm": carried on from there, through all layers below,
+        readout: where the relevance is read. "layer": at the layer's own input, where the path
+            ends. "word", "sum", "post-norm": carried on from there, through all layers below,
             down to that read-out of the embeddings.
         batch_tokens: how many tokens' gradients go back at once; bounds the memory.
 
@@ -178,14 +177,14 @@ def routes_by_layer(
     readout: str = "word",
     batch_size: int = 16,
 ) -> pd.DataFrame:
-    """Return, for each text, layer and route of `ROUTES`, how much it carries and how well.
+    """Return each route's share and its correlation with a reference, by text, layer and route.
 
     The class explained is the one predicted on the whole text.
 
     Args:
         classifier: `load_classifier`'s answer.
         texts: the texts.
-        reference: a map `(tokens,)` a text to hold the routes to: the exact LOO scores.
+        reference: a map `(tokens,)` a text to compare the routes with: the exact LOO scores.
         composite: the rules.
         readout: where the maps are read that are compared with `reference`.
         batch_size: texts a batch.
@@ -194,7 +193,7 @@ def routes_by_layer(
         A row a text, layer and route, columns `position` (of the text), `layer` (from 1), `route`;
         `share`: Σ |relevance| of the route at the layer's input, over the tokens, as a share of
         that of the layer's three routes; `r`: Pearson's correlation with the reference of what the
-        route delivers to the read-out; `r_without`: that of the whole map less this delivery;
+        route delivers to the read-out; `r_without`: that of the whole map without it;
         `r_whole`: that of the whole map. NaN where a map is constant or a share 0 / 0.
 
     Raises:
@@ -217,7 +216,7 @@ def summary_by_layer(rows: pd.DataFrame, column: str, **options: Any) -> pd.Data
 
     Args:
         rows: what `routes_by_layer` gives.
-        column: one of its measures, or a column of one's own.
+        column: one of its measures, or another numeric column.
         options: those of `lrputils.stats.bootstrap_interval`.
 
     Returns:

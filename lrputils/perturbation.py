@@ -1,8 +1,8 @@
-"""Perturbation curves: the output while tokens go, most or least relevant first.
+"""Perturbation curves: the output while tokens are removed, most or least relevant first.
 
-Tokens are taken out for good, one chunk after the other, in the order of their scores; those that
-stay keep their positions. The curves of all methods on all texts share one batch, whose rows shrink
-as the tokens go. What a single token does on its own is `lrputils.removal`.
+Tokens are removed cumulatively, one chunk after the other, in the order of their scores; the others
+keep their positions. The curves of all methods on all texts share one batch, whose rows shrink
+with every step. The effect of a single token is in `lrputils.removal`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHUNK_SCORES = ("sum", "mean")
 
 
 class Perturbation(NamedTuple):
-    """What the two curves of each text come to; each is shaped (batch,) or (methods, batch).
+    """Means of each text's two curves; each is shaped (batch,) or (methods, batch).
 
     Attributes:
         lerf: mean output along the curve of the least relevant first; higher is better.
@@ -65,9 +65,9 @@ def perturbation_curve(
         model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: encoded texts that know their special tokens (`clf.encode`), or `pixel_values`.
         scores: (batch, tokens), or (methods, batch, tokens) for several methods at once.
-        order: "morf" takes the most relevant chunk first, "lerf" the least relevant. Of equal
-            scores the one further to the left goes first.
-        chunk: how many contiguous tokens go at once, counted from the text's first; the last chunk
+        order: "morf" removes the most relevant chunk first, "lerf" the least relevant. Of equal
+            scores the one further to the left is removed first.
+        chunk: how many contiguous tokens are removed at once, from the text's first; the last chunk
             may be shorter. The paper takes 1 on SST and 16 on IMDB.
         chunk_score: a chunk's "sum" of scores, or their "mean".
         target: the class followed; by default the one predicted on the whole input.
@@ -253,7 +253,7 @@ def _plan(
 def _removal_steps(
     scores: np.ndarray, content: np.ndarray, order: str, options: _Options
 ) -> np.ndarray:
-    """At which step each token of a text goes, counted from 1; special tokens at none."""
+    """The step, from 1, that removes each token of a text; none for special tokens."""
     own = np.flatnonzero(content)
     starts = np.arange(0, len(own), options.chunk)
     totals = np.add.reduceat(scores[own], starts)

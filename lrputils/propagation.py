@@ -180,7 +180,7 @@ def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
 
 
 def check_composite(composite: Composite, architecture: Architecture) -> None:
-    """Refuse what is no composite for this model, or a model that is not ready to be explained.
+    """Refuse what is no composite for this model, and a model that cannot be explained now.
 
     Raises:
         TypeError: `composite` is no composite.
@@ -266,7 +266,7 @@ def _gated_mlp(mlp: nn.Module, rulebook: Rulebook, route: Route) -> Forward:
 
 
 class _TanhRule(TorchFunctionMode):
-    """Gives `torch.tanh`, called as a function, the activation's rule. Nothing else is touched."""
+    """Gives `torch.tanh`, called as a function, the activation's rule, and changes nothing else."""
 
     def __init__(self, rule: Callable):
         super().__init__()

@@ -1,9 +1,8 @@
-"""Which number is explained, and at which tensor its relevance is read.
+"""The read-out: which number is explained, and at which tensor its relevance is read.
 
-One forward pass with the read-out tensor in hand: `read(architecture, inputs)` returns the
-explained logits `(batch,)`, still attached to their graph, and the tensor `(batch, tokens, size)`
-at which relevance is to be read. It installs nothing but a look at that tensor, and works inside
-`propagating` as outside.
+`read(architecture, inputs)` runs the model once and returns the explained logits `(batch,)`, still
+attached to their graph, and the tensor `(batch, tokens, size)` at which relevance is read. It works
+inside and outside `propagating`.
 """
 
 from __future__ import annotations
@@ -228,7 +227,7 @@ class _Sites:
         self.caught: dict[str, Tensor] = {}
 
     def forwards(self) -> list[dict[nn.Module, Forward]]:
-        """Replacements that look, one mapping each: two may look at one module."""
+        """Replacements that record, one mapping each: two may record the same module."""
         parts = self.architecture
         looks = [{parts.word_embeddings: self._embeddings}, {parts.blocks[0]: self._block}]
         if parts.embedding_norm is not None:

@@ -1,7 +1,7 @@
-"""Exact leave-one-out: what the output loses when one token is removed, for every token.
+"""Exact leave-one-out: the change of the output when one token is removed, for every token.
 
-Nothing is approximated here; the work lies in doing it fast. Each token costs one row of a batch,
-and `lrputils.packing` runs the rows of all texts together.
+Nothing is approximated. Each token costs one row of a batch, and `lrputils.packing` runs the rows
+of all texts together.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def leave_one_out(
         inputs: a batch of encoded texts (or `pixel_values`, whose tokens are [CLS] and patches).
         target: the class explained, one for all texts or one a text; by default the class that
             is predicted on the whole input. For a next-token model, the token that follows.
-        removal: what becomes of the token:
+        removal: what happens to the token:
             "attention-mask": no query may look at it. The other tokens keep their positions. The
             token that the head reads ([CLS], or a decoder's last) keeps its own query and residual
             stream; a decoder's only token then attends to nothing.
-            "mask", "pad", "unk": another token takes its place (see `Inputs.replacements`).
+            "mask", "pad", "unk": another token replaces it (see `Inputs.replacements`).
             "zero": its word embedding is zero; position and type stay.
             "delete": it is deleted and the tokens behind it move up by one position.
         output: f, the "logit" of the target; the "difference" from the logit of the class that

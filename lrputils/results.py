@@ -207,7 +207,7 @@ def provenance(
     device: str | torch.device = "cpu",
     **facts: Any,
 ) -> dict[str, Any]:
-    """Return what is to be known of a run that ends now.
+    """Return the provenance of a run that ends now.
 
     Args:
         command: the command line that repeats it, without local paths.
@@ -232,7 +232,7 @@ def provenance(
 
 
 def hardware(device: str | torch.device) -> str:
-    """Name the kind of processor, and nothing that tells which one it is."""
+    """Name the kind of processor without identifying the machine."""
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

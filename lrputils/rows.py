@@ -1,9 +1,9 @@
 """Texts with tokens taken out, as rows of a batch, and the model's logits on such a batch.
 
-A `Row` says which tokens of which text are left. A token taken out is deleted while the others keep
-their positions: for every query that is left this is the same as masking its key, needs no mask,
-and shortens the row. Where deletion is not the same, a row names the key to mask instead. Which
-rows share a batch is decided in `lrputils.packing`.
+A `Row` says which tokens of which text are left. A removed token is deleted while the others keep
+their positions: for every remaining query this is the same as masking its key, needs no mask, and
+shortens the row. Where deletion is not the same, a row names the key to mask instead.
+`lrputils.packing` decides which rows share a batch.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
 
     Raises:
         ValueError: what `Architecture.arguments` refuses, or a model in training mode, where
-            dropout would drown the effect of a single token.
+            dropout is larger than the effect of a single token.
     """
     if architecture.model.training:
         raise ValueError(
@@ -134,7 +134,7 @@ def collate(
         return torch.from_numpy(array).to(device, non_blocking=True)
 
     arguments = {}
-    # A decoder without a mask takes a gap in the positions for the start of another text.
+    # Without a mask a decoder reads a gap in the positions as the start of another text.
     if architecture.causal or not visible.all():
         arguments["attention_mask"] = put(visible.astype(np.int64))
     head = architecture.head_tokens(put(mask))
@@ -205,8 +205,7 @@ def _trimmed(architecture: Architecture, head: Tensor) -> dict[nn.Module, Forwar
 
     The norm after attention passes on one token's state; the feed-forward block, two thirds of a
     layer, then costs one token a row. Where the norm stands inside the residual branch, the branch
-    is added to every token's stream, and the other tokens' final states mean nothing. Nobody reads
-    them.
+    is added to every token's stream, and the other tokens' final states are wrong, but never read.
     """
     place = architecture.kind.norm_after_attention
     if place is None:

@@ -1,4 +1,4 @@
-"""Propagation rules: the forward pass as it is, another backward pass.
+"""Propagation rules: the forward pass is unchanged, the backward pass is replaced.
 
 Relevance at a tensor x is R(x) = x ⊙ g, where g is what flows back instead of the gradient. With
 ε → 0 every LRP-ε rule is then a statement about g alone, and each function here is one such

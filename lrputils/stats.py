@@ -1,13 +1,13 @@
-"""Agreement between attribution maps, and how sure it is.
+"""Agreement between attribution maps, and its uncertainty.
 
 Every correlation is computed per example and in float64, over the tokens that `where` marks. A map
 that is constant there, or has fewer than two tokens, has no correlation: it gets NaN, never 0.
-Nothing here knows what the scores are.
+(scipy's `pearsonr` has no mask, hence the correlation here.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike
 Array = np.ndarray
 # Below this share of the map's largest magnitude, its spread is rounding of a constant map.
 _CONSTANT = 1e-12
+# Resampled values held in memory at once.
+_CELLS = 4_000_000
 
 
 def pearson(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = None) -> Array:
@@ -68,8 +70,8 @@ class Normalized(NamedTuple):
 
     Attributes:
         scores: float64 (batch, tokens); NaN where a row's sum is zero, 0 outside `where`.
-        flipped: boolean (batch,), true where the sum was negative: the division turned every
-            sign of that map round, and with it the sign of its correlation.
+        flipped: boolean (batch,), true where the sum was negative: the division flipped every
+            sign of that map, and with it the sign of its correlation.
         flipped_share: the share of maps with a negative sum.
     """
 
@@ -130,43 +132,33 @@ def bootstrap_interval(
 
     Args:
         values: (examples,); NaN examples are left out.
-        confidence: coverage aimed at.
-        resamples: number of bootstrap samples.
+        confidence: nominal coverage.
+        resamples: number of bootstrap samples, two or more.
         seed: of the random draws; the same seed gives the same interval.
-        statistic: takes an array and `axis`, as `numpy.mean` and `numpy.median` do.
+        statistic: a function of an array and `axis`, as `numpy.mean` and `numpy.median` do.
 
     Raises:
         ValueError: fewer than two examples are left, or an argument is out of range.
     """
-    kept = _finite(values)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence} is not between 0 and 1")
-    if resamples < 1:
-        raise ValueError(f"resamples={resamples} is not a positive number")
-    if len(kept) < 2:
+    options = {"confidence": confidence, "resamples": resamples, "seed": seed}
+    found = estimate(values, statistic=statistic, **options)
+    if found.used < 2:
         raise ValueError(
-            f"An interval needs two examples or more; of {np.size(values)} values "
-            f"{len(kept)} are not NaN"
+            f"An interval needs two examples or more; of {np.size(values)} values {found.used} "
+            f"are not NaN"
         )
-    drawn = np.concatenate([statistic(part, axis=1) for part in _resampled(kept, resamples, seed)])
-    tail = (1 - confidence) / 2
-    return Interval(*map(float, np.quantile(drawn, [tail, 1 - tail])))
+    return Interval(found.low, found.high)
 
 
 def estimate(
-    values: ArrayLike, *, statistic: Callable[..., Array] = np.mean, **options
+    values: ArrayLike, *, statistic: Callable[..., Array] = np.mean, **options: Any
 ) -> Estimate:
     """Return a statistic with its `bootstrap_interval` and the counts behind it.
 
     The interval's ends are NaN where fewer than two examples are left, the statistic itself where
     there is none. `options` are those of `bootstrap_interval`.
     """
-    kept, low, high, value = _finite(values), np.nan, np.nan, np.nan
-    if len(kept) > 1:
-        low, high = bootstrap_interval(kept, statistic=statistic, **options)
-    if len(kept):
-        value = float(statistic(kept[None], axis=1)[0])
-    return Estimate(value, low, high, len(kept), int(np.size(values)) - len(kept))
+    return _bootstrapped([_as_float(values, "values")], statistic, **options)
 
 
 def estimates(columns: pd.DataFrame, **options: Any) -> pd.DataFrame:
@@ -189,32 +181,63 @@ def paired_difference(first: ArrayLike, second: ArrayLike, **options: Any) -> Es
     Pairing takes out what the examples share, so the interval is far narrower than the two
     separate ones suggest. `options` are those of `bootstrap_interval`.
     """
-    left, right = _as_float(first, "first"), _as_float(second, "second")
-    if left.shape != right.shape:
-        raise ValueError(f"Paired values differ in shape: {left.shape} and {right.shape}")
-    return estimate(left - right, **options)
+    return estimate(np.subtract(*_pairs(first, second)), **options)
 
 
 def ratio_of_means(first: ArrayLike, second: ArrayLike, **options: Any) -> Estimate:
     """Return mean(first) / mean(second) over examples that have both, with its interval.
 
-    Examples are resampled as pairs. Where the second mean may be zero the ratio has no sense, and
-    an interval of enormous width says so. `options` are `confidence`, `resamples` and `seed` of
+    Examples are resampled as pairs. Where the second mean may be zero the ratio is meaningless,
+    and its interval enormously wide. `options` are `confidence`, `resamples` and `seed` of
     `bootstrap_interval`.
     """
+
+    def ratio(left: Array, right: Array, axis: int) -> Array:
+        return left.mean(axis=axis) / right.mean(axis=axis)
+
+    return _bootstrapped(_pairs(first, second), ratio, **options)
+
+
+def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:
     left, right = _as_float(first, "first"), _as_float(second, "second")
     if left.shape != right.shape:
         raise ValueError(f"Paired values differ in shape: {left.shape} and {right.shape}")
-    pairs = np.stack([left.ravel(), right.ravel()], axis=1)
-    kept = pairs[~np.isnan(pairs).any(axis=1)]
+    return left, right
 
-    def ratio(drawn: Array, axis: int) -> Array:
-        first_mean, second_mean = kept[drawn.astype(int)].mean(axis=axis).T
-        with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 is NaN, and says so
-            return first_mean / second_mean
 
-    value = estimate(np.arange(len(kept)), statistic=ratio, **options)
-    return value._replace(dropped=len(pairs) - len(kept))
+def _bootstrapped(
+    samples: Sequence[Array],
+    statistic: Callable[..., Array],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+) -> Estimate:
+    """Bootstrap a statistic of one sample, or of paired ones, over the examples without NaN."""
+    columns = np.stack([sample.ravel() for sample in samples])
+    kept = columns[:, ~np.isnan(columns).any(axis=0)]
+    used, given = kept.shape[1], columns.shape[1]
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence} is not between 0 and 1")
+    if resamples < 2:
+        raise ValueError(f"resamples={resamples} is not 2 or more")
+    value = low = high = np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):  # a ratio 0 / 0 is NaN
+        if used:
+            value = float(statistic(*kept, axis=-1))
+        if used > 1:
+            bootstrap = scipy.stats.bootstrap(
+                tuple(kept),
+                statistic,
+                paired=len(kept) > 1,
+                method="percentile",
+                confidence_level=confidence,
+                n_resamples=resamples,
+                batch=max(1, _CELLS // used),
+                rng=np.random.default_rng(seed),
+            )
+            low, high = map(float, bootstrap.confidence_interval)
+    return Estimate(value, low, high, used, given - used)
 
 
 def _as_float(values: ArrayLike, name: str) -> Array:
@@ -271,17 +294,3 @@ def _centred(values: Array, mask: Array, count: Array) -> tuple[Array, Array, Ar
 
 def _ranks(values: Array, mask: Array) -> Array:
     return scipy.stats.rankdata(np.where(mask, values, np.inf), axis=1, method="average")
-
-
-def _finite(values: ArrayLike) -> Array:
-    array = _as_float(values, "values").ravel()
-    return array[~np.isnan(array)]
-
-
-def _resampled(values: Array, resamples: int, seed: int, cells: int = 4_000_000) -> Iterator[Array]:
-    """Yield bootstrap samples as (samples, examples) arrays of bounded size."""
-    generator = np.random.default_rng(seed)
-    step = max(1, cells // len(values))
-    for start in range(0, resamples, step):
-        rows = min(step, resamples - start)
-        yield values[generator.integers(0, len(values), size=(rows, len(values)))]

@@ -1,7 +1,6 @@
 """The book's common table: paper | recorded run | this run, and what follows from the two.
 
-It takes numbers and intervals that others computed; it measures nothing and formats nothing
-(`lrputils.display.show` does).
+It compares given numbers and intervals; `lrputils.display.show` formats them.
 """
 
 from __future__ import annotations
@@ -241,7 +240,7 @@ def first_chunk(evaluation: Evaluation, chunk: int) -> dict[str, float]:
 
 
 def run_card(classifier: Classifier, texts: Texts, evaluation: Evaluation) -> pd.DataFrame:
-    """Return what a run measured, one line a fact: model, texts, lengths, accuracy."""
+    """Return what a run measured: model, texts, lengths and accuracy, a row each."""
     accuracy = evaluation.accuracy()
     lengths = [len(row) for row in evaluation.tokens]
     facts = {

@@ -1,4 +1,4 @@
-"""What is evaluated: a method with options of its own, or the layer ablations of AttnLRP.
+"""What is evaluated: a method with given options, or the layer ablations of AttnLRP.
 
 Each gives maps by label. How the maps compare with leave-one-out is in `lrputils.evaluation`.
 """
@@ -39,7 +39,7 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True)
 class Variant:
-    """A method, or a composite, with options of its own, under a name of its own."""
+    """A method, or a composite, with given options and name."""
 
     name: str
     method: str | Composite

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import scipy.stats
 
-from lrputils import scaling, stats
+from lrputils import cost, stats
 from lrputils.attribution import attribute
 from lrputils.evaluation import Curves
 from lrputils.figures import lengths as draw
@@ -17,7 +17,7 @@ TEXTS = ("a film that is never dull and a book that is not bad", "dull", "far to
 
 @pytest.fixture(scope="module")
 def costs(placeholder):
-    return scaling.at_lengths(placeholder, TEXTS, [12, 6, 12], ["attnlrp", "rollout"])
+    return cost.at_lengths(placeholder, TEXTS, [12, 6, 12], ["attnlrp", "rollout"])
 
 
 def test_only_texts_that_reach_the_longest_length_take_part(costs):
@@ -38,16 +38,16 @@ def test_r_is_that_of_the_text_cut_there(placeholder, costs):
 
 def test_mistakes_are_named(placeholder):
     with pytest.raises(ValueError, match="no text has 400 tokens; the longest has 17"):
-        scaling.at_lengths(placeholder, TEXTS, [4, 400])
+        cost.at_lengths(placeholder, TEXTS, [4, 400])
     with pytest.raises(ValueError, match="magic"):
-        scaling.at_lengths(placeholder, TEXTS, [4], ["magic"])
+        cost.at_lengths(placeholder, TEXTS, [4], ["magic"])
 
 
 def test_growth_finds_the_exponent():
     tokens = np.array([16, 64, 256] * 2)
     seconds = np.concatenate([3e-4 * tokens[:3] ** 2.0, 5e-3 * tokens[3:] ** 1.0])
     frame = pd.DataFrame({"tokens": tokens, "seconds": seconds, "method": ["loo"] * 3 + ["x"] * 3})
-    assert scaling.growth(frame).to_dict() == pytest.approx({"loo": 2.0, "x": 1.0})
+    assert cost.growth(frame).to_dict() == pytest.approx({"loo": 2.0, "x": 1.0})
 
 
 def test_agreement_pairs_the_texts():
@@ -57,7 +57,7 @@ def test_agreement_pairs_the_texts():
         for n, r in ((8, short), (32, long))
         for m in ("loo", "cp-lrp")
     ]
-    table = scaling.agreement(pd.DataFrame(rows))
+    table = cost.agreement(pd.DataFrame(rows))
     assert list(table.index) == ["cp-lrp"]
     row = table.loc["cp-lrp"]
     assert row["8 tokens"] == pytest.approx(0.5)
@@ -68,7 +68,7 @@ def test_agreement_pairs_the_texts():
 
 def test_one_text_has_a_change_and_no_interval():
     rows = [{"position": 0, "tokens": n, "method": "x", "r": n / 10} for n in (4, 8)]
-    row = scaling.agreement(pd.DataFrame(rows)).loc["x"]
+    row = cost.agreement(pd.DataFrame(rows)).loc["x"]
     assert row.change == pytest.approx(0.4)
     assert np.isnan([row.low, row.high]).all()
 
@@ -78,7 +78,7 @@ def test_trend_is_spearmans_over_texts():
     tokens = generator.integers(20, 500, 60)
     r = pd.DataFrame({"falls": -tokens / 600 + generator.normal(0, 0.3, 60), "nothing": np.nan})
     r.loc[3, "falls"] = np.nan
-    table = scaling.trend(r, tokens)
+    table = cost.trend(r, tokens)
     kept = r.falls.notna()
     expected = scipy.stats.spearmanr(r.falls[kept], tokens[kept]).statistic
     falls = table.loc["falls"]
@@ -89,7 +89,7 @@ def test_trend_is_spearmans_over_texts():
 
 
 def test_trend_has_no_answer_where_all_texts_have_one_length():
-    table = scaling.trend(pd.DataFrame({"x": [0.1, 0.4, 0.2, 0.3]}), [128] * 4)
+    table = cost.trend(pd.DataFrame({"x": [0.1, 0.4, 0.2, 0.3]}), [128] * 4)
     assert np.isnan(table.rho["x"])
 
 

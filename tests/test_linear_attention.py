@@ -6,7 +6,6 @@ import torch
 
 import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention import __main__ as command
 from lrputils.linear_attention.agreement import (
     GRAPHS,
     PAIRS,
@@ -17,6 +16,7 @@ from lrputils.linear_attention.agreement import (
 )
 from lrputils.linear_attention.specifications import measured, specifications
 from lrputils.stats import pearson
+from recipes.linear_attention import make_assets
 
 SETTINGS = [
     la.Setting(*choice)
@@ -386,7 +386,7 @@ def test_training_learns_and_leaves_the_global_generator_alone():
 def test_assets_are_made_again_and_read_back(tmp_path):
     data = tiny_data()
     setting = la.Setting("learned", "mean", "standard")
-    folder = command.make_assets(tmp_path / "new", data, {setting: 2}, epochs=1)
+    folder = make_assets(tmp_path / "new", data, {setting: 2}, epochs=1)
     assert "| learned-mean-standard | 1 | 2 |" in (folder / "README.md").read_text(encoding="utf-8")
     trained = [la.train(data, setting, seed, epochs=1) for seed in range(2)]
     images = torch.from_numpy(data.test_images)

@@ -30,7 +30,7 @@ def tiny_data(monkeypatch):
 
 def record(out, **options):
     options = {"settings": SETTINGS, "seeds": 2, "images": 5, "epochs": 1, "quiet": True} | options
-    return la.record_mnist("anything", out, **options)
+    return recording.record_mnist("anything", out, **options)
 
 
 def test_a_run_has_rows_provenance_and_the_first_networks(tiny_data, tmp_path):

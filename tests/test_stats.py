@@ -152,11 +152,14 @@ def test_the_interval_is_reproducible_and_takes_any_statistic():
     assert wide.low < narrow.low < narrow.high < wide.high
 
 
-def test_resamples_in_parts_equal_resamples_at_once():
+def test_resamples_in_parts_equal_resamples_at_once(monkeypatch):
     values = np.random.default_rng(3).normal(size=30)
-    parts = np.concatenate(list(stats._resampled(values, 100, seed=0, cells=90)))
-    assert parts.shape == (100, 30)
-    assert np.isin(parts, values).all()
+    draws = np.random.default_rng(0).integers(0, 30, size=(100, 30))
+    expected = np.quantile(values[draws].mean(axis=1), [0.025, 0.975])
+    for cells in (90, 4_000_000):
+        monkeypatch.setattr(stats, "_CELLS", cells)
+        found = stats.bootstrap_interval(values, resamples=100)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_missing_examples_are_counted_not_hidden():
@@ -165,6 +168,9 @@ def test_missing_examples_are_counted_not_hidden():
     assert (result.used, result.dropped) == (3, 2)
     assert result.value == pytest.approx(0.2)
     assert (result.low, result.high) == stats.bootstrap_interval([0.1, 0.3, 0.2])
+    single, none = stats.estimate([np.nan, 0.3]), stats.estimate([np.nan])
+    assert (single.value, single.used, single.dropped) == (0.3, 1, 1)
+    assert np.isnan([single.low, single.high, none.value, none.low, none.high]).all()
 
 
 def test_pairing_takes_out_what_the_examples_share():

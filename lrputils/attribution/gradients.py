@@ -31,7 +31,7 @@ def grad_x_input(
 
 
 class IntegratedGradients(NamedTuple):
-    """Integrated Gradients of a batch, and how far they are from complete.
+    """Integrated Gradients of a batch, and their completeness gap.
 
     Attributes:
         scores: `(batch, tokens)`, 0 at padding and at special tokens, which the baseline keeps.
@@ -61,7 +61,7 @@ def integrated_gradients(
         R_i = (x_i − b_i) · ∫₀¹ ∂f/∂x_i (b + α (x − b)) dα
 
     The path goes in the space of word embeddings; positions stay as they are, and so do special
-    tokens, whose baseline is themselves.
+    tokens, which are their own baseline.
 
     Args:
         model: a covered model in evaluation mode, or what holds one (see `model_of`).

@@ -1,4 +1,4 @@
-"""What a chapter must be to land: executed, clean, equal to its text, legible without pictures."""
+"""What a chapter must be to be accepted: executed, clean, equal to its text, with alt texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IGNORED = {"nbval-ignore-output", "nbval-skip"}
 
 
 def problems(text: Path, notebook: Path) -> list[str]:
-    """Return all that keeps a chapter from landing, one sentence each; empty if nothing does."""
+    """Return what is wrong with a chapter, one sentence each; empty if nothing is."""
     found = differences(text, notebook)
     if notebook.is_file():
         found += list(output_problems(read_notebook(notebook)))

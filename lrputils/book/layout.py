@@ -1,4 +1,4 @@
-"""Where the book's parts lie: its root, its chapters and their twins, its profiles."""
+"""Where the book's parts are: its root, its chapters and their twins, its profiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DEFAULT = "offline"  # the profile whose values the chapters themselves state
 
 
 class BookError(Exception):
-    """A mistake that the reader can mend; the message names the place and the way out."""
+    """A mistake that the user can correct; the message names the place and the way out."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _is_book(folder: Path) -> bool:
 
 
 def find_book(start: Path | None = None) -> Book:
-    """Return the book that `start` (default: the working directory) lies in.
+    """Return the book that contains `start` (default: the working directory).
 
     Outside of any book, the one that the package was installed from in editable mode is taken.
 

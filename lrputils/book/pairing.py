@@ -12,7 +12,7 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
-# Cell metadata that execution or a front end leaves behind and that says nothing to a reader.
+# Cell metadata of an execution or a front end, of no use to a reader.
 _TRACES = ("papermill", "execution", "collapsed", "scrolled", "ExecuteTime")
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 _LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}

@@ -115,7 +115,7 @@ def settle(
     """Return our outputs with each value that agrees replaced by the reference's own.
 
     What comes back can be compared for equality: it is equal exactly where the two agree. A value
-    shown rounded beside its full precision (the `TABLE` type) is held to the full precision.
+    shown rounded beside its full precision (the `TABLE` type) is compared at full precision.
     """
     settled = copy.deepcopy(ours)
     mine: dict[str, list[tuple[dict[str, Any], str]]] = {}

@@ -1,8 +1,8 @@
-"""Fetching a repository of the Hugging Face hub, once, with an answer in seconds.
+"""Fetch a repository of the Hugging Face hub, or fail within seconds.
 
 One request says whether the hub can be reached and which commit a revision means; the files then
-come from the hub or, without a network, from the local cache. Everything after that is ordinary
-work on a folder, so nothing above this module ever waits for a network.
+come from the hub or, without a network, from the local cache. Modules above this one work on a
+folder and never wait for a network.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def fetch(
         raise FileNotFoundError(
             f"{name!r} is neither a folder here nor a public {kind} on the hub; {instead}"
         ) from error
-    except Exception as error:  # whatever the transport raises, the hub did not answer
+    except Exception as error:  # any error of the transport: the hub did not answer
         return _cached(name, kind, revision, f"{type(error).__name__}: {error}", instead)
     files = wanted(entry.rfilename for entry in found.siblings or ())
     folder = snapshot_download(name, repo_type=kind, revision=found.sha, allow_patterns=files)

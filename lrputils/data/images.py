@@ -1,8 +1,8 @@
 """Images for the linear attention chapter: grey levels in [0, 1], resized to a few tokens.
 
 Three sources: scikit-learn's handwritten digits (in the installed package), torchvision's MNIST
-(downloaded once), or a folder with MNIST's IDX files. It only reads and resizes; scaling the grey
-levels further is the network's affair.
+(downloaded once), or a folder with MNIST's IDX files. It only reads and resizes; the network itself
+scales the grey levels further.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch.nn.functional import interpolate
 
 Array = np.ndarray
 _HALVES = {"train": "train", "test": "t10k"}
@@ -27,7 +29,7 @@ class ImageData:
     """Images as rows of grey levels, split into a training and a test part.
 
     Attributes:
-        name: what a reader may call the data.
+        name: of the data, for tables and captions.
         note: how the split was made.
         side: pixels per row and per column.
         train_images: float64 (images, side²), 0 black to 1 white, row by row.
@@ -64,7 +66,7 @@ def load_images(dataset: str | os.PathLike = "digits", *, side: int = 14) -> Ima
 
     Raises:
         ConnectionError: "mnist" is not there yet and no mirror answers.
-        FileNotFoundError: `dataset` is no known name and no folder, or holds no IDX pair.
+        FileNotFoundError: `dataset` is neither a known name nor a folder, or holds no IDX pair.
         ValueError: a file is not in IDX format, or images and labels do not match.
     """
     if side < 2:
@@ -88,26 +90,14 @@ def resize(images: Array, side: int) -> Array:
     """Resize (images, height, width) to (images, side, side) by the triangle filter, in float64.
 
     Growing, this is bilinear interpolation; shrinking, the filter widens with the step, so that
-    every pixel counts (as Pillow and torchvision do with antialiasing). Constant images stay as
-    they are, and no output leaves the range of the input.
+    every pixel counts (as in Pillow and torchvision with antialiasing).
     """
-    rows = _triangle_filter(images.shape[1], side)
-    columns = _triangle_filter(images.shape[2], side)
-    return np.einsum("rh,nhw,cw->nrc", rows, images, columns, optimize=True)
+    pixels = torch.from_numpy(images)[:, None]
+    return interpolate(pixels, (side, side), mode="bilinear", antialias=True)[:, 0].numpy()
 
 
-def _triangle_filter(size: int, new_size: int) -> Array:
-    """Return the (new_size, size) weights; each row sums to one."""
-    step = size / new_size
-    centres = (np.arange(new_size) + 0.5) * step
-    distance = np.abs(np.arange(size) + 0.5 - centres[:, None]) / max(step, 1.0)
-    weights = np.maximum(0.0, 1.0 - distance)
-    return weights / weights.sum(axis=1, keepdims=True)
-
-
-def _flat(images: Array, side: int, chunk: int = 5_000) -> Array:
-    parts = [resize(images[i : i + chunk], side) for i in range(0, len(images), chunk)]
-    return np.concatenate(parts).reshape(len(images), side * side)
+def _flat(images: Array, side: int) -> Array:
+    return resize(images, side).reshape(len(images), side * side)
 
 
 def _split_one_part(name: str, images: Array, labels: Array, side: int) -> ImageData:
@@ -158,14 +148,17 @@ def _read_half(folder: Path, stem: str) -> tuple[Array, Array] | None:
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    """Look in the folder, and where torchvision puts the files below it."""
+    """Return the file in the folder, or in the folders below it that torchvision makes."""
     places = [folder, folder / "raw", folder / "MNIST" / "raw"]
     candidates = [place / f"{name}{end}" for place in places for end in ("", ".gz")]
     return next((path for path in candidates if path.is_file()), None)
 
 
 def _read_idx(path: Path, dimensions: int) -> Array:
-    """Read an IDX file of unsigned bytes: magic 0, 0, 8, dimensions; sizes; values."""
+    """Read an IDX file of unsigned bytes: magic 0, 0, 8, dimensions; sizes; values.
+
+    torchvision has a reader too, but is an optional dependency and does not take `.gz`.
+    """
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
         try:
             content = file.read()
@@ -197,7 +190,7 @@ def _downloaded_mnist() -> Path:
 
 
 def _require_network(mirrors: list[str], seconds: float = 4.0) -> None:
-    """Ask before torchvision does: its own failure takes long and names no way out."""
+    """Fail early: torchvision itself takes long to fail and names no alternative."""
     for mirror in mirrors:
         request = urllib.request.Request(
             f"{mirror}t10k-labels-idx1-ubyte.gz", method="HEAD", headers={"User-Agent": "lrputils"}

@@ -1,4 +1,4 @@
-"""The figure that sums the book up: what was printed, what was recorded."""
+"""The figure that summarises the book: printed and recorded numbers."""
 
 from __future__ import annotations
 

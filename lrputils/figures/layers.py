@@ -1,4 +1,4 @@
-"""Figures over a model's layers: the ablations of AttnLRP, and what is measured layer by layer."""
+"""Figures over a model's layers: the ablations of AttnLRP, and measurements layer by layer."""
 
 from __future__ import annotations
 

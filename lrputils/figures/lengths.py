@@ -92,7 +92,7 @@ def agreement_by_length(
         recorded: (texts, methods), correlations of a recorded run: grey dots, and the mean of each
             quarter of the lengths with its 95% interval in black.
         tokens: (texts,), their lengths.
-        cuts: as `lrputils.scaling.at_lengths` returns them: coloured, the mean at each length.
+        cuts: as `lrputils.cost.at_lengths` returns them: coloured, the mean at each length.
         labels: method → name shown.
         title: the figure's message.
     """
@@ -148,7 +148,7 @@ def cost_by_length(
     """Draw seconds a text against its tokens, both axes logarithmic, a dot a text.
 
     Args:
-        costs: as `lrputils.scaling.at_lengths` returns them.
+        costs: as `lrputils.cost.at_lengths` returns them.
         labels: method → name shown.
         title: the figure's message.
     """

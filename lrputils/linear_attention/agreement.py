@@ -1,7 +1,7 @@
-"""How far the maps of the two graphs agree with each other and with LOO, raw and normalised.
+"""Correlation of the two graphs' maps with each other and with LOO, raw and normalised.
 
-Rows first (a network, an image, a pair of maps), means with intervals over seeds and images after.
-It draws nothing and knows no published number.
+`agreement` gives rows (a network, an image, a pair of maps), `estimates` their means with intervals
+over seeds and images.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ import pandas as pd
 from scipy.special import ndtri, stdtrit
 from torch import Tensor
 
-from lrputils.linear_attention.attribution import (
-    explain,
-)
+from lrputils.linear_attention.attribution import explain
 from lrputils.linear_attention.model import LEFT, RIGHT, TERNARY, LinearAttention
 from lrputils.stats import Estimate, pearson, sum_to_one
 
@@ -55,7 +53,7 @@ def compared(
 
     Args:
         maps: by name, each (images, tokens).
-        pairs: what to call a pair, and its two maps.
+        pairs: name of a pair → its two maps.
 
     Returns:
         Columns `id`, the image's number; `pair`; `r`, Pearson's r of the maps as they are;
@@ -81,7 +79,7 @@ def compared(
 
 
 def negative_sums(trained: Sequence[LinearAttention], images: Tensor, **options) -> pd.Series:
-    """Return, for each kind of map, the share with a negative sum: those that sum-to-one flips.
+    """Return, for each kind of map, the share with a negative sum, which sum-to-one flips.
 
     Arguments as in `agreement`.
     """
@@ -114,9 +112,10 @@ def crossed_estimate(
     """Return the mean of correlations (seeds, images) and its interval over both.
 
     Each bootstrap sample draws training seeds and images independently and takes the mean of the
-    cells where they cross, so that neither the images, which all seeds share, nor the seeds, which
-    all images share, pass for independent repetitions. The ends are then moved away from the mean
-    by `_widening`, since seeds are few, but not past −1 and 1. One seed: over images only.
+    cells where they cross: all seeds share the images and all images the seeds, so neither are
+    independent repetitions (scipy's bootstrap draws along one axis only). The ends are then moved
+    away from the mean by `_widening`, since seeds are few, but not past −1 and 1. With one seed the
+    interval is over images only.
     """
     known = ~np.isnan(values)
     if not known.any():
@@ -136,7 +135,7 @@ def crossed_estimate(
 
 
 def _widening(values: np.ndarray, confidence: float) -> float:
-    """Return by how much a percentile bootstrap of few seeds is too narrow; at least 1.
+    """Return the factor by which a percentile bootstrap of few seeds is too narrow; at least 1.
 
     Drawing n of n makes variances smaller by (n − 1)/n, and where n is small the quantiles should
     be Student's. Seeds and images count by the variance that they bring to the mean (degrees of

@@ -66,13 +66,13 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
 @one_thread()
 @torch.no_grad()
 def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -> Paths:
-    """Return gradient × input of the predicted class's logit by way of Q, of K, and of V.
+    """Return gradient × input of the predicted class's logit through Q, through K and through V.
 
     Args:
         network: in float64 for exact maps.
         images: grey levels from 0 to 1, (batch, tokens).
         readout: "pixel" stops at the scaled pixel, so that biases and position embeddings keep
-            their share; "token" stops at the rows of Q, K and V, all that the token contributes.
+            their share; "token" stops at the rows of Q, K and V and includes that share.
     """
     _check("readout", readout, READOUTS)
     logit = _logit(network, images)
@@ -191,7 +191,7 @@ def integrated_gradients(
 def completeness_gap(
     network: LinearAttention, images: Tensor, maps: Tensor, *, baseline: str = "zero"
 ) -> Tensor:
-    """Return (batch,): how far a map's sum is from the logit gained, as a share of that gain.
+    """Return (batch,): the distance of a map's sum from the gain in logit, as a share of that gain.
 
     The gain is the predicted class's logit on the image less its logit on the baseline.
     """
@@ -216,7 +216,7 @@ def explain(
 def propagated(
     network: LinearAttention, images: Tensor, *, baseline: str = "zero", readout: str = "pixel"
 ) -> dict[str, Tensor]:
-    """Return the maps that no removal enters: "IG", and LRP by the factorization's name."""
+    """Return the maps other than LOO: "IG", and LRP by the factorization's name."""
     by = paths(network, images, readout=readout)
     maps = {name: _weighted(by, name) for name in (LEFT, RIGHT, TERNARY)}
     return {"IG": integrated_gradients(network, images, baseline=baseline)} | maps
@@ -235,7 +235,7 @@ def _emptied(network: LinearAttention, pixels: Tensor, how: str) -> Tensor:
 
 
 def _removed(network: LinearAttention, pixels: Tensor, removal: str) -> Projected:
-    """Return the rows of Q, K and V that stand in the place of each token once it is removed."""
+    """Return the rows of Q, K and V that replace those of each removed token."""
     if removal == "delete":
         return Projected(*(torch.zeros_like(rows) for rows in network.project(pixels)))
     return network.project(_emptied(network, pixels, removal))

@@ -1,8 +1,8 @@
 """The two QKV networks: one set of weights, one function, two orders of multiplication.
 
 A token is one pixel. There is no softmax, so attention is a product of three matrices, and since
-that product is associative, (QKᵀ)V and Q(KᵀV) are the same function. What is left open by the paper
-(embedding, pooling, input scaling) is a `Setting`. Training and attribution live elsewhere.
+that product is associative, (QKᵀ)V and Q(KᵀV) are the same function. What the paper leaves open
+(embedding, pooling, input scaling) is a `Setting`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Projected(NamedTuple):
 class LinearAttention(nn.Module):
     """One layer of softmax-free attention over pixels, and a linear output layer.
 
-    Takes grey levels from 0 to 1 as (batch, tokens); `scaled` makes of them the network's input.
+    Takes grey levels from 0 to 1 as (batch, tokens); `scaled` turns them into the network's input.
 
     Args:
         setting: embedding, pooling and scaling.
@@ -157,7 +157,7 @@ class LinearAttention(nn.Module):
 
 
 def path_shares(factorization: str) -> dict[str, float]:
-    """Return what share of the relevance each of Q, K and V gets: 2 to the minus its depth.
+    """Return the share of the relevance that each of Q, K and V gets: 2 to the minus its depth.
 
     The 3-ary equal split gives a third to each.
     """

@@ -1,6 +1,7 @@
 """The same maps under every reading of the paper: which setting, removal and baseline.
 
-Rows first, one table of means with intervals after. What a row says is `agreement`'s affair.
+`measured` gives rows, `specifications` one table of their means with intervals. The columns of a
+row are those of `agreement.compared`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lrputils.linear_attention.attribution import (
 )
 from lrputils.linear_attention.model import LEFT, RIGHT, LinearAttention, Setting
 
-ANY = "any"  # the removal of a pair that no removal enters
+ANY = "any"  # the removal of a pair without LOO
 
 
 def measured(trained: Iterable[LinearAttention], images: Tensor) -> pd.DataFrame:
@@ -33,7 +34,7 @@ def measured(trained: Iterable[LinearAttention], images: Tensor) -> pd.DataFrame
     Returns:
         The columns of `compared`; `setting`, `seed`; `removal`, "any" for the two graphs with each
         other; `target`, the predicted class. Beside the pairs of `PAIRS` there are IG from the
-        other baselines, and at removal "delete" both graphs read at the rows of Q, K and V
+        other baselines, and for removal "delete" both graphs read at the rows of Q, K and V
         ("… @ token"). Black is left out, as removal and as baseline, where it is 0 (`distinct`).
     """
     seen: dict[str, int] = {}
@@ -68,7 +69,7 @@ def _measured(network: LinearAttention, images: Tensor) -> pd.DataFrame:
 
 
 def distinct(scaling: str, removal: str) -> str:
-    """Return the removal (or baseline) itself, or "zero" where black is 0 and thus the same."""
+    """Return the removal (or baseline), or "zero" for "black" where grey level 0 is input 0."""
     return "zero" if removal == "black" and scaling == "unit" else removal
 
 
@@ -76,14 +77,14 @@ def specifications(rows: pd.DataFrame) -> pd.DataFrame:
     """Return mean r of every pair under every setting and removal, raw and normalised.
 
     Args:
-        rows: of `measured`, or recorded ones. Without a column `r_normalised` it follows from
-            `flipped`: sum-to-one either keeps r or turns its sign round.
+        rows: of `measured`, or recorded ones. Without a column `r_normalised` it is computed from
+            `flipped`: sum-to-one either keeps r or flips its sign.
 
     Returns:
         A row per setting, removal and pair: `setting`, `removal`, `pair`; `r` and `r_normalised`
         with their intervals (`r low`, `r high`, …) over seeds and images; `flipped`, the share of
         the images where exactly one map of the pair flips; `pooled`, mean over the seeds; `seeds`,
-        how many. Pairs that no removal enters stand under each removal.
+        how many. A pair without LOO has a row under each removal.
     """
     if "r_normalised" not in rows:
         rows = rows.assign(r_normalised=rows["r"].where(~rows["flipped"], -rows["r"]))
@@ -124,7 +125,7 @@ def nearest_first(
         table: of `specifications`.
         published: r by pair; its pairs become the columns.
         column: "r_normalised" or "r".
-        beside: further pairs to show, which do not count.
+        beside: further pairs to show; they do not enter `largest miss`.
 
     Returns:
         `column` of each pair, and `largest miss`: the largest absolute difference from the
@@ -151,7 +152,7 @@ def of_reading(
         column: "r" or "r_normalised".
 
     Returns:
-        Only the pairs of `PAIRS`; nothing at all where the table lacks the reading.
+        Only the pairs of `PAIRS`; empty where the table lacks the reading.
     """
     same = table["removal"] == distinct(setting.scaling, removal)
     part = table[(table["setting"] == setting.name) & same].set_index("pair")

@@ -1,4 +1,4 @@
-"""How many threads the small matrices of these networks deserve: one."""
+"""One thread for the small matrices of these networks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 def one_thread() -> Iterator[None]:
     """Let torch compute on one thread; afterwards it has as many as before.
 
-    Thousands of products of 196 × 32 matrices gain little from a second thread, and where the core
-    is busy they wait for it: minutes instead of seconds.
+    Thousands of products of 196 × 32 matrices gain little from a second thread, and wait for it
+    where the core is busy: minutes instead of seconds.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -2,8 +2,8 @@
 
 A network trained in float32 differs from one processor to the next, and so would every number
 after it. The weights in `assets/linear_attention` are therefore fixed: trained once, rounded to
-half precision, and used in float64. They exist for the embedded digits only; networks for other
-data are trained when they are asked for.
+half precision, and used in float64. They exist for scikit-learn's digits only; networks for other
+data are trained on demand.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PAPER_EPOCHS = 5
 # The digits are few: 60 epochs are 11,460 steps, against 37,500 of 5 epochs of the whole MNIST.
 # Without an embedding there is less to learn.
 DIGITS_EPOCHS = {"learned": 60, "none": 30}
-# What is shipped: (setting, number of training seeds). The flattened networks are ten times larger.
+# Shipped networks: setting → number of training seeds. Flattened networks are ten times larger.
 SHIPPED = {Setting("learned", "mean", scaling): 5 for scaling in ("unit", "standard", "signed")} | {
     Setting("none", "flattened", scaling): 3 for scaling in ("unit", "standard", "signed")
 }
@@ -47,8 +47,8 @@ def train(
     """Train one network on `data` and return it in float64, without gradients.
 
     Adam with cross-entropy, as in the paper: learning rate 1e-3, betas 0.9 and 0.999. `epochs` is
-    `epochs_for` the data by default. The paper gives no batch size for training; 8 is the one it
-    names, for LOO. Training runs in float32: the same seed gives the same network on the same
+    `epochs_for` the data by default. The paper gives no batch size for training; 8 is the one that
+    it gives for LOO. Training runs in float32: the same seed gives the same network on the same
     computer only.
     """
     if epochs is None:
@@ -75,14 +75,14 @@ def train(
 
 
 def epochs_for(data: ImageData, setting: Setting) -> int:
-    """Return the paper's 5 epochs; on the embedded digits more, since they are few."""
+    """Return the paper's 5 epochs, or more for scikit-learn's digits, since they are few."""
     return DIGITS_EPOCHS[setting.embedding] if data.name == SHIPPED_DATA else PAPER_EPOCHS
 
 
 def networks(
     data: ImageData, setting: Setting, seeds: int, *, train_here: bool = False
 ) -> list[LinearAttention]:
-    """Return one network a training seed (0, 1, …): the shipped ones where there are, else trained.
+    """Return one network per training seed (0, 1, …): shipped ones where they exist, else trained.
 
     Args:
         data: what to train on.
@@ -108,7 +108,7 @@ def is_shipped(data: ImageData, setting: Setting, seeds: int = 1) -> bool:
 def load_shipped(setting: Setting, seed: int, folder: str | Path | None = None) -> LinearAttention:
     """Return the shipped network of this training seed, in float64.
 
-    `folder` is where `save_networks` put others.
+    `folder`: read what `save_networks` wrote there instead.
     """
     count = SHIPPED.get(setting, 0)
     if folder is None and not 0 <= seed < count:

@@ -46,14 +46,14 @@ def flow(
 ) -> list[Visit]:
     """Send one unit from the root to the leaves; return the share that reaches each node.
 
-    split: how a node hands on what it got. "equal" gives each of its m children 1/m (the AttnLRP
+    split: how a node divides what it got. "equal" gives each of its m children 1/m (the AttnLRP
         rule of Achtibat et al. 2024, Proposition 3.3); "leaves" weighs a child by the number of
         leaves below it; a number between 0 and 1 gives that share to the left child of a binary
         node and the rest to the right one.
     constant: names held constant. A subtree of constants gets nothing, as when it is detached.
     epsilon: the ε of the rule, not negative. A node of value z keeps |z| / (|z| + ε/m) of what it
         got, which is z / (m·z + ε·sign z) for each of m equal children. At z = 0 and ε > 0 nothing
-        passes; at ε = 0 the share is its limit for ε → 0 where z ≠ 0, and continues there.
+        passes; at ε = 0 the shares do not depend on z and hold at z = 0 too.
 
     Returns visits in depth-first order, root first.
     """

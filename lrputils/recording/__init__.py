@@ -1,1 +1,1 @@
-"""Runs that are kept: what a chapter quotes beside its own, live one."""
+"""Recorded runs, which a chapter shows beside its own, live one."""

@@ -1,8 +1,8 @@
 """Record a text experiment: every method and every layer ablation on every text.
 
-The texts are done shard by shard. A shard is written whole, so a run that was killed goes on by the
-same command and loses at most one. What a recording is, and how it is read, is in
-`lrputils.results`; how it is measured, in `lrputils.evaluation`.
+The texts are measured shard by shard. A shard is written atomically, so a run that was killed
+continues by the same command and loses at most one. `lrputils.results` reads recordings,
+`lrputils.evaluation` measures.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The paper suspects a structural bias and a linearisation error and measures neither. `blocks` takes
 each attention block apart, token by token; `measures` makes numbers of it, text by text; `ablation`
-says what replacing AttnLRP's rule in single layers gained, to be held against them.
+says what replacing AttnLRP's rule in single layers gained, to compare with them.
 """
 
 from lrputils.softmax_errors.ablation import (

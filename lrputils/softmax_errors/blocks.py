@@ -1,4 +1,4 @@
-"""Each layer's attention block taken apart: what its value and softmax paths say of a token.
+"""Each layer's attention block decomposed: the value and the softmax path's relevance of a token.
 
 In one layer and head let A = softmax(Z) be the attention of query j to the keys i that it sees
 (n_j of them), V_i the values, O_j = Σ_i A_ji V_i the output, and g_j what flows back to O_j under
@@ -12,9 +12,9 @@ Structural bias: uniform + attended = Σ_j A_ji O_j·g_j is what a token would g
 were the same, when its removal would change nothing. Linearisation: without key i the output
 changes by (O_j − O_j without i)·g_j = A_ji / (1 − A_ji) (V_i − O_j)·g_j, the removal; its Taylor
 estimate is the contrast, and what AttnLRP sends through the softmax is Z_ji times the contrast.
-How the composite itself splits the block's relevance plays no part: all is computed from A, Z, V, O
+The composite's own split of the block's relevance is not used: all is computed from A, Z, V, O
 and g. Sums run over heads as well; the effects of a removal leave out the removed token's own query
-(see `lrputils.mask_gradient`). Nothing here judges one account by another; `measures` does.
+(see `lrputils.mask_gradient`). `measures` compares the decompositions.
 """
 
 from __future__ import annotations

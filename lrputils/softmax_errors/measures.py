@@ -171,7 +171,7 @@ class RankAgreement(NamedTuple):
     Attributes:
         rho: Spearman's rank correlation over layers, of the two means over texts; NaN where one of
             them is the same in every layer.
-        low: lower end of its interval, texts drawn anew.
+        low: lower end of its interval, texts resampled.
         high: upper end.
         p: how often a random order of the layers is as far from 0, in either direction.
         layers: how many layers there are.
@@ -194,9 +194,9 @@ def across_layers(
 ) -> RankAgreement:
     """Compare two measurements by the order in which they put the layers.
 
-    The interval answers for the texts: with others of the same kind, would the orders agree as
-    well? It says nothing of other models. That is what p is for, and with a dozen layers it rarely
-    says much: layers are few, and neighbours are alike.
+    The interval covers the choice of texts, not of models: would the orders agree on other texts of
+    the same kind? p covers the choice of layers, and with a dozen of them it rarely says much: they
+    are few, and neighbours are alike.
 
     Args:
         first: (texts, layers); a text with a NaN in either is left out.

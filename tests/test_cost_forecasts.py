@@ -1,8 +1,7 @@
-"""Costs are estimated from the rows that are really run, and measured over the block's own work."""
+"""Forecasts count the rows that are really run."""
 
 from __future__ import annotations
 
-import time
 import warnings
 
 import numpy as np
@@ -10,9 +9,8 @@ import pytest
 import torch
 
 from lrputils import cost
-from lrputils.evaluation import evaluate
+from lrputils.cost import forecasts
 from lrputils.perturbation import perturbation_curves
-from lrputils.precision import takes_effect
 from lrputils.variants import LayerSweep, Variant
 
 WORDS = (
@@ -26,19 +24,19 @@ METHODS = ("rollout", "attnlrp")
 @pytest.fixture
 def one_second_a_token(monkeypatch):
     """Rows that take exactly n seconds for n tokens, and methods that take 5."""
-    monkeypatch.setattr(cost, "_row_model", lambda *_: lambda n: np.asarray(n, float))
-    monkeypatch.setattr(cost, "timed", lambda _, work: (5.0, work()))
+    monkeypatch.setattr(forecasts, "_row_model", lambda *_: lambda n: np.asarray(n, float))
+    monkeypatch.setattr(forecasts, "timed", lambda _, work: (5.0, work()))
 
 
 def lengths_of(classifier, texts):
     return [len(classifier.encode(text).tokens[0]) for text in texts]
 
 
-class TestEstimate:
+class TestForecast:
     def test_leave_one_out_is_every_text_once_and_once_without_each_token(
         self, placeholder, one_second_a_token
     ):
-        plan = cost.estimate(placeholder, WORDS, [])
+        plan = cost.forecast(placeholder, WORDS, [])
         expected = sum(n + n * (n - 1) for n in lengths_of(placeholder, WORDS))
         assert plan.seconds == {"loo": expected}
         assert plan.total == expected
@@ -47,7 +45,7 @@ class TestEstimate:
     def test_curves_are_the_rows_that_the_curves_run(
         self, placeholder, one_second_a_token, chunk, monkeypatch
     ):
-        plan = cost.estimate(placeholder, WORDS, METHODS, chunk=chunk)
+        plan = cost.forecast(placeholder, WORDS, METHODS, chunk=chunk)
         ran = []
         monkeypatch.setattr(
             "lrputils.perturbation.evaluate",
@@ -69,19 +67,19 @@ class TestEstimate:
         assert plan.seconds.get("curves") == pytest.approx(maps * sum(ran), abs=slack)
 
     def test_other_methods_scale_with_tokens(self, placeholder, one_second_a_token):
-        plan = cost.estimate(placeholder, WORDS, [Variant("mine", "cp-lrp", {"readout": "sum"})])
+        plan = cost.forecast(placeholder, WORDS, [Variant("mine", "cp-lrp", {"readout": "sum"})])
         lengths = lengths_of(placeholder, WORDS)
         assert plan.seconds["mine"] == pytest.approx(5 * sum(lengths) / sorted(lengths)[1])
 
     def test_a_sweep_counts_all_its_maps(self, placeholder, one_second_a_token):
         sweep = LayerSweep(families=("single",))
-        plan = cost.estimate(placeholder, WORDS, [sweep], chunk=2)
-        alone = cost.estimate(placeholder, WORDS, [], chunk=2)
+        plan = cost.forecast(placeholder, WORDS, [sweep], chunk=2)
+        alone = cost.forecast(placeholder, WORDS, [], chunk=2)
         layers = placeholder.architecture.layers
         assert plan.seconds["curves"] == pytest.approx((1 + layers) * alone.seconds["curves"])
 
     def test_cut_texts_cost_less(self, placeholder, one_second_a_token):
-        plan = cost.estimate(placeholder, WORDS, [], max_length=8, truncate=True)
+        plan = cost.forecast(placeholder, WORDS, [], max_length=8, truncate=True)
         assert max(plan.lengths) == 8
 
     def test_the_fit_returns_what_it_was_given(self, placeholder, monkeypatch):
@@ -93,32 +91,32 @@ class TestEstimate:
         inputs = placeholder.encode("dull film " * 60)
         longest = int(inputs.lengths)
         clock.lengths = [longest // 4, longest // 4, longest // 2, longest]
-        monkeypatch.setattr(cost, "timed", clock)
-        seconds = cost._row_model(placeholder, inputs)
+        monkeypatch.setattr(forecasts, "timed", clock)
+        seconds = forecasts._row_model(placeholder, inputs)
         for n in (5, 50, 120):
             assert seconds(n) == pytest.approx(1e-3 + 2e-5 * n + 3e-7 * n**2, rel=1e-6)
 
     def test_real_clocks_give_positive_finite_seconds(self, placeholder):
-        plan = cost.estimate(placeholder, WORDS, METHODS, chunk=4)
+        plan = cost.forecast(placeholder, WORDS, METHODS, chunk=4)
         assert list(plan.seconds) == ["loo", *METHODS, "curves"]
         assert all(0 < s < 60 for s in plan.seconds.values())
         table = plan.table()
         assert table.share["together"] == 1
         assert table.seconds["together"] == pytest.approx(plan.total)
 
-    def test_a_text_of_one_token_has_an_estimate(self, placeholder):
-        assert cost.estimate(placeholder, ["dull"], METHODS, chunk=16).total > 0
+    def test_a_text_of_one_token_has_a_forecast(self, placeholder):
+        assert cost.forecast(placeholder, ["dull"], METHODS, chunk=16).total > 0
 
     def test_mistakes_are_named(self, placeholder):
         with pytest.raises(ValueError, match="no texts"):
-            cost.estimate(placeholder, [])
+            cost.forecast(placeholder, [])
         with pytest.raises(ValueError, match="unknown method 'magic'"):
-            cost.estimate(placeholder, WORDS, ["magic"])
+            cost.forecast(placeholder, WORDS, ["magic"])
 
 
 class TestWarning:
     def plan(self, seconds, device="cpu"):
-        return cost.RunEstimate({"loo": seconds, "ig": 1.0}, torch.device(device), (9, 300))
+        return cost.Forecast({"loo": seconds, "ig": 1.0}, torch.device(device), (9, 300))
 
     def test_a_long_run_on_a_cpu_says_how_to_go_on(self):
         with pytest.warns(UserWarning, match=r"2 texts of 9 to 300 tokens.*2\.0 hours.*GPU.*limit"):
@@ -135,55 +133,4 @@ class TestWarning:
         [(3, "3.0 seconds"), (600, "10.0 minutes"), (9000, "2.5 hours"), (864000, "10.0 days")],
     )
     def test_durations_are_in_units_that_people_use(self, seconds, text):
-        assert cost._duration(seconds) == text
-
-
-class TestMeasured:
-    def test_time_and_memory_of_the_block(self, placeholder):
-        with cost.measured("cpu") as spent:
-            time.sleep(0.05)
-            held = torch.ones(30_000_000)
-        assert 0.05 <= spent.seconds < 5
-        assert spent.peak_bytes > held.nbytes
-
-    def test_throughput_is_texts_and_tokens_over_seconds(self, placeholder):
-        result = evaluate(placeholder, WORDS, [], progress=False)
-        spent = cost.Spent(torch.device("cpu"), seconds=2.0, peak_bytes=2.0**31)
-        facts = spent.table(result)["this run"]
-        assert facts["texts a second"] == 1.5
-        assert facts["tokens a second"] == sum(lengths_of(placeholder, WORDS)) / 2
-        assert facts["peak memory, GiB"] == 2
-
-    def test_an_exception_passes_and_is_timed(self):
-        with pytest.raises(KeyError), cost.measured("cpu") as spent:
-            raise KeyError
-        assert spent.seconds >= 0
-
-
-class TestPrecisionError:
-    def test_against_two_evaluations(self, placeholder, monkeypatch):
-        """Where a precision takes effect, the errors are those of its own maps."""
-        exact = evaluate(placeholder, WORDS[1:], ["attnlrp"], progress=False)
-        maps = {m: tuple(x + 0.01 * (x > 0) for x in xs) for m, xs in exact.maps.items()}
-        rows = exact.rows.assign(r=exact.rows.r - 0.25 * (exact.rows.position == 1))
-        rounded = type(exact)(rows, maps, exact.tokens, exact.content, {})
-        found = cost._changes(exact, rounded, "attnlrp")
-        assert found["error of LOO"] == pytest.approx(0.01, rel=1e-3)
-        assert found["change of r"] == pytest.approx(0.25)
-        assert found["verdict"] == "changes r"
-        assert cost._changes(exact, exact, "attnlrp")["verdict"] == "harmless"
-
-    def test_a_precision_without_effect_shows_no_number(self, placeholder, monkeypatch):
-        monkeypatch.setattr(cost, "takes_effect", lambda *_: False)
-        table = cost.precision_error(placeholder, WORDS[1:])
-        assert set(table.effect) == {"none on this device"}
-        assert list(table.columns) == ["effect"]
-
-    def test_the_real_thing(self, placeholder):
-        table = cost.precision_error(placeholder, WORDS[1:])
-        assert list(table.index) == ["tf32", "bf16"]
-        for precision, row in table.iterrows():
-            works = takes_effect(precision)
-            assert (row.effect == "yes") == works
-            assert not works or 0 < row["error of LOO"] < 1
-        assert torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")
+        assert forecasts._duration(seconds) == text

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lrputils.attribution import attribute
-from lrputils.bench import Comparison, bench, compare, comparisons, masked_loo, plain_gradient
+from lrputils.cost.bench import Comparison, bench, compare, comparisons, masked_loo, plain_gradient
 
 
 def test_a_ratio_comes_with_its_extremes_and_the_outputs_difference():

@@ -1,14 +1,13 @@
 """Speed, measured side by side: each claim is a ratio of two runs of the same work, in turn.
 
-Both sides run in this process, A B A B …, after one uncounted run of each; a ratio is taken pair by
-pair, so that a machine whose speed drifts does not decide. Where both sides compute the same thing
-their outputs are compared, and a ratio without agreement is not reported.
+Both sides run in this process, A B A B …, after one uncounted run of each. The ratio is taken pair
+by pair, so that it does not depend on a machine whose speed drifts. Where both sides compute the
+same thing, their outputs have to agree.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,11 +18,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lrputils.attribution import attribute
+from lrputils.cost.clock import timed
 from lrputils.data.texts import load_texts
 from lrputils.inputs import Inputs
 from lrputils.layerwise import layerwise_bypass
 from lrputils.models import Classifier, load_classifier
 from lrputils.removal import leave_one_out
+from lrputils.variants import layer_sets
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Comparison:
     Attributes:
         name: what is compared.
         ours: the work, this package's way.
-        other: the work, the way it is held against.
+        other: the work, the way it is compared with.
         tolerance: largest difference of the outputs, relative to the largest output; None where
             the two sides compute different things on purpose.
     """
@@ -44,7 +45,9 @@ class Comparison:
     tolerance: float | None = None
 
 
-def compare(comparison: Comparison, repeats: int = 7) -> dict[str, float | str]:
+def compare(
+    comparison: Comparison, repeats: int = 7, device: str | torch.device = "cpu"
+) -> dict[str, float | str]:
     """Time both sides in turn; return seconds, the ratio ours/other, and the outputs' difference.
 
     The ratio is the median of the pairwise ratios; `low` and `high` are their extremes.
@@ -58,9 +61,8 @@ def compare(comparison: Comparison, repeats: int = 7) -> dict[str, float | str]:
         difference = float((outputs[0] - outputs[1]).abs().max() / outputs[1].abs().max())
         if not difference <= comparison.tolerance:
             raise ArithmeticError(f"{comparison.name}: the outputs differ by {difference:.1e}")
-    pairs = np.array(
-        [(_seconds(comparison.ours), _seconds(comparison.other)) for _ in range(repeats)]
-    )
+    sides = comparison.ours, comparison.other
+    pairs = np.array([[timed(device, work)[0] for work in sides] for _ in range(repeats)])
     ratios = pairs[:, 0] / pairs[:, 1]
     return {
         "what": comparison.name,
@@ -73,43 +75,27 @@ def compare(comparison: Comparison, repeats: int = 7) -> dict[str, float | str]:
     }
 
 
-def _seconds(work: Callable[[], Tensor]) -> float:
-    _wait()
-    started = time.perf_counter()
-    work()
-    _wait()
-    return time.perf_counter() - started
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def plain_gradient(classifier: Classifier, inputs: Inputs) -> Tensor:
-    """A forward and a backward pass without any rule: gradient at the embeddings, summed."""
-    caught: list[Tensor] = []
+    """Gradient × input at the word embeddings, by a forward and a backward pass without any rule.
 
-    def catch(module, arguments, output: Tensor) -> Tensor:
-        caught.append(output.detach().requires_grad_())
-        return caught[0]
-
-    hook = classifier.architecture.word_embeddings.register_forward_hook(catch)
-    try:
-        logits = classifier.model(**inputs.model_kwargs()).logits
-    finally:
-        hook.remove()
-    (gradient,) = torch.autograd.grad(logits.amax(dim=1).sum(), caught[0])
-    return (gradient * caught[0].detach()).sum(-1)
+    Written apart from the package's methods, as the other side of a comparison has to be.
+    """
+    arguments = inputs.model_kwargs()
+    words = classifier.architecture.word_embeddings(arguments.pop("input_ids")).detach()
+    words.requires_grad_()
+    logits = classifier.model(inputs_embeds=words, **arguments).logits
+    (gradient,) = torch.autograd.grad(logits.amax(dim=1).sum(), words)
+    return (gradient * words.detach()).sum(-1)
 
 
 def masked_loo(classifier: Classifier, inputs: Inputs) -> Tensor:
     """Leave-one-out of the first text's own tokens, one masked forward pass a token."""
-    arguments = inputs.rows(0).model_kwargs()
+    text = inputs.rows(0)
+    arguments = text.model_kwargs()
     with torch.inference_mode():
         whole = classifier.model(**arguments).logits[0]
         target, scores = int(whole.argmax()), []
-        for token in inputs.rows(0).content_mask[0].nonzero().flatten().tolist():
+        for token in text.content_mask[0].nonzero().flatten().tolist():
             mask = arguments["attention_mask"].clone()
             mask[0, token] = 0
             changed = classifier.model(**{**arguments, "attention_mask": mask})
@@ -120,15 +106,10 @@ def masked_loo(classifier: Classifier, inputs: Inputs) -> Tensor:
 def comparisons(classifier: Classifier, inputs: Inputs) -> list[Comparison]:
     """Return what `lrputils bench` measures, on one batch of texts."""
     model, first = classifier.model, inputs.rows(0)
-    layers = classifier.architecture.layers
-    families = [
-        *(frozenset(range(k + 1)) for k in range(layers)),
-        *(frozenset(range(k, layers)) for k in range(layers)),
-        *(frozenset({k}) for k in range(layers)),
-    ]
+    sets = list(layer_sets(classifier.architecture.layers).values())
 
     def separately() -> Tensor:
-        maps = [attribute(model, inputs, "attnlrp", bypass_layers=chosen) for chosen in families]
+        maps = [attribute(model, inputs, "attnlrp", bypass_layers=chosen) for chosen in sets]
         return torch.stack(maps)
 
     return [
@@ -146,8 +127,8 @@ def comparisons(classifier: Classifier, inputs: Inputs) -> list[Comparison]:
             tolerance=1e-3,
         ),
         Comparison(
-            f"{len(families)} bypass variants at once / one by one",
-            lambda: layerwise_bypass(model, inputs, families),
+            f"{len(sets)} bypass variants at once / one by one",
+            lambda: layerwise_bypass(model, inputs, sets),
             separately,
             tolerance=1e-5,
         ),
@@ -161,5 +142,5 @@ def bench(
     classifier = load_classifier(model)
     inputs = classifier.encode(load_texts(dataset, limit=texts), truncate=True)
     work = tqdm(comparisons(classifier, inputs), desc="comparisons", file=sys.stderr)
-    rows = [compare(comparison, repeats) for comparison in work]
+    rows = [compare(comparison, repeats, classifier.device) for comparison in work]
     return pd.DataFrame(rows).set_index("what")

@@ -1,4 +1,4 @@
-"""Train again what the package carries: `python -m lrputils.linear_attention --out DIR`."""
+"""Train the shipped networks of chapter 2 again: `python recipes/linear_attention.py --out DIR`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Small (QKᵀ)V networks without softmax, over 14 × 14 pixels, in half precision
 through `lrputils.linear_attention.load_shipped(setting, seed)`. They exist so that the chapter's
 numbers are the same on every processor; they classify digits, and are good for nothing else.
 
-- **Made by** `python -m lrputils.linear_attention --out DIR`, one file a setting (embedding,
+- **Made by** `python recipes/linear_attention.py --out DIR`, one file a setting (embedding,
   pooling, input scaling), training seeds 0, 1, … inside. Training again gives networks of the same
   kind, not the same bits.
 - **Training**: batches of 8, Adam (learning rate 1e-3), cross-entropy, dim 32.
@@ -79,9 +79,7 @@ def write_card(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(
-        prog="python -m lrputils.linear_attention", description=__doc__
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--out", type=Path, required=True, help="folder for trained weights and their card"
     )

@@ -1,14 +1,14 @@
 """How leave-one-out and the cheap methods change with the length of a text: seconds and agreement.
 
-Leave-one-out reads a text of n tokens n times, so its price grows with n² where that of a backward
-pass grows with n. Two ways to ask what length does: the same texts cut to several lengths, so that
-nothing else differs; and texts of different lengths as they come. What a whole run costs is in
-`lrputils.cost`.
+Leave-one-out reads a text of n tokens n times, so its time grows with n² where that of a backward
+pass grows with n. `at_lengths` cuts the same texts to several lengths, so that nothing else
+differs; `trend` takes texts of different lengths as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 
 from lrputils import stats
 from lrputils.attribution import METHODS, attribute
-from lrputils.cost import text_lengths, timed
+from lrputils.cost.clock import timed
+from lrputils.cost.forecasts import text_lengths
 from lrputils.evaluation import REFERENCE
 from lrputils.inputs import Inputs
 from lrputils.models import Classifier
@@ -34,11 +35,11 @@ def at_lengths(
 ) -> pd.DataFrame:
     """Cut the same texts to several lengths: seconds of LOO and methods, and each method's r.
 
-    Only texts that reach the largest length take part, so that every length sees the same ones.
+    Only texts that reach the largest length are used, so that every length has the same ones.
 
     Args:
-        classifier: `load_classifier`'s answer.
-        texts: the texts; one at a time is timed, after one uncounted run.
+        classifier: `load_classifier`'s result.
+        texts: timed one at a time, after one uncounted run.
         lengths: in tokens, special ones included.
         methods: names from `METHODS`, at their default options.
 
@@ -61,9 +62,8 @@ def at_lengths(
     for position in chosen:
         for length in lengths:
             inputs = classifier.encode([texts[position]], length, truncate=True)
-            warm = names if not rows else []
-            for name in warm:
-                attribute(classifier.model, inputs, name)
+            if not rows:
+                list(_timed_maps(classifier, inputs, names))  # the first run is slower
             rows += [
                 {"position": position, "tokens": length, **row}
                 for row in _timed_maps(classifier, inputs, names)
@@ -74,11 +74,11 @@ def at_lengths(
 def _timed_maps(
     classifier: Classifier, inputs: Inputs, names: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
+    """Yield seconds and r of each method; the first is the reference."""
     loo = None
     for name in names:
-        seconds, scores = timed(
-            classifier.device, lambda name=name: attribute(classifier.model, inputs, name)
-        )
+        work = partial(attribute, classifier.model, inputs, name)
+        seconds, scores = timed(classifier.device, work)
         loo = scores if loo is None else loo
         yield {"method": name, "seconds": seconds, "r": float(stats.pearson(scores, loo)[0])}
 
@@ -110,25 +110,20 @@ def agreement(costs: pd.DataFrame, **options: Any) -> pd.DataFrame:
         paired difference longest − shortest, with its interval's ends `low` and `high` (NaN for a
         single text).
     """
-    rows = {}
+    means, changes = {}, {}
     for name, group in costs[costs.method != REFERENCE].groupby("method", sort=False):
         wide = group.pivot(index="position", columns="tokens", values="r")
-        change = wide.iloc[:, -1] - wide.iloc[:, 0]
-        several = change.notna().sum() > 1
-        low, high = stats.bootstrap_interval(change, **options) if several else (np.nan, np.nan)
-        rows[name] = {
-            **{f"{length} tokens": column.mean() for length, column in wide.items()},
-            "change": change.mean(),
-            "low": low,
-            "high": high,
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
+        means[name] = wide.mean().add_suffix(" tokens")
+        changes[name] = wide.iloc[:, -1] - wide.iloc[:, 0]
+    changes = pd.DataFrame(changes)
+    ends = stats.estimates(changes, **options)[["low", "high"]]
+    return pd.DataFrame(means).T.assign(change=changes.mean()).join(ends)
 
 
 def trend(
     per_text: pd.DataFrame, tokens: ArrayLike, *, resamples: int = 2_000, seed: int = 0
 ) -> pd.DataFrame:
-    """Return how each method's r goes with the length of the text, over texts.
+    """Return how each method's r changes with the length of the text, over texts.
 
     Args:
         per_text: (texts, methods), correlations; NaN is left out.
@@ -141,22 +136,15 @@ def trend(
         `low` and `high` of its 95% bootstrap interval, and `texts`. NaN where fewer than four
         texts have an r, or all have one length.
     """
-    tokens = np.asarray(tokens, dtype=float)
-    return pd.DataFrame.from_dict(
-        {
-            name: _trend(per_text[name].to_numpy(float), tokens, resamples, seed)
-            for name in per_text
-        },
-        orient="index",
-    )
-
-
-def _trend(r: np.ndarray, tokens: np.ndarray, resamples: int, seed: int) -> dict[str, float]:
-    kept = ~np.isnan(r)
-    r, tokens = r[kept], tokens[kept]
-    found = {"rho": np.nan, "low": np.nan, "high": np.nan, "texts": len(r)}
-    if len(r) < _FEWEST or np.ptp(tokens) == 0 or np.ptp(r) == 0:
-        return found
-    draws = np.random.default_rng(seed).integers(0, len(r), size=(resamples, len(r)))
-    low, high = np.nanquantile(stats.spearman(r[draws], tokens[draws]), [0.025, 0.975])
-    return found | {"rho": float(stats.spearman(r, tokens)[0]), "low": low, "high": high}
+    tokens, rows = np.asarray(tokens, dtype=float), {}
+    for name in per_text:
+        kept = per_text[name].notna().to_numpy()
+        r, n = per_text[name].to_numpy(float)[kept], tokens[kept]
+        rows[name] = {"rho": np.nan, "low": np.nan, "high": np.nan, "texts": len(r)}
+        if len(r) < _FEWEST or np.ptp(n) == 0 or np.ptp(r) == 0:
+            continue
+        # Ours, not scipy's bootstrap: a draw of equal values has no rho and is left out.
+        draws = np.random.default_rng(seed).integers(0, len(r), size=(resamples, len(r)))
+        low, high = np.nanquantile(stats.spearman(r[draws], n[draws]), [0.025, 0.975])
+        rows[name] |= {"rho": float(stats.spearman(r, n)[0]), "low": low, "high": high}
+    return pd.DataFrame.from_dict(rows, orient="index")
