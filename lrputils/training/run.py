@@ -1,40 +1,46 @@
-"""A whole training: from texts to a folder that `load_classifier` takes.
-
-Everything on the way is kept in `training/` inside the folder, so that the same call goes on where
-an earlier one was ended. A part is there once it is whole; at the end `training/` is removed.
-"""
+"""A whole training: from texts to a folder that `load_classifier` takes."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    DataCollatorForLanguageModeling,
+    DataCollatorWithPadding,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
-from lrputils.models import Classifier, load_classifier, quietly
-from lrputils.training import card, network
-from lrputils.training.corpus import Corpus, load_corpus, lower_cased
-from lrputils.training.course import RESULT, Course
-from lrputils.training.measure import attention_matters
-from lrputils.training.recipe import Conditions, Recipe
-from lrputils.training.teaching import find_teacher
-from lrputils.training.words import check_same_words
+from lrputils.architectures import describe
+from lrputils.data.texts import Texts
+from lrputils.models import find_model, load_classifier, quietly
+from lrputils.training import card
+from lrputils.training.corpus import Corpus, encode, learn_vocabulary, load_corpus
+from lrputils.training.folder import check_free, claim, finish, once
+from lrputils.training.recipe import MASKED_RATE, PRETRAINED_RATE, Recipe
+from lrputils.training.trainer import Conditions, Stage, fit
+from lrputils.uniform_attention import correct
 
-_WORK = "training"
-_RECIPE = "recipe.json"
+_MULTIPLE = 8  # widths of batches: matrix units like them
 
 
 def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None) -> Path:
-    """Train a BERT classifier and write it to `out`, with its tokenizer and its card.
+    """Train a text classifier and write it to `out`, with its tokenizer and its card.
 
-    Vocabulary (from all texts but those to measure on), pretraining where the recipe has unlabelled
-    texts, the teacher's answers where it has a teacher, fine-tuning, measurement. Weights are
-    stored in half precision; the accuracies in the card are of these.
+    Weights are stored in half precision; the accuracies in the card are of these.
 
     Args:
         recipe: what to train, on what, how.
@@ -42,100 +48,167 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
         conditions: device, checkpoints, progress.
 
     Raises:
-        ValueError: a recipe that contradicts itself or its texts, a teacher with other classes or,
-            to imitate, other words, a folder that holds another training, or a loss that is no
-            longer a number.
+        ValueError: a recipe that contradicts itself or its texts, a folder that holds another
+            training, or a loss that is no longer a number.
         FileExistsError: a folder that holds something else.
-        FileNotFoundError, ConnectionError: texts, a base model or a teacher that are not there.
+        FileNotFoundError, ConnectionError: texts or a base model that are not there.
+        TypeError: a base model that the package cannot attribute.
         ImportError: `accelerate`, which the Trainer needs, is not installed.
     """
-    recipe, out = recipe.checked(), Path(out).expanduser()
-    conditions = conditions or Conditions()
-    _check_free(out)
+    recipe.check()
+    out, conditions = Path(out).expanduser(), conditions or Conditions()
+    work = check_free(out)
     if find_spec("accelerate") is None:
         raise ImportError("training needs the package `accelerate`: pip install 'lrputils[train]'")
-    base = network.find_base(recipe.base) if recipe.base else None
-    if base:
-        network.check_positions(base, recipe)
     corpus = load_corpus(recipe)
-    teacher = find_teacher(recipe.teacher, corpus.names, conditions.device)
-    if teacher is not None and recipe.imitate:
-        own = network.load_tokenizer(base.folder) if base else lower_cased()
-        check_same_words(own, teacher.tokenizer)
-    work = out / _WORK
-    _claim(work, recipe, corpus, base, teacher)
     with quietly():
-        course = Course(work, recipe, corpus, base, teacher, conditions)
+        base = _find_base(recipe, corpus) if recipe.base else None
+        facts = asdict(recipe) | {"texts": corpus.table(), "base": base and base.identity}
+        claim(work, facts)
+        course = _Course(work, recipe, corpus, base.folder if base else None, conditions)
         tokenizer = course.tokenizer()
-        folders = course.networks(tokenizer)
-        _export(folders["finetuning"], tokenizer, out)
+        model, stages = course.model(tokenizer)
+        export(model, tokenizer, out)
         trained = load_classifier(out, device=conditions.device)
-        measured = _measure(trained, corpus, conditions.uniform_attention)
-    results = {name: json.loads((folder / RESULT).read_text()) for name, folder in folders.items()}
-    card.write(out, trained, recipe, corpus, base, teacher, results, measured)
-    work.replace(done := work.with_name(f"{_WORK}.done"))  # half removed, it would be begun again
-    shutil.rmtree(done)
+        right = {t.name: correct(trained, t, corpus.classes(t)) for t in corpus.validation}
+    sets = corpus.table() + ([base.row] if base else [])
+    card.write(out, trained, stages, sets, right, recipe.command(), recipe.base)
+    finish(work)
     return out
 
 
-def _check_free(out: Path) -> None:
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not (out / _WORK / _RECIPE).is_file():
-        finished = (out / "config.json").is_file()
-        what = "already holds a model" if finished else "holds something else"
-        raise FileExistsError(f"--out {out} {what}: name a new folder, or remove this one")
+@dataclass(frozen=True)
+class _Base:
+    folder: Path
+    name: str
+    identity: str
+
+    @property
+    def row(self) -> dict[str, str]:
+        return {"role": "base model", "set": self.name, "texts": "–", "identity": self.identity}
 
 
-def _claim(
-    work: Path,
-    recipe: Recipe,
-    corpus: Corpus,
-    base: network.Base | None,
-    teacher: Classifier | None,
-) -> None:
-    """Write down whose folder this is; refuse one of another recipe or of other texts."""
-    new = _flat(asdict(recipe)) | {
-        "base identity": base and base.identity,
-        "teacher identity": teacher and teacher.identity,
-    }
-    new |= {f"{e['role']} texts {e['name']!r}": e["identity"] for e in corpus.identities()}
-    new = json.loads(json.dumps(new, default=str))
-    path = work / _RECIPE
-    whole = [part for part in work.glob("*") if part.is_dir() and part.suffix != ".partial"]
-    if path.is_file() and whole:
-        old = json.loads(path.read_text())
-        for key in [*new, *old]:
-            if new.get(key) != old.get(key):
-                raise ValueError(
-                    f"--out {work.parent} holds a training begun with {key} = {old.get(key)}, now "
-                    f"it is {new.get(key)}: repeat the old command, or name a new folder"
-                )
-        return
-    work.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(new, indent=1))
-    partial.replace(path)
+def _find_base(recipe: Recipe, corpus: Corpus) -> _Base:
+    """Find the model to start from, and refuse early what could not be used later."""
+    name, folder, commit = find_model(recipe.base)
+    model = _classifier(folder, corpus.names, recipe.seed)
+    positions = describe(model).max_positions
+    if positions is not None and recipe.max_length > positions:
+        raise ValueError(
+            f"--max-length {recipe.max_length} is more than the {positions} positions of --base "
+            f"{recipe.base}"
+        )
+    return _Base(folder, name, f"commit {commit}" if commit else card.digest(folder))
 
 
-def _flat(values: dict[str, Any], start: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{start}{key}.") if isinstance(value, dict) else {start + key: value}
-    return flat
+def _classifier(start: Path | PretrainedConfig, names: Sequence[str], seed: int) -> PreTrainedModel:
+    """Return a classifier of the named classes, from a folder or new; what is new, `seed` decides.
+
+    The output layer of a folder is kept where it tells as many classes apart.
+    """
+    torch.manual_seed(seed)
+    known = isinstance(start, Path)
+    config = AutoConfig.from_pretrained(start, trust_remote_code=False) if known else start
+    config.id2label = dict(enumerate(names))
+    config.label2id = {name: number for number, name in enumerate(names)}
+    if not known:
+        return AutoModelForSequenceClassification.from_config(config)
+    return AutoModelForSequenceClassification.from_pretrained(
+        start,
+        config=config,
+        dtype=torch.float32,
+        ignore_mismatched_sizes=True,
+        trust_remote_code=False,
+    )
 
 
-def _export(folder: Path, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
-    for path in folder.iterdir():
-        if path.name != RESULT:
-            partial = out / f"{path.name}.partial"
-            shutil.copyfile(path, partial)
-            os.replace(partial, out / path.name)
+@dataclass(frozen=True)
+class _Course:
+    """The parts of a training, each kept in `work` and made only if it is not there."""
+
+    work: Path
+    recipe: Recipe
+    corpus: Corpus
+    base: Path | None
+    conditions: Conditions
+
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Return the base model's tokenizer, or one learned from all texts to learn from."""
+
+        def write(folder: Path) -> None:
+            sets = (*self.corpus.data, *self.corpus.unlabelled)
+            texts = list(dict.fromkeys(text for texts in sets for text in texts))
+            size, positions = self.recipe.vocabulary, self.recipe.max_length
+            learn_vocabulary(texts, size, positions).save_pretrained(folder)
+
+        folder = self.base or once(self.work / "vocabulary", write)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # as decoders have none
+        return tokenizer
+
+    def model(self, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, dict[str, Any]]:
+        """Return the trained classifier, and what each stage reported."""
+        recipe, stages = self.recipe, {}
+        start: Path | PretrainedConfig = self.base or bert_config(recipe, len(tokenizer))
+        if self.corpus.unlabelled:
+            write = partial(self._pretrain, start, tokenizer)
+            start = once(self.work / "pretrained", write)
+            stages["pretraining"] = json.loads((start / "result.json").read_text())
+        model = _classifier(start, self.corpus.names, self.recipe.seed)
+        model.config.pad_token_id = tokenizer.pad_token_id
+        stages["fine-tuning"] = fit(
+            model,
+            [row for texts in self.corpus.data for row in self._rows(tokenizer, texts)],
+            DataCollatorWithPadding(tokenizer, pad_to_multiple_of=_MULTIPLE),
+            Stage(
+                "fine-tuning", recipe.epochs, recipe.batch, recipe.rate, recipe.minutes, recipe.seed
+            ),
+            self.work / "fine-tuning",
+            self.conditions,
+            validation={t.name: self._rows(tokenizer, t) for t in self.corpus.validation},
+        )
+        return model, stages
+
+    def _pretrain(
+        self, start: Path | PretrainedConfig, tokenizer: PreTrainedTokenizerBase, folder: Path
+    ) -> None:
+        recipe = self.recipe
+        torch.manual_seed(recipe.seed)
+        rate = PRETRAINED_RATE if recipe.base else MASKED_RATE
+        new = isinstance(start, PretrainedConfig)
+        create = AutoModelForMaskedLM.from_config if new else AutoModelForMaskedLM.from_pretrained
+        model = create(start, dtype=torch.float32, trust_remote_code=False)
+        texts = [text for texts in self.corpus.unlabelled for text in texts]
+        result = fit(
+            model,
+            encode(tokenizer, texts, recipe.max_length),
+            DataCollatorForLanguageModeling(tokenizer, pad_to_multiple_of=_MULTIPLE),
+            Stage("pretraining", recipe.pretraining_epochs, recipe.batch, rate, seed=recipe.seed),
+            self.work / "pretraining",
+            self.conditions,
+        )
+        model.save_pretrained(folder)
+        (folder / "result.json").write_text(json.dumps(result))
+
+    def _rows(self, tokenizer: PreTrainedTokenizerBase, texts: Texts) -> list[dict[str, Any]]:
+        return encode(tokenizer, texts, self.recipe.max_length, self.corpus.classes(texts))
+
+
+def bert_config(recipe: Recipe, pieces: int) -> BertConfig:
+    """Describe the BERT of a recipe; its feed-forward blocks are four times as wide as it is."""
+    return BertConfig(
+        vocab_size=pieces,
+        hidden_size=recipe.hidden,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        intermediate_size=4 * recipe.hidden,
+        max_position_embeddings=recipe.max_length,
+        hidden_dropout_prob=recipe.dropout,
+        attention_probs_dropout_prob=0.0,  # dropped attention would rule out the fused kernels
+    )
+
+
+def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
+    """Write weights in half precision, config and tokenizer."""
+    model.half().save_pretrained(out)
     tokenizer.save_pretrained(out)
-
-
-def _measure(classifier: Classifier, corpus: Corpus, uniform: bool) -> dict[str, Any]:
-    return {
-        name: attention_matters(classifier, texts, classes=corpus.classes(texts), uniform=uniform)
-        for name, texts in corpus.evaluate
-    }
