@@ -97,8 +97,8 @@ def _add_train(verbs: argparse._SubParsersAction) -> None:
         description=training.DESCRIPTION,
         epilog=training.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        parents=[training.options()],
     )
+    training.add_options(verb)
     verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     verb.add_argument(
         "--checkpoint-minutes",

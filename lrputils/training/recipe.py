@@ -9,9 +9,7 @@ import argparse
 import shlex
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from transformers.hf_argparser import HfArgumentParser
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 DESCRIPTION = """\
 Train a text classifier: a small BERT from scratch, or with --base any pretrained model.
@@ -156,9 +154,24 @@ class Recipe:
         return shlex.join(["lrputils", "train", "--out", "DIR", *words])
 
 
-def options() -> argparse.ArgumentParser:
-    """Return a parser of a recipe's options, to be the parent of a verb."""
-    return HfArgumentParser(Recipe, add_help=False)
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Add the fields of a recipe to a parser, as options.
+
+    By hand: transformers' `HfArgumentParser` takes seconds to import, also for the other verbs.
+    """
+    kinds = get_type_hints(Recipe)
+    for f in fields(Recipe):
+        several = get_origin(kinds[f.name]) is list
+        shown = several or f.default is None or "default" in f.metadata["help"]
+        verb.add_argument(
+            _flag(f.name),
+            type=(get_args(kinds[f.name]) or [kinds[f.name]])[0],
+            nargs="+" if several else None,
+            default=[] if several else f.default,
+            required=f.name == "data",
+            metavar=f.metadata["metavar"],
+            help=f.metadata["help"] + ("" if shown else " (default: %(default)s)"),
+        )
 
 
 def recipe_of(parsed: argparse.Namespace) -> Recipe:
