@@ -28,7 +28,7 @@ from recipes.reviewer.sentences import sentences_of
 
 def build(layers, **options):
     torch.manual_seed(0)
-    shape = Recipe([], **{"layers": layers, "hidden": 32, "heads": 2, "max_length": 32} | options)
+    shape = Recipe("", **{"layers": layers, "hidden": 32, "heads": 2, "max_length": 32} | options)
     return BertForSequenceClassification(bert_config(shape, 50)).eval()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,49 +12,45 @@ from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from lrputils.data.texts import OWN, Texts, load_texts
-from lrputils.training.recipe import Recipe, Source, shortened
+from lrputils.training.recipe import Recipe, parse, shortened
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_HELD_OUT = 0.1
 _CHUNK = 1000
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """All texts of a recipe.
+    """The texts of a recipe.
 
     Attributes:
-        data: labelled sets to learn from.
-        validation: labelled sets to measure on.
-        unlabelled: sets for pretraining.
+        data: labelled, to learn from.
+        validation: labelled, to measure on; from the data if none were named.
+        unlabelled: to pretrain on, if at all.
         labels: the labels as the data have them, sorted: class 0, class 1, …
         names: what the classes are called.
-        held_out: whether `validation` was taken from the data.
     """
 
-    data: tuple[Texts, ...]
-    validation: tuple[Texts, ...]
-    unlabelled: tuple[Texts, ...]
+    data: Texts
+    validation: Texts
+    unlabelled: Texts | None
     labels: tuple[int | str, ...]
     names: tuple[str, ...]
-    held_out: bool
 
     def classes(self, texts: Texts) -> np.ndarray:
         """Return the class number of each text: integers (texts,)."""
-        number = {label: i for i, label in enumerate(self.labels)}
-        return np.array([number[label] for label in texts.labels], dtype=np.int64)
+        return np.array([self.labels.index(label) for label in texts.labels])
 
     def table(self) -> list[dict[str, Any]]:
         """Return role, name, number of texts and identity of each set."""
-        roles = {
+        sets = {
             "training": self.data,
-            "validation, held out" if self.held_out else "validation": self.validation,
+            "validation": self.validation,
             "pretraining": self.unlabelled,
         }
         return [
             {"role": role, "set": texts.name, "texts": len(texts), "identity": texts.identity}
-            for role, sets in roles.items()
-            for texts in sets
+            for role, texts in sets.items()
+            if texts is not None
         ]
 
 
@@ -62,67 +58,50 @@ def load_corpus(recipe: Recipe) -> Corpus:
     """Load all texts of a recipe.
 
     Raises:
-        ValueError: a set without labels where they are needed, labels that differ between sets,
-            fewer than two of them, or another number of `recipe.labels`.
+        ValueError: texts without labels where they are needed, fewer than two different ones,
+            labels to measure on that were not learned, or another number of `recipe.labels`.
         FileNotFoundError, ConnectionError: as `load_texts`.
     """
     data = _load(recipe.data, training=True)
-    validation = _load(recipe.validation)
-    labels = _labels_of(data[0])
-    for other in data[1:]:
-        if _labels_of(other) != labels:
-            raise ValueError(
-                f"the sets of --data have different labels: {data[0].name!r} has {labels}, "
-                f"{other.name!r} has {_labels_of(other)}; make them the same, or train on one"
-            )
+    labels = _labels_of(data)
     if len(labels) < 2:
-        raise ValueError(f"{data[0].name!r} has no two different labels, only {labels}")
-    for other in validation:
-        unknown = [label for label in _labels_of(other) if label not in labels]
-        if unknown:
-            raise ValueError(f"{other.name!r} has labels {unknown} that are not in --data {labels}")
+        raise ValueError(f"{data.name!r} has no two different labels, only {list(labels)}")
     names = tuple(recipe.labels) or tuple(map(str, labels))
     if len(names) != len(labels):
-        raise ValueError(f"--labels names {len(names)} classes, but the data have {labels}")
-    if held_out := not validation:
-        data, validation = _divide(data, recipe.seed)
-    unlabelled = _load(recipe.unlabelled, training=True)
-    return Corpus(data, validation, unlabelled, tuple(labels), names, held_out)
+        raise ValueError(f"--labels names {len(names)} classes, but the data have {list(labels)}")
+    unlabelled = _load(recipe.unlabelled, training=True) if recipe.unlabelled else None
+    if recipe.validation:
+        validation = _load(recipe.validation)
+        if unknown := sorted(set(_labels_of(validation)) - set(labels), key=str):
+            raise ValueError(f"{validation.name!r} has labels {unknown} that {data.name!r} lacks")
+    else:
+        data, validation = _divided(data, recipe.seed)
+    return Corpus(data, validation, unlabelled, labels, names)
 
 
-def _load(sources: Iterable[str], *, training: bool = False) -> tuple[Texts, ...]:
-    found = []
-    for source in sources:
-        dataset, options = Source.parse(source)
-        if training and dataset not in OWN and not Path(dataset).expanduser().is_file():
-            options.setdefault("split", "train")  # load_texts prefers what models are measured on
-        found.append(replace(load_texts(dataset, **options), name=shortened(source)))
-    return tuple(found)
+def _load(source: str, *, training: bool = False) -> Texts:
+    dataset, options = parse(source)
+    if training and dataset not in OWN and not Path(dataset).expanduser().is_file():
+        options.setdefault("split", "train")  # load_texts prefers what models are measured on
+    return replace(load_texts(dataset, **options), name=shortened(source))
 
 
-def _divide(sets: Sequence[Texts], seed: int) -> tuple[tuple[Texts, ...], tuple[Texts, ...]]:
-    """Hold out a tenth of each set, at least two texts, which ones chance decides."""
-    kept, held = [], []
-    for texts in sets:
-        count = max(2, round(_HELD_OUT * len(texts)))
-        if len(texts) < 2 * count:
-            raise ValueError(
-                f"{texts.name!r} has only {len(texts)} texts, too few to hold some out: name texts "
-                "to measure on with --validation"
-            )
-        order = np.random.default_rng(seed).permutation(len(texts)).tolist()
-        kept.append(texts.take(sorted(order[count:])))
-        held.append(texts.take(sorted(order[:count])))
-    return tuple(kept), tuple(held)
+def _divided(texts: Texts, seed: int) -> tuple[Texts, Texts]:
+    """Hold out a tenth of the texts, at least two; which ones, chance decides."""
+    if len(texts) < 4:
+        raise ValueError(f"{texts.name!r} has {len(texts)} texts, too few to hold some out")
+    count, order = max(2, len(texts) // 10), np.random.default_rng(seed).permutation(len(texts))
+    held = replace(texts.take(order[:count].tolist()), name=f"{texts.name} (held out)")
+    return texts.take(order[count:].tolist()), held
 
 
-def _labels_of(texts: Texts) -> list[int | str]:
+def _labels_of(texts: Texts) -> tuple[int | str, ...]:
     if texts.labels is None:
         raise ValueError(f"{texts.name!r} has no labels: name their column with label_column=…")
     if {type(label) for label in texts.labels} not in ({int}, {str}):
         odd = next(label for label in texts.labels if not isinstance(label, int | str))
         raise ValueError(f"{texts.name!r} has labels that are not all integers or names: {odd!r}")
-    return sorted(set(texts.labels))
+    return tuple(sorted(set(texts.labels)))
 
 
 def learn_vocabulary(texts: Sequence[str], size: int, positions: int) -> BertTokenizer:

@@ -9,7 +9,7 @@ import argparse
 import shlex
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 DESCRIPTION = """\
 Train a text classifier: a small BERT from scratch, or with --base any pretrained model.
@@ -41,32 +41,23 @@ _OPTIONS = (*_WHOLE_NUMBERS, "split", "text_column", "label_column", "revision")
 _SHAPE = ("vocabulary", "layers", "hidden", "heads", "dropout")
 
 
-class Source(NamedTuple):
-    """Texts to load: what `load_texts` takes, and its keyword arguments."""
+def parse(source: str) -> tuple[str, dict[str, str | int]]:
+    """Read `DATASET[,option=value…]`; return what `load_texts` takes and its keyword arguments.
 
-    dataset: str
-    options: dict[str, str | int]
-
-    @classmethod
-    def parse(cls, text: str) -> Source:
-        """Read `DATASET[,option=value…]`.
-
-        Raises:
-            ValueError: an option that `load_texts` does not have, or a value of the wrong kind.
-        """
-        dataset, *parts = text.split(",")
-        options: dict[str, str | int] = {}
-        for part in parts:
-            key, equals, value = part.partition("=")
-            if not equals or key not in _OPTIONS:
-                raise ValueError(
-                    f"{part!r} in {text!r} is not an option of texts: write option=value, with one "
-                    f"of {', '.join(_OPTIONS)}"
-                )
-            if key in _WHOLE_NUMBERS and not value.isdigit():
-                raise ValueError(f"{key}={value!r} in {text!r} is not a whole number")
-            options[key] = int(value) if key in _WHOLE_NUMBERS else value
-        return cls(dataset, options)
+    Raises:
+        ValueError: an option that `load_texts` does not have, or a value of the wrong kind.
+    """
+    dataset, *parts = source.split(",")
+    options: dict[str, str | int] = {}
+    for part in parts:
+        key, _, value = part.partition("=")
+        if key not in _OPTIONS or (key in _WHOLE_NUMBERS and not value.isdigit()):
+            raise ValueError(
+                f"{part!r} in {source!r} is not an option of texts: write {' or '.join(_OPTIONS)}, "
+                f"then = and a value, which is a whole number for {', '.join(_WHOLE_NUMBERS)}"
+            )
+        options[key] = int(value) if key in _WHOLE_NUMBERS else value
+    return dataset, options
 
 
 def shortened(place: str) -> str:
@@ -89,14 +80,15 @@ def _option(default: Any, help_text: str, metavar: str = "N") -> Any:
 class Recipe:
     """What to learn from, what to build, how to train it; each field is an option.
 
-    Two trainings of one recipe on one machine give the same weights, unless `minutes` ends one.
+    Two trainings of one recipe on one machine give the same weights, unless `minutes` ends one or
+    it was killed in pretraining, whose masks are then drawn anew.
     """
 
-    data: list[str] = field(metadata={"help": "labelled texts to learn from", "metavar": "DATA"})
-    validation: list[str] = _option(
-        [], "labelled texts to measure on (default: a tenth of --data, held out)", "DATA"
+    data: str = field(metadata={"help": "labelled texts to learn from", "metavar": "DATA"})
+    validation: str | None = _option(
+        None, "labelled texts to measure on (default: a tenth of --data, held out)", "DATA"
     )
-    unlabelled: list[str] = _option([], "texts to pretrain on: masked words are guessed", "DATA")
+    unlabelled: str | None = _option(None, "texts to pretrain on: masks are guessed", "DATA")
     labels: list[str] = _option([], "names of the classes, in order of the sorted labels", "NAME")
     base: str | None = _option(None, "a model to fine-tune: hub name or folder", "MODEL")
     vocabulary: int = _option(8192, "word pieces, at most")
@@ -134,8 +126,8 @@ class Recipe:
         given = [_flag(name) for name in _SHAPE if getattr(self, name) != default[name]]
         if self.base and given:
             raise ValueError(f"--base {self.base} decides {', '.join(given)}: leave out either")
-        for text in (*self.data, *self.validation, *self.unlabelled):
-            Source.parse(text)
+        for source in filter(None, (self.data, self.validation, self.unlabelled)):
+            parse(source)
 
     @property
     def rate(self) -> float:
@@ -148,7 +140,7 @@ class Recipe:
         default, words = {f.name: f.default for f in fields(self)}, []
         for name, value in asdict(self).items():
             if isinstance(value, list):
-                words += [_flag(name), *map(shortened, value)] if value else []
+                words += [_flag(name), *value] if value else []
             elif value != default[name]:
                 words += [_flag(name), shortened(str(value))]
         return shlex.join(["lrputils", "train", "--out", "DIR", *words])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,13 +19,11 @@ from transformers import (
     BertConfig,
     DataCollatorForLanguageModeling,
     DataCollatorWithPadding,
-    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from lrputils.architectures import describe
-from lrputils.data.texts import Texts
 from lrputils.models import find_model, load_classifier, quietly
 from lrputils.training import card
 from lrputils.training.corpus import Corpus, encode, learn_vocabulary, load_corpus
@@ -34,6 +32,7 @@ from lrputils.training.recipe import MASKED_RATE, PRETRAINED_RATE, Recipe
 from lrputils.training.trainer import Conditions, Stage, fit
 from lrputils.uniform_attention import correct
 
+Start = Path | BertConfig  # a pretrained network's folder, or what a new one looks like
 _MULTIPLE = 8  # widths of batches: matrix units like them
 
 
@@ -61,137 +60,28 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
     if find_spec("accelerate") is None:
         raise ImportError("training needs the package `accelerate`: pip install 'lrputils[train]'")
     corpus = load_corpus(recipe)
+    sets = corpus.table()
     with quietly():
-        base = _find_base(recipe, corpus) if recipe.base else None
-        facts = asdict(recipe) | {"texts": corpus.table(), "base": base and base.identity}
-        claim(work, facts)
-        course = _Course(work, recipe, corpus, base.folder if base else None, conditions)
-        tokenizer = course.tokenizer()
-        model, stages = course.model(tokenizer)
+        base = None
+        if recipe.base:
+            base, found = _find_base(recipe, corpus)
+            sets.append(found)
+        claim(work, asdict(recipe) | {f"the {s['role']} set": s["identity"] for s in sets})
+        tokenizer = _tokenizer(work, recipe, corpus, base)
+        model, stages = _trained(work, recipe, corpus, base, tokenizer, conditions)
         export(model, tokenizer, out)
-        trained = load_classifier(out, device=conditions.device)
-        right = {t.name: correct(trained, t, corpus.classes(t)) for t in corpus.validation}
-    sets = corpus.table() + ([base.row] if base else [])
-    card.write(out, trained, stages, sets, right, recipe.command(), recipe.base)
+        clf = load_classifier(out, device=conditions.device)
+        texts = corpus.validation
+        right = {texts.name: correct(clf, texts, corpus.classes(texts))}
+    card.write(out, clf, stages, sets, right, recipe.command(), recipe.base)
     finish(work)
     return out
 
 
-@dataclass(frozen=True)
-class _Base:
-    folder: Path
-    name: str
-    identity: str
-
-    @property
-    def row(self) -> dict[str, str]:
-        return {"role": "base model", "set": self.name, "texts": "–", "identity": self.identity}
-
-
-def _find_base(recipe: Recipe, corpus: Corpus) -> _Base:
-    """Find the model to start from, and refuse early what could not be used later."""
-    name, folder, commit = find_model(recipe.base)
-    model = _classifier(folder, corpus.names, recipe.seed)
-    positions = describe(model).max_positions
-    if positions is not None and recipe.max_length > positions:
-        raise ValueError(
-            f"--max-length {recipe.max_length} is more than the {positions} positions of --base "
-            f"{recipe.base}"
-        )
-    return _Base(folder, name, f"commit {commit}" if commit else card.digest(folder))
-
-
-def _classifier(start: Path | PretrainedConfig, names: Sequence[str], seed: int) -> PreTrainedModel:
-    """Return a classifier of the named classes, from a folder or new; what is new, `seed` decides.
-
-    The output layer of a folder is kept where it tells as many classes apart.
-    """
-    torch.manual_seed(seed)
-    known = isinstance(start, Path)
-    config = AutoConfig.from_pretrained(start, trust_remote_code=False) if known else start
-    config.id2label = dict(enumerate(names))
-    config.label2id = {name: number for number, name in enumerate(names)}
-    if not known:
-        return AutoModelForSequenceClassification.from_config(config)
-    return AutoModelForSequenceClassification.from_pretrained(
-        start,
-        config=config,
-        dtype=torch.float32,
-        ignore_mismatched_sizes=True,
-        trust_remote_code=False,
-    )
-
-
-@dataclass(frozen=True)
-class _Course:
-    """The parts of a training, each kept in `work` and made only if it is not there."""
-
-    work: Path
-    recipe: Recipe
-    corpus: Corpus
-    base: Path | None
-    conditions: Conditions
-
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Return the base model's tokenizer, or one learned from all texts to learn from."""
-
-        def write(folder: Path) -> None:
-            sets = (*self.corpus.data, *self.corpus.unlabelled)
-            texts = list(dict.fromkeys(text for texts in sets for text in texts))
-            size, positions = self.recipe.vocabulary, self.recipe.max_length
-            learn_vocabulary(texts, size, positions).save_pretrained(folder)
-
-        folder = self.base or once(self.work / "vocabulary", write)
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # as decoders have none
-        return tokenizer
-
-    def model(self, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, dict[str, Any]]:
-        """Return the trained classifier, and what each stage reported."""
-        recipe, stages = self.recipe, {}
-        start: Path | PretrainedConfig = self.base or bert_config(recipe, len(tokenizer))
-        if self.corpus.unlabelled:
-            write = partial(self._pretrain, start, tokenizer)
-            start = once(self.work / "pretrained", write)
-            stages["pretraining"] = json.loads((start / "result.json").read_text())
-        model = _classifier(start, self.corpus.names, self.recipe.seed)
-        model.config.pad_token_id = tokenizer.pad_token_id
-        stages["fine-tuning"] = fit(
-            model,
-            [row for texts in self.corpus.data for row in self._rows(tokenizer, texts)],
-            DataCollatorWithPadding(tokenizer, pad_to_multiple_of=_MULTIPLE),
-            Stage(
-                "fine-tuning", recipe.epochs, recipe.batch, recipe.rate, recipe.minutes, recipe.seed
-            ),
-            self.work / "fine-tuning",
-            self.conditions,
-            validation={t.name: self._rows(tokenizer, t) for t in self.corpus.validation},
-        )
-        return model, stages
-
-    def _pretrain(
-        self, start: Path | PretrainedConfig, tokenizer: PreTrainedTokenizerBase, folder: Path
-    ) -> None:
-        recipe = self.recipe
-        torch.manual_seed(recipe.seed)
-        rate = PRETRAINED_RATE if recipe.base else MASKED_RATE
-        new = isinstance(start, PretrainedConfig)
-        create = AutoModelForMaskedLM.from_config if new else AutoModelForMaskedLM.from_pretrained
-        model = create(start, dtype=torch.float32, trust_remote_code=False)
-        texts = [text for texts in self.corpus.unlabelled for text in texts]
-        result = fit(
-            model,
-            encode(tokenizer, texts, recipe.max_length),
-            DataCollatorForLanguageModeling(tokenizer, pad_to_multiple_of=_MULTIPLE),
-            Stage("pretraining", recipe.pretraining_epochs, recipe.batch, rate, seed=recipe.seed),
-            self.work / "pretraining",
-            self.conditions,
-        )
-        model.save_pretrained(folder)
-        (folder / "result.json").write_text(json.dumps(result))
-
-    def _rows(self, tokenizer: PreTrainedTokenizerBase, texts: Texts) -> list[dict[str, Any]]:
-        return encode(tokenizer, texts, self.recipe.max_length, self.corpus.classes(texts))
+def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
+    """Write weights in half precision, config and tokenizer."""
+    model.half().save_pretrained(out)
+    tokenizer.save_pretrained(out)
 
 
 def bert_config(recipe: Recipe, pieces: int) -> BertConfig:
@@ -208,7 +98,116 @@ def bert_config(recipe: Recipe, pieces: int) -> BertConfig:
     )
 
 
-def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
-    """Write weights in half precision, config and tokenizer."""
-    model.half().save_pretrained(out)
-    tokenizer.save_pretrained(out)
+def _find_base(recipe: Recipe, corpus: Corpus) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of the model to start from and its row in the card's table.
+
+    What could not be used later is refused here.
+    """
+    name, folder, commit = find_model(recipe.base)
+    positions = describe(_classifier(folder, corpus.names, recipe.seed)).max_positions
+    if positions is not None and recipe.max_length > positions:
+        raise ValueError(
+            f"--max-length {recipe.max_length} is more than the {positions} positions of --base "
+            f"{recipe.base}"
+        )
+    identity = f"commit {commit}" if commit else card.digest(folder)
+    return folder, {"role": "base model", "set": name, "texts": "–", "identity": identity}
+
+
+def _tokenizer(
+    work: Path, recipe: Recipe, corpus: Corpus, base: Path | None
+) -> PreTrainedTokenizerBase:
+    """Return the base model's tokenizer, or one learned from all texts to learn from."""
+
+    def write(folder: Path) -> None:
+        texts = list(dict.fromkeys([*corpus.data, *(corpus.unlabelled or ())]))
+        tokenizer = learn_vocabulary(texts, recipe.vocabulary, recipe.max_length)
+        tokenizer.save_pretrained(folder)
+
+    folder = base or once(work / "vocabulary", write)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # as decoders have none
+    return tokenizer
+
+
+def _classifier(start: Start, names: Sequence[str], seed: int) -> PreTrainedModel:
+    """Return a classifier of the named classes; `seed` decides what is new in it.
+
+    The output layer of a pretrained one is kept where it tells as many classes apart.
+    """
+    torch.manual_seed(seed)
+    pretrained = isinstance(start, Path)
+    config = AutoConfig.from_pretrained(start, trust_remote_code=False) if pretrained else start
+    config.id2label = dict(enumerate(names))
+    config.label2id = {name: number for number, name in enumerate(names)}
+    if not pretrained:
+        return AutoModelForSequenceClassification.from_config(config)
+    return AutoModelForSequenceClassification.from_pretrained(
+        start,
+        config=config,
+        dtype=torch.float32,
+        ignore_mismatched_sizes=True,
+        trust_remote_code=False,
+    )
+
+
+def _trained(
+    work: Path,
+    recipe: Recipe,
+    corpus: Corpus,
+    base: Path | None,
+    tokenizer: PreTrainedTokenizerBase,
+    conditions: Conditions,
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Return the trained classifier, and what each stage reported."""
+    start: Start = base or bert_config(recipe, len(tokenizer))
+    stages = {}
+    if corpus.unlabelled:
+        write = partial(_pretrain, start, work, recipe, corpus, tokenizer, conditions)
+        start = once(work / "pretrained", write)
+        stages["pretraining"] = json.loads((start / "result.json").read_text())
+    model = _classifier(start, corpus.names, recipe.seed)
+    model.config.pad_token_id = tokenizer.pad_token_id
+    rows, held = (
+        encode(tokenizer, texts, recipe.max_length, corpus.classes(texts))
+        for texts in (corpus.data, corpus.validation)
+    )
+    stages["fine-tuning"] = fit(
+        model,
+        rows,
+        DataCollatorWithPadding(tokenizer, pad_to_multiple_of=_MULTIPLE),
+        Stage("fine-tuning", recipe.epochs, recipe.batch, recipe.rate, recipe.minutes, recipe.seed),
+        work / "fine-tuning",
+        conditions,
+        validation=held,
+    )
+    return model, stages
+
+
+def _pretrain(
+    start: Start,
+    work: Path,
+    recipe: Recipe,
+    corpus: Corpus,
+    tokenizer: PreTrainedTokenizerBase,
+    conditions: Conditions,
+    folder: Path,
+) -> None:
+    torch.manual_seed(recipe.seed)
+    if isinstance(start, Path):
+        model = AutoModelForMaskedLM.from_pretrained(
+            start, dtype=torch.float32, trust_remote_code=False
+        )
+    else:
+        model = AutoModelForMaskedLM.from_config(start)
+    rate = PRETRAINED_RATE if recipe.base else MASKED_RATE
+    result = fit(
+        model,
+        encode(tokenizer, corpus.unlabelled, recipe.max_length),
+        DataCollatorForLanguageModeling(tokenizer, pad_to_multiple_of=_MULTIPLE),
+        Stage("pretraining", recipe.pretraining_epochs, recipe.batch, rate, seed=recipe.seed),
+        work / "pretraining",
+        conditions,
+    )
+    model.save_pretrained(folder)
+    (folder / "result.json").write_text(json.dumps(result))

@@ -114,12 +114,11 @@ class _Clock(TrainerCallback):
             )
 
     def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any
+        self, args: Any, state: Any, control: Any, metrics: Any = None, **kw: Any
     ) -> None:
-        for name, value in metrics.items():
-            if name.endswith("_accuracy") and not self.bar.disable:
-                name = name.removeprefix("eval_").removesuffix("_accuracy")
-                self.bar.write(f"epoch {state.epoch:.2g}: {name} {value:.1%}", file=sys.stderr)
+        if not self.bar.disable:
+            shown = f"epoch {state.epoch:.3g}: accuracy {metrics['eval_accuracy']:.1%}"
+            self.bar.write(shown, file=sys.stderr)
 
 
 class _ClockedTrainer(Trainer):
@@ -145,7 +144,7 @@ def fit(
     folder: Path,
     conditions: Conditions | None = None,
     *,
-    validation: Mapping[str, Sequence] | None = None,
+    validation: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Train `model` in place; go on from the last whole checkpoint in `folder`, if there is one.
 
@@ -156,7 +155,7 @@ def fit(
         stage: how long, by which steps.
         folder: for checkpoints.
         conditions: device, checkpoints, progress.
-        validation: name → rows with `label`, whose accuracy is measured after each epoch.
+        validation: rows with `label`; the accuracy on them is shown after each epoch.
 
     Returns:
         `epochs`, `steps`, `seconds` and `loss`, the last logged.
@@ -170,7 +169,7 @@ def fit(
         model=model,
         args=_arguments(stage, folder, conditions, bool(validation)),
         train_dataset=rows,
-        eval_dataset=dict(validation or {}),
+        eval_dataset=validation,
         data_collator=collator,
         compute_metrics=_accuracy,
         callbacks=[clock],

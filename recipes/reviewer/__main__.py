@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
 
 FULL = Plan(
-    Recipe([], vocabulary=8192, layers=12, hidden=128, heads=2, dropout=0.0, max_length=512),
+    Recipe("", vocabulary=8192, layers=12, hidden=128, heads=2, dropout=0.0, max_length=512),
     6,
     262_144,
     Stage("few layers", 3, 64, 8e-4, 34),
@@ -63,7 +63,7 @@ FULL = Plan(
     Stage("all layers", 2, 64, 4e-4, 34),
 )
 SHORT = Plan(
-    Recipe([], vocabulary=600, layers=4, hidden=32, heads=2, dropout=0.0, max_length=128),
+    Recipe("", vocabulary=600, layers=4, hidden=32, heads=2, dropout=0.0, max_length=128),
     2,
     120,
     Stage("few layers", 2, 16, 1e-3),
