@@ -167,22 +167,17 @@ def test_a_stage_ends_on_time_with_the_rate_at_zero(tmp_path, monkeypatch):
     rows = encode(tokenizer, lrp.load_texts().texts, 64)
     recipe = Recipe("", layers=1, hidden=16, max_length=64)
     model = run.AutoModelForMaskedLM.from_config(run.bert_config(recipe, len(tokenizer)))
-    rates = []
-    plain = trainer._Clock.on_step_end
-    monkeypatch.setattr(
-        trainer._Clock,
-        "on_step_end",
-        lambda *a, **k: rates.append(k["lr_scheduler"].get_last_lr()[0]) or plain(*a, **k),
-    )
+    rates, rate_at = [], trainer.rate_at
+    monkeypatch.setattr(trainer, "rate_at", lambda x: rates.append(rate_at(x)) or rates[-1])
     stage = Stage("pretraining", 300, 32, 1e-3, minutes=0.04)
     collator = DataCollatorForLanguageModeling(tokenizer)
     result = trainer.fit(model, rows, collator, stage, tmp_path, SILENT)
     assert 2.4 <= result["seconds"] < 5
     assert 0 < result["epochs"] < 300
-    assert rates[0] < max(rates) < 1.0001e-3
-    assert rates[-1] < 0.1 * max(rates)
-    assert trainer.rate_at(trainer.WARMUP) == 1
-    assert trainer.rate_at(1) == 0
+    assert 0 < rates[0] < 0.2
+    assert max(rates) > 0.9
+    assert rates[-1] < 0.1
+    assert (rate_at(trainer.WARMUP), rate_at(1)) == (1, 0)
 
 
 def test_a_loss_that_is_no_number_ends_the_training(tmp_path, capsys):

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 from tqdm import tqdm
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
@@ -96,6 +95,14 @@ class _Clock(TrainerCallback):
         # A run that goes on in the middle of an epoch has to find the texts in the same order.
         torch.manual_seed(hash((self.stage.seed, int(state.epoch or 0))))
 
+    def on_step_begin(
+        self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any
+    ) -> None:
+        # The Trainer's schedules know steps only; this one reaches zero also when time is up.
+        share = rate_at(self.progress(state.global_step + 1, state.max_steps + 1))
+        for group in optimizer.param_groups:
+            group["lr"] = share * args.learning_rate
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.bar.update(self.progress(state.global_step, state.max_steps) - self.bar.n)
         control.should_training_stop |= self.seconds >= self.limit
@@ -105,11 +112,12 @@ class _Clock(TrainerCallback):
             control.should_save, self.saved = True, time.monotonic()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        if "loss" in logs:
-            self.bar.set_postfix_str(f"loss {logs['loss']:.3f}", refresh=False)
-        if not math.isfinite(logs.get("loss", 0.0)):
+        if (loss := logs.get("loss")) is None:
+            return
+        self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+        if not math.isfinite(loss):
             raise ValueError(
-                f"the loss is {logs['loss']} after step {state.global_step}; a learning rate lower "
+                f"the loss is {loss} after step {state.global_step}; a learning rate lower "
                 f"than {args.learning_rate:g} may help"
             )
 
@@ -119,21 +127,6 @@ class _Clock(TrainerCallback):
         if not self.bar.disable:
             shown = f"epoch {state.epoch:.3g}: accuracy {metrics['eval_accuracy']:.1%}"
             self.bar.write(shown, file=sys.stderr)
-
-
-class _ClockedTrainer(Trainer):
-    """A Trainer whose learning rate follows a clock."""
-
-    clock: _Clock
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> LambdaLR:
-        first = 1 / (1 + num_training_steps)  # at a rate of zero the first step would be wasted
-        self.lr_scheduler = LambdaLR(
-            optimizer or self.optimizer,
-            lambda step: rate_at(max(self.clock.progress(step, num_training_steps), first)),
-        )
-        self._created_lr_scheduler = True
-        return self.lr_scheduler
 
 
 def fit(
@@ -165,7 +158,7 @@ def fit(
     """
     conditions = conditions or Conditions()
     clock = _Clock(stage, conditions)
-    trainer = _ClockedTrainer(
+    trainer = Trainer(
         model=model,
         args=_arguments(stage, folder, conditions, bool(validation)),
         train_dataset=rows,
@@ -174,7 +167,6 @@ def fit(
         compute_metrics=_accuracy,
         callbacks=[clock],
     )
-    trainer.clock = clock
     trainer.remove_callback(PrinterCallback)
     try:
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
@@ -199,6 +191,7 @@ def _arguments(
         per_device_eval_batch_size=stage.batch,
         train_sampling_strategy="group_by_length",
         learning_rate=stage.learning_rate,
+        lr_scheduler_type="constant",  # the clock has its own
         weight_decay=0.01,
         bf16=gpu and torch.cuda.is_bf16_supported(),
         use_cpu=not gpu,
