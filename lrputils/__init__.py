@@ -27,7 +27,7 @@ __version__ = "0.1.0"
 _HOME = {
     "aopc": "perturbation",
     "ATTN_LRP": "propagation",
-    "attention_matters": "training.measure",
+    "attention_matters": "uniform_attention",
     "attribute": "attribution",
     "bootstrap_interval": "stats",
     "check": "conservation",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
 from lrputils.recording import options as recording
-from lrputils.training import options as training
+from lrputils.training import recipe as training
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,14 +98,8 @@ def _add_train(verbs: argparse._SubParsersAction) -> None:
         epilog=training.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     training.add_options(verb)
-    verb.add_argument(
-        "--uniform-attention",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="measure how far accuracy falls with uniform attention (default: yes)",
-    )
+    verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     verb.add_argument(
         "--checkpoint-minutes",
         type=float,
@@ -113,22 +107,19 @@ def _add_train(verbs: argparse._SubParsersAction) -> None:
         metavar="N",
         help="what a killed run loses at most (default: %(default)s)",
     )
-    verb.add_argument("--device", default="auto", help="auto (a GPU if there is one) or cpu")
+    verb.add_argument(
+        "--device", choices=("auto", "cpu"), default="auto", help="auto takes a GPU if there is one"
+    )
     verb.add_argument("--quiet", action="store_true", help="no progress")
     verb.set_defaults(run=_train)
 
 
 def _train(options: argparse.Namespace) -> None:
-    from lrputils.training.recipe import Conditions
     from lrputils.training.run import train
+    from lrputils.training.trainer import Conditions
 
     try:
-        conditions = Conditions(
-            device=options.device,
-            checkpoint_minutes=options.checkpoint_minutes,
-            uniform_attention=options.uniform_attention,
-            quiet=options.quiet,
-        )
+        conditions = Conditions(options.device, options.checkpoint_minutes, options.quiet)
         print(train(training.recipe_of(options), options.out, conditions))
     except (ValueError, TypeError, OSError, ImportError) as error:  # texts, options, the folder
         raise BookError(str(error)) from error

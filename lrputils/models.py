@@ -174,7 +174,7 @@ def load_classifier(
         TypeError: an architecture whose attention this package cannot attribute.
     """
     device, dtype = _device(device), _dtype(dtype)
-    name, folder, commit = _locate(name_or_folder, revision)
+    name, folder, commit = find_model(name_or_folder, revision)
     with quietly():
         model = _load_model(folder, name, dtype)
         tokenizer = _load_tokenizer(folder, name)
@@ -184,9 +184,10 @@ def load_classifier(
     return Classifier(_ready(model, device, dtype), tokenizer, name, commit, folder)
 
 
-def _locate(
-    name_or_folder: str | Path | None, revision: str | None
+def find_model(
+    name_or_folder: str | Path | None, revision: str | None = None
 ) -> tuple[str, Path, str | None]:
+    """Return a model's name, its folder, and the hub's commit if it is from there."""
     if name_or_folder is None:
         if revision is not None:
             raise ValueError(

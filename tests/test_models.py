@@ -16,7 +16,7 @@ from transformers import BertForMaskedLM, BertForSequenceClassification, BertMod
 import lrputils as lrp
 from lrputils.data import hub
 from lrputils.models import EMBEDDED, NAME, _needed, load_classifier
-from lrputils.training.measure import classes_of, rightly
+from lrputils.uniform_attention import classes_of, correct
 from tests import tiny, untrained
 from tests.test_texts import cache_with
 
@@ -107,7 +107,7 @@ def test_the_package_s_own_model_is_what_its_card_says(embedded):
     assert sum(path.stat().st_size for path in EMBEDDED.iterdir()) < 16e6
     for name, options in (("reviews", {}), ("reviews-long", {})):
         texts = lrp.load_texts(name, **options)
-        right = rightly(embedded, texts, classes_of(embedded, texts)).mean()
+        right = correct(embedded, texts, classes_of(embedded, texts)).mean()
         (row,) = re.findall(rf"^\| {name} \| {len(texts)} \| ([\d.]+)% ", card, re.M)
         # Two texts may stand on the edge on another processor.
         assert abs(100 * right - float(row)) <= 100 * 2.1 / len(texts)

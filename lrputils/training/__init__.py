@@ -1,1 +1,1 @@
-"""Training the text classifier that the package carries: vocabulary, pretraining, fine-tuning."""
+"""A text classifier of one's own: vocabulary, pretraining if asked for, fine-tuning, card."""

@@ -1,293 +1,175 @@
-"""A recipe: everything that decides which classifier a training gives.
+"""A recipe: all that decides which classifier a training gives, and its command line.
 
-The default shape is that of the classifier that comes with the package, whose recipe stands in the
-help of `lrputils train` and in its card. Two trainings of one recipe on one machine give the same
-weights, unless a time limit ends a stage.
+The fields of `Recipe` are the options of `lrputils train`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+import argparse
+import shlex
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
 
-FINE_TUNING_RATE = 1e-4  # of a pretrained network
-FROM_SCRATCH_RATE = 5e-4  # of one that has learned nothing yet
-# What the progress and the card call the stages.
-STAGES = {
-    "pretraining": "masked-language-model pretraining",
-    "shallow": "fine-tuning with fewer layers",
-    "finetuning": "fine-tuning",
-}
-_TEXT_OPTIONS = {
-    "name": str,
-    "split": str,
-    "text_column": str,
-    "label_column": str,
-    "min_words": int,
-    "max_words": int,
-    "limit": int,
-    "seed": int,
-    "revision": str,
-    "sentences": int,
-}
+DESCRIPTION = """\
+Train a text classifier: a small BERT from scratch, or with --base any pretrained model.
+
+  1. A lower-cased WordPiece vocabulary is learned from the texts (not with --base).
+  2. With --unlabelled, the network first learns to guess masked words in those texts.
+  3. It is fine-tuned on --data. After each epoch its accuracy on --validation is shown.
+  4. Weights, tokenizer, config and a model card with the accuracy are written to --out, which
+     load_classifier() takes.
+
+DATA is what load_texts() takes: a CSV, TSV, Parquet, JSON or JSON-lines file, a folder with a file
+a split, a data set of the Hugging Face hub, "reviews" or "reviews-long". Options of load_texts()
+follow after commas: stanfordnlp/sst2,split=train,limit=2000,seed=0. Where a folder or a data set of
+the hub has several splits, --data takes "train" unless told otherwise.
+
+What was killed goes on by the same command. Training runs on a GPU if there is one, in bfloat16
+where the GPU has it. It is done by the Trainer of `transformers`, which needs `accelerate`."""
+
+EPILOG = """\
+examples:
+  lrputils train --data reviews.csv --out mine
+  lrputils train --data mine.csv --validation test.csv --base bert-base-uncased --out mine
+  lrputils train --data sst2/train.parquet --unlabelled imdb/unsupervised.parquet --minutes 30 \\
+    --validation sst2/validation.parquet --labels negative positive --out mine"""
+
+PRETRAINED_RATE, FROM_SCRATCH_RATE, MASKED_RATE = 5e-5, 5e-4, 1e-3  # learning rates, the highest
+_WHOLE_NUMBERS = ("min_words", "max_words", "limit", "seed")
+_OPTIONS = (*_WHOLE_NUMBERS, "split", "text_column", "label_column", "revision")
+_SHAPE = ("vocabulary", "layers", "hidden", "heads", "dropout")
 
 
-@dataclass(frozen=True)
-class Source:
-    """Texts to load: what `load_texts` takes, and what to call them.
+def parse(source: str) -> tuple[str, dict[str, str | int]]:
+    """Read `DATASET[,option=value…]`; return what `load_texts` takes and its keyword arguments.
 
-    Attributes:
-        dataset: a file, a folder, a name on the hub, or "reviews" and "reviews-long".
-        options: keyword arguments of `load_texts`.
-        name: what the card and the progress call them; what `load_texts` calls them if not given.
-        sentences: divide the texts into sentences, from which `min_words`, `max_words`, `limit`
-            and `seed` then choose.
+    Raises:
+        ValueError: an option that `load_texts` does not have, or a value of the wrong kind.
     """
-
-    dataset: str
-    options: tuple[tuple[str, str | int], ...] = ()
-    name: str | None = None
-    sentences: bool = False
-
-    @classmethod
-    def parse(cls, text: str) -> Source:
-        """Read `DATASET[,option=value…]`, as in `imdb/test.parquet,limit=2000,seed=0,name=IMDB`.
-
-        Raises:
-            ValueError: an option that there is not, or a value of the wrong kind.
-        """
-        dataset, *parts = text.split(",")
-        options: dict[str, str | int] = {}
-        for part in parts:
-            key, equals, value = part.partition("=")
-            if not equals or key not in _TEXT_OPTIONS:
-                raise ValueError(
-                    f"{part!r} in {text!r} is not an option of texts: write option=value, with one "
-                    f"of {', '.join(_TEXT_OPTIONS)}"
-                )
-            try:
-                options[key] = _TEXT_OPTIONS[key](value)
-            except ValueError:
-                raise ValueError(f"{key}={value!r} in {text!r} is not a whole number") from None
-        name, sentences = options.pop("name", None), bool(options.pop("sentences", 0))
-        return cls(dataset, tuple(options.items()), name, sentences)
-
-    def __str__(self) -> str:
-        """What `parse` reads; of a local path only the last folder and the file."""
-        path = Path(self.dataset).expanduser()
-        local = path.exists() or path.is_absolute() or self.dataset.startswith(".")
-        dataset = "/".join(path.parts[-2:]) if local else self.dataset
-        options = dict(self.options)
-        if self.sentences:
-            options["sentences"] = 1
-        if self.name is not None:
-            options["name"] = self.name
-        return ",".join([dataset, *(f"{key}={value}" for key, value in options.items())])
+    dataset, *parts = source.split(",")
+    options: dict[str, str | int] = {}
+    for part in parts:
+        key, _, value = part.partition("=")
+        if key not in _OPTIONS or (key in _WHOLE_NUMBERS and not value.isdigit()):
+            raise ValueError(
+                f"{part!r} in {source!r} is not an option of texts: write {' or '.join(_OPTIONS)}, "
+                f"then = and a value, which is a whole number for {', '.join(_WHOLE_NUMBERS)}"
+            )
+        options[key] = int(value) if key in _WHOLE_NUMBERS else value
+    return dataset, options
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The network built from scratch, and its vocabulary.
-
-    12 layers of 128 with 8,192 word pieces are 3.5 million parameters: 7 MB in half precision.
-    """
-
-    layers: int = 12
-    hidden: int = 128
-    head_size: int = 64
-    vocabulary: int = 8192
-    positions: int = 512
+def shortened(place: str) -> str:
+    """Return a data set's or model's name as a card may state it: of a path, the last two parts."""
+    dataset, comma, options = place.partition(",")
+    path = Path(dataset).expanduser()
+    if path.exists() or path.is_absolute() or dataset.startswith("."):
+        dataset = "/".join(path.parts[-2:])
+    return dataset + comma + options
 
 
-@dataclass(frozen=True)
-class Stage:
-    """How long and by which steps one stage learns.
-
-    Attributes:
-        epochs: passes over the texts.
-        batch_tokens: tokens a batch, padding included.
-        batch_rows: texts a batch at most.
-        max_length: tokens a text, special ones included; longer texts are cut in pretraining
-            into several, in fine-tuning after so many.
-        learning_rate: the highest; it rises to there over the first `WARMUP` of the stage and
-            falls linearly to zero at the end of it.
-        minutes: the stage ends after this time, if its epochs take longer.
-        dropout: of hidden states. A pretraining that sees each text a few times needs none.
-    """
-
-    epochs: int
-    batch_tokens: int
-    batch_rows: int
-    max_length: int = 512
-    learning_rate: float | None = None
-    minutes: float | None = None
-    dropout: float = 0.0
-
-
-@dataclass(frozen=True)
-class Shallow:
-    """A start with fewer layers, to which others are then added.
-
-    Pretraining and a first fine-tuning see the texts in a network of `layers`, several times as
-    fast; the whole network's fine-tuning starts where it ended (`network.deepened`).
-
-    Attributes:
-        layers: at first; `None` for no such start.
-        epochs: passes of the first fine-tuning over the texts.
-        learning_rate: its highest.
-        minutes: it ends after this time, if its epochs take longer.
-        max_length: tokens a text in it; as in the whole network's fine-tuning if not given.
-    """
-
-    layers: int | None = None
-    epochs: int = 2
-    learning_rate: float = FROM_SCRATCH_RATE
-    minutes: float | None = None
-    max_length: int | None = None
+def _option(default: Any, help_text: str, metavar: str = "N") -> Any:
+    metadata = {"help": help_text, "metavar": metavar}
+    if default == []:
+        return field(default_factory=list, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to learn from, what to build, how to train it.
+    """What to learn from, what to build, how to train it; each field is an option.
 
-    Attributes:
-        train: labelled sets, mixed; all with the same labels.
-        taught: texts that the teacher labels, mixed with the labelled ones.
-        teacher: a classifier of the same classes, by name on the hub or folder.
-        imitate: learn the teacher's hidden states, too.
-        unlabelled: texts that give a network built from scratch the vectors it begins with, and
-            that it is then pretrained on.
-        evaluate: labelled sets whose accuracy is measured, after each epoch and at the end.
-        labels: names of the classes in the order of the sorted labels; the labels themselves if
-            not given.
-        base: a BERT by name on the hub or folder, to start from instead of building one.
-        shape: of the network built from scratch.
-        shallow: how it begins with fewer layers.
-        pretraining: the masked-language-model stage; with 0 epochs there is none.
-        finetuning: the classification stage.
-        seed: of the first weights, of dropout, masking and the order of texts.
+    Two trainings of one recipe on one machine give the same weights, unless `minutes` ends one or
+    it was killed in pretraining, whose masks are then drawn anew.
     """
 
-    train: tuple[Source, ...]
-    taught: tuple[Source, ...] = ()
-    teacher: str | None = None
-    imitate: bool = False
-    unlabelled: tuple[Source, ...] = ()
-    evaluate: tuple[Source, ...] = (Source("reviews"), Source("reviews-long"))
-    labels: tuple[str, ...] = ()
-    base: str | None = None
-    shape: Shape = field(default_factory=Shape)
-    shallow: Shallow = field(default_factory=Shallow)
-    pretraining: Stage = Stage(
-        epochs=30, batch_tokens=8192, batch_rows=2048, max_length=256, learning_rate=1e-3
+    data: str = field(metadata={"help": "labelled texts to learn from", "metavar": "DATA"})
+    validation: str | None = _option(
+        None, "labelled texts to measure on (default: a tenth of --data, held out)", "DATA"
     )
-    finetuning: Stage = Stage(
-        epochs=4, batch_tokens=16384, batch_rows=128, max_length=256, dropout=0.1
+    unlabelled: str | None = _option(None, "texts to pretrain on: masks are guessed", "DATA")
+    labels: list[str] = _option([], "names of the classes, in order of the sorted labels", "NAME")
+    base: str | None = _option(None, "a model to fine-tune: hub name or folder", "MODEL")
+    vocabulary: int = _option(8192, "word pieces, at most")
+    layers: int = _option(6, "layers of the network")
+    hidden: int = _option(128, "its width; feed-forward blocks are four times as wide")
+    heads: int = _option(2, "attention heads a layer")
+    dropout: float = _option(0.1, "of hidden states, in a network from scratch")
+    max_length: int = _option(256, "tokens a text; the rest is cut")
+    pretraining_epochs: float = _option(10.0, "passes over --unlabelled")
+    epochs: float = _option(4.0, "passes over --data")
+    minutes: float | None = _option(None, "fine-tune for this time at most")
+    learning_rate: float | None = _option(
+        None,
+        f"the highest in fine-tuning (default: {PRETRAINED_RATE:g} for a pretrained network, "
+        f"{FROM_SCRATCH_RATE:g} from scratch)",
     )
-    seed: int = 0
+    batch: int = _option(32, "texts a batch")
+    seed: int = _option(0, "of first weights, dropout, masks and the order of texts")
 
-    def checked(self) -> Recipe:
-        """Return the recipe with every value decided.
+    def check(self) -> None:
+        """Refuse values out of range, or that contradict each other.
 
         Raises:
-            ValueError: a value out of range, or values that contradict each other.
+            ValueError: names the option.
         """
-        if not self.train:
-            raise ValueError("there is nothing to learn from: name at least one set with --train")
-        if bool(self.taught) != bool(self.teacher):
-            given, missing = ("taught", "teacher") if self.taught else ("teacher", "taught")
-            raise ValueError(f"--{given} without --{missing}: name both, or neither")
-        if self.imitate and not self.teacher:
-            raise ValueError("--imitate without --teacher: there are no hidden states to match")
-        if self.base and self.unlabelled and not self.pretraining.epochs:
-            raise ValueError(
-                f"base={self.base!r} learns nothing from --unlabelled texts with --mlm-epochs 0: "
-                "leave out one or the other"
-            )
-        self._check_shape()
-        for name, stage in self.stages().items():
-            _check_stage(stage, name, self.shape.positions)
-        if self.finetuning.learning_rate is not None:
-            return self
-        pretrained = "pretraining" in self.stages() or self.base
-        rate = FINE_TUNING_RATE if pretrained else FROM_SCRATCH_RATE
-        return replace(self, finetuning=replace(self.finetuning, learning_rate=rate))
+        default = {f.name: f.default for f in fields(self)}
+        for name, value in asdict(self).items():
+            may_be_zero = name in ("seed", "dropout")
+            if isinstance(value, int | float) and (value < 0 or not (value or may_be_zero)):
+                raise ValueError(f"{_flag(name)} {value} must be above 0")
+        if self.dropout >= 1:
+            raise ValueError(f"--dropout {self.dropout} must be below 1")
+        if self.hidden % self.heads:
+            raise ValueError(f"--hidden {self.hidden} does not divide into --heads {self.heads}")
+        given = [_flag(name) for name in _SHAPE if getattr(self, name) != default[name]]
+        if self.base and given:
+            raise ValueError(f"--base {self.base} decides {', '.join(given)}: leave out either")
+        for source in filter(None, (self.data, self.validation, self.unlabelled)):
+            parse(source)
 
-    def stages(self) -> dict[str, Stage]:
-        """Return the stages that take place, by name."""
-        pretrained = self.unlabelled and self.pretraining.epochs
-        stages = {"pretraining": self.pretraining} if pretrained else {}
-        if self.shallow.layers is not None:
-            stages["shallow"] = replace(
-                self.finetuning,
-                epochs=self.shallow.epochs,
-                learning_rate=self.shallow.learning_rate,
-                minutes=self.shallow.minutes,
-                max_length=self.shallow.max_length or self.finetuning.max_length,
-            )
-        return {**stages, "finetuning": self.finetuning}
+    @property
+    def rate(self) -> float:
+        """The highest learning rate of fine-tuning."""
+        pretrained = self.base or self.unlabelled
+        return self.learning_rate or (PRETRAINED_RATE if pretrained else FROM_SCRATCH_RATE)
 
-    def _check_shape(self) -> None:
-        shape, first = self.shape, self.shallow.layers
-        if self.base is not None and (shape != Shape() or first is not None):
-            given = [f.name for f in fields(Shape) if getattr(shape, f.name) != f.default]
-            given += [] if first is None else ["shallow layers"]
-            raise ValueError(
-                f"base={self.base!r} decides {', '.join(given)}: leave out one or the other"
-            )
-        _check_positive(shape, ("layers", "hidden", "head_size", "vocabulary", "positions"), "")
-        if shape.hidden % shape.head_size:
-            raise ValueError(
-                f"hidden={shape.hidden} does not divide into heads of head_size={shape.head_size}"
-            )
-        if first is not None and not 0 < first < shape.layers:
-            raise ValueError(
-                f"shallow layers={first} must be above 0 and below the {shape.layers} of the whole"
-            )
+    def command(self) -> str:
+        """Return the command of this recipe: what differs from the defaults, paths shortened."""
+        default, words = {f.name: f.default for f in fields(self)}, []
+        for name, value in asdict(self).items():
+            if isinstance(value, list):
+                words += [_flag(name), *value] if value else []
+            elif value != default[name]:
+                words += [_flag(name), shortened(str(value))]
+        return shlex.join(["lrputils", "train", "--out", "DIR", *words])
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """What does not change the recipe: where and how a training runs.
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Add the fields of a recipe to a parser, as options.
 
-    Attributes:
-        device: "auto" takes the GPU if there is one; "cpu" does not.
-        checkpoint_minutes: what an interrupted run loses at most.
-        uniform_attention: measure also how far accuracy falls with uniform attention.
-        quiet: no progress.
+    By hand: transformers' `HfArgumentParser` takes seconds to import, also for the other verbs.
     """
-
-    device: str = "auto"
-    checkpoint_minutes: float = 2.0
-    uniform_attention: bool = True
-    quiet: bool = False
-
-    def __post_init__(self) -> None:
-        if self.device not in ("auto", "cpu"):
-            raise ValueError(f"device={self.device!r} is neither 'auto' nor 'cpu'")
-        if self.checkpoint_minutes < 0:
-            raise ValueError(f"checkpoint_minutes={self.checkpoint_minutes} is below 0")
-
-
-def _check_positive(value: object, names: tuple[str, ...], where: str) -> None:
-    for name in names:
-        number = getattr(value, name)
-        if number is not None and not number > 0:
-            raise ValueError(f"{name}={number}{where} must be above 0")
-
-
-def _check_stage(stage: Stage, name: str, positions: int) -> None:
-    numbers = ("epochs", "batch_tokens", "batch_rows", "learning_rate", "minutes")
-    _check_positive(stage, numbers, f" of {name}")
-    if not 3 <= stage.max_length <= positions:
-        raise ValueError(
-            f"max_length={stage.max_length} of {name} must be from 3 to the {positions} positions "
-            "of the network"
+    kinds = get_type_hints(Recipe)
+    for f in fields(Recipe):
+        several = get_origin(kinds[f.name]) is list
+        shown = several or f.default is None or "default" in f.metadata["help"]
+        verb.add_argument(
+            _flag(f.name),
+            type=(get_args(kinds[f.name]) or [kinds[f.name]])[0],
+            nargs="+" if several else None,
+            default=[] if several else f.default,
+            required=f.name == "data",
+            metavar=f.metadata["metavar"],
+            help=f.metadata["help"] + ("" if shown else " (default: %(default)s)"),
         )
-    if not 0 <= stage.dropout < 1:
-        raise ValueError(f"dropout={stage.dropout} of {name} must be at least 0 and below 1")
-    if stage.batch_tokens < stage.max_length:
-        raise ValueError(
-            f"batch_tokens={stage.batch_tokens} of {name} is less than one text of "
-            f"max_length={stage.max_length}"
-        )
+
+
+def recipe_of(parsed: argparse.Namespace) -> Recipe:
+    """Return the recipe that parsed options describe."""
+    return Recipe(**{f.name: getattr(parsed, f.name) for f in fields(Recipe)})
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

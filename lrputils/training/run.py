@@ -1,40 +1,45 @@
-"""A whole training: from texts to a folder that `load_classifier` takes.
-
-Everything on the way is kept in `training/` inside the folder, so that the same call goes on where
-an earlier one was ended. A part is there once it is whole; at the end `training/` is removed.
-"""
+"""A whole training: from texts to a folder that `load_classifier` takes."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    DataCollatorForLanguageModeling,
+    DataCollatorWithPadding,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
-from lrputils.models import Classifier, load_classifier, quietly
-from lrputils.training import card, network
-from lrputils.training.corpus import Corpus, load_corpus, lower_cased
-from lrputils.training.course import RESULT, Course
-from lrputils.training.measure import attention_matters
-from lrputils.training.recipe import Conditions, Recipe
-from lrputils.training.teaching import find_teacher
-from lrputils.training.words import check_same_words
+from lrputils.architectures import describe
+from lrputils.models import find_model, load_classifier, quietly
+from lrputils.training import card
+from lrputils.training.corpus import Corpus, encode, learn_vocabulary, load_corpus
+from lrputils.training.folder import check_free, claim, finish, once
+from lrputils.training.recipe import MASKED_RATE, PRETRAINED_RATE, Recipe
+from lrputils.training.trainer import Conditions, Stage, fit
+from lrputils.uniform_attention import correct
 
-_WORK = "training"
-_RECIPE = "recipe.json"
+Start = Path | BertConfig  # a pretrained network's folder, or what a new one looks like
+_MULTIPLE = 8  # widths of batches: matrix units like them
 
 
 def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None) -> Path:
-    """Train a BERT classifier and write it to `out`, with its tokenizer and its card.
+    """Train a text classifier and write it to `out`, with its tokenizer and its card.
 
-    Vocabulary (from all texts but those to measure on), pretraining where the recipe has unlabelled
-    texts, the teacher's answers where it has a teacher, fine-tuning, measurement. Weights are
-    stored in half precision; the accuracies in the card are of these.
+    Weights are stored in half precision; the accuracies in the card are of these.
 
     Args:
         recipe: what to train, on what, how.
@@ -42,100 +47,167 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
         conditions: device, checkpoints, progress.
 
     Raises:
-        ValueError: a recipe that contradicts itself or its texts, a teacher with other classes or,
-            to imitate, other words, a folder that holds another training, or a loss that is no
-            longer a number.
+        ValueError: a recipe that contradicts itself or its texts, a folder that holds another
+            training, or a loss that is no longer a number.
         FileExistsError: a folder that holds something else.
-        FileNotFoundError, ConnectionError: texts, a base model or a teacher that are not there.
+        FileNotFoundError, ConnectionError: texts or a base model that are not there.
+        TypeError: a base model that the package cannot attribute.
         ImportError: `accelerate`, which the Trainer needs, is not installed.
     """
-    recipe, out = recipe.checked(), Path(out).expanduser()
-    conditions = conditions or Conditions()
-    _check_free(out)
+    recipe.check()
+    out, conditions = Path(out).expanduser(), conditions or Conditions()
+    work = check_free(out)
     if find_spec("accelerate") is None:
         raise ImportError("training needs the package `accelerate`: pip install accelerate")
-    base = network.find_base(recipe.base) if recipe.base else None
-    if base:
-        network.check_positions(base, recipe)
     corpus = load_corpus(recipe)
-    teacher = find_teacher(recipe.teacher, corpus.names, conditions.device)
-    if teacher is not None and recipe.imitate:
-        own = network.load_tokenizer(base.folder) if base else lower_cased()
-        check_same_words(own, teacher.tokenizer)
-    work = out / _WORK
-    _claim(work, recipe, corpus, base, teacher)
+    sets = corpus.table()
     with quietly():
-        course = Course(work, recipe, corpus, base, teacher, conditions)
-        tokenizer = course.tokenizer()
-        folders = course.networks(tokenizer)
-        _export(folders["finetuning"], tokenizer, out)
-        trained = load_classifier(out, device=conditions.device)
-        measured = _measure(trained, corpus, conditions.uniform_attention)
-    results = {name: json.loads((folder / RESULT).read_text()) for name, folder in folders.items()}
-    card.write(out, trained, recipe, corpus, base, teacher, results, measured)
-    work.replace(done := work.with_name(f"{_WORK}.done"))  # half removed, it would be begun again
-    shutil.rmtree(done)
+        base = None
+        if recipe.base:
+            base, found = _find_base(recipe, corpus)
+            sets.append(found)
+        claim(work, asdict(recipe) | {f"the {s['role']} set": s["identity"] for s in sets})
+        tokenizer = _tokenizer(work, recipe, corpus, base)
+        model, stages = _trained(work, recipe, corpus, base, tokenizer, conditions)
+        export(model, tokenizer, out)
+        clf = load_classifier(out, device=conditions.device)
+        texts = corpus.validation
+        right = {texts.name: correct(clf, texts, corpus.classes(texts))}
+    card.write(out, clf, stages, sets, right, recipe.command(), recipe.base)
+    finish(work)
     return out
 
 
-def _check_free(out: Path) -> None:
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return
-    if not (out / _WORK / _RECIPE).is_file():
-        finished = (out / "config.json").is_file()
-        what = "already holds a model" if finished else "holds something else"
-        raise FileExistsError(f"--out {out} {what}: name a new folder, or remove this one")
-
-
-def _claim(
-    work: Path,
-    recipe: Recipe,
-    corpus: Corpus,
-    base: network.Base | None,
-    teacher: Classifier | None,
-) -> None:
-    """Write down whose folder this is; refuse one of another recipe or of other texts."""
-    new = _flat(asdict(recipe)) | {
-        "base identity": base and base.identity,
-        "teacher identity": teacher and teacher.identity,
-    }
-    new |= {f"{e['role']} texts {e['name']!r}": e["identity"] for e in corpus.identities()}
-    new = json.loads(json.dumps(new, default=str))
-    path = work / _RECIPE
-    whole = [part for part in work.glob("*") if part.is_dir() and part.suffix != ".partial"]
-    if path.is_file() and whole:
-        old = json.loads(path.read_text())
-        for key in [*new, *old]:
-            if new.get(key) != old.get(key):
-                raise ValueError(
-                    f"--out {work.parent} holds a training begun with {key} = {old.get(key)}, now "
-                    f"it is {new.get(key)}: repeat the old command, or name a new folder"
-                )
-        return
-    work.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(new, indent=1))
-    partial.replace(path)
-
-
-def _flat(values: dict[str, Any], start: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{start}{key}.") if isinstance(value, dict) else {start + key: value}
-    return flat
-
-
-def _export(folder: Path, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
-    for path in folder.iterdir():
-        if path.name != RESULT:
-            partial = out / f"{path.name}.partial"
-            shutil.copyfile(path, partial)
-            os.replace(partial, out / path.name)
+def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
+    """Write weights in half precision, config and tokenizer."""
+    model.half().save_pretrained(out)
     tokenizer.save_pretrained(out)
 
 
-def _measure(classifier: Classifier, corpus: Corpus, uniform: bool) -> dict[str, Any]:
-    return {
-        name: attention_matters(classifier, texts, classes=corpus.classes(texts), uniform=uniform)
-        for name, texts in corpus.evaluate
-    }
+def bert_config(recipe: Recipe, pieces: int) -> BertConfig:
+    """Describe the BERT of a recipe; its feed-forward blocks are four times as wide as it is."""
+    return BertConfig(
+        vocab_size=pieces,
+        hidden_size=recipe.hidden,
+        num_hidden_layers=recipe.layers,
+        num_attention_heads=recipe.heads,
+        intermediate_size=4 * recipe.hidden,
+        max_position_embeddings=recipe.max_length,
+        hidden_dropout_prob=recipe.dropout,
+        attention_probs_dropout_prob=0.0,  # dropped attention would rule out the fused kernels
+    )
+
+
+def _find_base(recipe: Recipe, corpus: Corpus) -> tuple[Path, dict[str, Any]]:
+    """Return the folder of the model to start from and its row in the card's table.
+
+    What could not be used later is refused here.
+    """
+    name, folder, commit = find_model(recipe.base)
+    positions = describe(_classifier(folder, corpus.names, recipe.seed)).max_positions
+    if positions is not None and recipe.max_length > positions:
+        raise ValueError(
+            f"--max-length {recipe.max_length} is more than the {positions} positions of --base "
+            f"{recipe.base}"
+        )
+    identity = f"commit {commit}" if commit else card.digest(folder)
+    return folder, {"role": "base model", "set": name, "texts": "–", "identity": identity}
+
+
+def _tokenizer(
+    work: Path, recipe: Recipe, corpus: Corpus, base: Path | None
+) -> PreTrainedTokenizerBase:
+    """Return the base model's tokenizer, or one learned from all texts to learn from."""
+
+    def write(folder: Path) -> None:
+        texts = list(dict.fromkeys([*corpus.data, *(corpus.unlabelled or ())]))
+        tokenizer = learn_vocabulary(texts, recipe.vocabulary, recipe.max_length)
+        tokenizer.save_pretrained(folder)
+
+    folder = base or once(work / "vocabulary", write)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # as decoders have none
+    return tokenizer
+
+
+def _classifier(start: Start, names: Sequence[str], seed: int) -> PreTrainedModel:
+    """Return a classifier of the named classes; `seed` decides what is new in it.
+
+    The output layer of a pretrained one is kept where it tells as many classes apart.
+    """
+    torch.manual_seed(seed)
+    pretrained = isinstance(start, Path)
+    config = AutoConfig.from_pretrained(start, trust_remote_code=False) if pretrained else start
+    config.id2label = dict(enumerate(names))
+    config.label2id = {name: number for number, name in enumerate(names)}
+    if not pretrained:
+        return AutoModelForSequenceClassification.from_config(config)
+    return AutoModelForSequenceClassification.from_pretrained(
+        start,
+        config=config,
+        dtype=torch.float32,
+        ignore_mismatched_sizes=True,
+        trust_remote_code=False,
+    )
+
+
+def _trained(
+    work: Path,
+    recipe: Recipe,
+    corpus: Corpus,
+    base: Path | None,
+    tokenizer: PreTrainedTokenizerBase,
+    conditions: Conditions,
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Return the trained classifier, and what each stage reported."""
+    start: Start = base or bert_config(recipe, len(tokenizer))
+    stages = {}
+    if corpus.unlabelled:
+        write = partial(_pretrain, start, work, recipe, corpus, tokenizer, conditions)
+        start = once(work / "pretrained", write)
+        stages["pretraining"] = json.loads((start / "result.json").read_text())
+    model = _classifier(start, corpus.names, recipe.seed)
+    model.config.pad_token_id = tokenizer.pad_token_id
+    rows, held = (
+        encode(tokenizer, texts, recipe.max_length, corpus.classes(texts))
+        for texts in (corpus.data, corpus.validation)
+    )
+    stages["fine-tuning"] = fit(
+        model,
+        rows,
+        DataCollatorWithPadding(tokenizer, pad_to_multiple_of=_MULTIPLE),
+        Stage("fine-tuning", recipe.epochs, recipe.batch, recipe.rate, recipe.minutes, recipe.seed),
+        work / "fine-tuning",
+        conditions,
+        validation=held,
+    )
+    return model, stages
+
+
+def _pretrain(
+    start: Start,
+    work: Path,
+    recipe: Recipe,
+    corpus: Corpus,
+    tokenizer: PreTrainedTokenizerBase,
+    conditions: Conditions,
+    folder: Path,
+) -> None:
+    torch.manual_seed(recipe.seed)
+    if isinstance(start, Path):
+        model = AutoModelForMaskedLM.from_pretrained(
+            start, dtype=torch.float32, trust_remote_code=False
+        )
+    else:
+        model = AutoModelForMaskedLM.from_config(start)
+    rate = PRETRAINED_RATE if recipe.base else MASKED_RATE
+    result = fit(
+        model,
+        encode(tokenizer, corpus.unlabelled, recipe.max_length),
+        DataCollatorForLanguageModeling(tokenizer, pad_to_multiple_of=_MULTIPLE),
+        Stage("pretraining", recipe.pretraining_epochs, recipe.batch, rate, seed=recipe.seed),
+        work / "pretraining",
+        conditions,
+    )
+    model.save_pretrained(folder)
+    (folder / "result.json").write_text(json.dumps(result))

@@ -1,11 +1,18 @@
-"""A classifier that learns, from probabilities of classes and from a teacher's hidden states."""
+"""A classifier that learns from probabilities of classes and from a teacher's hidden states."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from transformers import BertForSequenceClassification
+from transformers import (
+    BertForSequenceClassification,
+    DataCollatorWithPadding,
+    PreTrainedTokenizerBase,
+)
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 
@@ -35,8 +42,8 @@ class Pupil(nn.Module):
         input_ids: Tensor,
         attention_mask: Tensor,
         labels: Tensor,
-        positions: Tensor | None = None,
-        states: Tensor | None = None,
+        positions: Tensor,
+        states: Tensor,
     ) -> SequenceClassifierOutput:
         """Return loss and logits.
 
@@ -44,15 +51,14 @@ class Pupil(nn.Module):
             input_ids: integers (texts, width).
             attention_mask: (texts, width).
             labels: the probability of each class, (texts, classes).
-            positions: integers (words,), where in the flattened tokens `states` stand.
+            positions: integers (words,), where in the flattened tokens `states` stand; or none.
             states: (words, depths, dimensions), a teacher's.
         """
-        matched = positions is not None and len(positions) > 0
         outputs = self.classifier(
-            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=matched
+            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True
         )
         loss = cross_entropy(outputs.logits.float(), labels)
-        if matched:
+        if len(positions):
             loss = loss + self._unlike(outputs.hidden_states, positions, states.float())
         return SequenceClassifierOutput(loss=loss, logits=outputs.logits)
 
@@ -67,3 +73,31 @@ class Pupil(nn.Module):
             for i, guess in enumerate(self.guesses)
         ]
         return torch.stack(distances).mean()
+
+
+class Collator:
+    """Makes a batch of rows; where both sides cut a text, of the words that both have seen.
+
+    A row has `input_ids`; `label`, the probability of each class; `starts`, where its words begin;
+    and `states`, the teacher's of these words, with no words where there is no teacher.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+        self.pad = DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
+
+    def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+        """Return the arguments of `Pupil.forward`."""
+        batch = self.pad([{"input_ids": row["input_ids"]} for row in rows])
+        width = batch["input_ids"].shape[1]
+        seen = [min(len(row["starts"]), len(row["states"])) for row in rows]
+        positions = [
+            i * width + np.asarray(row["starts"][:count], dtype=np.int64)
+            for i, (row, count) in enumerate(zip(rows, seen, strict=True))
+        ]
+        states = [row["states"][:count] for row, count in zip(rows, seen, strict=True)]
+        return {
+            **batch,
+            "labels": torch.from_numpy(np.stack([row["label"] for row in rows])),
+            "positions": torch.from_numpy(np.concatenate(positions)),
+            "states": torch.from_numpy(np.concatenate(states)),
+        }

@@ -9,11 +9,11 @@ learned from word embeddings".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
-
-from lrputils.training.corpus import Encoded
 
 WINDOW = 5  # pieces to either side; the nearest counts 1, the farthest 1/5
 SMOOTHING = 0.75
@@ -21,20 +21,20 @@ CONTEXTS = 8192  # the most frequent pieces; a matrix of all pairs of a large vo
 _MORE, _ROUNDS = 32, 4  # of the randomised decomposition: dimensions to spare, power iterations
 
 
-def neighbour_vectors(encoded: Encoded, pieces: int, size: int, seed: int) -> Tensor:
+def neighbour_vectors(texts: Sequence[np.ndarray], pieces: int, size: int, seed: int) -> Tensor:
     """Return a vector for each piece: float32 (pieces, size), mean 0 and variance 1.
 
     Directions are turned at random, so that no coordinate holds more than another. A piece without
     neighbours gets random numbers.
 
     Args:
-        encoded: the texts.
+        texts: each an array of word pieces, without special tokens.
         pieces: of the vocabulary.
         size: of a vector; where the texts give fewer directions, the others are zeros.
         seed: of what is random.
     """
     generator = torch.Generator().manual_seed(seed)
-    information = torch.from_numpy(_information(_counts(encoded, pieces)))
+    information = torch.from_numpy(_information(_counts(texts, pieces)))
     near = information.any(1)
     turn, _ = torch.linalg.qr(torch.randn(size, size, generator=generator))
     vectors = torch.empty(pieces, size)
@@ -52,10 +52,10 @@ def neighbour_vectors(encoded: Encoded, pieces: int, size: int, seed: int) -> Te
     return vectors
 
 
-def _counts(encoded: Encoded, pieces: int) -> np.ndarray:
+def _counts(texts: Sequence[np.ndarray], pieces: int) -> np.ndarray:
     """Return how often a piece (row) has a context (column) near: float32 (pieces, contexts)."""
-    text = np.repeat(np.arange(len(encoded)), np.diff(encoded.starts))
-    ids = encoded.pieces.astype(np.int64)
+    text = np.repeat(np.arange(len(texts)), [len(row) for row in texts])
+    ids = np.concatenate(texts).astype(np.int64)
     often = np.argsort(-np.bincount(ids, minlength=pieces), kind="stable")[:CONTEXTS]
     column = np.full(pieces, -1)
     column[often] = np.arange(len(often))

@@ -1,4 +1,4 @@
-"""Accuracy of a classifier, with its attention and with uniform attention in its place.
+"""How much a classifier needs its attention: accuracy with uniform attention in its place.
 
 A classifier that loses nothing when every attention matrix becomes the uniform one reads a bag of
 words; what attributions through its attention say is then of little interest.
@@ -25,7 +25,7 @@ _TOKENS = 16384
 
 
 class AttentionMatters(NamedTuple):
-    """Shares of texts classified rightly, each with its bootstrap interval.
+    """Shares of texts classified correctly, each with its bootstrap interval.
 
     Attributes:
         accuracy: with the model's attention.
@@ -63,13 +63,13 @@ def attention_matters(
             than two texts.
     """
     classes = classes_of(classifier, texts) if classes is None else classes
-    own = rightly(classifier, texts, classes, max_length=max_length)
+    own = correct(classifier, texts, classes, max_length=max_length)
     if not uniform:
         return AttentionMatters(estimate(own), None, None, {})
 
     def flattened(layers: range | None) -> np.ndarray:
         with uniform_attention(classifier.model, layers):
-            return rightly(classifier, texts, classes, max_length=max_length)
+            return correct(classifier, texts, classes, max_length=max_length)
 
     flat = flattened(None)
     depths = _quarters(classifier.architecture.layers)
@@ -118,7 +118,7 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
     return np.array([number[label] for label in texts.labels])
 
 
-def rightly(
+def correct(
     classifier: Classifier,
     texts: Texts,
     classes: np.ndarray,

@@ -1,0 +1,277 @@
+"""Make the classifier that comes with `lrputils`: `python -m recipes.reviewer --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import BertForSequenceClassification as Bert
+
+import lrputils as lrp
+from lrputils.models import quietly
+from lrputils.training import card
+from lrputils.training.corpus import encode, learn_vocabulary
+from lrputils.training.folder import check_free, claim, finish, once
+from lrputils.training.recipe import Recipe, shortened
+from lrputils.training.run import bert_config, export
+from lrputils.training.trainer import Conditions, Stage, fit
+from lrputils.uniform_attention import correct
+from recipes.reviewer import teacher as teaching
+from recipes.reviewer.layers import deepened
+from recipes.reviewer.pupil import Collator, Pupil
+from recipes.reviewer.sentences import sentences_of
+from recipes.reviewer.vectors import neighbour_vectors
+
+CLASSES = "negative", "positive"
+# Of embeddings made from vectors. From smaller ones, steps of the usual size would soon lead away.
+VECTOR_SCALE = 0.3
+
+
+class Plan(NamedTuple):
+    """What is built, from how much, in how long.
+
+    Attributes:
+        shape: of the network; its layers are those at the end.
+        shallow_layers: those of the first stage.
+        sentences: of the unlabelled texts, that the teacher answers for, at most.
+        first: the stage with few layers.
+        first_length: tokens a text in it; `shape.max_length` in the second.
+        second: the stage with all layers.
+    """
+
+    shape: Recipe
+    shallow_layers: int
+    sentences: int
+    first: Stage
+    first_length: int
+    second: Stage
+
+
+FULL = Plan(
+    Recipe("", vocabulary=8192, layers=12, hidden=128, heads=2, dropout=0.0, max_length=512),
+    6,
+    262_144,
+    Stage("few layers", 3, 64, 8e-4, 34),
+    256,
+    Stage("all layers", 2, 64, 4e-4, 34),
+)
+SHORT = Plan(
+    Recipe("", vocabulary=600, layers=4, hidden=32, heads=2, dropout=0.0, max_length=128),
+    2,
+    120,
+    Stage("few layers", 2, 16, 1e-3),
+    64,
+    Stage("all layers", 1, 16, 5e-4),
+)
+
+
+class Sets(NamedTuple):
+    """The texts, by what they are for."""
+
+    unlabelled: Sequence[lrp.Texts]
+    labelled: Sequence[lrp.Texts]
+    divided: lrp.Texts  # into sentences, for the teacher
+    taught: Sequence[lrp.Texts]  # whole, for the teacher
+    evaluate: Sequence[lrp.Texts]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return role, name, number of texts and identity of each set."""
+        return [
+            {"role": role, "set": texts.name, "texts": len(texts), "identity": texts.identity}
+            for role, sets in self._asdict().items()
+            for texts in ([sets] if role == "divided" else sets)
+        ]
+
+
+def load_sets(data: Path | None) -> Sets:
+    """Load SST-2 and IMDB from `data`, or if it is None the package's own reviews."""
+    short, long = lrp.load_texts("reviews"), lrp.load_texts("reviews-long")
+    if data is None:
+        return Sets([long], [short], long, [short], [long])
+    sst, imdb = data / "sst2", data / "imdb"
+    sst_train, imdb_train = (lrp.load_texts(f / "train.parquet") for f in (sst, imdb))
+    unlabelled = lrp.load_texts(imdb / "unsupervised.parquet")
+    tests = [
+        lrp.load_texts(sst / "validation.parquet"),
+        lrp.load_texts(imdb / "test.parquet", limit=2000, seed=0),
+    ]
+    labelled = [sst_train, imdb_train]
+    return Sets([unlabelled, *labelled], labelled, unlabelled, [sst_train], [*tests, short, long])
+
+
+def make(
+    out: Path, sets: Sets, teacher: lrp.Classifier, plan: Plan, conditions: Conditions, command: str
+) -> Path:
+    """Make the classifier in `out`, going on where an earlier call was killed."""
+    work = check_free(out)
+    facts = {"plan": plan._replace(shape=vars(plan.shape)), "teacher": teacher.identity}
+    claim(work, facts | {"texts": sets.rows()})
+    with quietly():
+        tokenizer = _tokenizer(work, sets, plan)
+        teaching.check(teacher, tokenizer, CLASSES)
+        asked = sentences_of(sets.divided, 4, 28, plan.sentences, 0)
+        asked += [text for texts in sets.taught for text in texts]
+        answers = teaching.ask(teacher, asked, work / "taught", plan.shape.max_length)
+        rows = partial(_rows, tokenizer, sets.labelled, asked, answers)
+
+        def learn(stage: Stage, length: int, begin: Callable[[], Bert]) -> tuple[Bert, dict]:
+            write = partial(_learn, begin, rows, length, stage, tokenizer, conditions)
+            folder = once(work / stage.name.replace(" ", "-"), write)
+            return Bert.from_pretrained(folder), json.loads((folder / "result.json").read_text())
+
+        shallow, first = learn(plan.first, plan.first_length, lambda: _begin(tokenizer, sets, plan))
+        deep, second = learn(
+            plan.second, plan.shape.max_length, lambda: deepened(shallow, plan.shape.layers)
+        )
+        export(deep, tokenizer, out)
+        stages = {plan.first.name: first, plan.second.name: second}
+        _card(out, sets, teacher, stages, conditions, command)
+    finish(work)
+    return out
+
+
+def _tokenizer(work: Path, sets: Sets, plan: Plan) -> PreTrainedTokenizerBase:
+    def write(folder: Path) -> None:
+        texts = dict.fromkeys(t for texts in (*sets.unlabelled, *sets.labelled) for t in texts)
+        shape = plan.shape
+        learn_vocabulary(list(texts), shape.vocabulary, shape.max_length).save_pretrained(folder)
+
+    return AutoTokenizer.from_pretrained(once(work / "vocabulary", write))
+
+
+def _begin(tokenizer: PreTrainedTokenizerBase, sets: Sets, plan: Plan) -> Bert:
+    """Return a network of few layers whose embeddings are vectors of neighbours."""
+    torch.manual_seed(0)
+    config = bert_config(plan.shape, len(tokenizer))
+    config.num_hidden_layers = plan.shallow_layers
+    config.id2label = dict(enumerate(CLASSES))
+    config.label2id = {name: number for number, name in enumerate(CLASSES)}
+    model = Bert(config)
+    texts = [text for texts in sets.unlabelled for text in texts]
+    pieces = [row["input_ids"][1:-1] for row in encode(tokenizer, texts, plan.shape.max_length)]
+    vectors = neighbour_vectors(pieces, len(tokenizer), config.hidden_size, 0)
+    with torch.no_grad():
+        model.bert.embeddings.word_embeddings.weight.copy_(VECTOR_SCALE * vectors)
+    return model
+
+
+def _rows(
+    tokenizer: PreTrainedTokenizerBase,
+    labelled: Sequence[lrp.Texts],
+    asked: Sequence[str],
+    answers: teaching.Answers,
+    max_length: int,
+) -> list[dict[str, Any]]:
+    """Return rows for `Collator`: the labelled texts, and those that the teacher answered for."""
+    texts = [text for texts in labelled for text in texts]
+    numbers = [label for texts in labelled for label in texts.labels]
+    targets = np.concatenate([np.eye(len(CLASSES), dtype=np.float32)[numbers], answers.classes])
+    unmatched = answers.states[0][:0]
+    states = [unmatched] * len(texts) + answers.states
+    rows = []
+    for start in range(0, len(targets), 1000):
+        part = [*texts, *asked][start : start + 1000]
+        encoding = tokenizer(part, max_length=max_length, truncation=True)
+        for i, ids in enumerate(encoding["input_ids"]):
+            row = start + i
+            starts = teaching.word_starts(encoding, i) if len(states[row]) else []
+            rows.append(
+                {
+                    "input_ids": np.array(ids, dtype=np.int32),
+                    "label": targets[row],
+                    "starts": np.array(starts, dtype=np.int32),
+                    "states": states[row],
+                }
+            )
+    return rows
+
+
+def _learn(
+    begin: Callable[[], Bert],
+    rows: Callable[[int], list[dict[str, Any]]],
+    length: int,
+    stage: Stage,
+    tokenizer: PreTrainedTokenizerBase,
+    conditions: Conditions,
+    folder: Path,
+) -> None:
+    model, learned = begin(), rows(length)
+    pupil = Pupil(model, *learned[-1]["states"].shape[1:])
+    checkpoints = folder.with_suffix(".checkpoints")
+    result = fit(pupil, learned, Collator(tokenizer), stage, checkpoints, conditions)
+    model.save_pretrained(folder)
+    (folder / "result.json").write_text(json.dumps(result))
+
+
+def _card(
+    out: Path,
+    sets: Sets,
+    teacher: lrp.Classifier,
+    stages: Mapping[str, Any],
+    conditions: Conditions,
+    command: str,
+) -> None:
+    clf = lrp.load_classifier(out, device=conditions.device)
+    right = {t.name: correct(clf, t, np.array(t.labels)) for t in sets.evaluate}
+    rows = []
+    for texts in sets.evaluate:
+        matters = lrp.attention_matters(clf, texts)
+        rows.append(
+            {
+                "set": texts.name,
+                "uniform attention": card.percent(matters.uniform),
+                "fall": card.percent(matters.fall, " points"),
+            }
+            | {
+                f"layers {depth.start + 1} to {depth.stop}": card.percent(fall, " points")
+                for depth, fall in matters.fall_by_depth.items()
+            }
+        )
+    attention = (
+        "Accuracy when every attention matrix is replaced by the uniform one, how many points it "
+        "falls (paired by text), and how many it falls when only some layers attend evenly. A "
+        "classifier that loses nothing reads a bag of words.\n\n" + card.table(rows)
+    )
+    taught = {"role": "teacher", "set": teacher.name, "texts": "–", "identity": teacher.identity}
+    more = {"Attention that matters": attention}
+    card.write(out, clf, stages, [*sets.rows(), taught], right, command, more=more)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m recipes.reviewer", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="holds sst2/ and imdb/")
+    parser.add_argument("--teacher", metavar="MODEL", help="default: the package's own classifier")
+    parser.add_argument("--short", action="store_true", help="a miniature on the book's reviews")
+    parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
+    parser.add_argument("--checkpoint-minutes", type=float, default=2.0, metavar="N")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    options = parser.parse_args(arguments)
+    if bool(options.data) == options.short:
+        parser.error("name --data with SST-2 and IMDB, or take --short, which needs none")
+    command = "python -m recipes.reviewer --out DIR" + (" --short" if options.short else "")
+    for name in ("data", "teacher"):
+        if value := getattr(options, name):
+            command += f" --{name} {shortened(str(value))}"
+    print(
+        make(
+            options.out,
+            load_sets(options.data),
+            lrp.load_classifier(options.teacher, device=options.device),
+            SHORT if options.short else FULL,
+            Conditions(options.device, options.checkpoint_minutes, options.quiet),
+            command,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

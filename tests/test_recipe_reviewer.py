@@ -1,0 +1,226 @@
+"""How the embedded classifier is made: the short form as a whole, and each step by itself."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from tokenizers.normalizers import BertNormalizer
+from torch.nn.functional import cross_entropy
+from transformers import BertForSequenceClassification
+
+import lrputils as lrp
+from lrputils.training.corpus import encode, learn_vocabulary
+from lrputils.training.recipe import Recipe
+from lrputils.training.run import bert_config
+from recipes.reviewer import __main__ as recipe
+from recipes.reviewer import teacher as teaching
+from recipes.reviewer import vectors
+from recipes.reviewer.layers import deepened
+from recipes.reviewer.pupil import Collator, Pupil
+from recipes.reviewer.sentences import sentences_of
+
+
+def build(layers, **options):
+    torch.manual_seed(0)
+    shape = Recipe("", **{"layers": layers, "hidden": 32, "heads": 2, "max_length": 32} | options)
+    return BertForSequenceClassification(bert_config(shape, 50)).eval()
+
+
+def test_the_short_form_gives_a_classifier_and_its_card(tmp_path, monkeypatch, capsys):
+    words = ["--short", "--out", str(tmp_path / "out"), "--device", "cpu", "--quiet"]
+
+    def killed(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recipe, "deepened", killed)
+        with pytest.raises(KeyboardInterrupt):
+            recipe.main(words)
+    work = tmp_path / "out" / "training"
+    assert (work / "few-layers" / "model.safetensors").is_file()
+    monkeypatch.setattr(teaching, "_answers", killed)  # what is there is not made again
+    recipe.main(words)
+    assert not work.exists()
+    clf = lrp.load_classifier(tmp_path / "out")
+    assert clf.labels == ("negative", "positive")
+    assert clf.architecture.layers == recipe.SHORT.shape.layers
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert re.search(r"^\| few layers \| 2\.00 \|.*\n\| all layers \| 1\.00 \|", card, re.MULTILINE)
+    assert "## Attention that matters" in card
+    assert lrp.load_classifier().identity in card
+    assert str(tmp_path) not in card
+
+
+def test_the_full_plan_is_the_shape_of_the_committed_weights():
+    clf, shape = lrp.load_classifier(), recipe.FULL.shape
+    built, committed = bert_config(shape, shape.vocabulary), clf.model.config
+    for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
+        assert getattr(built, name) == getattr(committed, name)
+    assert built.max_position_embeddings == committed.max_position_embeddings
+    assert 2 * sum(p.numel() for p in clf.model.parameters()) < 16e6
+
+
+def test_a_text_divides_at_ends_of_sentences_and_lines():
+    text = 'A film. "Really?" she said!  Yes (truly.) No end<br /><br />3.5 stars…\nof five'
+    expected = ["A film.", '"Really?"', "she said!", "Yes (truly.)"]
+    expected += ["No end", "3.5 stars…", "of five"]
+    found = sentences_of([text, "A film."], 1, 9, 100, 0)
+    assert sorted(found) == sorted(expected)
+    assert found[:3] == sentences_of([text], 1, 9, 3, 0)
+    assert sorted(sentences_of([text], 2, 2, 100, 1)) == sorted(
+        s for s in expected if len(s.split()) == 2
+    )
+    with pytest.raises(ValueError, match="no sentence of 9 to 12 words"):
+        sentences_of([text], 9, 12, 1, 0)
+
+
+def _information(rows, pieces):
+    """Positive pointwise mutual information, pair by pair."""
+    near, whole, contexts = Counter(), Counter(), Counter()
+    for row in rows:
+        for i, piece in enumerate(row):
+            for j, context in enumerate(row):
+                if 0 < abs(i - j) <= vectors.WINDOW:
+                    weight = (vectors.WINDOW + 1 - abs(i - j)) / vectors.WINDOW
+                    near[piece, context] += weight
+                    whole[piece] += weight
+                    contexts[context] += weight
+    smoothed = {context: count**0.75 for context, count in contexts.items()}
+    total = sum(smoothed.values())
+    matrix = np.zeros((pieces, pieces))
+    for (piece, context), count in near.items():
+        expected = whole[piece] * smoothed[context] / total
+        matrix[piece, context] = max(0.0, math.log(count / expected))
+    return matrix
+
+
+def test_vectors_are_the_singular_vectors_of_the_neighbours_information(monkeypatch):
+    monkeypatch.setattr(vectors, "_ROUNDS", 60)  # exact, where values lie as close as here
+    tokenizer = learn_vocabulary(lrp.load_texts("reviews-long").texts, 300, 512)
+    texts = lrp.load_texts("reviews", limit=60).texts
+    rows = [row["input_ids"][1:-1] for row in encode(tokenizer, texts, 512)]
+    pieces, size = len(tokenizer), 40
+    information = _information([row.tolist() for row in rows], pieces)
+    left, values, _ = np.linalg.svd(information)
+    wanted, seen = left[:, :size] * np.sqrt(values[:size]), information.any(1)
+    assert 100 < seen.sum() < pieces
+    wanted = wanted - wanted[seen].mean(0)
+    wanted = wanted / wanted[seen].std()
+    found = vectors.neighbour_vectors(rows, pieces, size, 0).numpy()
+    # Which way the axes point is chance; how the vectors lie to each other is not.
+    np.testing.assert_allclose(found[seen] @ found[seen].T, wanted[seen] @ wanted[seen].T, atol=0.1)
+    assert found[~seen].std() == pytest.approx(1, abs=0.1)
+    alone = vectors.neighbour_vectors([np.array([7]), np.array([9])], pieces, 16, 0)
+    assert alone.std().item() == pytest.approx(1, abs=0.1)
+
+
+def test_a_deep_network_begins_as_the_shallow_one():
+    shallow = build(2, hidden=64)
+    with torch.no_grad():  # fresh biases and norms would all look alike
+        for parameter in shallow.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    deep = deepened(shallow, 5).eval()
+    assert deep.config.num_hidden_layers == 5
+    ids = torch.randint(0, 50, (20, 7))
+    before, after = (model(ids, output_hidden_states=True) for model in (shallow, deep))
+    assert ((after.logits - before.logits).abs() < 0.1 * before.logits.std(0)).all()
+    for old, new in ((1, 1), (1, 3), (2, 4), (2, 5)):
+        difference = after.hidden_states[new] - before.hidden_states[old]
+        assert difference.square().mean() < 0.01 * before.hidden_states[old].var()
+    old, new = shallow.bert.encoder.layer, deep.bert.encoder.layer
+    for layer, origin in enumerate([0, 0, 0, 1, 1]):
+        taken = new[layer].attention.self.query.weight
+        assert torch.equal(taken, old[origin].attention.self.query.weight)
+    after.logits.square().sum().backward()  # the added layers are not stuck where they are
+    assert all(layer.output.dense.weight.grad.abs().sum() > 0 for layer in new)
+    torch.testing.assert_close(deepened(shallow, 2).eval()(ids).logits, before.logits)
+
+
+def test_the_loss_is_that_of_the_equations():
+    clf = build(6)
+    pupil = Pupil(clf, 3, 5)
+    for parameter in pupil.guesses.parameters():  # they begin as zeros
+        assert not parameter.any()
+        torch.nn.init.normal_(parameter)
+    ids, mask = torch.randint(0, 50, (3, 7)), torch.ones(3, 7, dtype=torch.long)
+    labels = torch.tensor([[0.2, 0.8], [1.0, 0.0], [0.5, 0.5]])
+    outputs = clf(ids, attention_mask=mask, output_hidden_states=True)
+    expected = -(labels * outputs.logits.log_softmax(-1)).sum(-1).mean()
+    torch.testing.assert_close(cross_entropy(outputs.logits, labels), expected)
+    positions, states = torch.tensor([0, 3, 8]), torch.randn(3, 3, 5).half()
+    torch.testing.assert_close(pupil(ids, mask, labels, positions[:0], states[:0]).loss, expected)
+    distance = torch.tensor(0.0)
+    for word, (row, token) in enumerate([(0, 0), (0, 3), (1, 1)]):
+        for depth, layer in enumerate([2, 4, 6]):
+            guess = pupil.guesses[depth](outputs.hidden_states[layer][row, token])
+            distance += (guess - states[word, depth].float()).square().sum() / 9
+    loss = pupil(ids, mask, labels, positions, states).loss
+    torch.testing.assert_close(loss, expected + distance)
+
+
+def test_answers_are_probabilities_and_principal_components_of_words(placeholder, tmp_path):
+    texts = ["A film that is never dull.", "unwatchable", "It's long; loud, too."]
+    answers = teaching.ask(placeholder, texts, tmp_path, 64)
+    layers = placeholder.architecture.layers
+    depths, states = [layers // 3, 2 * layers // 3, layers], []
+    for row, text in enumerate(texts):
+        encoding = placeholder.tokenizer(text, return_tensors="pt")
+        outputs = placeholder.model(**encoding, output_hidden_states=True)
+        probabilities = outputs.logits[0].softmax(-1).numpy()
+        np.testing.assert_allclose(answers.classes[row], probabilities, atol=1e-5)
+        words = encoding.word_ids(0)
+        count = max(word for word in words if word is not None) + 1
+        firsts = [0] + [words.index(word) for word in range(count)]
+        assert len(answers.states[row]) == len(firsts)
+        states.append(torch.stack([outputs.hidden_states[d][0, firsts] for d in depths], 1))
+    centred = torch.cat(states).double()
+    centred = centred - centred.mean(0)
+    kept = np.concatenate(answers.states)
+    for depth in range(3):
+        left, values, _ = torch.linalg.svd(centred[:, depth], full_matrices=False)
+        found = torch.from_numpy(kept[:, depth]).double()
+        # Signs of components are free, and few texts have few: what they span is compared.
+        wanted = (left * values)[:, : found.shape[1]] / (values.square().sum() / len(left)).sqrt()
+        torch.testing.assert_close(found @ found.T, wanted @ wanted.T, atol=5e-3, rtol=5e-3)
+
+
+def test_a_batch_shows_each_word_with_the_teachers_state_of_it(placeholder, tmp_path):
+    """Also where the pupil has other pieces than the teacher, and sees less of a text."""
+    labelled, taught = lrp.load_texts("reviews", limit=4), lrp.load_texts("reviews-long", limit=3)
+    own = learn_vocabulary(taught.texts, 300, 64)
+    answers = teaching.ask(placeholder, taught.texts, tmp_path, 64)
+    rows = recipe._rows(own, [labelled], taught.texts, answers, 40)
+    assert [row["label"].tolist() for row in rows[:4]] == np.eye(2)[list(labelled.labels)].tolist()
+    assert all(
+        np.array_equal(row["label"], a) for row, a in zip(rows[4:], answers.classes, strict=True)
+    )
+    batch = Collator(own)(rows)
+    width, at = batch["input_ids"].shape[1], 0
+    for i, row in enumerate(rows):
+        here = [int(p) - i * width for p in batch["positions"] if i * width <= p < (i + 1) * width]
+        if i < 4:  # labelled by hand
+            assert not here
+            continue
+        pieces = own.convert_ids_to_tokens(row["input_ids"])[:-1]
+        assert here == [k for k, piece in enumerate(pieces) if not piece.startswith("##")]
+        states = torch.from_numpy(answers.states[i - 4][: len(here)])
+        assert torch.equal(batch["states"][at : at + len(here)], states)
+        at += len(here)
+    assert at == len(batch["positions"]) > 20
+
+
+def test_a_teacher_with_other_words_or_classes_is_refused(placeholder):
+    own = learn_vocabulary(lrp.load_texts("reviews").texts, 300, 64)
+    teaching.check(placeholder, own, placeholder.labels)
+    with pytest.raises(ValueError, match=r"apart, not \['no', 'yes'\]"):
+        teaching.check(placeholder, own, ("no", "yes"))
+    cased = deepcopy(own)
+    cased.backend_tokenizer.normalizer = BertNormalizer(lowercase=False)
+    with pytest.raises(ValueError, match="choose a lower-cased BERT as teacher"):
+        teaching.check(placeholder, cased, placeholder.labels)
