@@ -162,7 +162,7 @@ def cost_by_length(
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.legend()
+    axes.legend(frameon=False)
     axes.set_ylabel("seconds a text")
     figure.headline(title)
     return figure

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 COLORS = {
     "ink": "#222222",
     "muted": "#767676",
-    "faint": "#d9d9d9",
+    "faint": "#bfbfbf",
     "loo": "#222222",
     "ig": "#E69F00",
     "rollout": "#56B4E9",
@@ -37,7 +37,6 @@ _STYLE = {
     "ytick.labelsize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "legend.frameon": False,
 }
 # The same figure gives the same bytes; text is drawn, so that no reader's fonts change its width.
 _SVG = {"svg.hashsalt": "lrputils", "svg.fonttype": "path"}
@@ -66,7 +65,8 @@ class Drawing(Figure):
 
     def legend_below(self, handles: Iterable, labels: Iterable[str], columns: int = 2) -> None:
         """Put one legend below all panels."""
-        self.legend(list(handles), list(labels), loc="outside lower center", ncols=columns)
+        place = {"loc": "outside lower center", "ncols": columns, "frameon": False}
+        self.legend(list(handles), list(labels), **place)
 
 
 def new_figure(

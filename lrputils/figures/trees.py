@@ -143,7 +143,7 @@ def share_spread(largest: int) -> Figure:
     axes[0].set_yticks([float(share) for share in shares], [str(share) for share in shares])
     axes[0].minorticks_off()
     axes[0].set_ylabel("share of the product")
-    axes[1].legend(loc="lower left")
+    axes[1].legend(loc="lower left", frameon=False)
     figure.headline("More factors, more room for the brackets")
     return figure
 
