@@ -106,7 +106,7 @@ def agreement_by_length(
         colour = COLORS.get(method, COLORS["muted"])
         axes.plot(means.index, means, "-s", color=colour, lw=2, ms=5, zorder=5)
         axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
-        axes.set_title(labels.get(method, method), fontsize=10, color=colour, loc="left")
+        axes.set_title(labels.get(method, method), fontsize=10, loc="left")
     for axes in panels.flat[len(methods) :]:
         axes.set_visible(False)
     _length_axis(panels[-1], [*tokens, *cuts.tokens])

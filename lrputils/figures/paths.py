@@ -28,7 +28,7 @@ def delivered_to_words(
     loo: np.ndarray,
     *,
     most: int = 26,
-    title: str = "What each layer's values, and its queries and keys, deliver",
+    title: str = "What values, queries and keys deliver to words",
 ) -> Figure:
     """Draw what two paths of every layer deliver to each token, above the token's LOO score.
 
@@ -88,7 +88,7 @@ def routes_by_layer(
     share: pd.DataFrame,
     r: pd.DataFrame,
     *,
-    title: str = "How much comes in by each route, and does LOO agree?",
+    title: str = "What comes in by each route; does LOO agree?",
 ) -> Figure:
     """Draw each route's share of the relevance and its correlation with LOO, layer by layer.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import seaborn as sns
 from matplotlib import rc_context
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, by role, so that a method keeps its colour through the whole book.
@@ -24,8 +25,11 @@ COLORS = {
     "grad-x-input": "#CC79A7",
     "mask-gradient": "#009E73",
 }
-# Blue for negative, red for positive, white at zero.
-DIVERGING = "RdBu_r"
+# Blue for negative, red for positive, white at zero; ends that keep their hue if a dark page turns
+# lightness round.
+DIVERGING = LinearSegmentedColormap.from_list(
+    "signed", ["#2166ac", "#67a9cf", "#ffffff", "#ef8a62", "#b2182b"]
+)
 # Inches. On a phone a page's column is about 345 px wide: there 10 pt, the smallest type of any
 # figure, are 9 px if the figure is no wider than this.
 WIDTH = 5.1

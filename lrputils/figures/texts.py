@@ -40,7 +40,7 @@ def correlation_by_method(
         colour = COLORS.get(method, COLORS["muted"])
         if recorded is not None and method in recorded:
             _density(axes, recorded[method].dropna().to_numpy(), place)
-        axes.scatter(per_text[method], place + jitter, s=8, color=colour, alpha=0.5, lw=0, zorder=2)
+        axes.scatter(per_text[method], place + jitter, s=9, color=colour, alpha=0.7, lw=0, zorder=2)
         row = summary.loc[method]
         axes.plot([row.low, row.high], [place, place], color=COLORS["ink"], lw=2.5, zorder=3)
         axes.plot(row["mean"], place, "o", color=COLORS["ink"], ms=6, zorder=4)
