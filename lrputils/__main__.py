@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except BookError as error:
+    except (BookError, OSError) as error:
         print(f"lrputils: {error}", file=sys.stderr)
         if getattr(options, "verbose", False):
             print(getattr(error, "details", ""), file=sys.stderr)

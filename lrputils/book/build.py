@@ -102,12 +102,12 @@ def build_html(source: Path, output: Path) -> Path:
         said = _COLOUR.sub("", f"{run.stdout}\n{run.stderr}").splitlines()
         telling = [line for line in said if "WARNING:" in line or "ERROR:" in line]
         raise BookError("the book did not build:\n" + "\n".join(telling or said[-30:]))
-    if missing := list(_missing_images(source, index.parent)):
+    if missing := list(missing_images(source, index.parent)):
         raise BookError("the book lacks figures:\n" + "\n".join(missing))
     return index
 
 
-def _missing_images(source: Path, pages: Path) -> Iterator[str]:
+def missing_images(source: Path, pages: Path) -> Iterator[str]:
     """Yield a sentence for each figure that a notebook lacks, or its page."""
     for path in sorted(source.rglob("*.ipynb")):
         notebook = read_notebook(path)

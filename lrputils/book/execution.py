@@ -15,6 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 import papermill
+from nbclient.exceptions import DeadKernelError
+from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError, strip_color
 
 import lrputils
@@ -65,16 +67,6 @@ def fingerprint(chapter: Chapter, parameters: Mapping[str, Any], sources: str) -
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
-def _failure(
-    chapter: Chapter, error: PapermillExecutionError, cells: int, keep: Path
-) -> ChapterFailed:
-    said = next((line for line in str(error.evalue).splitlines() if line.strip()), "")
-    source = "\n".join(f"    {line}" for line in error.source.splitlines())
-    frames = strip_color("\n".join(error.traceback))
-    where = f"{chapter.name} failed in code cell {error.exec_count} of {cells}"
-    return ChapterFailed(f"{where}: {error.ename}: {said}", keep, f"{source}\n\n{frames}")
-
-
 def _shown(path: Path) -> str:
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
@@ -103,39 +95,55 @@ def run_chapter(
         progress: whether to draw a progress bar over the cells.
 
     Raises:
-        ChapterFailed: a cell raised, or a figure is missing.
+        ChapterFailed: a cell raised, the kernel died, or a figure is missing.
+        BookError: `output` cannot be written; the message says where the finished run is.
     """
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        draft = Path(folder) / f"{chapter.name}.ipynb"
-        write_notebook(read_text(chapter.text), draft)
-        try:
-            with patch.dict(os.environ, KERNEL_ENVIRONMENT):
-                notebook = papermill.execute_notebook(
-                    str(draft),
-                    str(draft),
-                    dict(parameters),
-                    kernel_name="python3",
-                    progress_bar={"desc": chapter.name, "disable": not progress},
-                    cwd=str(Path.cwd()),
-                    extra_arguments=["--log-level=CRITICAL"],
-                    stderr_file=sys.stderr,  # what a cell warns of is told before the run ends
-                )
-        except PapermillExecutionError as error:
-            notebook = read_notebook(draft)
-            write_notebook(notebook, failed)
-            cells = sum(cell.cell_type == "code" for cell in notebook.cells)
-            raise _failure(chapter, error, cells, failed) from None
-    if missing := next(missing_figures(notebook), None):
-        write_notebook(notebook, failed)
-        raise ChapterFailed(f"{chapter.name}: {missing}", failed)
+    notebook = _executed(chapter, parameters, failed, progress)
     without_traces(notebook)
     if stamp is not None:
         seconds = round(time.monotonic() - started, 1)
         notebook.metadata["lrputils"] = {**stamp, "seconds": seconds}
-    write_notebook(notebook, output)
+    try:
+        write_notebook(notebook, output)
+    except OSError as error:
+        kept = Path(tempfile.mkdtemp()) / output.name
+        write_notebook(notebook, kept)
+        reason = f"{output} cannot be written: {error.strerror}"
+        raise BookError(f"{reason}; the finished run is {kept}") from None
     failed.unlink(missing_ok=True)  # an earlier run's, if there was one
     return output
+
+
+def _executed(
+    chapter: Chapter, parameters: Mapping[str, Any], failed: Path, progress: bool
+) -> NotebookNode:
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, KERNEL_ENVIRONMENT):
+        draft = Path(folder) / f"{chapter.name}.ipynb"
+        write_notebook(read_text(chapter.text), draft)
+        try:
+            papermill.execute_notebook(
+                str(draft),
+                str(draft),
+                dict(parameters),
+                kernel_name="python3",
+                progress_bar={"desc": chapter.name, "disable": not progress},
+                cwd=str(Path.cwd()),
+                extra_arguments=["--log-level=CRITICAL"],
+                stderr_file=sys.stderr,  # what a cell warns of is told before the run ends
+            )
+            problem, details = next(missing_figures(read_notebook(draft)), None), ""
+        except PapermillExecutionError as error:
+            said = next((line for line in str(error.evalue).splitlines() if line.strip()), "")
+            problem = f"code cell {error.exec_count} failed: {error.ename}: {said}"
+            details = strip_color("\n".join([error.source, "", *error.traceback]))
+        except DeadKernelError:
+            problem, details = "the kernel died, often for want of memory", ""
+        notebook = read_notebook(draft)
+    if problem:
+        write_notebook(notebook, failed)
+        raise ChapterFailed(f"{chapter.name}: {problem}", failed, details)
+    return notebook
 
 
 def execute_profile(

@@ -72,7 +72,13 @@ def sign_flips(rows: pd.DataFrame, pairs: Sequence[str], *, title: str) -> Figur
         for flipped, colour, label in ((False, "cp-lrp", "kept"), (True, "attnlrp", "flipped")):
             some = part[part["flipped"] == flipped]
             panel.scatter(
-                some["r"], some["r_normalised"], s=9, lw=0, alpha=0.5, color=COLORS[colour], rasterized=True
+                some["r"],
+                some["r_normalised"],
+                s=9,
+                lw=0,
+                alpha=0.5,
+                color=COLORS[colour],
+                rasterized=True,
             )
             share = f"{label} {len(some) / len(part):.0%}"
             height = 0.02 if flipped else 0.12

@@ -50,11 +50,11 @@ class Drawing(Figure):
     """A figure that a notebook shows as SVG, under every backend, if a cell ends with it."""
 
     def svg(self) -> str:
-        """Return the figure as SVG on a transparent ground; the same figure gives the same text."""
+        """Return the figure as SVG on a white ground; the same figure gives the same text."""
         stream = io.StringIO()
         nothing = {"Date": None, "Creator": None}
         with rc_context(_SVG):
-            self.savefig(stream, format="svg", dpi=200, transparent=True, metadata=nothing)
+            self.savefig(stream, format="svg", dpi=200, facecolor="white", metadata=nothing)
         return stream.getvalue()
 
     def _ipython_display_(self) -> None:

@@ -29,7 +29,9 @@ ALT = {"mystnb": {"image": {"alt": "two trees"}}}
 
 def drawing(width: float, scale: float) -> dict[str, str]:
     glyphs = f'<g style="fill: #222" transform="translate(1 2) scale({scale} -{scale})">'
-    return {"image/svg+xml": f'<svg height="99pt" version="1.1" width="{width}pt">{glyphs}</g></svg>'}
+    return {
+        "image/svg+xml": f'<svg height="99pt" version="1.1" width="{width}pt">{glyphs}</g></svg>'
+    }
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_raising_chapter_ends_with_status_one_and_its_name(in_book, capsys):
     assert main(["execute", "--quiet"]) == 1
     said = capsys.readouterr().err
     assert said == (
-        "lrputils: 01_short failed in code cell 3 of 3: ZeroDivisionError: float division by zero; "
+        "lrputils: 01_short: code cell 3 failed: ZeroDivisionError: float division by zero; "
         "the run as far as it got: _build/failed/01_short.ipynb\n"
     )
     assert chapter.notebook.read_text() == "kept"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from lrputils.book.execution import (
     run_chapter,
     sources_digest,
 )
+from lrputils.book.layout import BookError
 from lrputils.book.pairing import read_notebook, write_notebook
 from lrputils.book.profiles import load_profile
 
@@ -95,7 +97,7 @@ def test_a_raising_chapter_is_named_and_overwrites_nothing(small_book, tmp_path)
     with pytest.raises(ChapterFailed) as caught:
         run_chapter(chapter, {}, chapter.notebook, failed=failed, progress=False)
     said = str(caught.value)
-    assert said.startswith("01_short failed in code cell 3 of 3: ZeroDivisionError: float division")
+    assert said.startswith("01_short: code cell 3 failed: ZeroDivisionError: float division")
     assert said.endswith(f"the run as far as it got: {failed}")
     assert "1 / (factor * 0)" in caught.value.details
     assert chapter.notebook.read_bytes() == kept
@@ -137,6 +139,29 @@ def test_a_figure_that_is_not_there_fails_the_run(small_book, tmp_path):
         run_chapter(chapter, {}, chapter.notebook, failed=failed, progress=False)
     assert not chapter.notebook.exists()
     assert failed.is_file()
+
+
+def test_a_kernel_that_dies_is_said_to_have_died(small_book, tmp_path):
+    chapter, failed = small_book.chapter("1"), tmp_path / "failed.ipynb"
+    chapter.text.write_text(
+        chapter.text.read_text().replace("1 / factor", "import os; os._exit(factor)")
+    )
+    with pytest.raises(ChapterFailed, match="01_short: the kernel died, often for want of memory"):
+        run_chapter(chapter, {"factor": 1}, tmp_path / "out.ipynb", failed=failed, progress=False)
+    assert failed.is_file()
+
+
+def test_a_finished_run_is_kept_if_its_place_is_gone(small_book, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BookError, match="File exists; the finished run is ") as caught:
+        run_chapter(
+            small_book.chapter("1"),
+            {},
+            tmp_path / "file/out.ipynb",
+            failed=tmp_path / "failed.ipynb",
+            progress=False,
+        )
+    assert "0.5" in outputs(Path(str(caught.value).rsplit(" ", 1)[1]))
 
 
 def read_notebook_of(source: str):
