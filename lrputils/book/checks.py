@@ -18,7 +18,7 @@ _ABSOLUTE = re.compile(
 _IGNORED = {"nbval-ignore-output", "nbval-skip"}
 _AS_TEXT = re.compile(r"<\w+ size \d+x\d+ with \d+ Axes>")
 # A page's column on a phone, and the smallest type that can be read there, in CSS pixels.
-_PHONE_COLUMN, _SMALLEST = 345, 9
+_PHONE_COLUMN, _SMALLEST = 342, 9
 _SVG_WIDTH = re.compile(r'<svg[^>]* width="([\d.]+)pt"')
 _GLYPHS = re.compile(r"\bscale\(([\d.]+) -")
 

@@ -30,7 +30,7 @@ COLORS = {
 DIVERGING = LinearSegmentedColormap.from_list(
     "signed", ["#2166ac", "#67a9cf", "#ffffff", "#ef8a62", "#b2182b"]
 )
-# Inches. On a phone a page's column is about 345 px wide: there 10 pt, the smallest type of any
+# Inches. On a phone a page's column is about 342 px wide: there 10 pt, the smallest type of any
 # figure, are 9 px if the figure is no wider than this.
 WIDTH = 5.1
 _STYLE = {
