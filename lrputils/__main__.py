@@ -225,8 +225,8 @@ def main(arguments: list[str] | None = None) -> int:
         options.run(options)
     except (BookError, OSError) as error:
         print(f"lrputils: {error}", file=sys.stderr)
-        if getattr(options, "verbose", False):
-            print(getattr(error, "details", ""), file=sys.stderr)
+        if getattr(options, "verbose", False) and (details := getattr(error, "details", "")):
+            print(details, file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
         if (error.name or "lrputils").startswith("lrputils"):

@@ -49,8 +49,8 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
             from lrputils.data.images import load_images
 
             load_images(values["dataset"], side=2)
-        if "load_classifier(" in code:
-            _find_model(values.get("model"), values.get("revision"))
+        if "load_classifier(" in code and values.get("model") is not None:
+            _find_model(values["model"], values.get("revision"))
         if values.get("device", "cpu") not in ("auto", "cpu"):
             _find_device(values["device"])
     except (ValueError, TypeError, OSError, ImportError) as error:
@@ -65,11 +65,7 @@ def _read_texts(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         load_texts(**{name: values[name] for name in taken & values.keys()})
 
 
-def _find_model(name: str | None, revision: str | None) -> None:
-    if name is None:
-        if revision is not None:
-            raise ValueError(f"revision={revision!r} belongs to a model of the hub; name it, too")
-        return
+def _find_model(name: str, revision: str | None) -> None:
     from lrputils.data import hub
 
     if not hub.is_path(name):
@@ -81,7 +77,9 @@ def _find_model(name: str | None, revision: str | None) -> None:
     folder = Path(name).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"model={name!r}: there is no such folder")
-    if not any(folder.glob("*config.json")):
+    if (folder / "adapter_config.json").is_file():
+        raise ValueError(f"model={name!r} holds an adapter: merge it into its base model first")
+    if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"model={name!r} holds no config.json: it is no model's folder")
 
 

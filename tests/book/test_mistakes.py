@@ -18,7 +18,7 @@ MISTAKES = [
     ("3 -p limit=2", "-p needs --out DIR"),
     ("3 --out RUN -p model=FOLDER/none", "03_sst: model='FOLDER/none': there is no such folder"),
     ("3 --out RUN -p model=FOLDER", "03_sst: model='FOLDER' holds no config.json"),
-    ("3 --out RUN -p revision=main", "03_sst: revision='main' belongs to a model of the hub"),
+    ("3 --out RUN -p model=ADAPTER", "03_sst: model='ADAPTER' holds an adapter: merge it"),
     ("3 --out RUN -p model=some/bert", "'some/bert' is not a folder here, is not in the local"),
     ("3 --out RUN -p dataset=some/texts", "'some/texts' is not a folder here, is not in the local"),
     ("3 --out RUN -p dataset=none.csv", "03_sst: dataset='none.csv': there is no such file"),
@@ -61,12 +61,15 @@ def places(tmp_path, monkeypatch):
     monkeypatch.setattr(execution.papermill, "execute_notebook", started)
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter/adapter_config.json").write_text("{}")
     (tmp_path / "table.csv").write_text("film,stars\nDull,1\n")
     (tmp_path / "mine.yml").write_text("03_sst: {limit: 0}\n")
     monkeypatch.chdir(find_book().root)
     return {
         "FILE": str(tmp_path / "file"),
         "FOLDER": str(tmp_path / "folder"),
+        "ADAPTER": str(tmp_path / "adapter"),
         "TABLE": str(tmp_path / "table.csv"),
         "YAML": str(tmp_path / "mine.yml"),
         "CHAPTERS": "chapters",
