@@ -4,9 +4,6 @@ PROFILE ?= offline
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
-# Nothing of this project draws in a window; a kernel started here must be this environment's own.
-export MPLBACKEND := agg
-export JUPYTER_PREFER_ENV_PATH := 1
 # Threads that spin while they wait slow a shared machine down up to thirtyfold.
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -43,7 +40,7 @@ unit: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
 
 # The committed outputs must hold on this machine, and on an older processor with one core.
-NBVAL := $(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout 600 chapters
+NBVAL := $(BIN)/python -m pytest --nbval chapters
 nbval: $(STAMP)
 	$(NBVAL)
 	OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default DNNL_MAX_CPU_ISA=SSE41 $(NBVAL)

@@ -1,5 +1,3 @@
-"""`pytest --nbval chapters` compares text and integers exactly, floats to a tolerance."""
+"""`pytest --nbval` compares text and integers exactly, floats nearly, and misses no figure."""
 
-from lrputils.book import nbval_numbers
-
-nbval_numbers.install()
+from lrputils.book.nbval_numbers import pytest_configure  # noqa: F401

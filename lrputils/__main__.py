@@ -35,6 +35,7 @@ def _add_profile(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--force", action="store_true", help="execute also what has not changed")
     verb.add_argument("--quiet", action="store_true", help="no progress bars")
+    verb.add_argument("--verbose", action="store_true", help="show a failed cell and its frames")
 
 
 def _add_execute(verbs: argparse._SubParsersAction) -> None:
@@ -162,6 +163,7 @@ def _execute(options: argparse.Namespace) -> None:
 
 
 def _execute_apart(book: Book, chapters: list, parameters: dict, options) -> None:
+    from lrputils.book.beforehand import check_folder, check_inputs
     from lrputils.book.execution import run_chapter
     from lrputils.book.pairing import read_text
     from lrputils.book.parameters import checked, declared, from_command_line
@@ -172,18 +174,15 @@ def _execute_apart(book: Book, chapters: list, parameters: dict, options) -> Non
     for chapter in chapters:
         notebook = read_text(chapter.text)
         values = from_command_line(options.given, declared(notebook, chapter.name))
-        given[chapter.name] = checked(notebook, chapter.name, values)
+        values = checked(notebook, chapter.name, values)
+        given[chapter.name] = parameters[chapter.name] | values
+        check_inputs(notebook, chapter.name, given[chapter.name])
+    check_folder(options.out, book)
     for chapter in chapters:
         output = options.out / f"{chapter.name}.ipynb"
-        if output.resolve() == chapter.notebook.resolve():
-            raise BookError(f"--out {options.out} is where the committed twins are")
-        run_chapter(
-            chapter,
-            {**parameters[chapter.name], **given[chapter.name]},
-            output,
-            failed=options.out / f"{chapter.name}.failed.ipynb",
-            progress=not options.quiet,
-        )
+        failed = output.with_suffix(".failed.ipynb")
+        progress = not options.quiet
+        run_chapter(chapter, given[chapter.name], output, failed=failed, progress=progress)
         print(output)
 
 
@@ -216,8 +215,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except BookError as error:
+    except (BookError, OSError) as error:
         print(f"lrputils: {error}", file=sys.stderr)
+        if getattr(options, "verbose", False) and (details := getattr(error, "details", "")):
+            print(details, file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
         if (error.name or "lrputils").startswith("lrputils"):

@@ -35,7 +35,7 @@ def test_the_title_follows_the_answers():
     pair = [(x1 * x2) * x3, x1 * (x2 * x3)]
     assert "One product, 2 ways to share its relevance" in texts(relevance_trees(pair))
     assert "These trees share relevance alike" in texts(relevance_trees(pair, "leaves"))
-    assert "Relevance flows down the tree" in texts(relevance_trees(pair[:1]))
+    assert "Relevance flows down the\ntree" in texts(relevance_trees(pair[:1]))
 
 
 @pytest.mark.parametrize("values", [[0, 0, 0], [2.5, -3, 0.1, 7], [1e-9, 3], [5]])

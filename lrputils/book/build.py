@@ -7,14 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import yaml
 
+from lrputils.book.checks import images, missing_figures
 from lrputils.book.layout import DEFAULT, Book, BookError
+from lrputils.book.pairing import read_notebook
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_SHOWN = re.compile(r"<img\b[^>]*_images/")
 
 
 def _entries(book: Book) -> list[Path]:
@@ -87,7 +90,8 @@ def build_html(source: Path, output: Path) -> Path:
     """Run Jupyter Book over `source`; return the path of `index.html` below `output/_build`.
 
     Raises:
-        BookError: Sphinx failed or warned; the message holds what it said.
+        BookError: Sphinx failed or warned, or a page lacks an image of its notebook; the message
+            holds what is wrong.
     """
     start = "from jupyter_book.cli.main import main; main()"
     command = [sys.executable, "-c", start, "build", str(source)]
@@ -98,4 +102,17 @@ def build_html(source: Path, output: Path) -> Path:
         said = _COLOUR.sub("", f"{run.stdout}\n{run.stderr}").splitlines()
         telling = [line for line in said if "WARNING:" in line or "ERROR:" in line]
         raise BookError("the book did not build:\n" + "\n".join(telling or said[-30:]))
+    if missing := list(missing_images(source, index.parent)):
+        raise BookError("the book lacks figures:\n" + "\n".join(missing))
     return index
+
+
+def missing_images(source: Path, pages: Path) -> Iterator[str]:
+    """Yield a sentence for each figure that a notebook lacks, or its page."""
+    for path in sorted(source.rglob("*.ipynb")):
+        notebook = read_notebook(path)
+        yield from (f"{path.stem}: {problem}" for problem in missing_figures(notebook))
+        page = (pages / path.relative_to(source)).with_suffix(".html").read_text(encoding="utf-8")
+        wanted = sum(len(images(cell)) for cell in notebook.cells)
+        if (shown := len(_SHOWN.findall(page))) < wanted:
+            yield f"{path.stem}: the page shows {shown} of its notebook's {wanted} images"

@@ -16,6 +16,11 @@ _ABSOLUTE = re.compile(
     r"(?<![\w:/.])(?:/(?:home|root|Users|tmp|work|usr|opt|var|mnt|private)/|[A-Za-z]:\\\\?Users)"
 )
 _IGNORED = {"nbval-ignore-output", "nbval-skip"}
+_AS_TEXT = re.compile(r"<\w+ size \d+x\d+ with \d+ Axes>")
+# A page's column on a phone, and the smallest type that can be read there, in CSS pixels.
+_PHONE_COLUMN, _SMALLEST = 342, 9
+_SVG_WIDTH = re.compile(r'<svg[^>]* width="([\d.]+)pt"')
+_GLYPHS = re.compile(r"\bscale\(([\d.]+) -")
 
 
 def problems(text: Path, notebook: Path) -> list[str]:
@@ -26,6 +31,32 @@ def problems(text: Path, notebook: Path) -> list[str]:
     return found
 
 
+def images(cell: NotebookNode) -> list[str]:
+    """Return the kinds of the images among a code cell's outputs, one for each output with any."""
+    shown = [output.get("data", {}) for output in cell.get("outputs", [])]
+    kinds = [next((kind for kind in data if kind.startswith("image/")), None) for data in shown]
+    return [kind for kind in kinds if kind]
+
+
+def is_figure(cell: NotebookNode) -> bool:
+    """Whether the cell is to show a figure: it has a caption or a text in its place."""
+    return bool({"figure", "image"} & cell.metadata.get("mystnb", {}).keys())
+
+
+def missing_figures(notebook: NotebookNode) -> Iterator[str]:
+    """Yield a sentence for each cell that should show a figure and does not, or only its name."""
+    for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), start=1):
+        for output in cell.outputs:
+            data = output.get("data", {"text/plain": output.get("text", "")})
+            bare = not any(kind.startswith("image/") for kind in data)
+            if bare and (left := _AS_TEXT.search(str(data.get("text/plain", "")))):
+                yield f"code cell {number} shows {left.group()} instead of the figure"
+                break
+        else:
+            if is_figure(cell) and not images(cell):
+                yield f"code cell {number} has a figure's caption or alt text, but shows no image"
+
+
 def output_problems(notebook: NotebookNode) -> Iterator[str]:
     """Yield what is wrong with the notebook's cells and their outputs."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -34,6 +65,7 @@ def output_problems(notebook: NotebookNode) -> Iterator[str]:
     ignored = sum(bool(_IGNORED & set(cell.metadata.get("tags", []))) for cell in code)
     if ignored > 1:
         yield f"{ignored} cells are exempt from comparison; at most one may be"
+    yield from missing_figures(notebook)
     for number, cell in enumerate(code, start=1):
         for problem in _cell_problems(cell):
             yield f"code cell {number}: {problem}"
@@ -66,9 +98,18 @@ def _content_problems(output: NotebookNode, cell: NotebookNode) -> Iterator[str]
             alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
             if not str(alt).strip():
                 yield "shows an image without alt text (metadata mystnb: image: alt:)"
+            if mime == "image/svg+xml" and (pixels := _smallest_type(content)) < _SMALLEST:
+                yield f"shows type of {pixels:.1f} px on a phone: below {_SMALLEST}"
             continue
         words = content if isinstance(content, str) else str(content)
         if _PROGRESS.search(words):
             yield "left a progress bar or a rate among its outputs"
         if match := _ABSOLUTE.search(words):
             yield f"shows an absolute path ({match.group()}…)"
+
+
+def _smallest_type(svg: str) -> float:
+    """Return the size in pixels of an SVG's smallest type where a page is as narrow as a phone."""
+    width = float(_SVG_WIDTH.search(svg).group(1))
+    points = 100 * min(map(float, _GLYPHS.findall(svg)), default=1.0)  # glyphs are 100 units high
+    return points * min(_PHONE_COLUMN / width, 96 / 72)

@@ -12,20 +12,27 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import papermill
+from nbclient.exceptions import DeadKernelError
+from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError, strip_color
 
 import lrputils
+from lrputils.book.beforehand import check_inputs
+from lrputils.book.checks import missing_figures
 from lrputils.book.layout import DEFAULT, Book, BookError, Chapter
 from lrputils.book.pairing import read_notebook, read_text, without_traces, write_notebook
 
 # What a change of makes an executed chapter stale, beside its text and the package.
 _ENGINES = ("torch", "transformers", "numpy", "matplotlib")
-# A kernel's environment: this interpreter's own kernel, no progress bars among the outputs, and
-# threads that sleep while they wait (spinning, they slow a shared machine down up to thirtyfold).
+# A kernel's environment: this interpreter's own kernel, figures drawn into the page whatever the
+# user's own setting is, no progress bars among the outputs, and threads that sleep while they wait
+# (spinning, they slow a shared machine down up to thirtyfold).
 KERNEL_ENVIRONMENT = {
     "JUPYTER_PREFER_ENV_PATH": "1",
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     "OMP_WAIT_POLICY": "PASSIVE",
     "TQDM_DISABLE": "1",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -35,7 +42,11 @@ KERNEL_ENVIRONMENT = {
 
 
 class ChapterFailed(BookError):
-    """A chapter raised: its name, its cell and its error are in the message."""
+    """A chapter failed: chapter, cell and error are in the message, the frames in `details`."""
+
+    def __init__(self, message: str, keep: Path, details: str = ""):
+        super().__init__(f"{message}; the run as far as it got: {_shown(keep)}")
+        self.details = details
 
 
 def sources_digest(book: Book) -> str:
@@ -54,21 +65,6 @@ def fingerprint(chapter: Chapter, parameters: Mapping[str, Any], sources: str) -
     engines = {name: version(name) for name in _ENGINES}
     decides = [chapter.text.read_text(encoding="utf-8"), parameters, sources, engines, sys.version]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
-
-
-def _failure(chapter: Chapter, error: PapermillExecutionError, draft: Path, keep: Path) -> str:
-    notebook = read_notebook(draft)
-    keep.parent.mkdir(parents=True, exist_ok=True)
-    write_notebook(notebook, keep)
-    total = sum(cell.cell_type == "code" for cell in notebook.cells)
-    source = "\n".join(f"    {line}" for line in error.source.splitlines()[:12])
-    frames = strip_color("\n".join(error.traceback)).splitlines()[-15:]
-    return (
-        f"{chapter.name} failed in code cell {error.exec_count} of {total}:\n{source}\n\n"
-        f"{error.ename}: {error.evalue}\n\nthe end of the traceback:\n"
-        + "\n".join(f"    {line}" for line in frames)
-        + f"\n\nthe run as far as it got: {_shown(keep)}"
-    )
 
 
 def _shown(path: Path) -> str:
@@ -93,20 +89,40 @@ def run_chapter(
         chapter: the chapter.
         parameters: checked values that differ from the chapter's defaults.
         output: where the executed notebook goes.
-        failed: where the notebook goes if a cell raises.
+        failed: where the notebook goes if a cell raises or leaves out its figure; an old one is
+            removed by a success.
         stamp: what to record in the notebook's metadata under `lrputils`.
         progress: whether to draw a progress bar over the cells.
 
     Raises:
-        ChapterFailed: a cell raised.
+        ChapterFailed: a cell raised, the kernel died, or a figure is missing.
+        BookError: `output` cannot be written; the message says where the finished run is.
     """
-    os.environ.update(KERNEL_ENVIRONMENT)
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
+    notebook = _executed(chapter, parameters, failed, progress)
+    without_traces(notebook)
+    if stamp is not None:
+        seconds = round(time.monotonic() - started, 1)
+        notebook.metadata["lrputils"] = {**stamp, "seconds": seconds}
+    try:
+        write_notebook(notebook, output)
+    except OSError as error:
+        kept = Path(tempfile.mkdtemp()) / output.name
+        write_notebook(notebook, kept)
+        reason = f"{output} cannot be written: {error.strerror}"
+        raise BookError(f"{reason}; the finished run is {kept}") from None
+    failed.unlink(missing_ok=True)  # an earlier run's, if there was one
+    return output
+
+
+def _executed(
+    chapter: Chapter, parameters: Mapping[str, Any], failed: Path, progress: bool
+) -> NotebookNode:
+    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, KERNEL_ENVIRONMENT):
         draft = Path(folder) / f"{chapter.name}.ipynb"
         write_notebook(read_text(chapter.text), draft)
         try:
-            notebook = papermill.execute_notebook(
+            papermill.execute_notebook(
                 str(draft),
                 str(draft),
                 dict(parameters),
@@ -116,14 +132,18 @@ def run_chapter(
                 extra_arguments=["--log-level=CRITICAL"],
                 stderr_file=sys.stderr,  # what a cell warns of is told before the run ends
             )
+            problem, details = next(missing_figures(read_notebook(draft)), None), ""
         except PapermillExecutionError as error:
-            raise ChapterFailed(_failure(chapter, error, draft, failed)) from None
-    without_traces(notebook)
-    if stamp is not None:
-        seconds = round(time.monotonic() - started, 1)
-        notebook.metadata["lrputils"] = {**stamp, "seconds": seconds}
-    write_notebook(notebook, output)
-    return output
+            said = next((line for line in str(error.evalue).splitlines() if line.strip()), "")
+            problem = f"code cell {error.exec_count} failed: {error.ename}: {said}"
+            details = strip_color("\n".join([error.source, "", *error.traceback]))
+        except DeadKernelError:
+            problem, details = "the kernel died, often for want of memory", ""
+        notebook = read_notebook(draft)
+    if problem:
+        write_notebook(notebook, failed)
+        raise ChapterFailed(f"{chapter.name}: {problem}", failed, details)
+    return notebook
 
 
 def execute_profile(
@@ -147,9 +167,14 @@ def execute_profile(
 
     Returns:
         The executed notebook of each chapter, by chapter name.
+
+    Raises:
+        BookError: a chapter failed, or a model or data that one is given are not there.
     """
     folder = book.build_folder / "executed" / Path(profile).stem
     sources, executed = sources_digest(book), {}
+    for chapter in chapters:
+        check_inputs(read_text(chapter.text), chapter.name, parameters[chapter.name])
     for chapter in chapters:
         output, given = folder / f"{chapter.name}.ipynb", parameters[chapter.name]
         key = fingerprint(chapter, given, sources)

@@ -11,6 +11,7 @@ import yaml
 from nbformat import NotebookNode
 
 from lrputils.book.layout import BookError
+from lrputils.book.values import check_value
 
 MOST = 8
 # Papermill's own convention for a parameter whose default does not tell its type.
@@ -102,11 +103,11 @@ def _plain_python(source: str) -> str:
 
 
 def checked(notebook: NotebookNode, chapter: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return `given` after checking every name and type against the chapter.
+    """Return `given` after checking every name, type and value against the chapter.
 
     Raises:
         BookError: a name that the chapter does not declare or never reads, or a value of a wrong
-            type; the message lists the right ones.
+            type or one that it can never take; the message lists the right ones.
     """
     parameters, never_read = declared(notebook, chapter), unread(notebook, chapter)
     right = "; ".join(f"{p.name} ({p.wants}, default {p.default!r})" for p in parameters.values())
@@ -119,6 +120,10 @@ def checked(notebook: NotebookNode, chapter: str, given: dict[str, Any]) -> dict
             kind = type(value).__name__
             wants = parameters[name].wants
             raise BookError(f"{chapter}: {name} = {value!r} is of type {kind}, wanted: {wants}")
+        try:
+            check_value(name, value)
+        except ValueError as error:
+            raise BookError(f"{chapter}: {error}") from None
     return dict(given)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lrputils.figures.style import COLORS, new_figure
+from lrputils.figures.style import COLORS, WIDTH, new_figure
 
 
 def printed_and_recorded(
@@ -17,7 +17,7 @@ def printed_and_recorded(
         claims: of `lrputils.claims.claims`.
         title: the figure's message.
     """
-    figure, axes = new_figure(6.4, 0.9 + 0.42 * len(claims))
+    figure, axes = new_figure(WIDTH, 2.0 + 0.42 * len(claims))
     axes.axvline(0, color=COLORS["faint"], lw=1, zorder=0)
     for place, (_, row) in enumerate(claims.iterrows()):
         for value, low, high, shift, colour, marker in (
@@ -46,14 +46,8 @@ def printed_and_recorded(
     axes.tick_params(axis="y", length=0)
     axes.invert_yaxis()
     axes.set_xlabel("mean Pearson r, or a difference of two")
-    axes.set_title(title)
+    figure.headline(title)
     handles, labels = axes.get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda i: not labels[i].startswith("the paper"))
-    figure.legend(
-        [handles[i] for i in order],
-        [labels[i] for i in order],
-        loc="outside lower center",
-        fontsize=8,
-        ncols=1,
-    )
+    figure.legend_below([handles[i] for i in order], [labels[i] for i in order], columns=1)
     return figure

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from lrputils.figures.style import COLORS, DIVERGING, new_figure
+from lrputils.figures.style import COLORS, DIVERGING, WIDTH, new_figure
 
 
 def attribution_grid(
@@ -33,7 +33,7 @@ def attribution_grid(
     side = round(images.shape[1] ** 0.5)
     count = len(maps) + 1
     figure, axes = new_figure(
-        6.0, 0.55 + 1.03 * len(images), rows=len(images), columns=count, squeeze=False
+        WIDTH, 0.6 + 0.9 * len(images), rows=len(images), columns=count, squeeze=False
     )
     for row, image in enumerate(images):
         axes[row, 0].imshow(image.reshape(side, side), cmap="gray_r", vmin=0, vmax=1)
@@ -49,8 +49,8 @@ def attribution_grid(
         panel.spines[:].set_visible(True)
         panel.spines[:].set_color(COLORS["faint"])
     for panel, name in zip(axes[0], ["image", *maps], strict=True):
-        panel.set_title(name, fontsize=10, fontweight="normal", loc="center")
-    figure.suptitle(title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+        panel.set_title(name, fontsize=10)
+    figure.headline(title)
     return figure
 
 
@@ -64,7 +64,7 @@ def sign_flips(rows: pd.DataFrame, pairs: Sequence[str], *, title: str) -> Figur
         pairs: the pairs of maps to draw, a panel each.
         title: the figure's message.
     """
-    figure, panels = _two_columns(len(pairs), 5.2, 2.5, title)
+    figure, panels = _two_columns(len(pairs), 2.5, title)
     for panel, pair in zip(panels, pairs, strict=True):
         part = rows[rows["pair"] == pair]
         panel.plot([-1, 1], [-1, 1], color=COLORS["faint"], lw=1, zorder=0)
@@ -72,12 +72,18 @@ def sign_flips(rows: pd.DataFrame, pairs: Sequence[str], *, title: str) -> Figur
         for flipped, colour, label in ((False, "cp-lrp", "kept"), (True, "attnlrp", "flipped")):
             some = part[part["flipped"] == flipped]
             panel.scatter(
-                some["r"], some["r_normalised"], s=9, lw=0, alpha=0.5, color=COLORS[colour]
+                some["r"],
+                some["r_normalised"],
+                s=9,
+                lw=0,
+                alpha=0.5,
+                color=COLORS[colour],
+                rasterized=True,
             )
             share = f"{label} {len(some) / len(part):.0%}"
             height = 0.02 if flipped else 0.12
             panel.text(0.03, height, share, color=COLORS[colour], transform=panel.transAxes)
-        panel.set_title(pair, fontsize=10, fontweight="normal", loc="center")
+        panel.set_title(pair, fontsize=10)
         panel.set(xlim=(-1.06, 1.06), ylim=(-1.06, 1.06), xticks=(-1, 0, 1), yticks=(-1, 0, 1))
         panel.set(aspect="equal", xlabel="raw r", ylabel="after sum-to-one")
         panel.label_outer()
@@ -97,7 +103,7 @@ def specification_panels(
         title: the figure's message.
     """
     names = (table["setting"] + ", " + table["removal"]).drop_duplicates().tolist()
-    figure, panels = _two_columns(len(published), 6.0, 0.5 + 0.19 * len(names), title)
+    figure, panels = _two_columns(len(published), 0.5 + 0.19 * len(names), title)
     for panel, (pair, value) in zip(panels, published.items(), strict=True):
         part = table[table["pair"] == pair]
         places = [names.index(f"{row.setting}, {row.removal}") for row in part.itertuples()]
@@ -110,21 +116,20 @@ def specification_panels(
         normalized = panel.scatter(
             part["r_normalised"], places, s=24, fc="white", ec=COLORS["attnlrp"], lw=1.5, zorder=3
         )
-        panel.set_title(pair, fontsize=10, fontweight="normal", loc="center")
+        panel.set_title(pair, fontsize=10)
         panel.set(xlim=(-1.08, 1.08), xticks=(-1, 0, 1), ylim=(len(names) - 0.4, -0.6))
-        panel.set_yticks(range(len(names)), names, fontsize=9)
+        panel.set_yticks(range(len(names)), names)
         panel.label_outer()
     labels = ["raw r", "after sum-to-one, with interval", "paper"]
-    place = {"loc": "outside lower center", "ncols": 3, "frameon": False}
-    figure.legend([raw, normalized, line], labels, **place)
+    figure.legend_below([raw, normalized, line], labels)
     return figure
 
 
-def _two_columns(count: int, width: float, height: float, title: str) -> tuple[Figure, list[Axes]]:
+def _two_columns(count: int, height: float, title: str) -> tuple[Figure, list[Axes]]:
     """Return a figure with `count` panels in rows of two, each row `height` inches tall."""
     rows = -(-count // 2)
-    figure, axes = new_figure(width, 0.8 + rows * height, rows=rows, columns=2, squeeze=False)
-    figure.suptitle(title, fontsize=11, fontweight="bold", x=0.01, ha="left")
+    figure, axes = new_figure(WIDTH, 0.8 + rows * height, rows=rows, columns=2, squeeze=False)
+    figure.headline(title)
     for panel in axes.flat[count:]:
         panel.set_axis_off()
     return figure, list(axes.flat[:count])

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lrputils.figures.style import COLORS, new_figure
+from lrputils.figures.style import COLORS, WIDTH, Drawing, new_figure
 from lrputils.softmax_errors.ablation import RAW, SUM_TO_ONE, layer_count
 
 _FAMILIES = {
@@ -61,7 +61,7 @@ def ablations(
     for axes in grid[:, 0]:
         axes.set_ylabel("r with LOO")
     _legend(figure)
-    figure.suptitle(title, fontsize=11, fontweight="bold")
+    figure.headline(title)
     return figure
 
 
@@ -96,7 +96,7 @@ def by_layer(
     title: str,
     zero: Sequence[str] = (),
 ) -> Figure:
-    """Draw measurements layer by layer: a column a run, a row a measurement.
+    """Draw measurements layer by layer: up to two runs side by side, more of them stacked.
 
     Args:
         runs: run → measurement → columns `value`, `low`, `high` by layer (from 1); or, for several
@@ -105,15 +105,20 @@ def by_layer(
         zero: the measurements for which 0 is the question: a line is drawn there, and a mean whose
             interval reaches it is hollow.
     """
-    rows = len(next(iter(runs.values())))
+    rows, columns, shared = len(next(iter(runs.values()))), len(runs), "row"
+    if stacked := columns > 2:
+        rows, columns, shared = columns, rows, "col"
     figure, grid = new_figure(
-        _width(len(runs)),
+        _width(columns),
         1.2 + 1.8 * rows,
         rows=rows,
-        columns=len(runs),
-        sharey="row" if len(runs) > 1 else False,
+        columns=columns,
+        sharey=shared if len(runs) > 1 else False,
         squeeze=False,
     )
+    for axes in grid[-1]:
+        axes.set_xlabel("layer")
+    grid = grid.T if stacked else grid
     for column, (run, panels) in enumerate(runs.items()):
         for axes, (measurement, series) in zip(grid[:, column], panels.items(), strict=True):
             several = series if isinstance(series, Mapping) else {"": series}
@@ -126,9 +131,8 @@ def by_layer(
         first = grid[0, column]
         heading = f"{run}\n" if len(runs) > 1 else ""
         first.set_title(heading + first.get_title(loc="left"), fontsize=10, loc="left")
-        grid[-1, column].set_xlabel("layer")
     _legend(figure)
-    figure.suptitle(title, fontsize=11, fontweight="bold")
+    figure.headline(title)
     return figure
 
 
@@ -153,21 +157,19 @@ def _draw_series(
     )
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Drawing) -> None:
     """One legend below all panels; each label once."""
     found = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
     if found:
-        figure.legend(
-            found.values(), found, loc="outside lower center", ncols=2, fontsize=9, frameon=False
-        )
+        figure.legend_below(found.values(), found)
 
 
 def _width(columns: int) -> float:
     """Inches; narrow, so that labels stay legible where a page is as narrow as a phone."""
-    return 4.2 if columns == 1 else 1.0 + 2.0 * columns
+    return 4.2 if columns == 1 else WIDTH
 
 
 def _layer_axis(axes: Axes, layers: int) -> None:

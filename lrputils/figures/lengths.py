@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lrputils import stats
 from lrputils.evaluation import REFERENCE, Curves
-from lrputils.figures.style import COLORS, new_figure
+from lrputils.figures.style import COLORS, WIDTH, new_figure
 
 # Texts have different numbers of chunks; their curves meet on this grid of shares.
 _SHARES = np.linspace(0, 1, 33)
@@ -46,7 +46,7 @@ def removal_curves(
         labels: method → name shown.
         title: the figure's message.
     """
-    figure, panels = new_figure(5.6, 5.6, rows=2, sharex=True)
+    figure, panels = new_figure(WIDTH, 5.6, rows=2, sharex=True)
     sides = {
         "lerf": "least relevant first: higher is better",
         "morf": "most relevant first: lower is better",
@@ -58,9 +58,8 @@ def removal_curves(
         axes.set_ylabel("logit")
     panels[1].set_xlabel("share of the text gone")
     panels[1].set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "all"])
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
-    figure.suptitle(title, x=0.02, ha="left", fontweight="bold", fontsize=11)
+    figure.legend_below(*panels[0].get_legend_handles_labels())
+    figure.headline(title)
     return figure
 
 
@@ -99,7 +98,7 @@ def agreement_by_length(
     methods = list(recorded.columns)
     rows = -(-len(methods) // 2)
     figure, panels = new_figure(
-        5.8, 0.8 + 2.0 * rows, rows=rows, columns=2, sharex=True, sharey=True, squeeze=False
+        WIDTH, 0.8 + 2.0 * rows, rows=rows, columns=2, sharex=True, sharey=True, squeeze=False
     )
     for axes, method in zip(panels.flat, methods, strict=False):
         _dots_and_bins(axes, recorded[method].to_numpy(float), np.asarray(tokens, float))
@@ -107,13 +106,13 @@ def agreement_by_length(
         colour = COLORS.get(method, COLORS["muted"])
         axes.plot(means.index, means, "-s", color=colour, lw=2, ms=5, zorder=5)
         axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
-        axes.set_title(labels.get(method, method), fontsize=10, color=colour, loc="left")
+        axes.set_title(labels.get(method, method), fontsize=10, loc="left")
     for axes in panels.flat[len(methods) :]:
         axes.set_visible(False)
     _length_axis(panels[-1], [*tokens, *cuts.tokens])
     panels[0, 0].set_ylim(-1.05, 1.05)
     figure.supylabel("Pearson r with LOO", fontsize=10)
-    figure.suptitle(title, x=0.02, ha="left", fontweight="bold", fontsize=11)
+    figure.headline(title)
     return figure
 
 
@@ -152,7 +151,7 @@ def cost_by_length(
         labels: method → name shown.
         title: the figure's message.
     """
-    figure, axes = new_figure(5.6, 3.4)
+    figure, axes = new_figure(WIDTH, 3.4)
     for method, rows in costs.groupby("method", sort=False):
         colour = COLORS.get(method, COLORS["muted"])
         axes.scatter(rows.tokens, rows.seconds, s=12, color=colour, alpha=0.4, lw=0)
@@ -163,7 +162,7 @@ def cost_by_length(
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False)
     axes.set_ylabel("seconds a text")
-    axes.set_title(title, fontweight="bold", fontsize=11, loc="left")
+    figure.headline(title)
     return figure

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lrputils.figures.style import COLORS, DIVERGING, new_figure
+from lrputils.figures.style import COLORS, DIVERGING, WIDTH, new_figure
 
 # CP-LRP keeps the values alone, and AttnLRP adds queries and keys: the routes take their colours.
 ROUTE_COLORS = {
@@ -28,7 +28,7 @@ def delivered_to_words(
     loo: np.ndarray,
     *,
     most: int = 26,
-    title: str = "What each layer's values, and its queries and keys, deliver",
+    title: str = "What values, queries and keys deliver to words",
 ) -> Figure:
     """Draw what two paths of every layer deliver to each token, above the token's LOO score.
 
@@ -46,7 +46,7 @@ def delivered_to_words(
     layers = len(value)
     parts = {"through values": value[:, drawn], "through queries and keys": query_key[:, drawn]}
     figure, axes = new_figure(
-        5.6,
+        WIDTH,
         2.2 + 0.3 * layers,
         rows=3,
         height_ratios=[layers, layers, max(1.0, layers / 8)],
@@ -55,14 +55,14 @@ def delivered_to_words(
     limit = max(float(np.abs(part).max()) for part in parts.values()) or 1.0
     for place, (name, part) in zip(axes, parts.items(), strict=False):
         image = _matrix(place, part, limit)
-        place.set_title(name, fontsize=10, fontweight="normal")
+        place.set_title(name, fontsize=10, loc="left")
         place.set_ylabel("layer")
         place.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     figure.colorbar(image, ax=axes[:2], shrink=0.6, pad=0.02, label="relevance")
     _matrix(axes[2], loo[None, drawn], float(np.abs(loo[drawn]).max()) or 1.0)
     axes[2].set_yticks([1], ["LOO"])
-    axes[2].set_xticks(range(len(drawn)), [tokens[i] for i in drawn], rotation=90, fontsize=8)
-    figure.suptitle(title, fontweight="bold", fontsize=11, x=0.02, ha="left")
+    axes[2].set_xticks(range(len(drawn)), [tokens[i] for i in drawn], rotation=90)
+    figure.headline(title)
     return figure
 
 
@@ -88,7 +88,7 @@ def routes_by_layer(
     share: pd.DataFrame,
     r: pd.DataFrame,
     *,
-    title: str = "How much comes in by each route, and does LOO agree?",
+    title: str = "What comes in by each route; does LOO agree?",
 ) -> Figure:
     """Draw each route's share of the relevance and its correlation with LOO, layer by layer.
 
@@ -99,20 +99,19 @@ def routes_by_layer(
             are absent or NaN are left out.
         title: the figure's message.
     """
-    figure, (above, below) = new_figure(5.6, 5.4, rows=2, sharex=True)
+    figure, (above, below) = new_figure(WIDTH, 5.4, rows=2, sharex=True)
     for axes, summary in ((above, share), (below, r)):
         for route, part in summary.groupby(level="route", sort=False):
             _line(axes, part.droplevel("route").dropna(), route)
     above.set_ylabel("share of |relevance|")
     above.set_ylim(0, 1)
-    handles, routes = above.get_legend_handles_labels()
-    figure.legend(handles, routes, loc="outside lower center", ncols=3, frameon=False)
+    figure.legend_below(*above.get_legend_handles_labels(), columns=3)
     below.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
     below.set_ylabel("Pearson r with LOO")
     below.set_ylim(-1.05, 1.05)
     below.set_xlabel("layer")
     below.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    figure.suptitle(title, fontweight="bold", fontsize=11, x=0.02, ha="left")
+    figure.headline(title)
     return figure
 
 

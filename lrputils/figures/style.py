@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
+import io
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
 import seaborn as sns
-from matplotlib.axes import Axes
+from matplotlib import rc_context
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, by role, so that a method keeps its colour through the whole book.
 COLORS = {
     "ink": "#222222",
     "muted": "#767676",
-    "faint": "#d9d9d9",
+    "faint": "#bfbfbf",
     "loo": "#222222",
     "ig": "#E69F00",
     "rollout": "#56B4E9",
@@ -20,33 +25,58 @@ COLORS = {
     "grad-x-input": "#CC79A7",
     "mask-gradient": "#009E73",
 }
-# Blue for negative, red for positive, white at zero.
-DIVERGING = "RdBu_r"
+# Blue for negative, red for positive, white at zero; ends that keep their hue if a dark page turns
+# lightness round.
+DIVERGING = LinearSegmentedColormap.from_list(
+    "signed", ["#2166ac", "#67a9cf", "#ffffff", "#ef8a62", "#b2182b"]
+)
+# Inches. On a phone a page's column is about 342 px wide: there 10 pt, the smallest type of any
+# figure, are 9 px if the figure is no wider than this.
+WIDTH = 5.1
+_STYLE = {
+    **sns.axes_style("ticks"),
+    "font.size": 10,
+    "axes.labelsize": 10,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+# The same figure gives the same bytes; text is drawn, so that no reader's fonts change its width.
+_SVG = {"svg.hashsalt": "lrputils", "svg.fonttype": "path"}
+
+
+class Drawing(Figure):
+    """A figure that a notebook shows as SVG, under every backend, if a cell ends with it."""
+
+    def svg(self) -> str:
+        """Return the figure as SVG on a white ground; the same figure gives the same text."""
+        stream = io.StringIO()
+        nothing = {"Date": None, "Creator": None}
+        with rc_context(_SVG):
+            self.savefig(stream, format="svg", dpi=200, facecolor="white", metadata=nothing)
+        return stream.getvalue()
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display({"image/svg+xml": self.svg(), "text/plain": repr(self)}, raw=True)
+
+    def headline(self, text: str) -> None:
+        """Set the figure's message above all panels, in as many lines as it needs."""
+        lines = textwrap.fill(text, max(int(10 * self.get_figwidth()), 20))
+        self.suptitle(lines, fontsize=11, fontweight="bold", x=0.01, ha="left")
+
+    def legend_below(self, handles: Iterable, labels: Iterable[str], columns: int = 2) -> None:
+        """Put one legend below all panels."""
+        place = {"loc": "outside lower center", "ncols": columns, "frameon": False}
+        self.legend(list(handles), list(labels), **place)
 
 
 def new_figure(
-    width: float = 7.0, height: float = 3.2, *, rows: int = 1, columns: int = 1, **options
-) -> tuple[Figure, Axes]:
-    """Return `(figure, axes)` of this size in inches, closed for pyplot so that it shows once.
-
-    A chapter's cell shows a figure by ending with it; a figure still open in pyplot would be drawn
-    a second time by the notebook.
-    """
-    style = {
-        **sns.axes_style("ticks"),
-        "font.size": 10,
-        "axes.titlesize": 11,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "legend.frameon": False,
-        "savefig.dpi": 150,
-        "figure.dpi": 110,
-    }
-    with plt.rc_context(style):
-        figure, axes = plt.subplots(
-            rows, columns, figsize=(width, height), layout="constrained", **options
-        )
-    plt.close(figure)
-    return figure, axes
+    width: float = WIDTH, height: float = 3.2, *, rows: int = 1, columns: int = 1, **options: Any
+) -> tuple[Drawing, Any]:
+    """Return `(figure, axes)` of this size in inches, unknown to pyplot, so that it shows once."""
+    with rc_context(_STYLE):
+        figure = Drawing(figsize=(width, height), layout="constrained")
+        return figure, figure.subplots(rows, columns, **options)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import gaussian_kde
 
-from lrputils.figures.style import COLORS, new_figure
+from lrputils.figures.style import COLORS, WIDTH, new_figure
 
 
 def correlation_by_method(
@@ -34,13 +34,13 @@ def correlation_by_method(
         title: the figure's message.
     """
     methods = list(per_text.columns)
-    figure, axes = new_figure(5.6, 0.9 + 0.55 * len(methods))
+    figure, axes = new_figure(WIDTH, 0.9 + 0.5 * len(methods))
     jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(per_text))
     for place, method in enumerate(methods):
         colour = COLORS.get(method, COLORS["muted"])
         if recorded is not None and method in recorded:
             _density(axes, recorded[method].dropna().to_numpy(), place)
-        axes.scatter(per_text[method], place + jitter, s=8, color=colour, alpha=0.5, lw=0, zorder=2)
+        axes.scatter(per_text[method], place + jitter, s=9, color=colour, alpha=0.7, lw=0, zorder=2)
         row = summary.loc[method]
         axes.plot([row.low, row.high], [place, place], color=COLORS["ink"], lw=2.5, zorder=3)
         axes.plot(row.value, place, "o", color=COLORS["ink"], ms=6, zorder=4)
@@ -52,7 +52,7 @@ def correlation_by_method(
     axes.set_xlim(-1.05, 1.05)
     axes.set_xticks([-1, -0.5, 0, 0.5, 1])
     axes.set_xlabel("Pearson r with LOO")
-    figure.suptitle(title, fontweight="bold", fontsize=11, x=0.02, ha="left")
+    figure.headline(title)
     return figure
 
 

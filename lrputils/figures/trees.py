@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lrputils import products
-from lrputils.figures.style import COLORS, new_figure
+from lrputils.figures.style import COLORS, WIDTH, new_figure
 
 RELEVANCE = COLORS["attnlrp"]
 REFERENCE = COLORS["cp-lrp"]
@@ -33,14 +33,17 @@ def relevance_trees(trees: Sequence[products.Node], split="equal", **options) ->
         raise ValueError("relevance_trees needs at least one tree")
     widest = max(len(products.leaves(tree)) for tree in trees)
     deepest = max(max(products.leaf_depths(tree)) for tree in trees)
+    width, height = max(2.4, 0.8 * widest), 1.5 + 0.75 * deepest
+    columns = len(trees) if width * len(trees) <= WIDTH else 1  # stacked where they do not fit
+    rows = len(trees) // columns
     figure, axes = new_figure(
-        max(2.4, 0.8 * widest) * len(trees), 1.5 + 0.75 * deepest, columns=len(trees), squeeze=False
+        min(width * columns, WIDTH), height * rows, rows=rows, columns=columns, squeeze=False
     )
     answers = set()
-    for axis, tree in zip(axes[0], trees, strict=True):
+    for axis, tree in zip(axes.flat, trees, strict=True):
         _draw_tree(axis, tree, products.flow(tree, split, **options))
         answers.add(tuple(sorted(products.relevance(tree, split, **options).items())))
-    figure.suptitle(_message(len(trees), len(answers)), fontsize=11, fontweight="bold")
+    figure.headline(_message(len(trees), len(answers)))
     return figure
 
 
@@ -87,9 +90,7 @@ def _draw_tree(axis: Axes, tree: products.Node, visits: Sequence[products.Visit]
     columns = [place[0] for place in places.values()]
     rows = [place[1] for place in places.values()]
     axis.set(xlim=(min(columns) - 0.6, max(columns) + 0.6), ylim=(min(rows) - 0.6, 0.75))
-    axis.set_title(
-        str(tree), loc="center", fontweight="normal", fontfamily="monospace", fontsize=10
-    )
+    axis.set_title(str(tree), fontsize=10, fontfamily="monospace")
     axis.axis("off")
 
 
@@ -136,14 +137,14 @@ def share_spread(largest: int) -> Figure:
                 zorder=3,
             )
         axis.plot([*counts], [1 / k for k in counts], color=REFERENCE, lw=2, label="1/k")
-        axis.set_title(name, loc="center", fontweight="normal", fontsize=10)
+        axis.set_title(name, fontsize=10)
         axis.set(xlabel="factors k", xticks=[*counts], xlim=(2.4, largest + 0.6), yscale="log")
     shares = [Fraction(1, 2**depth) for depth in range(1, largest)]
     axes[0].set_yticks([float(share) for share in shares], [str(share) for share in shares])
     axes[0].minorticks_off()
     axes[0].set_ylabel("share of the product")
     axes[1].legend(loc="lower left", frameon=False)
-    figure.suptitle("More factors, more room for the brackets", fontsize=11, fontweight="bold")
+    figure.headline("More factors, more room for the brackets")
     return figure
 
 
@@ -169,9 +170,6 @@ def bracketing_heatmap(k: int) -> Figure:
     axis.set_xticks(range(k), [f"x{i}" for i in range(1, k + 1)])
     axis.tick_params(length=0, top=True, bottom=False, labeltop=True, labelbottom=False)
     axis.spines[:].set_visible(False)
-    figure.suptitle(
-        f"{len(trees)} ways to bracket {k} factors, {len({*map(tuple, shares)})} answers",
-        fontsize=11,
-        fontweight="bold",
-    )
+    answers = len({*map(tuple, shares)})
+    figure.headline(f"{len(trees)} ways to bracket {k} factors, {answers} answers")
     return figure

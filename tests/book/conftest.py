@@ -33,7 +33,9 @@ unused = "x"  # never read below
 ```
 
 ```{code-cell} ipython3
-from pathlib import Path
+from lrputils.book.values import check_parameters
+
+check_parameters()
 print(f"value {factor * 0.5} of {count}, {names}")
 ```
 

@@ -23,6 +23,15 @@ def test_a_clean_chapter_has_no_problem():
 
 
 PICTURE = {"image/png": "aGk="}
+LEFT_AS_TEXT = {"text/plain": "<Figure size 528x330 with 2 Axes>"}
+ALT = {"mystnb": {"image": {"alt": "two trees"}}}
+
+
+def drawing(width: float, scale: float) -> dict[str, str]:
+    glyphs = f'<g style="fill: #222" transform="translate(1 2) scale({scale} -{scale})">'
+    return {
+        "image/svg+xml": f'<svg height="99pt" version="1.1" width="{width}pt">{glyphs}</g></svg>'
+    }
 
 
 @pytest.mark.parametrize(
@@ -38,6 +47,10 @@ PICTURE = {"image/png": "aGk="}
         (cell(stream("saved in /home/ann/x")), "absolute path"),
         (cell(new_output("display_data", PICTURE)), "without alt text"),
         (cell(regression={"rtol": 0.1}), "reason"),
+        (cell(stream("x"), **ALT), "caption or alt text, but shows no image"),
+        (cell(mystnb={"figure": {"caption": "c"}}), "caption or alt text, but shows no image"),
+        (cell(new_output("display_data", LEFT_AS_TEXT), **ALT), "with 2 Axes> instead of"),
+        (cell(new_output("display_data", drawing(400, 0.1)), **ALT), "type of 8.6 px on a phone"),
     ],
 )
 def test_what_must_not_land_is_named(bad, complaint):
@@ -45,8 +58,8 @@ def test_what_must_not_land_is_named(bad, complaint):
 
 
 def test_a_picture_with_alt_text_is_fine():
-    shown = cell(new_output("display_data", PICTURE), mystnb={"image": {"alt": "two trees"}})
-    assert complaints(shown) == ""
+    assert complaints(cell(new_output("display_data", PICTURE | LEFT_AS_TEXT), **ALT)) == ""
+    assert complaints(cell(new_output("display_data", drawing(360, 0.1)), **ALT)) == ""
 
 
 def test_at_most_one_output_is_exempt_from_comparison():

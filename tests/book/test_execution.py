@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from lrputils.book.checks import images
 from lrputils.book.execution import (
     ChapterFailed,
     execute_profile,
@@ -10,6 +14,7 @@ from lrputils.book.execution import (
     run_chapter,
     sources_digest,
 )
+from lrputils.book.layout import BookError
 from lrputils.book.pairing import read_notebook, write_notebook
 from lrputils.book.profiles import load_profile
 
@@ -91,10 +96,72 @@ def test_a_raising_chapter_is_named_and_overwrites_nothing(small_book, tmp_path)
     break_chapter(chapter)
     with pytest.raises(ChapterFailed) as caught:
         run_chapter(chapter, {}, chapter.notebook, failed=failed, progress=False)
-    for part in ("01_short failed in code cell 3 of 3", "1 / (factor * 0)", "ZeroDivisionError"):
-        assert part in str(caught.value)
+    said = str(caught.value)
+    assert said.startswith("01_short: code cell 3 failed: ZeroDivisionError: float division")
+    assert said.endswith(f"the run as far as it got: {failed}")
+    assert "1 / (factor * 0)" in caught.value.details
     assert chapter.notebook.read_bytes() == kept
     assert failed.is_file()
+    chapter.text.write_text(chapter.text.read_text().replace("(factor * 0)", "factor"))
+    run_chapter(chapter, {}, chapter.notebook, failed=failed, progress=False)
+    assert not failed.exists()
+
+
+FIGURE = """
+```{code-cell} ipython3
+---
+mystnb:
+  image:
+    alt: a line from zero to one
+---
+%s
+```
+"""
+
+
+def test_a_figure_is_drawn_whatever_the_user_s_backend_is(small_book, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    chapter = small_book.chapter("1")
+    own = FIGURE % "from lrputils.figures.style import new_figure\nnew_figure()[0]"
+    plain = FIGURE % "import matplotlib.pyplot as plt\nplt.plot([0, 1]);"
+    chapter.text.write_text(chapter.text.read_text() + own + plain)
+    run_chapter(chapter, {}, chapter.notebook, failed=tmp_path / "failed.ipynb", progress=False)
+    cells = read_notebook(chapter.notebook).cells
+    kinds = [images(cell) for cell in cells if cell.cell_type == "code"]
+    assert kinds[-2:] == [["image/svg+xml"], ["image/png"]]
+    assert os.environ["MPLBACKEND"] == "agg"
+
+
+def test_a_figure_that_is_not_there_fails_the_run(small_book, tmp_path):
+    chapter, failed = small_book.chapter("1"), tmp_path / "failed.ipynb"
+    chapter.text.write_text(chapter.text.read_text() + FIGURE % "factor")
+    with pytest.raises(ChapterFailed, match="code cell 4 has a figure's caption or alt text, but"):
+        run_chapter(chapter, {}, chapter.notebook, failed=failed, progress=False)
+    assert not chapter.notebook.exists()
+    assert failed.is_file()
+
+
+def test_a_kernel_that_dies_is_said_to_have_died(small_book, tmp_path):
+    chapter, failed = small_book.chapter("1"), tmp_path / "failed.ipynb"
+    chapter.text.write_text(
+        chapter.text.read_text().replace("1 / factor", "import os; os._exit(factor)")
+    )
+    with pytest.raises(ChapterFailed, match="01_short: the kernel died, often for want of memory"):
+        run_chapter(chapter, {"factor": 1}, tmp_path / "out.ipynb", failed=failed, progress=False)
+    assert failed.is_file()
+
+
+def test_a_finished_run_is_kept_if_its_place_is_gone(small_book, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BookError, match="File exists; the finished run is ") as caught:
+        run_chapter(
+            small_book.chapter("1"),
+            {},
+            tmp_path / "file/out.ipynb",
+            failed=tmp_path / "failed.ipynb",
+            progress=False,
+        )
+    assert "0.5" in outputs(Path(str(caught.value).rsplit(" ", 1)[1]))
 
 
 def read_notebook_of(source: str):

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from lrputils.book.execution import execute_profile, refresh_twins
+from lrputils.book.layout import find_book
+from lrputils.book.pairing import read_notebook, write_notebook
 from lrputils.book.profiles import load_profile
 from lrputils.book.regression import Tolerance, settle, stated_tolerance, texts_agree, values_agree
 from lrputils.display import TABLE
@@ -68,9 +71,19 @@ def test_a_wider_tolerance_needs_a_reason():
         stated_tolerance({"regression": {"rtol": 1e-2}})
 
 
-def nbval(book) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-q"]
-    command += ["-p", "no:cacheprovider", "--rootdir", str(book.root), str(book.chapters_folder)]
+def test_a_figure_has_to_be_there_and_may_be_drawn_differently():
+    def picture(svg: str) -> list[dict]:
+        return [{"output_type": "display_data", "data": {"image/svg+xml": svg, "text/plain": "p"}}]
+
+    reference = picture("<svg>1</svg>")
+    assert settle(picture("<svg>2</svg>"), reference) == reference
+    assert settle(picture(""), reference) != reference
+    bare = [{"output_type": "display_data", "data": {"text/plain": "p"}}]
+    assert settle(bare, reference) != reference
+
+
+def nbval(book, *more: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pytest", "--nbval", "-q", "-p", "no:cacheprovider", *more]
     return subprocess.run(command, capture_output=True, text=True, cwd=book.root, check=False)
 
 
@@ -83,10 +96,26 @@ def committed(small_book):
     return small_book, twin
 
 
-def test_an_untouched_chapter_passes_nbval(committed):
-    run = nbval(committed[0])
+def test_plain_nbval_runs_tests_and_chapters_once(committed):
+    book, twin = committed
+    shutil.copy(find_book().root / "pyproject.toml", book.root)
+    shutil.copy(twin, book.build_folder / "executed")
+    (book.root / "tests").mkdir()
+    (book.root / "tests/test_one.py").write_text("def test_one():\n    pass\n")
+    run = nbval(book)
     assert run.returncode == 0, run.stdout
-    assert "3 passed" in run.stdout
+    assert "4 passed" in run.stdout
+    assert "4 tests collected" in nbval(book, ".", "--collect-only").stdout
+
+
+def test_a_figure_that_is_gone_fails_nbval(committed):
+    book, twin = committed
+    notebook = read_notebook(twin)
+    notebook.cells[-1].outputs[0].data["image/png"] = "aGk="
+    write_notebook(notebook, twin)
+    run = nbval(book)
+    assert run.returncode == 1, run.stdout
+    assert "Missing output fields" in run.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""What can be known to fail before a kernel starts: the folder, the model, the data, the device.
+
+The data are read by the package's own loading functions, so that a chapter is told here what it
+would be told there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+
+from lrputils.book.layout import Book, BookError
+from lrputils.book.parameters import declared
+
+
+def check_folder(out: Path, book: Book) -> None:
+    """Make the folder `out` and see that it can be written.
+
+    Raises:
+        BookError: it is the twins' folder, a file, or closed to writing.
+    """
+    if out.resolve() == book.chapters_folder.resolve():
+        raise BookError(f"--out {out} is where the committed twins are; name another folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise BookError(f"--out {out} cannot be written: {error.strerror}") from None
+
+
+def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any]) -> None:
+    """Find the model, the data and the device that a chapter is given; defaults are taken as good.
+
+    Raises:
+        BookError: one of them is not there, or cannot be read; the message says which and why.
+    """
+    values = {name: p.default for name, p in declared(notebook, chapter).items()} | dict(given)
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    try:
+        if "load_texts(" in code:
+            _read_texts(values, given)
+        if "load_images(" in code and values["dataset"] not in ("digits", "mnist"):
+            from lrputils.data.images import load_images
+
+            load_images(values["dataset"], side=2)
+        if "load_classifier(" in code and values.get("model") is not None:
+            _find_model(values["model"], values.get("revision"))
+        if values.get("device", "cpu") not in ("auto", "cpu"):
+            _find_device(values["device"])
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise BookError(f"{chapter}: {error}") from error
+
+
+def _read_texts(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    from lrputils.data.texts import load_texts
+
+    taken = inspect.signature(load_texts).parameters.keys() - {"revision"}  # that is the model's
+    if taken & given.keys():
+        load_texts(**{name: values[name] for name in taken & values.keys()})
+
+
+def _find_model(name: str, revision: str | None) -> None:
+    from lrputils.data import hub
+
+    if not hub.is_path(name):
+        settings = ["config.json"]
+        hub.fetch(
+            name, kind="model", wanted=lambda _: settings, parameter="model", revision=revision
+        )
+        return
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"model={name!r}: there is no such folder")
+    if (folder / "adapter_config.json").is_file():
+        raise ValueError(f"model={name!r} holds an adapter: merge it into its base model first")
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"model={name!r} holds no config.json: it is no model's folder")
+
+
+def _find_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device={device!r} cannot be used here: {reason}") from None

@@ -1,0 +1,89 @@
+"""What the chapters' parameters may be, by name: known before a kernel starts.
+
+The lists repeat what the package itself refuses, so that nothing heavy need be imported to
+check them; `tests/book/test_values.py` holds the two together.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Rule(NamedTuple):
+    """What a value must be: a test, and the same in words."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+def _from(least: float, most: float = float("inf")) -> Rule:
+    words = f"{least} or more" if most == float("inf") else f"{least} to {most}"
+    return Rule(lambda value: least <= value <= most, words)
+
+
+def _one_of(*choices: str) -> Rule:
+    return Rule(lambda value: value in choices, f"one of {', '.join(choices)}")
+
+
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+RULES = {
+    "values": Rule(lambda value: 2 <= len(value) <= 8, "two to eight whole numbers"),
+    "max_factors": _from(3),
+    "shown_factors": _from(2, 6),
+    "epsilon": _from(0),
+    "embedding": _one_of("learned", "none"),
+    "pooling": _one_of("mean", "flattened"),
+    "scaling": _one_of("unit", "standard", "signed"),
+    "removal": _one_of("zero", "black", "delete"),
+    "seeds": _from(1),
+    "images": _from(1),
+    "limit": _from(1),
+    "ig_steps": _from(1),
+    "max_tokens": _from(3),
+    "chunk": _from(1),
+    "readout": _one_of("word", "sum", "post-norm"),
+    "precision": _one_of("float32", "tf32", "bf16"),
+    "task": _one_of("sst", "imdb"),
+    "device": Rule(lambda value: bool(_DEVICE.fullmatch(value)), "auto, cpu, cuda, cuda:N or mps"),
+}
+
+
+def check_value(name: str, value: Any) -> None:
+    """Refuse a value that no chapter's parameter of this name can take.
+
+    Raises:
+        ValueError: it is such a value; the message says what it must be.
+    """
+    rule = RULES.get(name)
+    if rule is not None and value is not None and not rule.holds(value):
+        raise ValueError(f"{name}={value!r} must be {rule.words}")
+
+
+def check_parameters() -> None:
+    """Refuse what Papermill put into the running notebook if it is no parameter or no value of it.
+
+    Papermill itself only warns about a name that the notebook does not have. Without a cell of
+    its making, as in a notebook run by hand, there is nothing to check.
+
+    Raises:
+        ValueError: a name that the cell before Papermill's does not assign, or an impossible value.
+    """
+    from IPython import get_ipython
+
+    variables = get_ipython().user_ns
+    cells = list(variables.get("In", []))
+    place = max((i for i, cell in enumerate(cells) if cell.startswith("# Parameters\n")), default=0)
+    known = _assigned(cells[place - 1]) if place else []
+    for name in _assigned(cells[place]) if place else []:
+        if name not in known:
+            has = ", ".join(known) or "none"
+            raise ValueError(f"this chapter has no parameter {name!r}; it has: {has}")
+        check_value(name, variables[name])
+
+
+def _assigned(source: str) -> list[str]:
+    statements = ast.parse(source).body
+    return [s.targets[0].id for s in statements if isinstance(s, ast.Assign)]

@@ -1,0 +1,96 @@
+"""What a user can get wrong with `execute`, and the one sentence each mistake gets."""
+
+from __future__ import annotations
+
+import huggingface_hub
+import pytest
+
+from lrputils.__main__ import main
+from lrputils.book import execution
+from lrputils.book.layout import find_book
+
+COLUMNS = "text_column"
+# arguments after `execute`, what the sentence says of it
+MISTAKES = [
+    ("3 --out FILE", "--out FILE cannot be written: File exists"),
+    ("3 --out FILE/run", "--out FILE/run cannot be written: Not a directory"),
+    ("3 --out CHAPTERS", "is where the committed twins are; name another folder"),
+    ("3 -p limit=2", "-p needs --out DIR"),
+    ("3 --out RUN -p model=FOLDER/none", "03_sst: model='FOLDER/none': there is no such folder"),
+    ("3 --out RUN -p model=FOLDER", "03_sst: model='FOLDER' holds no config.json"),
+    ("3 --out RUN -p model=ADAPTER", "03_sst: model='ADAPTER' holds an adapter: merge it"),
+    ("3 --out RUN -p model=some/bert", "'some/bert' is not a folder here, is not in the local"),
+    ("3 --out RUN -p dataset=some/texts", "'some/texts' is not a folder here, is not in the local"),
+    ("3 --out RUN -p dataset=none.csv", "03_sst: dataset='none.csv': there is no such file"),
+    ("3 --out RUN -p dataset=TABLE", COLUMNS),
+    ("3 --out RUN -p split=test", "has no split 'test'"),
+    ("3 --out RUN -p limit=0", "03_sst: limit=0 must be 1 or more"),
+    ("3 --out RUN -p limit=-3", "03_sst: limit=-3 must be 1 or more"),
+    ("3 --out RUN -p limit=two", "03_sst: limit = 'two' is of type str, wanted: int"),
+    ("3 --out RUN -p limt=2", "03_sst has no parameter 'limt'; it has: model"),
+    ("3 --out RUN -p readout=bogus", "readout='bogus' must be one of word, sum, post-norm"),
+    ("3 --out RUN -p device=gpu", "03_sst: device='gpu' must be auto, cpu, cuda, cuda:N or mps"),
+    ("3 --out RUN -p device=cuda:99", "03_sst: device='cuda:99' cannot be used here"),
+    ("4 --out RUN -p max_tokens=1", "04_imdb: max_tokens=1 must be 3 or more"),
+    ("4 --out RUN -p precision=half", "precision='half' must be one of float32, tf32, bf16"),
+    ("5 --out RUN -p task=mnist", "05_layer_ablation: task='mnist' must be one of sst, imdb"),
+    ("2 --out RUN -p dataset=FOLDER", "02_linear_attention: FOLDER holds no pair like"),
+    ("2 --out RUN -p seeds=0", "02_linear_attention: seeds=0 must be 1 or more"),
+    ("1 --out RUN -p shown_factors=9", "shown_factors=9 must be 2 to 6"),
+    ("1 --out RUN -p epsilon=-1", "epsilon=-1 must be 0 or more"),
+    ("1 --out RUN -p values=[2]", "values=[2] must be two to eight whole numbers"),
+    ("intro --out RUN -p limit=2", "intro has no parameter 'limit'; it has: none"),
+    ("3 --profile YAML", "03_sst: limit=0 must be 1 or more"),
+    ("7", "no chapter '7'; the chapters are: intro"),
+]
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """What the capitals in a row stand for; the hub cannot be reached, no kernel may start."""
+
+    def unreachable(*_, **__):
+        raise ConnectionError("no route to host")
+
+    def started(*_, **__):
+        raise AssertionError("a kernel was started")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(execution.papermill, "execute_notebook", started)
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter/adapter_config.json").write_text("{}")
+    (tmp_path / "table.csv").write_text("film,stars\nDull,1\n")
+    (tmp_path / "mine.yml").write_text("03_sst: {limit: 0}\n")
+    monkeypatch.chdir(find_book().root)
+    return {
+        "FILE": str(tmp_path / "file"),
+        "FOLDER": str(tmp_path / "folder"),
+        "ADAPTER": str(tmp_path / "adapter"),
+        "TABLE": str(tmp_path / "table.csv"),
+        "YAML": str(tmp_path / "mine.yml"),
+        "CHAPTERS": "chapters",
+        "RUN": str(tmp_path / "run"),
+    }
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISTAKES, ids=lambda text: text[:40])
+def test_a_mistake_gets_one_sentence_before_a_kernel_starts(places, capsys, arguments, sentence):
+    for capitals, path in places.items():
+        arguments = arguments.replace(capitals, path)
+        sentence = sentence.replace(capitals, path)
+    assert main(["execute", *arguments.split()]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("lrputils: ")
+    assert said.count("\n") == 1
+    assert sentence in said
+
+
+@pytest.mark.parametrize("arguments", ["--out", "3 -x", "3 --profile"])
+def test_a_command_that_cannot_be_read_has_status_two(capsys, arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(["execute", *arguments.split()])
+    assert stop.value.code == 2

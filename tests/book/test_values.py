@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import IPython
+import pytest
+
+from lrputils import linear_attention, precision, readout
+from lrputils.book.layout import find_book
+from lrputils.book.pairing import read_text
+from lrputils.book.parameters import declared
+from lrputils.book.values import RULES, check_parameters, check_value
+
+ALLOWED = {
+    "readout": readout.READOUTS,
+    "precision": {name for names in precision.PRECISIONS.values() for name in names},
+    "removal": linear_attention.REMOVALS,
+    "task": ("sst", "imdb"),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_the_choices_are_the_package_s_own(name):
+    assert set(RULES[name].words.removeprefix("one of ").split(", ")) == set(ALLOWED[name])
+
+
+@pytest.mark.parametrize("name", ["embedding", "pooling", "scaling"])
+def test_a_setting_takes_the_choices_and_no_other(name):
+    for choice in RULES[name].words.removeprefix("one of ").split(", "):
+        linear_attention.Setting(**{name: choice})
+    with pytest.raises(ValueError, match="is not one of"):
+        linear_attention.Setting(**{name: "bogus"})
+
+
+def test_the_chapters_defaults_keep_the_rules_and_each_rule_has_a_parameter():
+    book, found = find_book(), {}
+    for chapter in book.chapters():
+        for name, parameter in declared(read_text(chapter.text), chapter.name).items():
+            check_value(name, parameter.default)
+            found[name] = parameter
+    assert found.keys() >= RULES.keys()
+
+
+def run_in(monkeypatch, *cells: str, **variables) -> None:
+    """Call `check_parameters` in a notebook that ran these cells."""
+    namespace = {"In": ["", *cells, "check_parameters()"], **variables}
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(user_ns=namespace))
+    check_parameters()
+
+
+@pytest.mark.parametrize(
+    ("cells", "variables"),
+    [
+        (["limit = 48"], {"limit": 0, "anything": 1}),  # run by hand: nothing was injected
+        (["limit = 48", "# Parameters\nlimit = 3\n"], {"limit": 3}),
+        (["limit = 48", "# Parameters\nlimit = 3\n", "other = 1"], {"limit": 3, "other": 1}),
+    ],
+)
+def test_a_chapter_takes_its_own_parameters(monkeypatch, cells, variables):
+    run_in(monkeypatch, *cells, **variables)
+
+
+@pytest.mark.parametrize(
+    ("cells", "variables", "complaint"),
+    [
+        (["limit = 48", "# Parameters\nlimt = 3\n"], {"limt": 3}, "no parameter 'limt'; it has: l"),
+        (["# Parameters\nlimit = 3\n"], {"limit": 3}, "no parameter 'limit'; it has: none"),
+        (["limit = 48", "# Parameters\nlimit = 0\n"], {"limit": 0}, "limit=0 must be 1 or more"),
+    ],
+)
+def test_a_chapter_refuses_what_papermill_put_in_by_mistake(
+    monkeypatch, cells, variables, complaint
+):
+    with pytest.raises(ValueError, match=complaint):
+        run_in(monkeypatch, *cells, **variables)
