@@ -28,16 +28,15 @@ def test_a_name_is_where_the_page_says(name):
         assert name == f"lrputils.{last}"
 
 
-def test_the_table_lists_every_method_with_its_label_and_options():
+def test_the_tables_list_every_method_with_its_label_and_options():
+    labels = {row[0]: row[1] for row in ROWS if len(row) > 2}
     options = {
-        name.strip("`"): (label, re.findall(r"`(\w+)=(.+?)`", given))
-        for name, label, _, _, given, _, _ in ROWS
+        name: {key: ast.literal_eval(value) for key, value in re.findall(r"`(\w+)=(.+?)`", given)}
+        for name, given in (row for row in ROWS if len(row) == 2)
     }
-    written = {
-        name: (label, {key: ast.literal_eval(value) for key, value in pairs})
-        for name, (label, pairs) in options.items()
-    }
-    assert written == {
-        name: (method.label, {key: option.default for key, option in method.options.items()})
-        for name, method in lrp.METHODS.items()
+    methods = {f"`{name}`": method for name, method in lrp.METHODS.items()}
+    assert labels == {name: method.label for name, method in methods.items()}
+    assert options == {
+        name: {key: option.default for key, option in method.options.items()}
+        for name, method in methods.items()
     }
