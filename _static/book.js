@@ -3,9 +3,9 @@ document.addEventListener("DOMContentLoaded", () => {
   // A name that differs from the visible text hides it from whoever speaks to the page.
   for (const named of document.querySelectorAll("summary[aria-label], .search-button-field"))
     named.removeAttribute("aria-label");
-  // The icons' tooltips count as the button's text.
-  for (const icon of document.querySelectorAll(".theme-switch-button [title]"))
-    icon.removeAttribute("title");
+  // The titles of the icons count as the button's text.
+  for (const button of document.querySelectorAll(".theme-switch-button"))
+    button.setAttribute("aria-label", "Color mode: Light, Dark, System Settings");
   for (const list of document.querySelectorAll(".citation-list[role]"))
     list.removeAttribute("role");
 });

@@ -96,6 +96,7 @@ async def _visit(address, url, script, size, dark, picture, printed) -> Visit:
     tab = _Tab(await websocket_connect(address, max_message_size=100 << 20))
     for domain in ("Page", "Network", "Runtime", "Log"):
         await tab.call(f"{domain}.enable")
+    await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     await tab.call("Emulation.setEmulatedMedia", features=[scheme])
     metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
