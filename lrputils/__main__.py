@@ -68,7 +68,7 @@ def _add_build(verbs: argparse._SubParsersAction) -> None:
     verb.add_argument(
         "--no-execute", action="store_true", help="build from the committed twins as they are"
     )
-    verb.add_argument("--repository-url", metavar="URL", help="where edit and launch buttons lead")
+    verb.add_argument("--repository-url", metavar="URL", help="where edit buttons lead")
     _add_profile(verb)
     verb.set_defaults(run=_build)
 

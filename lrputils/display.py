@@ -24,20 +24,23 @@ class ShownTable:
         self._digits = digits
         self._intervals = intervals
 
-    def rounded(self) -> pd.DataFrame:
-        """Return the table as texts, an interval written behind its value."""
-        shown = self.frame.copy().astype(object)
-        for column in self.frame:
-            shown[column] = [self._text(value) for value in self.frame[column]]
+    def rounded(self, *, between: str = "{} {}") -> pd.DataFrame:
+        """Return the table as texts; `between` joins a value and its interval."""
+        shown = self.frame.map(self._text)
         for column, (low, high) in self._intervals.items():
-            between = [
-                f"[{a}, {b}]" if a else "" for a, b in zip(shown[low], shown[high], strict=True)
-            ]
-            shown[column] = [
-                f"{v} {i}".strip() for v, i in zip(shown[column], between, strict=True)
-            ]
-            shown = shown.drop(columns=[low, high])
-        return shown
+            ends = zip(shown[column], shown[low], shown[high], strict=True)
+            shown[column] = [between.format(v, f"[{a}, {b}]") if a else v for v, a, b in ends]
+        return shown.drop(columns=[c for pair in self._intervals.values() for c in pair])
+
+    def _html(self) -> str:
+        """The table as HTML: an interval in a second line, the rows' name in the corner."""
+        # Two characters that need no escaping stand for the tags until the rest is escaped.
+        shown = self.rounded(between="{}\x02{}\x03")
+        if shown.index.nlevels == 1:
+            shown = shown.rename_axis(index=None, columns=shown.index.name)
+        with pd.option_context("display.max_colwidth", None):
+            page = shown.to_html(border=0, classes="lrp-table")
+        return page.replace("\x02", "<br><small>").replace("\x03", "</small>")
 
     def _text(self, value: Any) -> str:
         if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -47,7 +50,7 @@ class ShownTable:
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
         shown = self.rounded()
         return {
-            "text/html": shown.to_html(border=0, classes="lrp-table"),
+            "text/html": self._html(),
             "text/plain": shown.to_string(),
             TABLE: {
                 "index": [str(label) for label in self.frame.index],
@@ -73,9 +76,9 @@ def show(
     Args:
         table: the values; NaN and None are shown as nothing.
         digits: decimals of the floats.
-        intervals: `{column: (low, high)}`: shown as `value [low, high]` in one column. Added to
-            those that the table itself names, in `table.attrs["intervals"]`, as far as its columns
-            are still there.
+        intervals: `{column: (low, high)}`: shown as `value [low, high]` in one column, in HTML the
+            interval in a second line. Added to those that the table itself names, in
+            `table.attrs["intervals"]`, as far as its columns are still there.
 
     Raises:
         ValueError: `intervals` names a column that the table does not have.

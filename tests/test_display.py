@@ -32,3 +32,11 @@ def test_markup_in_a_table_is_escaped():
 def test_an_unknown_column_is_named():
     with pytest.raises(ValueError, match="no column"):
         show(FRAME, intervals={"q": ("low", "high")})
+
+
+def test_in_html_an_interval_has_a_line_of_its_own_and_the_rows_name_the_corner():
+    named = FRAME.rename_axis("this <run>")
+    page = show(named, intervals={"r": ("low", "high")})._repr_mimebundle_()["text/html"]
+    assert "<td>0.512<br><small>[0.400, 0.600]</small></td>" in page
+    assert page.index("this &lt;run&gt;") < page.index("<th>r</th>")
+    assert page.count("<tr") == 3

@@ -31,7 +31,8 @@ def _entries(book: Book) -> list[Path]:
 def _configuration(book: Book, profile: str, repository: str | None) -> str:
     config = yaml.safe_load((book.root / "_config.yml").read_text(encoding="utf-8"))
     if repository:
-        config["repository"]["url"] = repository
+        config["repository"] = {"url": repository, "branch": "main"}
+        config["html"] |= {"use_repository_button": True, "use_edit_page_button": True}
     if profile != DEFAULT:
         theme = config["sphinx"]["config"].setdefault("html_theme_options", {})
         theme["announcement"] = f"Every number on these pages was computed under “{profile}”."

@@ -1,7 +1,4 @@
-"""Sphinx extension: "edit" and "show source" lead to a chapter's text, not to its notebook.
-
-The launch buttons go on opening the notebook, which is what runs.
-"""
+"""Sphinx extension: "edit" and "show source" lead to a chapter's text, not to its notebook."""
 
 from __future__ import annotations
 

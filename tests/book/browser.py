@@ -39,7 +39,7 @@ class Visit:
     Attributes:
         requests: the addresses it asked for.
         errors: what it threw or logged as an error.
-        answer: what the script given to `visit` returned.
+        answer: what the script given to `visit` returned, or the one asked after printing.
     """
 
     requests: list[str] = field(default_factory=list)
@@ -92,10 +92,11 @@ _SETTLED = """(async () => {
 })()"""
 
 
-async def _visit(address, url, script, size, dark, picture) -> Visit:
+async def _visit(address, url, script, size, dark, picture, printed) -> Visit:
     tab = _Tab(await websocket_connect(address, max_message_size=100 << 20))
     for domain in ("Page", "Network", "Runtime", "Log"):
         await tab.call(f"{domain}.enable")
+    await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     await tab.call("Emulation.setEmulatedMedia", features=[scheme])
     metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
@@ -110,6 +111,9 @@ async def _visit(address, url, script, size, dark, picture) -> Visit:
     if picture:
         shot = await tab.call("Page.captureScreenshot", captureBeyondViewport=True)
         Path(picture).write_bytes(base64.b64decode(shot["data"]))
+    if printed:
+        await tab.call("Page.printToPDF")
+        tab.visit.answer = await tab.evaluate(printed)
     return tab.visit
 
 
@@ -135,9 +139,11 @@ class Browser:
         self._process.wait(timeout=20)
         self._folder.cleanup()
 
-    def visit(self, url: str, script: str = "", *, size=WIDE, dark=False, picture=None) -> Visit:
-        """Open a page in a tab of its own, let it settle, run a script, take a picture."""
-        return asyncio.run(self._in_new_tab(url, script, size, dark, picture))
+    def visit(
+        self, url: str, script: str = "", *, size=WIDE, dark=False, picture=None, printed=""
+    ) -> Visit:
+        """Open a page in a new tab, let it settle, run a script, take a picture, print, ask."""
+        return asyncio.run(self._in_new_tab(url, script, size, dark, picture, printed))
 
     async def _in_new_tab(self, *what: Any) -> Visit:
         from tornado.httpclient import AsyncHTTPClient

@@ -13,6 +13,7 @@ from lrputils.book.layout import BookError, find_book
 from tests.book.browser import EXECUTABLE, PHONE, WIDE, Browser
 
 BOOK = find_book()
+AXE = (Path(__file__).parent / "axe/axe.min.js").read_text(encoding="utf-8")
 REPOSITORY = "https://github.com/someone/fork"
 
 
@@ -53,12 +54,17 @@ def test_every_picture_has_alt_text(site):
 
 
 @pytest.mark.parametrize("chapter", BOOK.chapters(), ids=lambda c: c.name)
-def test_edit_leads_to_the_text_and_launch_to_the_notebook(site, chapter):
+def test_edit_leads_to_the_text(site, chapter):
     page = (site / f"chapters/{chapter.name}.html").read_text(encoding="utf-8")
     assert f'href="{REPOSITORY}/edit/main/chapters/{chapter.name}.md"' in page
-    launched = re.findall(r'href="(https://(?:mybinder|colab)[^"]*)"', page)
-    assert len(launched) == 2
-    assert all(f"{chapter.name}.ipynb" in address for address in launched)
+
+
+def test_without_a_repository_no_button_leads_to_one(tmp_path):
+    executed = {chapter.name: chapter.notebook for chapter in BOOK.chapters()}
+    assemble(BOOK, executed, tmp_path)
+    settings = yaml.safe_load((tmp_path / "_config.yml").read_text())
+    assert not {"repository", "launch_buttons"} & settings.keys()
+    assert not {key for key, value in settings["html"].items() if key.startswith("use_") and value}
 
 
 def test_a_missing_page_is_named(tmp_path):
@@ -83,20 +89,29 @@ def test_a_warning_of_sphinx_fails_the_build(tmp_path):
         build_html(tmp_path / "source", tmp_path)
 
 
-_LAYOUT = """({
+_LAYOUT = """{
   width: document.documentElement.scrollWidth,
   window: innerWidth,
   formulas: document.querySelectorAll(".math").length,
   typeset: document.querySelectorAll(".math mjx-container").length,
   broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
-})"""
+}"""
+# What axe calls critical or serious: the rule, and the elements.
+_READABLE = f"""{AXE};
+(async () => {{
+  const seen = {_LAYOUT};
+  const {{violations}} = await axe.run(document, {{resultTypes: ["violations"]}});
+  seen.axe = violations.filter((v) => ["critical", "serious"].includes(v.impact))
+    .map((v) => `${{v.id}}: ${{v.nodes.map((n) => n.html.slice(0, 120)).join(" ")}}`);
+  return seen;
+}})()"""
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_pages_read_well_offline(site, browser, size, dark):
     for page in pages(site):
-        visit = browser.visit(page.as_uri(), _LAYOUT, size=size, dark=dark)
+        visit = browser.visit(page.as_uri(), _READABLE, size=size, dark=dark)
         outside = [u for u in visit.requests if not u.startswith(("file:", "data:", "about:"))]
         assert not outside, page.name
         assert not visit.errors, page.name
@@ -104,6 +119,34 @@ def test_pages_read_well_offline(site, browser, size, dark):
         assert seen["width"] <= seen["window"] + 1, f"{page.name} is wider than the window"
         assert seen["typeset"] >= seen["formulas"], f"{page.name}: formulas not typeset"
         assert not seen["broken"], page.name
+        assert not seen["axe"], page.name
+        typesetter = any("mathjax" in request for request in visit.requests)
+        assert typesetter == bool(seen["formulas"]), f"{page.name}: MathJax without a formula"
+
+
+def test_a_dark_page_is_printed_dark_on_light(site, browser):
+    watch = """addEventListener("beforeprint", () => { window.onPaper = {
+      theme: document.documentElement.dataset.theme,
+      ink: getComputedStyle(document.body).color,
+      colours: getComputedStyle(document.querySelector(".lrp-heatmap .words span"))
+        .printColorAdjust,
+    }; }); 0"""
+    ask = "({...window.onPaper, after: document.documentElement.dataset.theme})"
+    page = (site / "chapters/03_sst.html").as_uri()
+    seen = browser.visit(page, watch, dark=True, printed=ask).answer
+    assert (seen["theme"], seen["after"]) == ("light", "dark")
+    assert seen["colours"] == "exact"
+    assert max(map(int, re.findall(r"\d+", seen["ink"])[:3])) < 100
+
+
+def test_a_tapped_word_shows_its_score(site, browser):
+    script = """(() => {
+      const word = document.querySelector(".lrp-heatmap .words span");
+      word.focus();
+      return [word.dataset.score, getComputedStyle(word, "::after").content];
+    })()"""
+    told, shown = browser.visit((site / "chapters/03_sst.html").as_uri(), script).answer
+    assert told in shown
 
 
 def test_search_finds_what_the_pages_say(site, browser):

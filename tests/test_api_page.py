@@ -1,0 +1,42 @@
+"""The page of the package: its names can be imported as they stand, its methods are all of them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib import import_module
+
+import pytest
+
+import lrputils as lrp
+from lrputils.book.layout import find_book
+
+PAGE = (find_book().chapters_folder / "api.md").read_text(encoding="utf-8")
+NAMES = re.findall(r"^\.\. auto\w+:: (\S+)$", PAGE, re.M)
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in PAGE.splitlines()
+    if line.startswith("| `")
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_where_the_page_says(name):
+    module, _, last = name.rpartition(".")
+    found = getattr(import_module(module), last)
+    if last in lrp.__all__ and getattr(lrp, last) is found:
+        assert name == f"lrputils.{last}"
+
+
+def test_the_tables_list_every_method_with_its_label_and_options():
+    labels = {row[0]: row[1] for row in ROWS if len(row) > 2}
+    options = {
+        name: {key: ast.literal_eval(value) for key, value in re.findall(r"`(\w+)=(.+?)`", given)}
+        for name, given in (row for row in ROWS if len(row) == 2)
+    }
+    methods = {f"`{name}`": method for name, method in lrp.METHODS.items()}
+    assert labels == {name: method.label for name, method in methods.items()}
+    assert options == {
+        name: {key: option.default for key, option in method.options.items()}
+        for name, method in methods.items()
+    }
