@@ -149,10 +149,13 @@ class Route:
         self._calls: dict[nn.Module, int] = {}
 
     def forwards(self) -> dict[nn.Module, Callable]:
-        """Forward passes that keep count of the layers: of the backbone and of each block."""
-        return {self.architecture.backbone: self._whole} | {
-            block: self._block(block) for block in self.architecture.blocks
-        }
+        """Forward passes that keep count of the layers, and those of attentions that need one."""
+        parts = self.architecture
+        forwards: dict[nn.Module, Callable] = {parts.backbone: self._whole}
+        forwards |= {block: self._block(block) for block in parts.blocks}
+        if own := parts.kind.own_attention:
+            forwards |= {module: own(module, _attention) for module in parts.attentions}
+        return forwards
 
     def _whole(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
         self._calls.clear()
@@ -203,11 +206,12 @@ def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
             "leave the first `with` block before entering a second one on the same model"
         )
     route = Route(architecture, function)
-    configs = {id(module.config) for module in architecture.attentions}
+    configs = {id(module.config) for module in architecture.attentions if hasattr(module, "config")}
     configs |= {id(part.config) for part in model.modules() if isinstance(part, PreTrainedModel)}
     with ExitStack() as undo:
         undo.enter_context(replaced(route.forwards()))
-        undo.enter_context(_implementation(model, configs))
+        if architecture.kind.own_attention is None:
+            undo.enter_context(_implementation(model, configs))
         undo.callback(_forget, route, configs)
         _routes.of_module.update(dict.fromkeys(architecture.attentions, route))
         _routes.of_config.update(configs)

@@ -6,11 +6,14 @@ name. A new family is one entry here and, where it brings an operation that no r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torch import nn
 from transformers import activations
 from transformers.pytorch_utils import Conv1D
+
+from lrputils import mpnet
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class Family:
         rms_norm: class of its RMSNorm, x · weight / rms(x).
         gated_mlp: class of its SwiGLU block, down(act(gate(x)) · up(x)).
         tanh_head: class of a head that calls `torch.tanh` as a function.
+        own_attention: makes a forward pass for an attention module that does not go through
+            transformers' interface.
+        relative_positions: makes a forward pass, of the module that holds the blocks, for given
+            positions, where the model's own counts columns.
     """
 
     name: str
@@ -58,6 +65,8 @@ class Family:
     rms_norm: str | None = None
     gated_mlp: str | None = None
     tanh_head: str | None = None
+    own_attention: Callable | None = None
+    relative_positions: Callable | None = None
 
 
 _BERT = Family(
@@ -104,6 +113,14 @@ FAMILIES = {
         _BERT,
         _roberta_like("roberta", "Roberta"),
         _roberta_like("xlm_roberta", "XLMRoberta"),
+        replace(
+            _roberta_like("mpnet", "MPNet"),
+            attention="attention.attn",
+            norm_after_attention="attention.LayerNorm",
+            token_types=False,
+            own_attention=mpnet.calling,
+            relative_positions=mpnet.at_positions,
+        ),
         replace(_BERT, name="electra", heads=("ElectraForSequenceClassification",)),
         replace(
             _BERT,

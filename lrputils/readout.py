@@ -209,7 +209,7 @@ def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, rows: int) ->
         torch.autograd.grad(output, source, part, retain_graph=True, is_grads_batched=True)[0]
         for part in gradients.split(rows)
     ]
-    return torch.cat(parts)
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class _Sites:

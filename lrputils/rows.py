@@ -179,6 +179,10 @@ def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
     model = architecture.model
     with ExitStack() as undo:
         undo.enter_context(replaced(_trimmed(architecture, batch.head)))
+        if relative := architecture.kind.relative_positions:
+            encoder = architecture.backbone.get_submodule(architecture.kind.blocks.split(".")[0])
+            place = relative(encoder, batch.arguments["position_ids"])
+            undo.enter_context(replaced({encoder: place}))
         if architecture.vision:
             embeddings = {architecture.word_embeddings: lambda *args, **kwargs: batch.states}
             undo.enter_context(replaced(embeddings))

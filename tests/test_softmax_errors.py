@@ -76,8 +76,11 @@ def by_hand(blocks, layer):
     for h in range(heads):
         for j in range(tokens):
             seen = [i for i in range(tokens) if mask is None or mask[0, 0, j, i]]
+            bias = torch.zeros(tokens, dtype=torch.float64)
+            if mask is not None and mask.dtype != torch.bool:  # a bias of positions, a constant
+                bias = mask[0, h, j]
             logits = scaling * key[h, seen] @ query[h, j]
-            weights = logits.softmax(0)
+            weights = (logits + bias[seen]).softmax(0)
             out, g = weights @ value[h, seen], received[h, j]
             if len(seen) > 1:
                 share = -(weights * weights.log()).sum() / np.log(len(seen))
@@ -85,7 +88,8 @@ def by_hand(blocks, layer):
             for place, i in enumerate(seen):
                 a, z, difference = weights[place], logits[place], (value[h, i] - out) @ g
                 others = [other for other in seen if other != i]
-                left = (scaling * key[h, others] @ query[h, j]).softmax(0) @ value[h, others]
+                left = (scaling * key[h, others] @ query[h, j] + bias[others]).softmax(0)
+                left = left @ value[h, others]
                 change = (out - left) @ g if others else a * difference
                 counts = i != j or i == blocks.readout
                 maps["uniform"][i] += out @ g / len(seen)

@@ -24,6 +24,8 @@ from transformers import (  # isort: skip
     MistralConfig,
     MistralForCausalLM,
     MistralForSequenceClassification,
+    MPNetConfig,
+    MPNetForSequenceClassification,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -96,6 +98,7 @@ _MODELS = {
     "bert": (BertForSequenceClassification, BertConfig, _COMMON),
     "roberta": (RobertaForSequenceClassification, RobertaConfig, _COMMON),
     "xlm_roberta": (XLMRobertaForSequenceClassification, XLMRobertaConfig, _COMMON),
+    "mpnet": (MPNetForSequenceClassification, MPNetConfig, _COMMON),
     "distilbert": (DistilBertForSequenceClassification, DistilBertConfig, _DISTIL),
     "electra": (
         ElectraForSequenceClassification,
