@@ -47,8 +47,10 @@ def claimed(out: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
         plan: what decides the parts, as JSON can hold it.
 
     Raises:
-        ValueError: another process holds `out`, or parts of another plan lie there.
+        ValueError: `out` is a file, another process holds it, or parts of another plan lie there.
     """
+    if out.is_file():
+        raise ValueError(f"{out} is a file: name a folder")
     work = out / _WORK
     missing = [folder for folder in (out, *out.parents) if not folder.exists()]
     work.mkdir(parents=True, exist_ok=True)
