@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from filelock import FileLock, Timeout
+from tqdm import tqdm
 
 _WORK, _PLAN, _LOCK = "shards", "plan.json", "lock"
 
@@ -47,8 +50,10 @@ def claimed(out: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
         plan: what decides the parts, as JSON can hold it.
 
     Raises:
-        ValueError: another process holds `out`, or parts of another plan lie there.
+        ValueError: `out` is a file, another process holds it, or parts of another plan lie there.
     """
+    if out.is_file():
+        raise ValueError(f"{out} is a file: name a folder")
     work = out / _WORK
     missing = [folder for folder in (out, *out.parents) if not folder.exists()]
     work.mkdir(parents=True, exist_ok=True)
@@ -73,6 +78,29 @@ def claimed(out: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
         raise
     finally:
         lock.release()
+
+
+def shards(
+    work: Path, todo: Mapping[str, Callable[[], pd.DataFrame]], unit: str, quiet: bool
+) -> tuple[list[pd.DataFrame], float]:
+    """Measure what `work` does not hold yet, a file each; return all rows and the seconds spent.
+
+    Args:
+        work: of `claimed`.
+        todo: name of the file → what measures its rows.
+        unit: what a file holds, for the progress bar.
+        quiet: no progress bar.
+    """
+    for name, measure in tqdm(todo.items(), desc=unit, disable=quiet):
+        path = work / f"{name}.parquet"
+        if not path.is_file():
+            began = time.monotonic()
+            rows = measure()
+            rows.attrs["seconds"] = time.monotonic() - began
+            with atomic_write(path) as partial:
+                rows.to_parquet(partial, index=False)
+    found = [pd.read_parquet(work / f"{name}.parquet") for name in todo]
+    return found, sum(rows.attrs.pop("seconds") for rows in found)
 
 
 def _agree_on(work: Path, plan: dict[str, Any]) -> None:

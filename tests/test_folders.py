@@ -28,6 +28,12 @@ def test_parts_are_found_again_by_the_same_plan_only(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "rows.parquet").touch()
+    with pytest.raises(ValueError, match=r"rows\.parquet is a file: name a folder"):
+        claimed(tmp_path / "rows.parquet", {}).__enter__()
+
+
 def test_a_killed_process_holds_nothing(tmp_path):
     code = (
         "import sys, pathlib; from lrputils.folders import claimed\n"

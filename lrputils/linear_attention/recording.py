@@ -6,17 +6,16 @@ in `lrputils.results`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import torch
-from tqdm import tqdm
 
 from lrputils import results
 from lrputils.data.images import ImageData, load_images
-from lrputils.folders import atomic_write, claimed
+from lrputils.folders import claimed, shards
 from lrputils.linear_attention.model import Setting
 from lrputils.linear_attention.specifications import measured
 from lrputils.linear_attention.training import (
@@ -85,52 +84,44 @@ def record_mnist(
         "epochs": {setting.name: epochs or epochs_for(data, setting) for setting in settings},
     }
     plan = {"data": data.name, "identity": data.identity, "images": images, "epochs": epochs}
-    # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
-    todo = [(setting, seed) for seed in range(seeds) for setting in settings]
     with claimed(out, plan) as work:
-        for setting, seed in tqdm(todo, desc="networks", disable=quiet):
-            if not _shard(work, setting, seed).exists():
-                _record_network(work, data, setting, seed, images, epochs)
-        shards = [pd.read_parquet(_shard(work, setting, seed)) for setting, seed in todo]
+        # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
+        todo = {
+            f"{setting.name}.{seed}": partial(_network, work, data, setting, seed, images, epochs)
+            for seed in range(seeds)
+            for setting in settings
+        }
+        parts, seconds = shards(work, todo, "networks", quiet)
         provenance = results.provenance(
             command=command or f"record_mnist({str(dataset)!r}, seeds={seeds}, images={images})",
             parameters=parameters,
-            seconds=sum(shard.attrs["seconds"] for shard in shards),
+            seconds=seconds,
             data={"name": data.name, "split": data.note, "identity": data.identity},
         )
         if (work / NETWORKS).exists():
             (work / NETWORKS).replace(out / NETWORKS)
-        return results.write(out, _joined(shards), provenance)
+        return results.write(out, _joined(parts), provenance)
 
 
-def _record_network(
+def _network(
     work: Path, data: ImageData, setting: Setting, seed: int, images: int, epochs: int | None
-) -> None:
-    start = time.perf_counter()
+) -> pd.DataFrame:
+    """Train one network and measure its maps."""
     network = rounded(train(data, setting, seed, epochs=epochs))
     test, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
     rows = measured([network], test[:images])
-    rows = rows.assign(
+    if seed == 0:
+        save_networks([network], work / NETWORKS)
+    return rows.assign(
         seed=seed,
         label=data.test_labels[rows["id"]],
         accuracy=accuracy(network, test, labels),
     )
-    if seed == 0:
-        save_networks([network], work / NETWORKS)
-    rows.attrs["seconds"] = time.perf_counter() - start
-    with atomic_write(_shard(work, setting, seed)) as partial:
-        rows.to_parquet(partial)
 
 
-def _shard(work: Path, setting: Setting, seed: int) -> Path:
-    return work / f"{setting.name}.{seed}.parquet"
-
-
-def _joined(shards: list[pd.DataFrame]) -> pd.DataFrame:
+def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     """Put shards together, in the fewest bytes: categories, small integers, rounded floats."""
-    for shard in shards:
-        shard.attrs.clear()
-    rows = pd.concat(shards, ignore_index=True).drop(columns="r_normalised")
+    rows = pd.concat(parts, ignore_index=True).drop(columns="r_normalised")
     order = ["setting", "removal", "pair", "seed", "id"]
     rows = rows.sort_values(order, kind="stable", ignore_index=True)
     floats = rows.select_dtypes("float").columns

@@ -7,21 +7,20 @@ continues by the same command and loses at most one. `lrputils.results` reads re
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from tqdm import tqdm
 
 from lrputils import results
 from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.evaluation import Evaluation, evaluate
-from lrputils.folders import atomic_write, claimed
+from lrputils.folders import claimed, shards
 from lrputils.models import Classifier
 from lrputils.readout import READOUTS
 from lrputils.variants import Label, LayerSweep, Variant
@@ -93,22 +92,19 @@ def record(
         "texts": [texts.identity, len(texts), texts.ids[0], texts.ids[-1]],
         **asdict(settings),
     }
-    starts = range(0, len(texts), settings.shard)
+    todo = {
+        f"{start:06d}": partial(
+            _shard, classifier, texts, range(start, start + settings.shard), settings
+        )
+        for start in range(0, len(texts), settings.shard)
+    }
     with claimed(out, plan) as work:
-        for start in tqdm(starts, desc="shards", disable=quiet):
-            path = work / f"{start:06d}.parquet"
-            if not path.is_file():
-                began = time.monotonic()
-                rows = _shard(classifier, texts, range(start, start + settings.shard), settings)
-                rows["seconds"] = time.monotonic() - began
-                with atomic_write(path) as partial:
-                    rows.to_parquet(partial, index=False)
-        shards = [pd.read_parquet(work / f"{start:06d}.parquet") for start in starts]
-        rows = _compact(pd.concat(shards, ignore_index=True))
+        parts, seconds = shards(work, todo, "shards", quiet)
+        rows = _compact(pd.concat(parts, ignore_index=True))
         facts = results.provenance(
             command=command,
             parameters={**(parameters or {}), **asdict(settings)},
-            seconds=sum(shard.seconds.iloc[0] for shard in shards),
+            seconds=seconds,
             device=classifier.device,
             model={"name": classifier.name, "identity": classifier.identity},
             data={"name": texts.name, "identity": texts.identity, "texts": len(texts)},
@@ -158,6 +154,6 @@ def _rows(evaluation: Evaluation) -> pd.DataFrame:
 
 def _compact(rows: pd.DataFrame) -> pd.DataFrame:
     """Keep four decimals of measured values: a tenth of what another processor moves them by."""
-    floats = rows.drop(columns="seconds").select_dtypes("float").columns
+    floats = rows.select_dtypes("float").columns
     rows[floats] = rows[floats].astype("float32").round(4)
-    return rows.drop(columns="seconds")
+    return rows
