@@ -1,4 +1,4 @@
-"""Fetch a repository of the Hugging Face hub, or fail within seconds.
+"""Fetching a repository of the Hugging Face hub, once, with an answer in seconds.
 
 One request says whether the hub can be reached and which commit a revision means; the files then
 come from the hub or, without a network, from the local cache. Modules above this one work on a
