@@ -66,6 +66,7 @@ def test_the_card_says_what_was_done_and_not_where(trained):
     for identity in (texts.identity, lrp.load_texts("reviews-long").identity, clf.identity):
         assert identity in card
     assert torch.__version__ in card
+    assert "**It was trained on texts of the same file as reviews.**" in card
     assert str(trained.parent) not in card
     assert str(Path.home()) not in card
     right = correct(clf, texts, np.array(texts.labels)).mean()
@@ -128,6 +129,7 @@ def test_a_base_model_is_taken_over(trained, tmp_path, capsys, family):
     card = (tmp_path / "tuned" / "README.md").read_text()
     assert re.search(rf"\| base model \| {base.name} \| – \| sha256 ", card)
     assert "| validation | reviews (held out) | 24 |" in card
+    assert "of the same file" not in card
     capsys.readouterr()
     assert call("--out", tmp_path / "wide", *options, "--base", base, "--max-length", "256") == 1
     assert "--max-length 256 is more than the 64 positions" in capsys.readouterr().err

@@ -76,7 +76,7 @@ class Sets(NamedTuple):
     """The texts, by what they are for."""
 
     unlabelled: Sequence[lrp.Texts]
-    labelled: Sequence[lrp.Texts]
+    training: Sequence[lrp.Texts]
     divided: lrp.Texts  # into sentences, for the teacher
     taught: Sequence[lrp.Texts]  # whole, for the teacher
     evaluate: Sequence[lrp.Texts]
@@ -119,7 +119,7 @@ def make(
         asked = sentences_of(sets.divided, 4, 28, plan.sentences, 0)
         asked += [text for texts in sets.taught for text in texts]
         answers = teaching.ask(teacher, asked, work / "taught", plan.shape.max_length)
-        rows = partial(_rows, tokenizer, sets.labelled, asked, answers)
+        rows = partial(_rows, tokenizer, sets.training, asked, answers)
 
         def learn(stage: Stage, length: int, begin: Callable[[], Bert]) -> tuple[Bert, dict]:
             write = partial(_learn, begin, rows, length, stage, tokenizer, conditions)
@@ -139,7 +139,7 @@ def make(
 
 def _tokenizer(work: Path, sets: Sets, plan: Plan) -> PreTrainedTokenizerBase:
     def write(folder: Path) -> None:
-        texts = dict.fromkeys(t for texts in (*sets.unlabelled, *sets.labelled) for t in texts)
+        texts = dict.fromkeys(t for texts in (*sets.unlabelled, *sets.training) for t in texts)
         shape = plan.shape
         learn_vocabulary(list(texts), shape.vocabulary, shape.max_length).save_pretrained(folder)
 
