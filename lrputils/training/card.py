@@ -15,6 +15,7 @@ from lrputils import results
 from lrputils.data import hub
 from lrputils.models import Classifier
 from lrputils.stats import Estimate, estimate
+from lrputils.training.corpus import HELD_OUT
 
 _TEMPLATE = """\
 ---
@@ -35,7 +36,8 @@ clf = lrp.load_classifier(folder)
 ## Accuracy
 
 Of the stored weights, computed in float32, longer texts cut to the model's positions; with 95% \
-bootstrap intervals over texts.
+bootstrap intervals over texts.\
+{% if seen %} **It was trained on texts of the same file as {{ seen }}.**{% endif %}
 
 {{ accuracy }}
 {% for title, text in more.items() %}
@@ -95,6 +97,8 @@ def write(
     facts = results.provenance(command=command, parameters={}, seconds=0, device=classifier.device)
     accuracy = {name: estimate(values) for name, values in right.items()}
     rows = [(name, len(right[name]), percent(value)) for name, value in accuracy.items()]
+    learned = {row["identity"] for row in sets if row["role"] == "training"}
+    seen = {row["set"] for row in sets if row["role"] != "training" and row["identity"] in learned}
     card = ModelCard.from_template(
         _metadata(folder, accuracy, base),
         template_str=_TEMPLATE,
@@ -106,6 +110,7 @@ def write(
         parameters=f"{sum(p.numel() for p in classifier.model.parameters()):,}",
         identity=classifier.identity,
         accuracy=table(rows, ("set", "texts", "accuracy")),
+        seen=", ".join(sorted(name for name in seen & set(right) if not name.endswith(HELD_OUT))),
         more=more or {},
         stages=table([_stage(name, stage) for name, stage in stages.items()]),
         device=facts["device"],

@@ -16,6 +16,7 @@ from lrputils.training.recipe import Recipe, parse, shortened
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _CHUNK = 1000
+HELD_OUT = "(held out)"  # ends the name of texts that were
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _divided(texts: Texts, seed: int) -> tuple[Texts, Texts]:
     if len(texts) < 4:
         raise ValueError(f"{texts.name!r} has {len(texts)} texts, too few to hold some out")
     count, order = max(2, len(texts) // 10), np.random.default_rng(seed).permutation(len(texts))
-    held = replace(texts.take(order[:count].tolist()), name=f"{texts.name} (held out)")
+    held = replace(texts.take(order[:count].tolist()), name=f"{texts.name} {HELD_OUT}")
     return texts.take(order[count:].tolist()), held
 
 

@@ -107,7 +107,8 @@ class _Clock(TrainerCallback):
         self.bar.update(self.progress(state.global_step, state.max_steps) - self.bar.n)
         control.should_training_stop |= self.seconds >= self.limit
         control.should_log |= control.should_training_stop
-        if time.monotonic() - self.saved >= self.interval:
+        # Not between epochs: the Trainer would order the next one by other random numbers.
+        if state.epoch % 1 and time.monotonic() - self.saved >= self.interval:
             state.log_history.append({"step": state.global_step, "seconds": self.seconds})
             control.should_save, self.saved = True, time.monotonic()
 

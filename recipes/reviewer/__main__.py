@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,7 +77,7 @@ class Sets(NamedTuple):
     """The texts, by what they are for."""
 
     unlabelled: Sequence[lrp.Texts]
-    labelled: Sequence[lrp.Texts]
+    training: Sequence[lrp.Texts]
     divided: lrp.Texts  # into sentences, for the teacher
     taught: Sequence[lrp.Texts]  # whole, for the teacher
     evaluate: Sequence[lrp.Texts]
@@ -95,15 +96,22 @@ def load_sets(data: Path | None) -> Sets:
     short, long = lrp.load_texts("reviews"), lrp.load_texts("reviews-long")
     if data is None:
         return Sets([long], [short], long, [short], [long])
-    sst, imdb = data / "sst2", data / "imdb"
-    sst_train, imdb_train = (lrp.load_texts(f / "train.parquet") for f in (sst, imdb))
-    unlabelled = lrp.load_texts(imdb / "unsupervised.parquet")
-    tests = [
-        lrp.load_texts(sst / "validation.parquet"),
-        lrp.load_texts(imdb / "test.parquet", limit=2000, seed=0),
-    ]
-    labelled = [sst_train, imdb_train]
-    return Sets([unlabelled, *labelled], labelled, unlabelled, [sst_train], [*tests, short, long])
+
+    def texts(path: str, name: str, **options: int) -> lrp.Texts:
+        return replace(lrp.load_texts(data / path, **options), name=name)
+
+    sst_train = texts("sst2/train.parquet", "SST-2 training")
+    imdb_train = texts("imdb/train.parquet", "IMDB training")
+    unlabelled = texts("imdb/unsupervised.parquet", "IMDB unlabelled")
+    sst_test = texts("sst2/validation.parquet", "SST-2")
+    imdb_test = texts("imdb/test.parquet", "IMDB", limit=2000, seed=0)
+    return Sets(
+        [unlabelled, imdb_train, sst_train],
+        [sst_train, imdb_train],
+        unlabelled,
+        [sst_train],
+        [sst_test, imdb_test, short, long],
+    )
 
 
 def make(
@@ -118,8 +126,9 @@ def make(
         teaching.check(teacher, tokenizer, CLASSES)
         asked = sentences_of(sets.divided, 4, 28, plan.sentences, 0)
         asked += [text for texts in sets.taught for text in texts]
-        answers = teaching.ask(teacher, asked, work / "taught", plan.shape.max_length)
-        rows = partial(_rows, tokenizer, sets.labelled, asked, answers)
+        length, quiet = plan.shape.max_length, conditions.quiet
+        answers = teaching.ask(teacher, asked, work / "taught", length, quiet)
+        rows = partial(_rows, tokenizer, sets.training, asked, answers)
 
         def learn(stage: Stage, length: int, begin: Callable[[], Bert]) -> tuple[Bert, dict]:
             write = partial(_learn, begin, rows, length, stage, tokenizer, conditions)
@@ -127,9 +136,7 @@ def make(
             return Bert.from_pretrained(folder), json.loads((folder / "result.json").read_text())
 
         shallow, first = learn(plan.first, plan.first_length, lambda: _begin(tokenizer, sets, plan))
-        deep, second = learn(
-            plan.second, plan.shape.max_length, lambda: deepened(shallow, plan.shape.layers)
-        )
+        deep, second = learn(plan.second, length, lambda: deepened(shallow, plan.shape.layers))
         export(deep, tokenizer, out)
         stages = {plan.first.name: first, plan.second.name: second}
         _card(out, sets, teacher, stages, conditions, command)
@@ -139,7 +146,7 @@ def make(
 
 def _tokenizer(work: Path, sets: Sets, plan: Plan) -> PreTrainedTokenizerBase:
     def write(folder: Path) -> None:
-        texts = dict.fromkeys(t for texts in (*sets.unlabelled, *sets.labelled) for t in texts)
+        texts = dict.fromkeys(t for texts in (*sets.unlabelled, *sets.training) for t in texts)
         shape = plan.shape
         learn_vocabulary(list(texts), shape.vocabulary, shape.max_length).save_pretrained(folder)
 
@@ -175,9 +182,9 @@ def _rows(
     targets = np.concatenate([np.eye(len(CLASSES), dtype=np.float32)[numbers], answers.classes])
     unmatched = answers.states[0][:0]
     states = [unmatched] * len(texts) + answers.states
-    rows = []
+    everything, rows = [*texts, *asked], []
     for start in range(0, len(targets), 1000):
-        part = [*texts, *asked][start : start + 1000]
+        part = everything[start : start + 1000]
         encoding = tokenizer(part, max_length=max_length, truncation=True)
         for i, ids in enumerate(encoding["input_ids"]):
             row = start + i

@@ -65,7 +65,9 @@ def check(teacher: Classifier, pupil: PreTrainedTokenizerBase, names: Sequence[s
         )
 
 
-def ask(teacher: Classifier, texts: Sequence[str], folder: Path, max_length: int) -> Answers:
+def ask(
+    teacher: Classifier, texts: Sequence[str], folder: Path, max_length: int, quiet: bool = False
+) -> Answers:
     """Return the teacher's answers for each text, going on from the whole shards in `folder`.
 
     Args:
@@ -73,6 +75,7 @@ def ask(teacher: Classifier, texts: Sequence[str], folder: Path, max_length: int
         texts: what it is asked about.
         folder: where the answers are kept, a file every 4,096 texts.
         max_length: tokens of its own a text; the rest is cut.
+        quiet: no progress.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "basis.npz"
@@ -80,7 +83,8 @@ def ask(teacher: Classifier, texts: Sequence[str], folder: Path, max_length: int
         _save(path, _principal(teacher, texts[:_SHARD], max_length))
     basis = _load(path)
     classes, states = [], []
-    for start in tqdm(range(0, len(texts), _SHARD), desc="teacher", unit=" shards"):
+    starts = range(0, len(texts), _SHARD)
+    for start in tqdm(starts, desc="teacher", unit=" shards", disable=quiet):
         path = folder / f"{start:08d}.npz"
         if not path.is_file():
             _save(path, _answers(teacher, texts[start : start + _SHARD], max_length, basis))
