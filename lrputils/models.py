@@ -28,7 +28,7 @@ from transformers.utils import logging
 
 from lrputils import inputs as _inputs
 from lrputils.architectures import Architecture, describe
-from lrputils.data import given, hub
+from lrputils.data import hub
 from lrputils.inputs import Inputs
 
 EMBEDDED = Path(__file__).parent / "assets" / "reviewer"
@@ -137,7 +137,7 @@ class Classifier:
         """
         return _inputs.encode(
             self.tokenizer,
-            given.strings(texts),
+            texts,
             max_length=max_length,
             truncate=truncate,
             positions=self.architecture.max_positions,
