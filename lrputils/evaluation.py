@@ -125,7 +125,7 @@ def _variants(
     progress: bool,
 ) -> list[Variant | LayerSweep]:
     """Return what to run, the reference first, each once."""
-    options = options | {REFERENCE: {"progress": progress, **options.get(REFERENCE, {})}}
+    options = {**options, REFERENCE: {"progress": progress, **options.get(REFERENCE, {})}}
     asked = [
         Variant(method, method, options.get(method, {})) if isinstance(method, str) else method
         for method in (REFERENCE, *methods)

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
+from lrputils.data import given
+
 DEFAULT_MAX_LENGTH = 512
 _MODEL_TENSORS = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -132,7 +134,7 @@ class Inputs(BatchEncoding):
 
 def encode(
     tokenizer: PreTrainedTokenizerBase,
-    texts: str | Iterable[str],
+    texts: Any,
     *,
     max_length: int | None = None,
     truncate: bool = False,
@@ -142,7 +144,7 @@ def encode(
 
     Args:
         tokenizer: any Hugging Face tokenizer.
-        texts: the texts, one a row; a single string is one row.
+        texts: one a row, as `lrputils.data.given.strings` takes them; a string is one row.
         max_length: the longest row allowed, in tokens with special ones. `None` is 512, or the
             model's number of positions where that is less.
         truncate: cut longer texts at `max_length`, and list their rows in `Inputs.truncated`.
@@ -150,11 +152,11 @@ def encode(
         positions: how many positions the model has, if that is bounded.
 
     Raises:
-        TypeError: a text is not a string (a missing value in a table, for example).
+        TypeError: texts of no such type, or one is not a string (a missing value, for example).
         ValueError: no texts; a text without a single token of its own; a text longer than
             `max_length` while `truncate` is false; `max_length` beyond the model's positions.
     """
-    rows = _check_texts(texts)
+    rows = given.strings(texts)
     limit = _length_limit(tokenizer, max_length, positions)
     encoded = tokenizer(rows, add_special_tokens=True, verbose=False)["input_ids"]
     overlong = tuple(row for row, ids in enumerate(encoded) if len(ids) > limit)
@@ -187,18 +189,6 @@ def encode(
         truncated=overlong,
         replacements=_replacements(tokenizer),
     )
-
-
-def _check_texts(texts: str | Iterable[str]) -> list[str]:
-    if not isinstance(texts, Iterable):
-        raise TypeError(f"texts are strings; got {texts!r} ({type(texts).__name__})")
-    rows = [texts] if isinstance(texts, str) else list(texts)
-    if not rows:
-        raise ValueError("There are no texts to encode")
-    for row, text in enumerate(rows):
-        if not isinstance(text, str):
-            raise TypeError(f"Text {row} is {text!r} ({type(text).__name__}), not a string")
-    return rows
 
 
 def _length_limit(

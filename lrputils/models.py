@@ -28,18 +28,13 @@ from transformers.utils import logging
 
 from lrputils import inputs as _inputs
 from lrputils.architectures import Architecture, describe
-from lrputils.data import given, hub
+from lrputils.data import hub
 from lrputils.inputs import Inputs
 
 EMBEDDED = Path(__file__).parent / "assets" / "reviewer"
 NAME = "lrputils reviewer"  # what pages call it
 
-_DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+_DTYPES = "float64", "float32", "bfloat16", "float16"
 _KINDS = {
     "ForSequenceClassification": AutoModelForSequenceClassification,
     "ForCausalLM": AutoModelForCausalLM,
@@ -131,13 +126,13 @@ class Classifier:
             truncate: cut longer texts instead of refusing them; `Inputs.truncated` lists them.
 
         Raises:
-            TypeError: texts of no such type, or a text that is not a string.
-            ValueError: no texts, or no column of texts; a text is empty or too long, or
+            TypeError: texts of no such type.
+            ValueError: no texts, an empty or a too long one, or no column of texts;
                 `max_length` exceeds the model's positions.
         """
         return _inputs.encode(
             self.tokenizer,
-            given.strings(texts),
+            texts,
             max_length=max_length,
             truncate=truncate,
             positions=self.architecture.max_positions,
@@ -181,7 +176,8 @@ def load_classifier(
     if model.config.pad_token_id is None:  # decoders' heads find a text's end by it
         model.config.pad_token_id = _inputs.padding_id(tokenizer)
     describe(model)
-    return Classifier(_ready(model, device, dtype), tokenizer, name, commit, folder)
+    model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+    return Classifier(model, tokenizer, name, commit, folder)
 
 
 def find_model(
@@ -190,34 +186,21 @@ def find_model(
     """Return a model's name, its folder, and the hub's commit if it is from there."""
     if name_or_folder is None:
         if revision is not None:
-            raise ValueError(
-                f"revision={revision!r} belongs to the hub, not to the package's own model"
-            )
+            raise ValueError(f"revision={revision!r} belongs to the hub, not to our own model")
         return NAME, EMBEDDED, None
     name = str(name_or_folder)
-    if not hub.is_path(name):
-        snapshot = hub.fetch(
-            name, kind="model", wanted=_needed, parameter="name_or_folder", revision=revision
-        )
-        _check_folder(snapshot.folder, name)
-        return snapshot.name, snapshot.folder, snapshot.commit
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"name_or_folder={name!r}: there is no such folder (looked in {Path.cwd()})"
-        )
-    _check_folder(folder, name)
-    if revision is not None:
-        raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a folder")
-    return folder.resolve().name, folder, None
+    found = hub.find(
+        name, kind="model", wanted=_needed, parameter="name_or_folder", revision=revision
+    )
+    _check_folder(found[1], name)
+    return found
 
 
 def _check_folder(folder: Path, name: str) -> None:
     if (folder / "adapter_config.json").is_file():
         raise ValueError(
-            f"name_or_folder={name!r} holds a PEFT adapter: load it with its base "
-            f"model, call merge_and_unload(), and save that model and its tokenizer by "
-            f"`save_pretrained`"
+            f"name_or_folder={name!r} holds a PEFT adapter: load it with its base model, call "
+            f"merge_and_unload(), and save that model and its tokenizer by `save_pretrained`"
         )
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(
@@ -288,10 +271,6 @@ def _plainly(what: str) -> Iterator[None]:
         raise ValueError(f"{what} cannot be loaded: {reason}") from error
 
 
-def _ready(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    return model.to(device=device, dtype=dtype).eval().requires_grad_(False)
-
-
 def _device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -303,11 +282,10 @@ def _device(device: str | torch.device) -> torch.device:
 
 
 def _dtype(dtype: str | torch.dtype) -> torch.dtype:
-    if dtype in _DTYPES.values():
-        return dtype
-    if dtype not in _DTYPES:
+    name = str(dtype).removeprefix("torch.")
+    if name not in _DTYPES:
         raise ValueError(f"dtype={dtype!r} is not one of {sorted(_DTYPES)}")
-    return _DTYPES[dtype]
+    return getattr(torch, name)
 
 
 @contextmanager

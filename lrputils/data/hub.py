@@ -1,4 +1,4 @@
-"""Fetching a repository of the Hugging Face hub, once, with an answer in seconds.
+"""Finding a folder here or a repository of the Hugging Face hub, with an answer in seconds.
 
 One request says whether the hub can be reached and which commit a revision means; the files then
 come from the hub or, without a network, from the local cache. Modules above this one work on a
@@ -31,12 +31,10 @@ class Snapshot(NamedTuple):
     Attributes:
         folder: where they are.
         commit: the commit that the revision resolved to.
-        name: the repository's, without a revision.
     """
 
     folder: Path
     commit: str
-    name: str
 
 
 def is_path(name: str) -> bool:
@@ -45,6 +43,37 @@ def is_path(name: str) -> bool:
         return True
     first = name.split("/")[0]
     return first in ("", ".", "..", "~") or ("/" in name and Path(first).is_dir())
+
+
+def find(
+    name: str,
+    *,
+    kind: Literal["model", "dataset"],
+    wanted: Callable[[Iterable[str]], list[str]],
+    parameter: str,
+    revision: str | None = None,
+    local: bool = False,
+) -> tuple[str, Path, str | None]:
+    """Find a file or folder here, or a repository as `fetch` does; arguments as there.
+
+    `local` says that the name cannot be a repository's. Returns the folder's name, or the
+    repository's without a revision; where the files are; the hub's commit, None for a path.
+
+    Raises:
+        FileNotFoundError: no such path, or as `fetch`.
+        ValueError: a path with a revision, or as `fetch`.
+    """
+    if not (local or is_path(name)):
+        found = fetch(name, kind=kind, wanted=wanted, parameter=parameter, revision=revision)
+        return name.partition("@")[0], found.folder, found.commit
+    path = Path(name).expanduser()
+    if revision is not None:
+        raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a local path")
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{parameter}={name!r}: there is no such file or folder (looked in {Path.cwd()})"
+        )
+    return path.resolve().name, path, None
 
 
 def fetch(
@@ -91,7 +120,7 @@ def fetch(
         return _cached(name, kind, revision, f"{type(error).__name__}: {error}", instead)
     files = wanted(entry.rfilename for entry in found.siblings or ())
     folder = snapshot_download(name, repo_type=kind, revision=found.sha, allow_patterns=files)
-    return Snapshot(Path(folder), found.sha, name)
+    return Snapshot(Path(folder), found.sha)
 
 
 def _cached(name: str, kind: str, revision: str | None, reason: str, instead: str) -> Snapshot:
@@ -104,7 +133,7 @@ def _cached(name: str, kind: str, revision: str | None, reason: str, instead: st
             f"{kind.capitalize()} {name!r} is not a folder here, is not in the local cache, and "
             f"the hub cannot be reached ({reason}); {instead}"
         ) from None
-    return Snapshot(folder, folder.name, name)
+    return Snapshot(folder, folder.name)
 
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:

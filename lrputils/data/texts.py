@@ -178,22 +178,17 @@ def _locate(
     name = "reviews" if dataset is None else str(dataset)
     if name in OWN:
         return name, {name: [OWN[name]]}, None
-    if not (hub.is_path(name) or files.kind(name)):
-        snapshot = hub.fetch(
-            name, kind="dataset", wanted=_wanted, parameter="dataset", revision=revision
-        )
-        name = snapshot.name
-        return name, files.splits(snapshot.folder, subset, name), f"commit {snapshot.commit}"
-    path = Path(name).expanduser()
-    if revision is not None:
-        raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a local path")
-    if not path.exists():
-        raise FileNotFoundError(
-            f"dataset={name!r}: there is no such file or folder (looked in {Path.cwd()})"
-        )
-    if path.is_dir():
-        return path.name, files.splits(path, subset, name), None
-    return files.stem(path), {files.stem(path): [path]}, None
+    name, path, commit = hub.find(
+        name,
+        kind="dataset",
+        wanted=_wanted,
+        parameter="dataset",
+        revision=revision,
+        local=files.kind(name) is not None,
+    )
+    if path.is_file():
+        return files.stem(path), {files.stem(path): [path]}, None
+    return name, files.splits(path, subset, name), commit and f"commit {commit}"
 
 
 def _wanted(names: Iterable[str]) -> list[str]:
