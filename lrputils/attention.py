@@ -81,7 +81,7 @@ class AttentionCall:
         return torch.softmax(scores + additive(self.mask, scores.dtype), -1).to(self.query.dtype)
 
     def combined(self, weights: Tensor) -> Tensor:
-        """A·V as the model wants it: `(batch, tokens, heads, size)`."""
+        """A·V in the model's layout: `(batch, tokens, heads, size)`."""
         value = with_all_heads(self.value, self.query)
         return (weights @ value).transpose(1, 2).contiguous()
 

@@ -78,7 +78,7 @@ def show(
         digits: decimals of the floats.
         intervals: `{column: (low, high)}`: shown as `value [low, high]` in one column, in HTML the
             interval in a second line. Added to those that the table itself names, in
-            `table.attrs["intervals"]`, as far as its columns are still there.
+            `table.attrs["intervals"]`, if it still has their columns.
 
     Raises:
         ValueError: `intervals` names a column that the table does not have.

@@ -44,7 +44,7 @@ class Evaluation(Run):
             explained), `label` (the text's own class, None if it has none), `logit` (of the
             target), `r` (Pearson with LOO over all tokens), `r_content` (without special tokens),
             `r_normalised` (after dividing each map by its sum, as the paper does) and `flipped`
-            (the map's own sum was negative: the division turned its signs round); with curves also
+            (the map's own sum was negative: the division flipped its signs); with curves also
             `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in logits.
         maps: method → one float32 array (tokens,) a text, in the order of the texts. An ablation,
             and a method at a further read-out, by its `Label`.
@@ -82,10 +82,10 @@ def evaluate(
 
     Args:
         classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer, or texts at hand as it takes them: a string is one text, a
+        texts: `load_texts`' answer, or texts in any form that it takes: a string is one text, a
             table may bring labels.
-        methods: names from `METHODS`, `Variant` or `LayerSweep` values; "loo" is computed in any
-            case, as what the rest is held to.
+        methods: names from `METHODS`, `Variant` or `LayerSweep` values; "loo" is always
+            computed, as the reference.
         options: options of the methods given by name.
         reference: an evaluation of the same texts by the same classifier, whose LOO is taken.
         chunk: perturb the texts along every map, this many tokens at once (the paper: 1 on SST,

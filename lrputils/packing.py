@@ -45,8 +45,8 @@ def evaluate(
         texts: the texts that rows refer to.
         rows: what to evaluate.
         read: given logits (n, classes) and the numbers of the n rows' texts, returns (n, …).
-        batch_tokens: most tokens in one batch. One row is run however long it is. Where memory does
-            not suffice the budget is halved, for the rest of the rows.
+        batch_tokens: most tokens in one batch. One row is run however long it is. Where memory
+            runs out the budget is halved, for the remaining rows.
         done: told of the number of rows of each batch that is done.
 
     Returns:

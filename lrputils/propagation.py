@@ -159,7 +159,7 @@ def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
     """Inside the block, gradients through `model` follow the rules of `composite`.
 
     The forward pass is unchanged. Relevance at a tensor x is x times what flows back to it. Only
-    this thread is affected, and the model is restored on the way out, also after an exception. A
+    this thread is affected, and the model is restored when the block ends, also by an exception. A
     method that takes gradients (Gradient × input, Integrated Gradients) follows the rules too when
     it runs inside the block.
 

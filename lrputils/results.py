@@ -47,7 +47,7 @@ class Run:
 
         Args:
             column: of the rows.
-            methods: the ones wanted, in this order; all if not given, ablations left out.
+            methods: the ones to return, in this order; all if not given, ablations left out.
             readout: where the methods are read; if not given, where each was read first.
 
         Raises:

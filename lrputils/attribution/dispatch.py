@@ -32,7 +32,7 @@ def attribute(
         model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: what the tokenizer gives: `input_ids` `(batch, tokens)`, `attention_mask`, …; for
             ViT `pixel_values`, and the tokens are [CLS] and the patches.
-        method: a name in `METHODS`, or a `Composite` of one's own.
+        method: a name in `METHODS`, or a `Composite`.
         target: the class to explain, one for all rows or one a row; for a language model the next
             token's id. None is the class predicted on the whole input.
         special_tokens: False sets the scores of special tokens to 0.

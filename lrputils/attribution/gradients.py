@@ -70,7 +70,7 @@ def integrated_gradients(
         baseline: "zero", "pad", "mask" or a token id: what a token's embedding comes from.
         steps: points of the quadrature.
         quadrature: "midpoint", "right" (the sum of the original paper) or "gauss-legendre", the
-            closest on most texts, but far off on the few whose path has a steep place.
+            most accurate on most texts, but poor on the few whose path is steep somewhere.
         tolerance: the largest completeness gap that is not an error; None allows any finite one.
         batch_tokens: how many tokens go through the model at once; bounds the memory.
 

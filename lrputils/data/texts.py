@@ -21,7 +21,7 @@ from lrputils.data import files, given, hub
 REVIEWS = Path(__file__).parents[1] / "assets" / "reviews"
 OWN = {"reviews": REVIEWS / "short.csv", "reviews-long": REVIEWS / "long.csv"}
 
-# Measuring on what a model was trained on is never the default.
+# Training data are never the default.
 _PREFERRED_SPLITS = ("validation", "test")
 _COLUMNS = "{} (in a chapter, `columns`)"
 
