@@ -101,7 +101,7 @@ def evaluate(
         TypeError: `texts` are of no type that is taken.
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
     """
-    variants = _variants(methods, options or {}, progress)
+    variants = variants_of(methods, options or {}, progress=progress)
     texts = as_texts(texts, text_column, label_column)
     if reference is not None and len(reference.tokens) != len(texts):
         raise ValueError(
@@ -119,9 +119,10 @@ def evaluate(
     return _collect([found[row] for row in range(len(texts))], texts, classifier.class_numbers)
 
 
-def _variants(
+def variants_of(
     methods: Sequence[str | Variant | LayerSweep],
     options: Mapping[str, Mapping[str, Any]],
+    *,
     progress: bool,
 ) -> list[Variant | LayerSweep]:
     """Return what to run, the reference first, each once."""

@@ -145,10 +145,10 @@ def test_a_single_text_has_means_without_intervals(placeholder):
     assert result.rows.id.tolist() == ["0", "0"]
     for column in ("r", "r_normalised", "delta"):
         summary = result.summary(column)
-        assert summary["mean"].tolist() == result.rows[column].tolist()
+        assert summary.value.tolist() == result.rows[column].tolist()
         assert summary[["low", "high"]].isna().all(axis=None)
         published = dict.fromkeys(summary.index, 0.1)
-        table = tables.compare(summary[["mean", "low", "high"]].T.to_dict("list"), published)
+        table = tables.compare(summary, published)
         assert (table.verdict == "").all()
     everywhere = evaluate(placeholder, "good films", at_every_readout("attnlrp", "cp-lrp"))
     assert tables.readouts(everywhere, "attnlrp", "cp-lrp").difference.notna().all()

@@ -14,7 +14,7 @@ import torch
 from scipy.optimize import nnls
 
 from lrputils.cost.clock import timed
-from lrputils.evaluation import REFERENCE, _variants
+from lrputils.evaluation import REFERENCE, variants_of
 from lrputils.inputs import Inputs
 from lrputils.models import Classifier
 from lrputils.packing import BATCH_TOKENS
@@ -99,7 +99,7 @@ def forecast(
     seconds = {REFERENCE: float((lengths * row_seconds(lengths - 1) + row_seconds(lengths)).sum())}
     alike = order[len(order) // 2 :][: 1 if classifier.device.type == "cpu" else 16]
     probe, maps = classifier.encode([texts[row] for row in alike], **cut), 1
-    for variant in _variants(methods, options or {})[1:]:
+    for variant in variants_of(methods, options or {}, progress=False)[1:]:
         taken, found = _method_seconds(classifier, variant, probe)
         name = variant.name if isinstance(variant, Variant) else f"{len(found)} ablations"
         seconds[name] = taken * lengths.sum() / int(probe.lengths.sum())
