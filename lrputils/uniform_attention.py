@@ -96,12 +96,16 @@ def uniform_attention(model: nn.Module, layers: Container[int] | None = None) ->
 
     def function(call: AttentionCall) -> tuple[Tensor, None]:
         if layers is None or call.layer in layers:
-            seen = call.seen().to(call.value.dtype)
-            return call.combined(seen / seen.sum(-1, keepdim=True).clamp(min=1)), None
+            return _uniform(call), None
         return fused(call)
 
     with routed(model, function):
         yield
+
+
+def _uniform(call: AttentionCall) -> Tensor:
+    seen = call.seen().to(call.value.dtype)
+    return call.combined(seen / seen.sum(-1, keepdim=True).clamp(min=1))
 
 
 def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
