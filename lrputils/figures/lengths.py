@@ -74,7 +74,7 @@ def _mean_curve(
     mean = values.mean(0)
     axes.plot(_SHARES, mean, color=colour, lw=2, label=labels.get(method, method), **dashes)
     if len(values) > 1:
-        ends = np.array([stats.bootstrap_interval(v, resamples=1_000) for v in values.T])
+        ends = np.array([stats.estimate(v, resamples=1_000)[1:3] for v in values.T])
         axes.fill_between(_SHARES, *ends.T, color=colour, alpha=0.1, lw=0)
 
 
