@@ -109,11 +109,7 @@ class Classifier:
         return named | {number: number for number in named.values()}
 
     def encode(
-        self,
-        texts: Any,
-        max_length: int | None = None,
-        *,
-        truncate: bool = False,
+        self, texts: Any, max_length: int | None = None, *, truncate: bool = False
     ) -> Inputs:
         """Tokenize texts into a padded batch on the model's device.
 

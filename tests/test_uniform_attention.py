@@ -11,6 +11,7 @@ import torch
 
 import lrputils as lrp
 from lrputils import uniform_attention
+from lrputils.attention import AttentionCall
 
 
 def test_uniform_attention_is_the_mean_over_what_may_be_seen():
@@ -18,12 +19,16 @@ def test_uniform_attention_is_the_mean_over_what_may_be_seen():
     query = key = torch.randn(2, 3, 5, 4)
     mask = torch.ones(2, 1, 5, 5, dtype=bool)
     mask[1, ..., 3:] = False
-    output = uniform_attention._uniform(query, key, value, mask)
+
+    def uniform(mask):
+        return uniform_attention._uniform(AttentionCall(0, query, key, value, mask, 1.0))
+
+    output = uniform(mask)
     torch.testing.assert_close(output[0, 2], value[0].mean(1))
     torch.testing.assert_close(output[1, 2], value[1, :, :3].mean(1))
     additive = torch.where(mask, 0.0, torch.finfo(torch.float32).min)
-    assert torch.equal(output, uniform_attention._uniform(query, key, value, additive))
-    unmasked = uniform_attention._uniform(query, key, value, None)
+    assert torch.equal(output, uniform(additive))
+    unmasked = uniform(None)
     torch.testing.assert_close(unmasked[1, 2], value[1].mean(1))
 
 

@@ -15,7 +15,7 @@ from lrputils.handles import Handle
 from lrputils.readout import Target, read
 
 
-@method("rollout", "Attention Rollout", "#56B4E9")
+@method("rollout", "Attention Rollout", "sky")
 def rollout(
     model: Handle,
     inputs: Mapping[str, Any],

@@ -17,7 +17,7 @@ from lrputils.readout import Reading, Target, read
 BATCH_TOKENS = 8192
 
 
-@method("grad-x-input", "Gradient × input", "#CC79A7")
+@method("grad-x-input", "Gradient × input", "purple")
 def grad_x_input(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, readout: str = "word"
 ) -> Tensor:
@@ -110,7 +110,7 @@ def integrated_gradients(
     return IntegratedGradients(scores, change, gap)
 
 
-@method("ig", "Integrated Gradients", "#E69F00", options_of=integrated_gradients)
+@method("ig", "Integrated Gradients", "orange", options_of=integrated_gradients)
 def _scores(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
     return integrated_gradients(model, inputs, **options).scores
 

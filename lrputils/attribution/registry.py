@@ -115,5 +115,5 @@ def _arguments(docstring: str) -> dict[str, str]:
     return found
 
 
-method("loo", "LOO", "#222222")(leave_one_out)
-method("mask-gradient", "Mask gradient", "#009E73")(mask_gradient)
+method("loo", "LOO", "ink")(leave_one_out)
+method("mask-gradient", "Mask gradient", "green")(mask_gradient)

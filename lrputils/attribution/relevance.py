@@ -35,7 +35,7 @@ def lrp(
         return reading.relevance(reading.gradient())
 
 
-@method("attnlrp", "AttnLRP", "#D55E00")
+@method("attnlrp", "AttnLRP", "vermilion")
 def attnlrp(
     model: Handle,
     inputs: Mapping[str, Any],
@@ -54,7 +54,7 @@ def attnlrp(
     return lrp(model, inputs, target=target, composite=composite, readout=readout)
 
 
-@method("cp-lrp", "CP-LRP", "#0072B2")
+@method("cp-lrp", "CP-LRP", "blue")
 def cp_lrp(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, readout: str = "word"
 ) -> Tensor:

@@ -19,6 +19,7 @@ from lrputils.inputs import Inputs
 from lrputils.models import Classifier
 from lrputils.packing import BATCH_TOKENS
 from lrputils.packing import evaluate as run_rows
+from lrputils.readout import run
 from lrputils.rows import Row, every, split
 from lrputils.variants import LayerSweep, Variant
 
@@ -147,7 +148,7 @@ def _method_seconds(
     classifier: Classifier, variant: Variant | LayerSweep, probe: Inputs
 ) -> tuple[float, dict[str, torch.Tensor]]:
     with torch.no_grad():
-        target = classifier.model(**probe.model_kwargs()).logits.argmax(-1)
+        target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
 
     work = partial(variant.maps, classifier.model, probe, target)
     if classifier.device.type != "cpu":

@@ -21,8 +21,8 @@ def printed_and_recorded(
     axes.axvline(0, color=COLORS["faint"], lw=1, zorder=0)
     for place, (_, row) in enumerate(claims.iterrows()):
         for value, low, high, shift, colour, marker in (
-            (row.recorded, row.low, row.high, -0.13, COLORS["cp-lrp"], "o"),
-            (row.raw, row["raw low"], row["raw high"], 0.17, COLORS["attnlrp"], "s"),
+            (row.recorded, row.low, row.high, -0.13, COLORS["blue"], "o"),
+            (row.raw, row["raw low"], row["raw high"], 0.17, COLORS["vermilion"], "s"),
         ):
             first = place == 0
             label = {"o": "recorded, maps divided by their sums", "s": "recorded, raw"}[marker]

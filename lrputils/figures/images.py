@@ -69,7 +69,7 @@ def sign_flips(rows: pd.DataFrame, pairs: Sequence[str], *, title: str) -> Figur
         part = rows[rows["pair"] == pair]
         panel.plot([-1, 1], [-1, 1], color=COLORS["faint"], lw=1, zorder=0)
         panel.plot([-1, 1], [1, -1], color=COLORS["faint"], lw=1, zorder=0)
-        for flipped, colour, label in ((False, "cp-lrp", "kept"), (True, "attnlrp", "flipped")):
+        for flipped, colour, label in ((False, "blue", "kept"), (True, "vermilion", "flipped")):
             some = part[part["flipped"] == flipped]
             panel.scatter(
                 some["r"],
@@ -111,10 +111,10 @@ def specification_panels(
         line = panel.axvline(value, color=COLORS["muted"], lw=1.4, ls="--", zorder=1)
         panel.hlines(places, part["r"], part["r_normalised"], color=COLORS["faint"], lw=4)
         ends = part["r_normalised low"], part["r_normalised high"]
-        panel.hlines(places, *ends, color=COLORS["attnlrp"], lw=1.2, zorder=2)
+        panel.hlines(places, *ends, color=COLORS["vermilion"], lw=1.2, zorder=2)
         raw = panel.scatter(part["r"], places, s=24, color=COLORS["ink"], zorder=3)
         normalized = panel.scatter(
-            part["r_normalised"], places, s=24, fc="white", ec=COLORS["attnlrp"], lw=1.5, zorder=3
+            part["r_normalised"], places, s=24, fc="white", ec=COLORS["vermilion"], lw=1.5, zorder=3
         )
         panel.set_title(pair, fontsize=10)
         panel.set(xlim=(-1.08, 1.08), xticks=(-1, 0, 1), ylim=(len(names) - 0.4, -0.6))

@@ -18,12 +18,12 @@ _FAMILIES = {
     "back": "back: layers k to {layers}",
     "single": "single: layer k alone",
 }
-_COLORS = {RAW: COLORS["ink"], SUM_TO_ONE: COLORS["cp-lrp"]}
+_COLORS = {RAW: COLORS["ink"], SUM_TO_ONE: COLORS["blue"]}
 _SERIES = (
     (COLORS["ink"], "o"),
-    (COLORS["cp-lrp"], "s"),
-    (COLORS["attnlrp"], "^"),
-    (COLORS["mask-gradient"], "D"),
+    (COLORS["blue"], "s"),
+    (COLORS["vermilion"], "^"),
+    (COLORS["green"], "D"),
 )
 
 

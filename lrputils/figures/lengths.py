@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lrputils import stats
 from lrputils.evaluation import REFERENCE, Curves
-from lrputils.figures.style import COLORS, WIDTH, new_figure
+from lrputils.figures.style import COLORS, WIDTH, new_figure, of_method
 
 # Texts have different numbers of chunks; their curves meet on this grid of shares.
 _SHARES = np.linspace(0, 1, 33)
@@ -67,13 +67,13 @@ def _mean_curve(
     axes: Axes, texts: Sequence[np.ndarray], method: str, labels: Mapping[str, str]
 ) -> None:
     values = resampled(texts)
-    colour = COLORS.get(method, COLORS["muted"])
+    colour = of_method(method)
     # Dashes on top: where LOO's curve and another one coincide, both can be seen.
     dashes = {"ls": (0, (3, 2)), "zorder": 5} if method == REFERENCE else {}
     mean = values.mean(0)
     axes.plot(_SHARES, mean, color=colour, lw=2, label=labels.get(method, method), **dashes)
     if len(values) > 1:
-        ends = np.array([stats.bootstrap_interval(v, resamples=1_000) for v in values.T])
+        ends = np.array([stats.estimate(v, resamples=1_000)[1:3] for v in values.T])
         axes.fill_between(_SHARES, *ends.T, color=colour, alpha=0.1, lw=0)
 
 
@@ -103,7 +103,7 @@ def agreement_by_length(
     for axes, method in zip(panels.flat, methods, strict=False):
         _dots_and_bins(axes, recorded[method].to_numpy(float), np.asarray(tokens, float))
         means = cuts[cuts.method == method].groupby("tokens").r.mean()
-        colour = COLORS.get(method, COLORS["muted"])
+        colour = of_method(method)
         axes.plot(means.index, means, "-s", color=colour, lw=2, ms=5, zorder=5)
         axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
         axes.set_title(labels.get(method, method), fontsize=10, loc="left")
@@ -153,7 +153,7 @@ def cost_by_length(
     """
     figure, axes = new_figure(WIDTH, 3.4)
     for method, rows in costs.groupby("method", sort=False):
-        colour = COLORS.get(method, COLORS["muted"])
+        colour = of_method(method)
         axes.scatter(rows.tokens, rows.seconds, s=12, color=colour, alpha=0.4, lw=0)
         middle = rows.groupby("tokens").seconds.median()
         axes.plot(middle.index, middle, "-", color=colour, lw=2, label=labels.get(method, method))

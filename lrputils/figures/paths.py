@@ -14,8 +14,8 @@ from lrputils.figures.style import COLORS, DIVERGING, WIDTH, new_figure
 
 # CP-LRP keeps the values alone, and AttnLRP adds queries and keys: the routes take their colours.
 ROUTE_COLORS = {
-    "value": COLORS["cp-lrp"],
-    "query + key": COLORS["attnlrp"],
+    "value": COLORS["blue"],
+    "query + key": COLORS["vermilion"],
     "residual": COLORS["muted"],
 }
 _MARKERS = {"value": "o", "query + key": "s", "residual": "^"}

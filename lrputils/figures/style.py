@@ -12,18 +12,17 @@ from matplotlib import rc_context
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, by role, so that a method keeps its colour through the whole book.
+# Okabe and Ito's palette. Which colour is a method's is said where the method is entered.
 COLORS = {
     "ink": "#222222",
     "muted": "#767676",
     "faint": "#bfbfbf",
-    "loo": "#222222",
-    "ig": "#E69F00",
-    "rollout": "#56B4E9",
-    "attnlrp": "#D55E00",
-    "cp-lrp": "#0072B2",
-    "grad-x-input": "#CC79A7",
-    "mask-gradient": "#009E73",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "vermilion": "#D55E00",
+    "blue": "#0072B2",
+    "purple": "#CC79A7",
+    "green": "#009E73",
 }
 # Blue for negative, red for positive, white at zero; ends that keep their hue if a dark page turns
 # lightness round.
@@ -80,3 +79,11 @@ def new_figure(
     with rc_context(_STYLE):
         figure = Drawing(figsize=(width, height), layout="constrained")
         return figure, figure.subplots(rows, columns, **options)
+
+
+def of_method(name: str) -> str:
+    """Return a method's colour, as `METHODS` has it; the muted one where it has none."""
+    from lrputils.attribution import METHODS  # here, so that a figure of trees needs no torch
+
+    chosen = METHODS[name].colour if name in METHODS else None
+    return COLORS["muted"] if chosen is None else COLORS.get(chosen, chosen)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import gaussian_kde
 
-from lrputils.figures.style import COLORS, WIDTH, new_figure
+from lrputils.figures.style import COLORS, WIDTH, new_figure, of_method
 
 
 def correlation_by_method(
@@ -37,7 +37,7 @@ def correlation_by_method(
     figure, axes = new_figure(WIDTH, 0.9 + 0.5 * len(methods))
     jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(per_text))
     for place, method in enumerate(methods):
-        colour = COLORS.get(method, COLORS["muted"])
+        colour = of_method(method)
         if recorded is not None and method in recorded:
             _density(axes, recorded[method].dropna().to_numpy(), place)
         axes.scatter(per_text[method], place + jitter, s=9, color=colour, alpha=0.7, lw=0, zorder=2)

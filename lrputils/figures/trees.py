@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from lrputils import products
 from lrputils.figures.style import COLORS, WIDTH, new_figure
 
-RELEVANCE = COLORS["attnlrp"]
-REFERENCE = COLORS["cp-lrp"]
+RELEVANCE = COLORS["vermilion"]
+REFERENCE = COLORS["blue"]
 
 
 def number(value: Fraction) -> str:
