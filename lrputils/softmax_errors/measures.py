@@ -11,12 +11,11 @@ import scipy.stats
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
-from tqdm import tqdm
 
 from lrputils import results, stats
 from lrputils.data.texts import Texts
 from lrputils.models import Classifier
-from lrputils.packing import by_length
+from lrputils.packing import bar, by_length
 from lrputils.propagation import ATTN_LRP, Composite
 from lrputils.softmax_errors.blocks import SoftmaxMaps, softmax_maps
 
@@ -81,7 +80,7 @@ def layer_errors(
     ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
     frames = []
     batches = by_length(texts, batch_size)
-    for batch in tqdm(batches, desc="texts", unit="batch", disable=None if progress else True):
+    for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
         inputs = classifier.encode(
             [texts[row] for row in batch], max_length=max_length, truncate=truncate
         )
