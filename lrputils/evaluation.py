@@ -15,13 +15,13 @@ import pandas as pd
 import torch
 
 from lrputils import stats
+from lrputils.by_text import Run
 from lrputils.data.texts import Texts, as_texts
 from lrputils.inputs import Inputs
 from lrputils.models import Classifier
 from lrputils.packing import bar, by_length
 from lrputils.perturbation import curve_mean, perturbation_curves
 from lrputils.readout import run
-from lrputils.results import Run
 from lrputils.variants import Label, LayerSweep, Variant
 
 REFERENCE = "loo"

@@ -13,11 +13,11 @@ import pandas as pd
 
 from lrputils import stats
 from lrputils.attribution import METHODS
+from lrputils.by_text import Run
 from lrputils.data.texts import Texts
 from lrputils.evaluation import Evaluation
 from lrputils.models import Classifier
 from lrputils.readout import READOUTS
-from lrputils.results import Run
 
 AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
 # Which columns are the ends of which value's interval.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from lrputils import paper, stats
-from lrputils.results import Run
+from lrputils.by_text import Run
 
 RAW, SUM_TO_ONE = "raw r", "maps divided by their sums"
 # convention → column of an evaluation's rows

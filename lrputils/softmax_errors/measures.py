@@ -12,7 +12,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from lrputils import results, stats
+from lrputils import stats
+from lrputils.by_text import wide
 from lrputils.data.texts import Texts
 from lrputils.models import Classifier
 from lrputils.packing import bar, by_length
@@ -123,7 +124,7 @@ def _agreement(account: Tensor, maps: SoftmaxMaps) -> np.ndarray:
 
 def per_layer(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
     """One measure of `layer_errors`' rows, or of recorded ones, as (texts, layers from 1)."""
-    return results.wide(rows, measure, "layer").rename_axis(columns=None)
+    return wide(rows, measure, "layer").rename_axis(columns=None)
 
 
 def estimates_by_layer(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
