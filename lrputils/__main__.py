@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
-from lrputils.recording import options as recording
+from lrputils.runs import options as recording
 from lrputils.training import recipe as training
+
+# What the package raises for input that it cannot take; the message names the way out.
+_MISTAKES = (ValueError, TypeError, OSError, ImportError)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -119,23 +122,17 @@ def _train(options: argparse.Namespace) -> None:
     from lrputils.training.run import train
     from lrputils.training.trainer import Conditions
 
-    try:
-        conditions = Conditions(options.device, options.checkpoint_minutes, options.quiet)
-        print(train(training.recipe_of(options), options.out, conditions))
-    except (ValueError, TypeError, OSError, ImportError) as error:  # texts, options, the folder
-        raise BookError(str(error)) from error
+    conditions = Conditions(options.device, options.checkpoint_minutes, options.quiet)
+    print(train(training.recipe_of(options), options.out, conditions))
 
 
 def _bench(options: argparse.Namespace) -> None:
-    from lrputils.cost.bench import bench
+    from lrputils.study.cost.bench import bench
 
     recording.check_numbers(options)
-    try:
-        rows = bench(
-            options.model, dataset=options.dataset, texts=options.texts, repeats=options.repeats
-        )
-    except (ValueError, TypeError, OSError) as error:  # a model or texts that cannot be loaded
-        raise BookError(str(error)) from error
+    rows = bench(
+        options.model, dataset=options.dataset, texts=options.texts, repeats=options.repeats
+    )
     print(rows.to_string(float_format="{:.3g}".format))
 
 
@@ -215,16 +212,16 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-    except (BookError, OSError) as error:
-        print(f"lrputils: {error}", file=sys.stderr)
-        if getattr(options, "verbose", False) and (details := getattr(error, "details", "")):
-            print(details, file=sys.stderr)
-        return 1
     except ModuleNotFoundError as error:
         if (error.name or "lrputils").startswith("lrputils"):
             raise
         way = "in this repository's folder, pip install -e '.[test]' brings all that it needs"
         print(f"lrputils: {error}; {way}", file=sys.stderr)
+        return 1
+    except _MISTAKES as error:
+        print(f"lrputils: {error}", file=sys.stderr)
+        if getattr(options, "verbose", False) and (details := getattr(error, "details", "")):
+            print(details, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("lrputils: interrupted; what had been written before stays as it was")

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lrputils.architectures import describe
-from lrputils.attention import Recorder, routed, stepwise
 from lrputils.attribution.registry import method
-from lrputils.handles import Handle
-from lrputils.readout import Target, read
+from lrputils.model.architectures import describe
+from lrputils.model.attention import Recorder, routed, stepwise
+from lrputils.model.handles import Handle
+from lrputils.model.readout import Target, read
 
 
 @method("rollout", "Attention Rollout", "sky")

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lrputils.architectures import describe
 from lrputils.attribution.registry import METHODS, Method, options_in
 from lrputils.attribution.relevance import lrp
-from lrputils.handles import Handle
-from lrputils.propagation import Composite
-from lrputils.readout import Target
+from lrputils.model.architectures import describe
+from lrputils.model.handles import Handle
+from lrputils.model.readout import Target
+from lrputils.propagation.composites import Composite
 
 
 @torch.inference_mode(False)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.architectures import Architecture, describe
 from lrputils.attribution.registry import method
-from lrputils.handles import Handle
-from lrputils.readout import Reading, Target, read
+from lrputils.model.architectures import Architecture, describe
+from lrputils.model.handles import Handle
+from lrputils.model.readout import Reading, Target, read
 
 BATCH_TOKENS = 8192
 

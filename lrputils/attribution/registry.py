@@ -17,8 +17,8 @@ from typing import Any
 
 from torch import Tensor
 
-from lrputils.mask_gradient import mask_gradient
-from lrputils.removal import leave_one_out
+from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.removal.mask_gradient import mask_gradient
 
 Function = Callable[..., Tensor]
 

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from lrputils.attribution.registry import method
-from lrputils.handles import Handle
-from lrputils.propagation import ATTN_LRP, CP_LRP, Composite, propagating
-from lrputils.readout import Target, read
+from lrputils.model.handles import Handle
+from lrputils.model.readout import Target, read
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, propagating
 
 
 def lrp(

@@ -10,7 +10,7 @@ import lrputils
 DEFAULT = "offline"  # the profile whose values the chapters themselves state
 
 
-class BookError(Exception):
+class BookError(ValueError):
     """A mistake that the user can correct; the message names the place and the way out."""
 
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from lrputils.display import TABLE
+from lrputils.report.display import TABLE
 
 
 class Tolerance(NamedTuple):

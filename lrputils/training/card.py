@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from lrputils import results
 from lrputils.data import hub
-from lrputils.models import Classifier
+from lrputils.model.classifier import Classifier
+from lrputils.runs import results
 from lrputils.stats import Estimate, estimate
 from lrputils.training.corpus import HELD_OUT
 

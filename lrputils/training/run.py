@@ -23,14 +23,14 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from lrputils.architectures import describe
-from lrputils.models import find_model, load_classifier, quietly
+from lrputils.model.architectures import describe
+from lrputils.model.classifier import find_model, load_classifier, quietly
+from lrputils.study.uniform_attention import correct
 from lrputils.training import card
 from lrputils.training.corpus import Corpus, encode, learn_vocabulary, load_corpus
 from lrputils.training.folder import check_free, claim, finish, once
 from lrputils.training.recipe import MASKED_RATE, PRETRAINED_RATE, Recipe
 from lrputils.training.trainer import Conditions, Stage, fit
-from lrputils.uniform_attention import correct
 
 Start = Path | BertConfig  # a pretrained network's folder, or what a new one looks like
 _MULTIPLE = 8  # widths of batches: matrix units like them

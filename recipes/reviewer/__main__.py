@@ -16,14 +16,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers import BertForSequenceClassification as Bert
 
 import lrputils as lrp
-from lrputils.models import quietly
+from lrputils.model.classifier import quietly
+from lrputils.study.uniform_attention import correct
 from lrputils.training import card
 from lrputils.training.corpus import encode, learn_vocabulary
 from lrputils.training.folder import check_free, claim, finish, once
 from lrputils.training.recipe import Recipe, shortened
 from lrputils.training.run import bert_config, export
 from lrputils.training.trainer import Conditions, Stage, fit
-from lrputils.uniform_attention import correct
 from recipes.reviewer import teacher as teaching
 from recipes.reviewer.layers import deepened
 from recipes.reviewer.pupil import Collator, Pupil

@@ -122,7 +122,7 @@ mystnb:
 def test_a_figure_is_drawn_whatever_the_user_s_backend_is(small_book, tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     chapter = small_book.chapter("1")
-    own = FIGURE % "from lrputils.figures.style import new_figure\nnew_figure()[0]"
+    own = FIGURE % "from lrputils.report.figures.style import new_figure\nnew_figure()[0]"
     plain = FIGURE % "import matplotlib.pyplot as plt\nplt.plot([0, 1]);"
     chapter.text.write_text(chapter.text.read_text() + own + plain)
     run_chapter(chapter, {}, chapter.notebook, failed=tmp_path / "failed.ipynb", progress=False)

@@ -11,7 +11,7 @@ from lrputils.book.layout import find_book
 from lrputils.book.pairing import read_notebook, write_notebook
 from lrputils.book.profiles import load_profile
 from lrputils.book.regression import Tolerance, settle, stated_tolerance, texts_agree, values_agree
-from lrputils.display import TABLE
+from lrputils.report.display import TABLE
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 import IPython
 import pytest
 
-from lrputils import linear_attention, precision, readout
+from lrputils import linear_attention, precision
 from lrputils.book.layout import find_book
 from lrputils.book.pairing import read_text
 from lrputils.book.parameters import declared
 from lrputils.book.values import RULES, check_parameters, check_value
+from lrputils.model import readout
 
 ALLOWED = {
     "readout": readout.READOUTS,

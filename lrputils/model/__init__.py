@@ -1,0 +1,1 @@
+"""A classifier, its inputs, and what every supported family calls its parts."""

@@ -1,0 +1,321 @@
+"""The parts of a Hugging Face model: its layers, attention modules and embeddings.
+
+`describe(handle)` answers for the families in `lrputils.model.families` and refuses everything else
+by name. It reads the model and changes nothing. A layer is one *call* of a block, so that ALBERT,
+whose twelve layers are twelve calls of one block, counts like any other model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_utils import PreTrainedModel
+
+from lrputils.model.families import ACTIVATIONS, FAMILIES, LINEAR, Family
+from lrputils.model.handles import Handle, model_of
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The parts of one model instance.
+
+    Attributes:
+        kind: the entry in `FAMILIES`: all that is not this instance's own.
+        model: the whole model, with its head.
+        backbone: the model under the head.
+        blocks: the block that computes each layer, in order; ALBERT repeats one module.
+        attentions: attention module → the layers that it computes, in order of its calls in one
+            forward pass: `(5,)`, and `(0, 1, …)` for ALBERT's shared module.
+        word_embeddings: the module whose output is one vector per token before positions are added.
+            For ViT the whole embedding module: its output less the position embeddings.
+        embedding_norm: the LayerNorm right after the embeddings' sum, None where there is none.
+        language_model: whether the logits `(batch, tokens, vocabulary)` are the next token's.
+        max_positions: the longest text that the model takes, None where positions have no table.
+    """
+
+    kind: Family
+    model: nn.Module
+    backbone: nn.Module
+    blocks: tuple[nn.Module, ...]
+    attentions: Mapping[nn.Module, tuple[int, ...]]
+    word_embeddings: nn.Module
+    embedding_norm: nn.Module | None
+    language_model: bool
+    max_positions: int | None
+
+    @property
+    def layers(self) -> int:
+        """Number of layers: calls of a block in one forward pass."""
+        return len(self.blocks)
+
+    @property
+    def family(self) -> str:
+        """The family's name in transformers, as "bert" or "gpt2"."""
+        return self.kind.name
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token sees only itself and the tokens before it."""
+        return self.kind.causal
+
+    @property
+    def vision(self) -> bool:
+        """Whether the tokens are image patches, behind one [CLS] token."""
+        return self.kind.vision
+
+    @property
+    def readout_position(self) -> str:
+        """The token whose final state the head reads: "first", or "last" that is not padding."""
+        return self.kind.head_token
+
+    def head_tokens(self, mask: Tensor) -> Tensor:
+        """Columns `(batch,)` of the tokens whose final states the head reads.
+
+        Args:
+            mask: `(batch, tokens)`, true at tokens and false at padding.
+        """
+        places = torch.arange(mask.shape[1], device=mask.device)
+        if self.kind.head_token == "first":
+            return places.new_zeros(len(mask))
+        return (mask * (places + 1)).argmax(1)
+
+    def position_ids(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
+
+        Padding takes no position, on either side, so a padded text and the same text alone agree.
+        They count from 0, or from `pad_token_id + 1` (RoBERTa).
+        """
+        counted = attention_mask.to(torch.long).cumsum(1)
+        if self.kind.positions_after_padding:
+            start = self.model.config.pad_token_id
+            return torch.where(attention_mask.bool(), counted + start, start)
+        return (counted - 1).clamp(min=0)
+
+    def arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments for one forward pass on `inputs`, on the model's device.
+
+        Takes what `forward` of this family understands (`input_ids`, `attention_mask`,
+        `token_type_ids`, `position_ids`, or `pixel_values`) and leaves the rest out. A missing
+        attention mask is all ones. Decoders keep no cache, and get their positions where padding
+        stands on the left, since their own count would start at the padding.
+
+        Raises:
+            TypeError: inputs that are no mapping.
+            ValueError: inputs of the wrong kind or shape, an empty or too long text, or a token id
+                that the model does not have.
+        """
+        if not isinstance(inputs, Mapping):
+            raise TypeError(
+                f"inputs are a mapping of tensors, as `clf.encode(texts)` gives them; got "
+                f"{type(inputs).__name__}"
+            )
+        device = next(self.model.parameters()).device
+        if self.vision:
+            return {"pixel_values": _required(inputs, "pixel_values", 4, self.model).to(device)}
+        input_ids = _required(inputs, "input_ids", 2, self.model).to(device)
+        given = inputs.get("attention_mask")
+        mask = torch.ones_like(input_ids) if given is None else given.to(device)
+        self._check_text(input_ids, mask)
+        input_ids = self._with_own_padding(input_ids, mask)
+        arguments = {"input_ids": input_ids, "attention_mask": mask}
+        types = inputs.get("token_type_ids")
+        if types is not None and self.kind.token_types:
+            arguments["token_type_ids"] = types.to(device)
+        if inputs.get("position_ids") is not None:
+            arguments["position_ids"] = inputs["position_ids"].to(device)
+        elif not bool(mask[:, 0].all()):
+            arguments["position_ids"] = self._left_padded_positions(input_ids, mask)
+        if self.causal:
+            arguments["use_cache"] = False
+        return arguments
+
+    def _left_padded_positions(self, input_ids: Tensor, mask: Tensor) -> Tensor:
+        if not self.causal:
+            raise ValueError(
+                f"padding stands on the left, but {type(self.model).__name__} reads its answer at "
+                "the first token: set tokenizer.padding_side = 'right'"
+            )
+        return self.position_ids(input_ids, mask)
+
+    def _with_own_padding(self, input_ids: Tensor, mask: Tensor) -> Tensor:
+        """Pad with the model's own token: some heads and positions find the text's end by it."""
+        pad = self.model.config.pad_token_id
+        if self.causal and not self.language_model:
+            if pad is None and len(input_ids) > 1:
+                raise ValueError(
+                    f"{type(self.model).__name__} finds the end of a text by its padding token "
+                    "and has none: set model.config.pad_token_id, or pass one text at a time"
+                )
+            last = input_ids.gather(1, self.head_tokens(mask)[:, None])
+            if pad is not None and bool((last == pad).any()):
+                raise ValueError(
+                    f"a text ends with token {pad}, which {type(self.model).__name__} takes for "
+                    "padding: it would read its answer at the token before"
+                )
+        return input_ids if pad is None else torch.where(mask.bool(), input_ids, pad)
+
+    def _check_text(self, input_ids: Tensor, mask: Tensor) -> None:
+        if mask.shape != input_ids.shape:
+            raise ValueError(
+                f"attention_mask has shape {tuple(mask.shape)} and input_ids "
+                f"{tuple(input_ids.shape)}: both are (batch, tokens)"
+            )
+        lengths = mask.sum(1)
+        if input_ids.numel() == 0 or bool((lengths == 0).any()):
+            empty = (lengths == 0).nonzero().flatten().tolist()
+            raise ValueError(
+                f"the texts in rows {empty} have no tokens: leave them out of the batch"
+            )
+        if input_ids.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"input_ids are whole numbers (int64); got {input_ids.dtype}")
+        low, high, known = int(input_ids.min()), int(input_ids.max()), self.model.config.vocab_size
+        if low < 0 or high >= known:
+            raise ValueError(
+                f"token ids from {low} to {high}, but {type(self.model).__name__} has 0 to "
+                f"{known - 1}: encode with the tokenizer that belongs to the model"
+            )
+        if self.max_positions is not None and int(lengths.max()) > self.max_positions:
+            raise ValueError(
+                f"a text of {int(lengths.max())} tokens, but {type(self.model).__name__} has "
+                f"{self.max_positions} positions: encode with max_length={self.max_positions}"
+            )
+
+
+def describe(handle: Handle) -> Architecture:
+    """Find the layers, attention modules and embeddings of a supported model.
+
+    Args:
+        handle: the model, or what holds it (see `model_of`). An `Architecture` is returned as such.
+
+    Raises:
+        TypeError: the model, or one of its modules, is not covered; the message names the class and
+            the reason. Nothing is approximated silently.
+    """
+    if isinstance(handle, Architecture):
+        return handle
+    model = model_of(handle)
+    family = _family(model)
+    backbone = getattr(model, model.base_model_prefix)
+    blocks = _blocks(family, backbone)
+    attentions: dict[nn.Module, tuple[int, ...]] = {}
+    for layer, block in enumerate(blocks):
+        attention = _part(model, block, family.attention)
+        attentions[attention] = (*attentions.get(attention, ()), layer)
+    _refuse_unknown_modules(model, family)
+    _refuse_decoder_options(model, family)
+    norm = family.embedding_norm
+    return Architecture(
+        kind=family,
+        model=model,
+        backbone=backbone,
+        blocks=blocks,
+        attentions=attentions,
+        word_embeddings=_part(model, backbone, family.word_embeddings),
+        embedding_norm=None if norm is None else _part(model, backbone, norm),
+        language_model=_head(model).__name__.endswith(("LMHeadModel", "ForCausalLM")),
+        max_positions=_max_positions(model, family),
+    )
+
+
+def _head(model: nn.Module) -> type:
+    for cls in type(model).__mro__:
+        if cls.__module__.startswith("transformers.models."):
+            return cls
+    return type(model)
+
+
+def _family(model: nn.Module) -> Family:
+    name = type(model).__name__
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"{name} is not a transformers model: its attention does not go through transformers' "
+            "attention interface, so its attention rule cannot be exchanged. If it wraps one, "
+            "pass that"
+        )
+    head = _head(model)
+    for family in FAMILIES.values():
+        if head.__module__ == f"transformers.models.{family.name}.modeling_{family.name}":
+            if head.__name__ not in family.heads:
+                break
+            if type(model).forward is not head.forward:
+                raise TypeError(
+                    f"{name} replaces the forward pass of {head.__name__}: its operations are not "
+                    f"known here. Pass a plain {head.__name__}"
+                )
+            return family
+    heads = sorted(head for family in FAMILIES.values() for head in family.heads)
+    reason = (
+        "this head or family has no rules here"
+        if model._can_set_attn_implementation()
+        else "its attention does not go through transformers' attention interface"
+    )
+    raise TypeError(f"{name} is not covered: {reason}. Covered: {', '.join(heads)}")
+
+
+def _part(model: nn.Module, root: nn.Module, path: str) -> nn.Module:
+    try:
+        return root.get_submodule(path)
+    except AttributeError as missing:
+        raise TypeError(
+            f"{type(model).__name__}: {type(root).__name__} has no {path!r}; "
+            "this version of transformers lays the model out differently"
+        ) from missing
+
+
+def _blocks(family: Family, backbone: nn.Module) -> tuple[nn.Module, ...]:
+    container = _part(backbone, backbone, family.blocks)
+    if not family.shared_blocks:
+        return tuple(container)
+    config = backbone.config
+    per_group = config.num_hidden_layers / config.num_hidden_groups
+    groups = (container[int(i / per_group)] for i in range(config.num_hidden_layers))
+    return tuple(block for group in groups for block in group.albert_layers)
+
+
+def _refuse_unknown_modules(model: nn.Module, family: Family) -> None:
+    own = f"transformers.models.{family.name}."
+    for path, module in model.named_modules():
+        cls = type(module)
+        known = type(module) in (*LINEAR, *ACTIVATIONS, nn.LayerNorm)
+        if cls.__module__.startswith("peft."):
+            raise TypeError(
+                f"{type(model).__name__} has an adapter at {path!r}: merge it and pass the result, "
+                "model = model.merge_and_unload()"
+            )
+        if not (known or module is model or cls.__module__.startswith(own)):
+            raise TypeError(
+                f"{type(model).__name__} is not covered: no rule for {path!r}, a "
+                f"{cls.__module__}.{cls.__qualname__}"
+            )
+
+
+def _refuse_decoder_options(model: nn.Module, family: Family) -> None:
+    config = model.config
+    if not family.causal and getattr(config, "is_decoder", False):
+        raise TypeError(
+            f"{type(model).__name__} with is_decoder=True is not covered: use an encoder"
+        )
+    if getattr(config, "add_cross_attention", False):
+        raise TypeError(f"{type(model).__name__} with cross-attention is not covered")
+
+
+def _max_positions(model: nn.Module, family: Family) -> int | None:
+    if not family.limited_positions:
+        return None
+    taken = model.config.pad_token_id + 1 if family.positions_after_padding else 0
+    return model.config.max_position_embeddings - taken
+
+
+def _required(inputs: Mapping[str, Any], name: str, dimensions: int, model: nn.Module) -> Tensor:
+    value = inputs.get(name)
+    if not isinstance(value, Tensor) or value.dim() != dimensions:
+        found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(
+            f"{type(model).__name__} needs {name!r}, a tensor of {dimensions} dimensions; got "
+            f"{found}. A tokenizer gives it with return_tensors='pt', padding=True"
+        )
+    return value

@@ -1,0 +1,302 @@
+"""Route every attention call of one model through a given function.
+
+This is transformers' official extension point, used so that it can be undone: one attention
+function and one mask function are registered under one name, once, and look up whose call they
+serve. What a call is routed to belongs to one model and one thread; every other call gets the
+model's own attention. `set_attn_implementation` gives the model the registered name while any
+thread routes it, and its previous one when the last thread has finished.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+
+from lrputils.model.architectures import Architecture, describe
+from lrputils.model.forwards import replaced
+from lrputils.model.handles import Handle
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """What one layer's attention takes: O = A·V with A = softmax(s·Q·Kᵀ + mask).
+
+    Attributes:
+        layer: counted from 0.
+        query: `(batch, heads, tokens, size)`.
+        key: as many heads as the model has for keys (see `with_all_heads`).
+        value: as many heads as `key`.
+        mask: boolean, `(batch, 1, queries, keys)` or broadcastable to it, True where a query may
+            look, causality included; None where every query sees every key. A 4-D mask that the
+            caller passed to the model comes as it is, and floats are summands of the scores.
+        scaling: s.
+    """
+
+    layer: int
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    scaling: float
+
+    @property
+    def factors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value."""
+        return self.query, self.key, self.value
+
+    def with_factors(self, query: Tensor, key: Tensor, value: Tensor) -> AttentionCall:
+        """The same call of other factors."""
+        return replace(self, query=query, key=key, value=value)
+
+    def scores(self) -> Tensor:
+        """s·Q·Kᵀ before the mask, `(batch, heads, queries, keys)`, in float32 at least."""
+        key = with_all_heads(self.key, self.query)
+        wide = torch.promote_types(self.query.dtype, torch.float32)
+        return (self.query @ key.transpose(-2, -1)).to(wide) * self.scaling
+
+    def seen(self) -> Tensor:
+        """Which keys a query sees: boolean, `(batch, heads, queries, keys)`."""
+        shape = (*self.query.shape[:3], self.key.shape[2])
+        if self.mask is None:
+            return torch.ones((), dtype=torch.bool, device=self.query.device).expand(shape)
+        # A summand of the scores may hold position biases; what hides a key is far below them.
+        mask = self.mask if self.mask.dtype == torch.bool else self.mask > -1e3
+        return mask.expand(shape)
+
+    def weights(self) -> Tensor:
+        """A, `(batch, heads, queries, keys)`: computed as `scores`, in the query's dtype."""
+        scores = self.scores()
+        return torch.softmax(scores + additive(self.mask, scores.dtype), -1).to(self.query.dtype)
+
+    def combined(self, weights: Tensor) -> Tensor:
+        """A·V in the model's layout: `(batch, tokens, heads, size)`."""
+        value = with_all_heads(self.value, self.query)
+        return (weights @ value).transpose(1, 2).contiguous()
+
+    def output(self) -> Tensor:
+        """`combined(weights())` by the fused kernel, which never holds A in memory."""
+        key, value = (with_all_heads(x, self.query) for x in (self.key, self.value))
+        output = F.scaled_dot_product_attention(
+            self.query, key, value, attn_mask=self.mask, scale=self.scaling
+        )
+        return output.transpose(1, 2).contiguous()
+
+
+# An attention function returns the output `(batch, tokens, heads, size)`, and A or None for it.
+AttentionFunction = Callable[[AttentionCall], tuple[Tensor, Tensor | None]]
+
+
+def fused(call: AttentionCall) -> tuple[Tensor, None]:
+    """Plain attention by the fused kernel."""
+    return call.output(), None
+
+
+def stepwise(call: AttentionCall) -> tuple[Tensor, Tensor]:
+    """Plain attention step by step, with its weights."""
+    weights = call.weights()
+    return call.combined(weights), weights
+
+
+@dataclass
+class Recorder:
+    """An attention function that does what `inner` does and keeps what it took and gave.
+
+    Attributes:
+        calls: each layer's call, its factors out of the graph.
+        outputs: each layer's output, in the graph.
+        weights: each layer's weights, in the graph; None where `inner` gives none.
+    """
+
+    inner: AttentionFunction = fused
+    calls: list[AttentionCall] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    weights: list[Tensor | None] = field(default_factory=list)
+
+    def __call__(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        """Answer a call as `inner` does, and keep it."""
+        output, weights = self.inner(call)
+        self.calls.append(call.with_factors(*(factor.detach() for factor in call.factors)))
+        self.outputs.append(output)
+        self.weights.append(weights)
+        return output, weights
+
+
+NAME = "lrputils"
+
+
+class Route:
+    """One model's attention in one thread: where its calls go and which layer runs now.
+
+    `layer` is the number of the layer that is being computed, None outside the blocks.
+    """
+
+    def __init__(self, architecture: Architecture, function: AttentionFunction):
+        self.architecture = architecture
+        self.function = function
+        self.layer: int | None = None
+        self._calls: dict[nn.Module, int] = {}
+
+    def forwards(self) -> dict[nn.Module, Callable]:
+        """Forward passes that keep count of the layers, and those of attentions that need one."""
+        parts = self.architecture
+        forwards: dict[nn.Module, Callable] = {parts.backbone: self._whole}
+        forwards |= {block: self._block(block) for block in parts.blocks}
+        if own := parts.kind.own_attention:
+            forwards |= {module: own(module, _attention) for module in parts.attentions}
+        return forwards
+
+    def _whole(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
+        self._calls.clear()
+        self.layer = None
+        return original(*args, **kwargs)
+
+    def _block(self, block: nn.Module) -> Callable:
+        # A block that serves several layers (ALBERT) computes them in the order of its calls.
+        layers = [i for i, other in enumerate(self.architecture.blocks) if other is block]
+
+        def forward(original: Callable, *args: Any, **kwargs: Any) -> Any:
+            call = self._calls.get(block, 0)
+            self._calls[block] = call + 1
+            self.layer = layers[call % len(layers)]
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.layer = None
+
+        return forward
+
+
+class _Routes(threading.local):
+    def __init__(self) -> None:
+        self.of_module: dict[nn.Module, Route] = {}
+        self.of_config: Counter[int] = Counter()
+
+
+_routes = _Routes()
+_lock = threading.Lock()
+_users: dict[int, tuple[int, str]] = {}
+_original: dict[int, str] = {}
+
+
+@contextmanager
+def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
+    """Inside the block, this thread's attention calls of `model` go through `function`.
+
+    Raises:
+        TypeError: the model is not covered (see `describe`).
+        RuntimeError: this thread already routes this model.
+    """
+    architecture = describe(model)
+    model = architecture.model
+    if any(module in _routes.of_module for module in architecture.attentions):
+        raise RuntimeError(
+            f"the attention of this {type(model).__name__} is already taken over in this thread: "
+            "leave the first `with` block before entering a second one on the same model"
+        )
+    route = Route(architecture, function)
+    configs = {id(module.config) for module in architecture.attentions if hasattr(module, "config")}
+    configs |= {id(part.config) for part in model.modules() if isinstance(part, PreTrainedModel)}
+    with ExitStack() as undo:
+        undo.enter_context(replaced(route.forwards()))
+        if architecture.kind.own_attention is None:
+            undo.enter_context(_implementation(model, configs))
+        undo.callback(_forget, route, configs)
+        _routes.of_module.update(dict.fromkeys(architecture.attentions, route))
+        _routes.of_config.update(configs)
+        yield route
+
+
+def _forget(route: Route, configs: set[int]) -> None:
+    for module in route.architecture.attentions:
+        _routes.of_module.pop(module, None)
+    _routes.of_config -= Counter(configs)
+
+
+@contextmanager
+def _implementation(model: nn.Module, configs: set[int]) -> Iterator[None]:
+    """Set the model to the registered name while any thread, or a model of its config, needs it."""
+    shared = id(model.config)
+    with _lock:
+        count, original = _users.get(shared, (0, model.config._attn_implementation))
+        if not count:
+            model.set_attn_implementation(NAME)
+            _original.update(dict.fromkeys(configs, original))
+        _users[shared] = (count + 1, original)
+    try:
+        yield
+    finally:
+        with _lock:
+            count, original = _users.pop(shared)
+            if count > 1:
+                _users[shared] = (count - 1, original)
+            else:
+                model.set_attn_implementation(original)
+                for config in configs:
+                    _original.pop(config, None)
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    route = _routes.of_module.get(module)
+    if route is None:
+        kernel = ALL_ATTENTION_FUNCTIONS.get(_original.get(id(module.config)), None)
+        kernel = sdpa_attention_forward if kernel in (None, _attention) else kernel
+        return kernel(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return route.function(AttentionCall(route.layer, query, key, value, attention_mask, scaling))
+
+
+def _mask(*args: Any, config: Any = None, **kwargs: Any) -> Tensor | None:
+    if not _routes.of_config[id(config)]:
+        original = _original.get(id(config), "sdpa")
+        return ALL_MASK_ATTENTION_FUNCTIONS[original](*args, config=config, **kwargs)
+    # Without a mask the function could not know that a decoder is causal.
+    return sdpa_mask(*args, config=config, **{**kwargs, "allow_is_causal_skip": False})
+
+
+AttentionInterface.register(NAME, _attention)
+AttentionMaskInterface.register(NAME, _mask)
+
+
+def with_all_heads(key_or_value: Tensor, query: Tensor) -> Tensor:
+    """Repeat keys or values `(batch, groups, tokens, size)` to one per query head.
+
+    Grouped-query attention shares each key and value among `heads / groups` query heads.
+    """
+    groups, heads = key_or_value.shape[1], query.shape[1]
+    if groups == heads:
+        return key_or_value
+    return key_or_value.repeat_interleave(heads // groups, dim=1)
+
+
+def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | float:
+    """The mask as a summand of the scores: 0 where a query may look, the dtype's minimum elsewhere.
+
+    The minimum rather than −∞ keeps a query that may look nowhere, as padding on the left of a
+    decoder's text, finite.
+    """
+    if mask is None:
+        return 0.0
+    if mask.dtype != torch.bool:
+        return mask.to(dtype)
+    zero = torch.zeros((), dtype=dtype, device=mask.device)
+    return torch.where(mask, zero, torch.finfo(dtype).min)

@@ -1,0 +1,298 @@
+"""Loading a text classifier (or next-token model) with its tokenizer, ready to be attributed.
+
+From a folder, the Hugging Face hub or the package itself; in evaluation mode, parameters frozen,
+in float32 by default. Models that the package cannot attribute are refused here, by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
+
+from lrputils.data import hub
+from lrputils.model import inputs as _inputs
+from lrputils.model.architectures import Architecture, describe
+from lrputils.model.inputs import Inputs
+
+EMBEDDED = Path(__file__).parents[1] / "assets" / "reviewer"
+NAME = "lrputils reviewer"  # what pages call it
+
+_DTYPES = "float64", "float32", "bfloat16", "float16"
+_KINDS = {
+    "ForSequenceClassification": AutoModelForSequenceClassification,
+    "ForCausalLM": AutoModelForCausalLM,
+    "LMHeadModel": AutoModelForCausalLM,
+}
+_WEIGHTS = ".safetensors", ".bin"
+_SMALL_FILES = ".json", ".txt", ".model"
+_VOCABULARIES = "tokenizer.json", "vocab.*", "*.model"
+# What the libraries' messages mean here: theirs give advice that this package does not follow.
+_MEANINGS = {
+    "trust_remote_code": "it comes with program code of its own, which is never run here",
+    "does not recognize this architecture": "this transformers does not know its kind of model",
+    "weights_only": "its .bin file holds more than tensors, and such a file could run code: save "
+    "its weights as safetensors",
+    "ignore_mismatched_sizes": "its weights have other shapes than its config.json says",
+    "UnpicklingError": "its .bin file is damaged",
+    "SafetensorError": "its safetensors file is damaged",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Classifier:
+    """A model with the tokenizer that belongs to it.
+
+    Attributes:
+        model: in evaluation mode, its parameters frozen.
+        tokenizer: the Hugging Face tokenizer.
+        name: the folder's name, the hub's name, or what the package's own model is called.
+        revision: the hub's commit; None for a local model.
+        folder: where its files are; None for a model that was built, not loaded.
+    """
+
+    model: nn.Module
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    revision: str | None = None
+    folder: Path | None = None
+
+    @cached_property
+    def architecture(self) -> Architecture:
+        """Where the model's layers, attention and embeddings are."""
+        return describe(self.model)
+
+    @cached_property
+    def identity(self) -> str:
+        """The hub's commit, or the sha256 of the weights: which model a recorded run measured."""
+        if self.revision is not None:
+            return f"commit {self.revision}"
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return f"sha256 {digest.hexdigest()}"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is, and where `encode` puts its inputs."""
+        return next(self.model.parameters()).device
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the logits; a next-token model has none."""
+        if self.architecture.language_model:
+            return ()
+        names = self.model.config.id2label
+        return tuple(names[i] for i in sorted(names))
+
+    @property
+    def class_numbers(self) -> dict[int | str, int]:
+        """The class that a label means: its number, or its name among `labels`."""
+        named = {name: number for number, name in enumerate(self.labels)}
+        return named | {number: number for number in named.values()}
+
+    def encode(
+        self, texts: Any, max_length: int | None = None, *, truncate: bool = False
+    ) -> Inputs:
+        """Tokenize texts into a padded batch on the model's device.
+
+        Args:
+            texts: one a row: a list, an iterator, an array or a Series of strings; of a DataFrame
+                or `datasets.Dataset` the column that is called as columns of texts usually are. A
+                single string is one row.
+            max_length: the longest row allowed, in tokens with special ones; by default 512, or
+                the model's number of positions where that is less.
+            truncate: cut longer texts instead of refusing them; `Inputs.truncated` lists them.
+
+        Raises:
+            TypeError: texts of no such type.
+            ValueError: no texts, an empty or a too long one, or no column of texts;
+                `max_length` exceeds the model's positions.
+        """
+        return _inputs.encode(
+            self.tokenizer,
+            texts,
+            max_length=max_length,
+            truncate=truncate,
+            positions=self.architecture.max_positions,
+        ).to(self.device)
+
+    def __repr__(self) -> str:
+        kind, layers = type(self.model).__name__, self.architecture.layers
+        return f"Classifier({self.name}: {kind}, {layers} layers)"
+
+
+def load_classifier(
+    name_or_folder: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype = "float32",
+) -> Classifier:
+    """Load a classifier or next-token model with its tokenizer.
+
+    Args:
+        name_or_folder: a folder as `save_pretrained` writes it, a name on the Hugging Face hub
+            ("owner/name" or "owner/name@revision"), or `None` for the model that comes with the
+            package.
+        revision: branch, tag or commit on the hub; `Classifier.revision` is the commit it means.
+        device: "auto" takes the GPU if there is one; else any torch device.
+        dtype: precision of the parameters. Leave-one-out is a difference of close numbers, so
+            below float32 it loses most of its digits.
+
+    Raises:
+        FileNotFoundError: no such folder, or no such model on the hub.
+        ConnectionError: the hub cannot be reached and the model is not in the local cache.
+        ValueError: an unknown device or precision, a revision of a local folder, or a folder that
+            holds no classifier with all its weights.
+        TypeError: an architecture whose attention this package cannot attribute.
+    """
+    device, dtype = _device(device), _dtype(dtype)
+    name, folder, commit = find_model(name_or_folder, revision)
+    with quietly():
+        model = _load_model(folder, name, dtype)
+        tokenizer = _load_tokenizer(folder, name)
+    if model.config.pad_token_id is None:  # decoders' heads find a text's end by it
+        model.config.pad_token_id = _inputs.padding_id(tokenizer)
+    describe(model)
+    model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
+    return Classifier(model, tokenizer, name, commit, folder)
+
+
+def find_model(
+    name_or_folder: str | Path | None, revision: str | None = None
+) -> tuple[str, Path, str | None]:
+    """Return a model's name, its folder, and the hub's commit if it is from there."""
+    if name_or_folder is None:
+        if revision is not None:
+            raise ValueError(f"revision={revision!r} belongs to the hub, not to our own model")
+        return NAME, EMBEDDED, None
+    name = str(name_or_folder)
+    found = hub.find(
+        name, kind="model", wanted=_needed, parameter="name_or_folder", revision=revision
+    )
+    _check_folder(found[1], name)
+    return found
+
+
+def _check_folder(folder: Path, name: str) -> None:
+    if (folder / "adapter_config.json").is_file():
+        raise ValueError(
+            f"name_or_folder={name!r} holds a PEFT adapter: load it with its base model, call "
+            f"merge_and_unload(), and save that model and its tokenizer by `save_pretrained`"
+        )
+    if not (folder / "config.json").is_file():
+        raise FileNotFoundError(
+            f"name_or_folder={name!r} holds no config.json: it is not a model folder as "
+            f"`save_pretrained` writes it"
+        )
+
+
+def _needed(names: Iterable[str]) -> list[str]:
+    """Choose what to download: small files, and the weights in one format, safetensors first."""
+    top = [name for name in names if "/" not in name]
+    for suffix in _WEIGHTS:
+        weights = [name for name in top if name.endswith((suffix, f"{suffix}.index.json"))]
+        if weights:
+            break
+    others = [name for name in top if name.endswith(_SMALL_FILES) and ".index." not in name]
+    return sorted({*weights, *others})
+
+
+def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
+    with _plainly(f"The model {name!r}"):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    kind = _kind(config, name)
+    with _plainly(f"The model {name!r}"):
+        model, report = kind.from_pretrained(
+            folder, config=config, dtype=dtype, trust_remote_code=False, output_loading_info=True
+        )
+    missing = sorted({*report["missing_keys"], *report["mismatched_keys"]})
+    if missing:
+        raise ValueError(
+            f"The weights of {name!r} lack {len(missing)} parameters of "
+            f"{type(model).__name__}, which would stay random: {', '.join(map(str, missing[:4]))}"
+        )
+    return model
+
+
+def _kind(config: PretrainedConfig, name: str) -> type:
+    stated = config.architectures or ["(no architecture stated)"]
+    for ending, kind in _KINDS.items():
+        if stated[0].endswith(ending):
+            return kind
+    raise ValueError(
+        f"{name!r} is a {stated[0]}, not a classifier or a next-token model (its config names no "
+        f"class that ends in {', '.join(_KINDS)}); fine-tune it for classification first"
+    )
+
+
+def _load_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
+    # Without these files transformers silently makes a tokenizer without a vocabulary.
+    if not any(path for pattern in _VOCABULARIES for path in folder.glob(pattern)):
+        raise ValueError(
+            f"{name!r} holds no tokenizer ({', '.join(_VOCABULARIES)}): save it beside the model "
+            f"with `tokenizer.save_pretrained`"
+        )
+    with _plainly(f"The tokenizer of {name!r}"):
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+@contextmanager
+def _plainly(what: str) -> Iterator[None]:
+    """Turn what a library raises on files that cannot be read into one sentence."""
+    try:
+        yield
+    except Exception as error:  # each format has a class of errors of its own
+        message = f"{type(error).__name__}: {error}"
+        known = next((means for word, means in _MEANINGS.items() if word in message), None)
+        reason = known or message.splitlines()[0]
+        raise ValueError(f"{what} cannot be loaded: {reason}") from error
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device={device!r} cannot be used here: {error}") from error
+    return torch.device(device)
+
+
+def _dtype(dtype: str | torch.dtype) -> torch.dtype:
+    name = str(dtype).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise ValueError(f"dtype={dtype!r} is not one of {sorted(_DTYPES)}")
+    return getattr(torch, name)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Hide transformers' loading bar and reports; errors are still raised."""
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

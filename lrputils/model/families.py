@@ -1,0 +1,200 @@
+"""The supported transformers families: the names of their parts, and the modules they use.
+
+Data only, read by `architectures.describe` and asked there: no other module tests for a family's
+name. A new family is one entry here and, where it brings an operation that no rule covers, a rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from torch import nn
+from transformers import activations
+from transformers.pytorch_utils import Conv1D
+
+from lrputils.model import mpnet
+
+
+@dataclass(frozen=True)
+class Family:
+    """All that tells one transformers model family from another.
+
+    Paths of parts start at the backbone, those of `attention` and `norm_after_attention` at a
+    block; classes are named as in the family's module, `transformers.models.<name>`.
+
+    Attributes:
+        name: the family's name in transformers.
+        heads: classes of the whole models that are covered.
+        blocks: the list of blocks.
+        attention: the module that calls the attention function.
+        word_embeddings: the module whose output is one vector per token, before positions.
+        embedding_norm: the LayerNorm right after the embeddings' sum, if there is one.
+        norm_after_attention: the norm that follows attention; None where blocks are shared, so that
+            the last layer's cannot be told from the others'.
+        shared_blocks: whether blocks come in groups that compute several layers each.
+        causal: whether a token sees only itself and the tokens before it.
+        head_token: "first" or "last": the token whose final state the head reads.
+        vision: whether the tokens are image patches behind one [CLS] token.
+        token_types: whether the model takes `token_type_ids`.
+        limited_positions: whether the table of positions limits the length of a text.
+        positions_after_padding: whether positions count from `pad_token_id + 1`, not from 0.
+        rms_norm: class of its RMSNorm, x · weight / rms(x).
+        gated_mlp: class of its SwiGLU block, down(act(gate(x)) · up(x)).
+        tanh_head: class of a head that calls `torch.tanh` as a function.
+        own_attention: makes a forward pass for an attention module that does not go through
+            transformers' interface.
+        relative_positions: makes a forward pass, of the module that holds the blocks, for given
+            positions, where the model's own counts columns.
+    """
+
+    name: str
+    heads: tuple[str, ...]
+    blocks: str
+    attention: str
+    word_embeddings: str
+    embedding_norm: str | None = None
+    norm_after_attention: str | None = None
+    shared_blocks: bool = False
+    causal: bool = False
+    head_token: str = "first"
+    vision: bool = False
+    token_types: bool = False
+    limited_positions: bool = True
+    positions_after_padding: bool = False
+    rms_norm: str | None = None
+    gated_mlp: str | None = None
+    tanh_head: str | None = None
+    own_attention: Callable | None = None
+    relative_positions: Callable | None = None
+
+
+_BERT = Family(
+    "bert",
+    ("BertForSequenceClassification",),
+    blocks="encoder.layer",
+    attention="attention.self",
+    word_embeddings="embeddings.word_embeddings",
+    embedding_norm="embeddings.LayerNorm",
+    norm_after_attention="attention.output.LayerNorm",
+    token_types=True,
+)
+
+
+def _roberta_like(name: str, prefix: str) -> Family:
+    return replace(
+        _BERT,
+        name=name,
+        heads=(f"{prefix}ForSequenceClassification",),
+        positions_after_padding=True,
+        tanh_head=f"{prefix}ClassificationHead",
+    )
+
+
+def _llama_like(name: str, prefix: str) -> Family:
+    return Family(
+        name,
+        (f"{prefix}ForSequenceClassification", f"{prefix}ForCausalLM"),
+        blocks="layers",
+        attention="self_attn",
+        word_embeddings="embed_tokens",
+        norm_after_attention="post_attention_layernorm",
+        causal=True,
+        head_token="last",
+        limited_positions=False,
+        rms_norm=f"{prefix}RMSNorm",
+        gated_mlp=f"{prefix}MLP",
+    )
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        _BERT,
+        _roberta_like("roberta", "Roberta"),
+        _roberta_like("xlm_roberta", "XLMRoberta"),
+        replace(
+            _roberta_like("mpnet", "MPNet"),
+            attention="attention.attn",
+            norm_after_attention="attention.LayerNorm",
+            token_types=False,
+            own_attention=mpnet.calling,
+            relative_positions=mpnet.at_positions,
+        ),
+        replace(_BERT, name="electra", heads=("ElectraForSequenceClassification",)),
+        replace(
+            _BERT,
+            name="distilbert",
+            heads=("DistilBertForSequenceClassification",),
+            blocks="transformer.layer",
+            attention="attention",
+            norm_after_attention="sa_layer_norm",
+            token_types=False,
+        ),
+        replace(
+            _BERT,
+            name="albert",
+            heads=("AlbertForSequenceClassification",),
+            blocks="encoder.albert_layer_groups",
+            attention="attention",
+            norm_after_attention=None,
+            shared_blocks=True,
+        ),
+        Family(
+            "gpt2",
+            ("GPT2ForSequenceClassification", "GPT2LMHeadModel"),
+            blocks="h",
+            attention="attn",
+            word_embeddings="wte",
+            norm_after_attention="ln_2",
+            causal=True,
+            head_token="last",
+        ),
+        _llama_like("llama", "Llama"),
+        _llama_like("mistral", "Mistral"),
+        _llama_like("qwen2", "Qwen2"),
+        _llama_like("qwen3", "Qwen3"),
+        Family(
+            "vit",
+            ("ViTForImageClassification",),
+            blocks="layers",
+            attention="attention",
+            word_embeddings="embeddings",
+            norm_after_attention="layernorm_after",
+            vision=True,
+            limited_positions=False,
+        ),
+    )
+}
+
+# Elementwise functions with f(0) = 0, so that f(x)/x, the identity rule's factor, stays bounded.
+ACTIVATIONS = (
+    nn.Tanh,
+    nn.ReLU,
+    nn.ReLU6,
+    nn.LeakyReLU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Hardswish,
+    activations.GELUActivation,
+    activations.NewGELUActivation,
+    activations.GELUTanh,
+    activations.FastGELUActivation,
+    activations.QuickGELUActivation,
+    activations.AccurateGELUActivation,
+    activations.SiLUActivation,
+    activations.MishActivation,
+    activations.ReLUSquaredActivation,
+    activations.LinearActivation,
+)
+LINEAR = (
+    nn.Linear,
+    Conv1D,
+    nn.Conv2d,
+    nn.Embedding,
+    nn.Dropout,
+    nn.Identity,
+    nn.ModuleList,
+    nn.Sequential,
+)

@@ -1,0 +1,271 @@
+"""The read-out: which number is explained, and at which tensor its relevance is read.
+
+`read(architecture, inputs)` runs the model once and returns the explained logits `(batch,)`, still
+attached to their graph, and the tensor `(batch, tokens, size)` at which relevance is read. It works
+inside and outside `propagating`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lrputils.model.architectures import Architecture
+from lrputils.model.forwards import Forward, replaced
+
+READOUTS = {
+    "word": "the word embeddings (ViT: patches and [CLS]), before positions are added",
+    "sum": "the sum of word, position and type embeddings",
+    "post-norm": "the output of the LayerNorm after that sum",
+}
+FIRST_BLOCK = "first-block"
+
+# Tokens whose gradients go back at once, where a method has many for one forward pass.
+GRADIENT_TOKENS = 16_384
+
+Target = int | Sequence[int] | Tensor | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One forward pass, ready for the backward pass.
+
+    Attributes:
+        output: the explained logits `(batch,)`, in the graph.
+        logits: all logits `(batch, classes)`, detached; next-token logits of the last token.
+        target: the explained class of each row, `(batch,)`.
+        site: the tensor `(batch, tokens, size)` at which gradients are taken, in the graph.
+        value: what they are multiplied with, `(batch, tokens, size)`, detached; not `site` itself
+            only where the read-out is one summand of the tensor that the model takes (ViT).
+        valid: boolean `(batch, tokens)`, False at padding.
+        head: boolean `(batch, tokens)`, True at the token whose final state the head reads.
+    """
+
+    output: Tensor
+    logits: Tensor
+    target: Tensor
+    site: Tensor
+    value: Tensor
+    valid: Tensor
+    head: Tensor
+
+    def gradient(self, *, retain_graph: bool = False) -> Tensor:
+        """What flows back to the read-out tensor from the explained logits: `site`'s shape."""
+        (gradient,) = torch.autograd.grad(self.output.sum(), self.site, retain_graph=retain_graph)
+        return gradient
+
+    def relevance(self, gradient: Tensor) -> Tensor:
+        """R = Σ value ⊙ gradient over the embedding's size: `(batch, tokens)`, 0 at padding."""
+        wide = torch.promote_types(gradient.dtype, torch.float32)
+        return self.per_token((self.value.to(wide) * gradient.to(wide)).sum(-1))
+
+    def per_token(self, scores: Tensor) -> Tensor:
+        """Scores `(batch, tokens)` out of the graph, with exactly 0 at padding."""
+        return torch.where(self.valid, scores, 0.0).detach()
+
+
+def read(
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    *,
+    target: Target = None,
+    readout: str = "word",
+    change: Callable[[Tensor], Tensor] | None = None,
+) -> Reading:
+    """Run the model once on `inputs` and keep the read-out tensor.
+
+    Args:
+        architecture: the model's description; the model must be in evaluation mode.
+        inputs: what the tokenizer or image processor gives.
+        target: the class to explain, one for all rows or one a row; None is the class that this
+            pass predicts.
+        readout: one of `READOUTS`.
+        change: replaces the word embeddings `(batch, tokens, size)` by what it returns.
+
+    Raises:
+        ValueError: unknown read-out or one that the model lacks, a target out of range, a model in
+            training mode, wrong inputs, or logits that are not finite.
+    """
+    model = architecture.model
+    if model.training:
+        raise ValueError(
+            f"{type(model).__name__} is in training mode, where dropout makes every pass another "
+            "one: call model.eval() first"
+        )
+    arguments = architecture.arguments(inputs)
+    seen = _Sites(architecture, readout, change)
+    with ExitStack() as undo, torch.enable_grad():
+        for forwards in seen.forwards():
+            undo.enter_context(replaced(forwards))
+        logits = run(architecture, arguments)
+    chosen = resolve_target(target, logits)
+    site = seen.site()
+    valid = arguments.get("attention_mask")
+    valid = torch.ones(site.shape[:2], device=site.device) if valid is None else valid
+    places = torch.arange(valid.shape[1], device=valid.device)
+    return Reading(
+        output=logits.gather(1, chosen[:, None]).squeeze(1),
+        logits=logits.detach(),
+        target=chosen,
+        site=site,
+        value=seen.value().detach(),
+        valid=valid.bool(),
+        head=architecture.head_tokens(valid)[:, None] == places,
+    )
+
+
+def run(architecture: Architecture, arguments: Mapping[str, Any]) -> Tensor:
+    """Logits `(batch, classes)` of one forward pass, of the next token for a language model.
+
+    Raises:
+        ValueError: a logit is NaN or infinite; the message names the rows.
+    """
+    if architecture.language_model:
+        last = architecture.head_tokens(arguments["attention_mask"])
+        kept, index = torch.unique(last, return_inverse=True)
+        logits = architecture.model(**arguments, logits_to_keep=kept).logits
+        logits = logits[torch.arange(len(logits), device=logits.device), index]
+    else:
+        logits = architecture.model(**arguments).logits
+    broken = (~torch.isfinite(logits)).any(1).nonzero().flatten().tolist()
+    if broken:
+        raise ValueError(
+            f"{type(architecture.model).__name__} returns NaN or infinite logits in rows {broken}: "
+            "there is nothing to explain. Check its weights, and its dtype (float16 overflows)"
+        )
+    return logits
+
+
+def resolve_target(target: Target, logits: Tensor) -> Tensor:
+    """The class of each row `(batch,)` from None, one number, or one number a row.
+
+    Raises:
+        ValueError: a class that the model does not have, or another number of rows.
+    """
+    batch, classes = logits.shape
+    if target is None:
+        return logits.detach().argmax(1)
+    try:
+        chosen = torch.as_tensor(target, device=logits.device)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"target is a class number, or one for each row; got {target!r}"
+        ) from error
+    if chosen.dtype.is_floating_point or chosen.dtype == torch.bool:
+        raise ValueError(f"target is a class number; got {target!r}")
+    chosen = chosen.to(torch.long)
+    if chosen.dim() == 0:
+        chosen = chosen.expand(batch)
+    if chosen.shape != (batch,):
+        raise ValueError(
+            f"target has shape {tuple(chosen.shape)}: pass one class, or one for each of the "
+            f"{batch} rows"
+        )
+    outside = sorted({int(c) for c in chosen if not 0 <= c < classes})
+    if outside:
+        raise ValueError(f"target {outside} out of range: the classes are 0 to {classes - 1}")
+    return chosen
+
+
+class Blocks:
+    """Keeps what goes into and comes out of each block, in order, in the graph of a forward pass.
+
+    Attributes:
+        forwards: replacements that look, one a block.
+        inputs: the states `(batch, tokens, size)` that each layer takes.
+        outputs: those that it gives.
+    """
+
+    def __init__(self, architecture: Architecture):
+        self.forwards: dict[nn.Module, Forward] = dict.fromkeys(architecture.blocks, self._block)
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+
+    def _block(self, inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.inputs.append(hidden)
+        output = inner(hidden, *args, **kwargs)
+        self.outputs.append(output[0] if isinstance(output, tuple) else output)
+        return output
+
+
+def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, rows: int) -> Tensor:
+    """Vector-Jacobian products of one map, for a stack of gradients at its output.
+
+    Args:
+        output: in the graph, which is kept.
+        source: what it was computed from.
+        gradients: `(n, *output.shape)`.
+        rows: how many of them go back at once; bounds the memory.
+
+    Returns:
+        `(n, *source.shape)`.
+    """
+    parts = [
+        torch.autograd.grad(output, source, part, retain_graph=True, is_grads_batched=True)[0]
+        for part in gradients.split(rows)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+class _Sites:
+    """Catches the read-out tensor while a forward pass runs."""
+
+    def __init__(self, architecture: Architecture, readout: str, change: Callable | None):
+        if readout not in (*READOUTS, FIRST_BLOCK):
+            raise ValueError(f"unknown read-out {readout!r}; there are {sorted(READOUTS)}")
+        if readout == "post-norm" and architecture.embedding_norm is None:
+            raise ValueError(
+                f"{type(architecture.model).__name__} has no LayerNorm after its embeddings: "
+                "use readout='sum'"
+            )
+        self.architecture, self.readout, self.change = architecture, readout, change
+        self.caught: dict[str, Tensor] = {}
+
+    def forwards(self) -> list[dict[nn.Module, Forward]]:
+        """Replacements that record, one mapping each: two may record the same module."""
+        parts = self.architecture
+        looks = [{parts.word_embeddings: self._embeddings}, {parts.blocks[0]: self._block}]
+        if parts.embedding_norm is not None:
+            looks.append({parts.embedding_norm: self._norm})
+        return looks
+
+    def _embeddings(self, inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
+        output = inner(*args, **kwargs)
+        if "word" in self.caught:  # GPT-2 looks token types up in the same table
+            return output
+        positions = 0.0
+        if self.architecture.vision:
+            positions = self.architecture.word_embeddings.position_embeddings
+        word = (output - positions).detach()
+        if self.change is not None:
+            word = self.change(word)
+            output = word + positions
+        self.caught["word"] = word
+        self.caught["input"] = output.detach().requires_grad_()
+        return self.caught["input"]
+
+    def _norm(self, inner: Forward, x: Tensor) -> Tensor:
+        output = inner(x)
+        self.caught["sum"], self.caught["post-norm"] = x, output
+        return output
+
+    def _block(self, inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        self.caught.setdefault(FIRST_BLOCK, hidden)
+        return inner(hidden, *args, **kwargs)
+
+    def site(self) -> Tensor:
+        """The tensor at which gradients are taken."""
+        if self.readout == "word":
+            return self.caught["input"]
+        return self.value()
+
+    def value(self) -> Tensor:
+        """The tensor that the gradients are multiplied with."""
+        if self.readout == "sum" and "sum" not in self.caught:
+            return self.caught[FIRST_BLOCK]  # nothing stands between the sum and the first block
+        return self.caught[self.readout]

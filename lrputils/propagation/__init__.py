@@ -1,0 +1,1 @@
+"""Relevance sent backwards: rules, the composites that place them, and what they conserve."""

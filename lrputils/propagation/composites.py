@@ -1,0 +1,305 @@
+"""Composites: which propagation rule goes to which operation, and the context that installs them.
+
+A composite is a value. `ATTN_LRP` and `CP_LRP` are the two of the paper; `ATTN_LRP.bypass({5, 6})`
+uses CP-LRP's rule for the attention in two layers; `CP_LRP.but(norm="gradient")` is another one.
+`with propagating(model, composite):` changes only what flows back through that model, in this
+thread, until the block ends: the forward pass computes what it computed before.
+
+| operation | AttnLRP | CP-LRP |
+|---|---|---|
+| attention | halved products, the softmax's Jacobian | A held constant, all relevance to V |
+| product (gate ⊙ up in SwiGLU) | halved | gate held constant |
+| activation | identity rule | identity rule |
+| norm | standard deviation held constant | standard deviation held constant |
+| linear, embedding, residual sum | plain gradient | plain gradient |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from lrputils.model.architectures import Architecture, describe
+from lrputils.model.attention import AttentionCall, AttentionFunction, Route, fused, routed
+from lrputils.model.families import ACTIVATIONS
+from lrputils.model.forwards import Forward, replaced
+from lrputils.model.handles import Handle
+from lrputils.propagation import rules
+
+
+def _held_std(inner: Forward, norm: nn.Module, x: Tensor) -> Tensor:
+    if isinstance(norm, nn.LayerNorm):
+        return rules.layer_norm_held_std(x, norm.weight, norm.bias, norm.eps)
+    return rules.rms_norm_held_rms(x, norm.weight, norm.variance_epsilon)
+
+
+def _plain_norm(inner: Forward, norm: nn.Module, x: Tensor) -> Tensor:
+    return inner(x)
+
+
+def _plain_activation(function: Forward, x: Tensor) -> Tensor:
+    return function(x)
+
+
+# operation → name of a rule → the rule
+RULES: dict[str, dict[str, Callable]] = {
+    "attention": {
+        "attnlrp": rules.ATTNLRP_ATTENTION,
+        "cp": rules.CP_ATTENTION,
+        "half-value": rules.HALF_VALUE_ATTENTION,
+        "whole-value": rules.WHOLE_VALUE_ATTENTION,
+        "gradient": rules.GRADIENT_ATTENTION,
+    },
+    "product": {
+        "halved": rules.HALVED_PRODUCT,
+        "gate-held": rules.GATE_HELD,
+        "gradient": rules.GRADIENT_PRODUCT,
+    },
+    "activation": {"identity": rules.identity_rule, "gradient": _plain_activation},
+    "norm": {"held-std": _held_std, "gradient": _plain_norm},
+}
+
+
+@dataclass(frozen=True)
+class Composite:
+    """A rule for each operation, and exceptions in single layers.
+
+    Attributes:
+        attention: "attnlrp", "cp", "gradient", or the controls between the first two, "half-value"
+            and "whole-value".
+        product: the gated product of SwiGLU: "halved", "gate-held" or "gradient".
+        activation: "identity" or "gradient".
+        norm: "held-std" or "gradient".
+        exceptions: (layer, operation) → rule, as sorted pairs; layers count from 0. Made by `but`.
+    """
+
+    attention: str
+    product: str
+    activation: str = "identity"
+    norm: str = "held-std"
+    exceptions: tuple[tuple[tuple[int, str], str], ...] = ()
+
+    def __post_init__(self) -> None:
+        chosen = [(operation, getattr(self, operation)) for operation in RULES]
+        chosen += [(operation, rule) for (_, operation), rule in self.exceptions]
+        for operation, rule in chosen:
+            if operation not in RULES:
+                raise ValueError(f"unknown operation {operation!r}; there are {sorted(RULES)}")
+            if rule not in RULES[operation]:
+                known = sorted(RULES[operation])
+                raise ValueError(f"unknown rule {rule!r} for {operation}; there are {known}")
+
+    def but(self, *, layers: Iterable[int] | None = None, **changes: str) -> Composite:
+        """The same composite with other rules, everywhere or only in `layers` (counted from 0).
+
+        Example: `CP_LRP.but(norm="gradient")`, `ATTN_LRP.but(layers=range(6), attention="cp")`.
+
+        Raises:
+            ValueError: an unknown operation or rule; the message lists those that there are.
+        """
+        for operation in changes:
+            if operation not in RULES:
+                raise ValueError(f"unknown operation {operation!r}; there are {sorted(RULES)}")
+        if layers is None:
+            return replace(self, **changes)
+        exceptions = dict(self.exceptions)
+        for layer in layer_numbers(layers):
+            exceptions |= {(layer, operation): rule for operation, rule in changes.items()}
+        return replace(self, exceptions=tuple(sorted(exceptions.items())))
+
+    def bypass(self, layers: Iterable[int]) -> Composite:
+        """CP-LRP's rules for the attention and the gated product in `layers` (counted from 0).
+
+        The paper's layer-wise ablation: no relevance through the softmax of these layers.
+        Bypassing every layer of `ATTN_LRP` is `CP_LRP`; bypassing none is `ATTN_LRP`.
+
+        Raises:
+            ValueError: no set, list or range of layer numbers.
+        """
+        return self.but(
+            layers=layer_numbers(layers), attention=CP_LRP.attention, product=CP_LRP.product
+        )
+
+    def rule(self, operation: str, layer: int | None) -> Callable:
+        """The rule of an operation in a layer; `None` is outside the layers."""
+        for place, name in self.exceptions:
+            if place == (layer, operation):
+                return RULES[operation][name]
+        return RULES[operation][getattr(self, operation)]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers with rules of their own."""
+        return tuple(sorted({layer for (layer, _), _ in self.exceptions}))
+
+
+ATTN_LRP = Composite(attention="attnlrp", product="halved")
+CP_LRP = Composite(attention="cp", product="gate-held")
+GRADIENT = Composite(
+    attention="gradient", product="gradient", activation="gradient", norm="gradient"
+)
+
+
+class Rulebook(Protocol):
+    """Anything that names the rule of an operation in a layer, as `Composite.rule` does."""
+
+    def rule(self, operation: str, layer: int | None) -> Callable:
+        """The rule of an operation in a layer; `None` is outside the layers."""
+
+
+@contextmanager
+def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
+    """Inside the block, gradients through `model` follow the rules of `composite`.
+
+    The forward pass is unchanged. Relevance at a tensor x is x times what flows back to it. Only
+    this thread is affected, and the model is restored when the block ends, also by an exception. A
+    method that takes gradients (Gradient × input, Integrated Gradients) follows the rules too when
+    it runs inside the block.
+
+    Args:
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        composite: the rules.
+
+    Raises:
+        TypeError: the model is not covered, or `composite` is no composite.
+        ValueError: the composite names a layer that the model does not have, or the model is in
+            training mode.
+        RuntimeError: rules are already installed in this model, in this thread.
+    """
+    architecture = describe(model)
+    check_composite(composite, architecture)
+    with installed(architecture, composite):
+        yield architecture
+
+
+def check_composite(composite: Composite, architecture: Architecture) -> None:
+    """Refuse what is no composite for this model, and a model that cannot be explained now.
+
+    Raises:
+        TypeError: `composite` is no composite.
+        ValueError: it names a layer that the model does not have, or the model is in training mode.
+    """
+    if not isinstance(composite, Composite):
+        raise TypeError(f"a composite is wanted, as ATTN_LRP or CP_LRP; got {composite!r}")
+    if architecture.model.training:
+        name = type(architecture.model).__name__
+        raise ValueError(f"{name} is in training mode: call model.eval() first")
+    check_layers(composite.layers, architecture)
+
+
+def check_layers(layers: Iterable[int], architecture: Architecture) -> None:
+    """Refuse layers that the model does not have.
+
+    Raises:
+        ValueError: there are some; the message lists them.
+    """
+    beyond = sorted(layer for layer in layers if layer >= architecture.layers)
+    if beyond:
+        raise ValueError(
+            f"layers {beyond} do not exist: this {type(architecture.model).__name__} has "
+            f"{architecture.layers} layers, counted from 0 to {architecture.layers - 1}"
+        )
+
+
+@contextmanager
+def installed(
+    architecture: Architecture, rulebook: Rulebook, kernel: AttentionFunction = fused
+) -> Iterator[Route]:
+    """Install the rules that `rulebook` names; `kernel` then computes the attention."""
+
+    def attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        rule = rulebook.rule("attention", call.layer)
+        return kernel(call.with_factors(*rule(*call.factors)))
+
+    with ExitStack() as undo:
+        route = undo.enter_context(routed(architecture, attention))
+        undo.enter_context(replaced(_forwards(architecture, rulebook, route)))
+        yield route
+
+
+def _forwards(
+    architecture: Architecture, rulebook: Rulebook, route: Route
+) -> Mapping[nn.Module, Forward]:
+    """The replacement for each norm, activation and gated product of the model."""
+    kind, forwards = architecture.kind, {}
+    for module in architecture.model.modules():
+        name = type(module).__name__
+        if isinstance(module, nn.LayerNorm) or name == kind.rms_norm:
+            forwards[module] = _norm(module, rulebook, route)
+        elif isinstance(module, ACTIVATIONS):
+            forwards[module] = _activation(rulebook, route)
+        elif name == kind.gated_mlp:
+            forwards[module] = _gated_mlp(module, rulebook, route)
+        elif name == kind.tanh_head:
+            forwards[module] = _functional_tanh(rulebook)
+    return forwards
+
+
+def _norm(norm: nn.Module, rulebook: Rulebook, route: Route) -> Forward:
+    def forward(inner: Forward, x: Tensor) -> Tensor:
+        return rulebook.rule("norm", route.layer)(inner, norm, x)
+
+    return forward
+
+
+def _activation(rulebook: Rulebook, route: Route) -> Forward:
+    def forward(inner: Forward, x: Tensor) -> Tensor:
+        return rulebook.rule("activation", route.layer)(inner, x)
+
+    return forward
+
+
+def _gated_mlp(mlp: nn.Module, rulebook: Rulebook, route: Route) -> Forward:
+    def forward(inner: Forward, x: Tensor) -> Tensor:
+        rule = rulebook.rule("product", route.layer)
+        gate, up = rule(mlp.act_fn(mlp.gate_proj(x)), mlp.up_proj(x))
+        return mlp.down_proj(gate * up)
+
+    return forward
+
+
+class _TanhRule(TorchFunctionMode):
+    """Gives `torch.tanh`, called as a function, the activation's rule, and changes nothing else."""
+
+    def __init__(self, rule: Callable):
+        super().__init__()
+        self.rule = rule
+
+    def __torch_function__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        # Inside here the mode is off, so that the rule's own call of tanh is the plain one.
+        if function is torch.tanh:
+            return self.rule(torch.tanh, *args)
+        return function(*args, **(kwargs or {}))
+
+
+def _functional_tanh(rulebook: Rulebook) -> Forward:
+    def forward(inner: Forward, *args: Any, **kwargs: Any) -> Any:
+        with _TanhRule(rulebook.rule("activation", None)):
+            return inner(*args, **kwargs)
+
+    return forward
+
+
+def layer_numbers(layers: Iterable[int]) -> frozenset[int]:
+    """Layers, counted from 0, as a set of plain numbers.
+
+    Raises:
+        ValueError: not a set, list or range, or something in it that is no layer number.
+    """
+    if not isinstance(layers, Iterable) or isinstance(layers, str):
+        instead = "()" if layers is None else f"{{{layers!r}}}"
+        raise ValueError(f"layers come as a set, list or range; got {layers!r}: write {instead}")
+    layers = list(layers)
+    wrong = [x for x in layers if not isinstance(x, Integral) or x < 0]
+    if wrong:
+        raise ValueError(f"layers are whole numbers from 0 on; got {wrong}")
+    return frozenset(map(int, layers))

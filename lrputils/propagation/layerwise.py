@@ -1,0 +1,146 @@
+"""Many bypass variants of AttnLRP in one forward pass.
+
+A variant is a set of layers whose attention (and gated product) gets CP-LRP's rule. All variants
+share the forward pass, and two variants that agree on every layer from l on share the backward pass
+down to l. So the backward pass goes layer by layer, from the last to the first, and carries one
+gradient for each *different* suffix: the paper's 3 × L ablations (first k, last k, layer k alone)
+need about half of 3 × L × L block passes, and none of their 3 × L × L forward block passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from lrputils.model.architectures import Architecture, describe
+from lrputils.model.attention import stepwise
+from lrputils.model.forwards import replaced
+from lrputils.model.handles import Handle
+from lrputils.model.readout import GRADIENT_TOKENS, Blocks, Reading, Target, pulled_back, read
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, check_layers, installed, layer_numbers
+
+Suffix = frozenset[int]
+
+
+@torch.inference_mode(False)
+def layerwise_bypass(
+    model: Handle,
+    inputs: Mapping[str, Any],
+    layer_sets: Sequence[Iterable[int]],
+    *,
+    target: Target = None,
+    readout: str = "word",
+    batch_tokens: int = GRADIENT_TOKENS,
+) -> Tensor:
+    """AttnLRP with each of several sets of layers bypassed, as `attribute(…, bypass_layers=…)`.
+
+    Args:
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        inputs: what the tokenizer gives, `(batch, tokens)`.
+        layer_sets: the variants: sets of layers, counted from 0. `[]` is AttnLRP itself.
+        target: the class to explain; None is the class predicted on the whole input.
+        readout: "word", "sum" or "post-norm".
+        batch_tokens: how many tokens' gradients go back at once; bounds the memory.
+
+    Returns:
+        float32 `(variants, batch, tokens)`, 0 at padding.
+
+    Raises:
+        TypeError: the model is not covered.
+        ValueError: no variants, a layer that the model does not have, or what `read` refuses.
+    """
+    if batch_tokens < 1:
+        raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
+    architecture = describe(model)
+    variants = _variants(layer_sets, architecture)
+    switch, blocks = _Switch(), Blocks(architecture)
+    with installed(architecture, switch, stepwise), replaced(blocks.forwards):
+        reading = read(architecture, inputs, target=target, readout=readout)
+    rows = max(1, batch_tokens // reading.valid.numel())
+    # The head is the same for every variant.
+    last = torch.autograd.grad(reading.output.sum(), blocks.outputs[-1], retain_graph=True)
+    gradients = {frozenset(): last[0]}
+    for layer in reversed(range(architecture.layers)):
+        gradients = _through_block(layer, gradients, variants, blocks, switch, rows)
+    scores = _at_readout(reading, blocks.inputs[0], gradients, rows)
+    return torch.stack([scores[variant] for variant in variants]).to(torch.float32)
+
+
+class _Switched(Function):
+    """Returns its input; its backward pass asks which share of the gradient passes now."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, switch: _Switch, layer: int | None, shares: tuple) -> Tensor:
+        ctx.switch, ctx.layer, ctx.shares = switch, layer, shares
+        ctx.set_materialize_grads(False)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor | None) -> tuple:
+        share = ctx.shares[ctx.layer in ctx.switch.bypassed]
+        passed = None if gradient is None or share == 0 else gradient * share
+        return passed, None, None, None
+
+
+class _Switch:
+    """A rulebook that chooses between two composites' shares when the backward pass runs.
+
+    `bypassed` holds the layers that follow CP-LRP right now; the others follow AttnLRP.
+    """
+
+    def __init__(self) -> None:
+        self.bypassed: Suffix = frozenset()
+
+    def rule(self, operation: str, layer: int | None) -> Any:
+        """The rule of an operation in a layer, as in `Composite.rule`."""
+        attnlrp, cp = (composite.rule(operation, layer) for composite in (ATTN_LRP, CP_LRP))
+        if attnlrp is cp:
+            return attnlrp
+        shares = list(zip(attnlrp.shares, cp.shares, strict=True))
+        return lambda *factors: tuple(
+            _Switched.apply(x, self, layer, share) for x, share in zip(factors, shares, strict=True)
+        )
+
+
+def _variants(layer_sets: Sequence[Iterable[int]], architecture: Architecture) -> list[Suffix]:
+    variants = [layer_numbers(layers) for layers in layer_sets]
+    if not variants:
+        raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
+    check_layers(frozenset().union(*variants), architecture)
+    return variants
+
+
+def _through_block(
+    layer: int,
+    gradients: Mapping[Suffix, Tensor],
+    variants: Sequence[Suffix],
+    blocks: Blocks,
+    switch: _Switch,
+    rows: int,
+) -> dict[Suffix, Tensor]:
+    """From gradients at a layer's output, by suffix above it, to those at its input."""
+    wanted = {frozenset(i for i in variant if i >= layer) for variant in variants}
+    passed: dict[Suffix, Tensor] = {}
+    for bypass in (False, True):
+        suffixes = sorted((s for s in wanted if (layer in s) == bypass), key=sorted)
+        switch.bypassed = frozenset({layer} if bypass else ())
+        if suffixes:
+            above = torch.stack([gradients[suffix - {layer}] for suffix in suffixes])
+            below = pulled_back(blocks.outputs[layer], blocks.inputs[layer], above, rows)
+            passed |= zip(suffixes, below, strict=True)
+    return passed
+
+
+def _at_readout(
+    reading: Reading, first: Tensor, gradients: Mapping[Suffix, Tensor], rows: int
+) -> dict[Suffix, Tensor]:
+    """Relevance `(batch, tokens)` at the read-out tensor, below all layers."""
+    if first is not reading.site:
+        above = torch.stack(list(gradients.values()))
+        below = pulled_back(first, reading.site, above, rows)
+        gradients = dict(zip(gradients, below, strict=True))
+    return {suffix: reading.relevance(gradient) for suffix, gradient in gradients.items()}

@@ -1,1 +1,0 @@
-"""Recorded runs, which a chapter shows beside its own, live one."""

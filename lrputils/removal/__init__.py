@@ -1,0 +1,1 @@
+"""Tokens taken away: exact Leave-One-Out, perturbation curves and the gradient of a gate."""

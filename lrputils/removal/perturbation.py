@@ -1,0 +1,271 @@
+"""Perturbation curves: the output while tokens are removed, most or least relevant first.
+
+Tokens are removed cumulatively, one chunk after the other, in the order of their scores; the others
+keep their positions. The curves of all methods on all texts share one batch, whose rows shrink
+with every step. The effect of a single token is in `lrputils.removal.leave_one_out`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lrputils.model.architectures import Architecture, describe
+from lrputils.model.handles import Handle
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import Target, resolve_target
+from lrputils.removal.leave_one_out import OUTPUTS, reader
+from lrputils.removal.packing import evaluate
+from lrputils.removal.rows import Row, split, whole
+
+ORDERS = ("morf", "lerf")
+CHUNK_SCORES = ("sum", "mean")
+
+
+class Perturbation(NamedTuple):
+    """Means of each text's two curves; each is shaped (batch,) or (methods, batch).
+
+    Attributes:
+        lerf: mean output along the curve of the least relevant first; higher is better.
+        morf: mean output along the curve of the most relevant first; lower is better.
+        delta: `lerf − morf`.
+    """
+
+    lerf: Tensor
+    morf: Tensor
+    delta: Tensor
+
+
+def perturbation_curve(
+    model: Handle,
+    inputs: Mapping[str, Any],
+    scores: Tensor,
+    order: str = "morf",
+    chunk: int = 1,
+    *,
+    chunk_score: str = "sum",
+    target: Target = None,
+    output: str = "logit",
+    batch_tokens: int | None = None,
+) -> Tensor:
+    """Return the output of the predicted class after 0, 1, 2, … chunks of tokens are taken out.
+
+    Point 0 is the whole text. Each step deletes one chunk of the text's own tokens, for good; the
+    tokens that stay keep their positions, which for an encoder equals masking the deleted ones.
+    Special tokens always stay, so the last point is the empty text, `[CLS] [SEP]`, the same for
+    every method and order. A decoder is read at the last token that is left; where it has no
+    special token the empty text does not exist, and the last point is NaN. Of an image, the patches
+    go and [CLS] stays.
+
+    Args:
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        inputs: encoded texts that know their special tokens (`clf.encode`), or `pixel_values`.
+        scores: (batch, tokens), or (methods, batch, tokens) for several methods at once.
+        order: "morf" removes the most relevant chunk first, "lerf" the least relevant. Of equal
+            scores the one further to the left is removed first.
+        chunk: how many contiguous tokens are removed at once, from the text's first; the last chunk
+            may be shorter. The paper takes 1 on SST and 16 on IMDB.
+        chunk_score: a chunk's "sum" of scores, or their "mean".
+        target: the class followed; by default the one predicted on the whole input.
+        output: "logit", "difference" or "probability", as in `leave_one_out`.
+        batch_tokens: most tokens in one batch.
+
+    Returns:
+        (batch, steps + 1), or (methods, batch, steps + 1), on the model's device; NaN past the end
+        of a row's own steps.
+
+    Raises:
+        TypeError: the model is not covered.
+        ValueError: an unknown option, or scores of another shape or not finite at some token.
+    """
+    if order not in ORDERS:
+        raise ValueError(f"order={order!r} is not one of {ORDERS}")
+    options = _Options(chunk, chunk_score, target, output, batch_tokens)
+    return _curves(model, inputs, scores, (order,), options)[0]
+
+
+class BothCurves(NamedTuple):
+    """The curves of most and of least relevant first, as `perturbation_curve` returns each."""
+
+    morf: Tensor
+    lerf: Tensor
+
+
+def perturbation_curves(
+    model: Handle,
+    inputs: Mapping[str, Any],
+    scores: Tensor,
+    chunk: int = 1,
+    *,
+    chunk_score: str = "sum",
+    target: Target = None,
+    output: str = "logit",
+    batch_tokens: int | None = None,
+) -> BothCurves:
+    """Return both curves, run together. Arguments and errors are those of `perturbation_curve`."""
+    options = _Options(chunk, chunk_score, target, output, batch_tokens)
+    return BothCurves(*_curves(model, inputs, scores, ORDERS, options))
+
+
+def perturbation_scores(
+    model: Handle, inputs: Mapping[str, Any], scores: Tensor, chunk: int = 1, **options: Any
+) -> Perturbation:
+    """LeRF, MoRF and their difference Δ of each text, both curves run together.
+
+    Each is `curve_mean` of its curve. Arguments and errors are those of `perturbation_curve`.
+    """
+    both = perturbation_curves(model, inputs, scores, chunk, **options)
+    morf, lerf = map(curve_mean, both)
+    return Perturbation(lerf, morf, lerf - morf)
+
+
+def curve_mean(curves: Tensor) -> Tensor:
+    """Mean of a curve's points, both endpoints included: (…, steps + 1) → (…).
+
+    (1/(n+1)) Σ_{k=0}^{n} f(x⁽ᵏ⁾), where x⁽⁰⁾ is the whole text and x⁽ⁿ⁾ the empty one; points that
+    are NaN, past a row's end, do not count. The paper's printed LeRF and MoRF read as this number.
+    """
+    return curves.nanmean(dim=-1)
+
+
+def aopc(curves: Tensor, steps: int | None = None) -> Tensor:
+    """Area over the perturbation curve of Samek et al. (2017): (…, steps + 1) → (…).
+
+    (1/(L+1)) Σ_{k=0}^{L} (f(x⁽⁰⁾) − f(x⁽ᵏ⁾)) with L = `steps`, by default all of a row's own. The
+    whole text's output is taken off, so unlike `curve_mean` it says how much is lost, not what is
+    left; both rank methods alike on the same texts.
+    """
+    if steps is not None and not 0 < steps < curves.shape[-1]:
+        raise ValueError(f"steps={steps} is not between 1 and {curves.shape[-1] - 1}")
+    curves = curves if steps is None else curves[..., : steps + 1]
+    return curves[..., 0] - curve_mean(curves)
+
+
+class _Options(NamedTuple):
+    chunk: int
+    chunk_score: str
+    target: Target
+    output: str
+    batch_tokens: int | None
+
+
+def _curves(
+    model: Handle,
+    inputs: Mapping[str, Any],
+    scores: Tensor,
+    orders: Sequence[str],
+    options: _Options,
+) -> Tensor:
+    """Curves (orders, [methods,] batch, steps + 1)."""
+    architecture = describe(model)
+    _check(options)
+    texts = split(architecture, inputs)
+    valid, content = _masks(architecture, inputs)
+    maps = _as_maps(scores, valid, content)
+    limit = options.batch_tokens
+    logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=limit)
+    read = reader(options.output, resolve_target(options.target, logits), logits)
+    steps = -(-content.sum(axis=1) // options.chunk)
+    plan = _plan(maps, valid, content, steps, orders, options)
+    values = evaluate(architecture, texts, plan.rows, read, batch_tokens=limit).to(logits)
+    shape = (len(orders), len(maps), len(texts), int(steps.max()) + 1)
+    curves = torch.full(shape, torch.nan, dtype=logits.dtype, device=logits.device)
+    curves[..., 0] = read(logits, torch.arange(len(texts), device=logits.device))
+    if plan.rows:
+        points = torch.tensor(plan.points, device=logits.device)
+        curves[tuple(points.T)] = values[torch.tensor(plan.row_of_point, device=logits.device)]
+    return curves if torch.as_tensor(scores).dim() == 3 else curves[:, 0]
+
+
+def _check(options: _Options) -> None:
+    if not isinstance(options.chunk, int) or options.chunk < 1:
+        raise ValueError(f"chunk={options.chunk!r} is not a positive number of tokens")
+    if options.chunk_score not in CHUNK_SCORES:
+        raise ValueError(f"chunk_score={options.chunk_score!r} is not one of {CHUNK_SCORES}")
+    if options.output not in OUTPUTS:
+        raise ValueError(f"output={options.output!r} is not one of {OUTPUTS}")
+
+
+def _masks(architecture: Architecture, inputs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Boolean (batch, tokens): where there is a token, and where it is the text's own."""
+    if not architecture.vision:
+        encoded = Inputs.of(inputs)
+        return encoded.valid_mask.cpu().numpy(), encoded.content_mask.cpu().numpy()
+    with torch.no_grad():
+        shape = architecture.word_embeddings(**architecture.arguments(inputs)).shape[:2]
+    valid = np.ones(shape, dtype=bool)
+    return valid, valid & (np.arange(shape[1]) > 0)
+
+
+def _as_maps(scores: Tensor, valid: np.ndarray, content: np.ndarray) -> np.ndarray:
+    maps = torch.as_tensor(scores).detach().to("cpu", torch.float64).numpy()
+    maps = maps[None] if maps.ndim == 2 else maps
+    if maps.ndim != 3 or maps.shape[1:] != valid.shape:
+        raise ValueError(
+            f"scores have shape {tuple(np.shape(scores))}; the inputs are {valid.shape} (batch, "
+            f"tokens), with the methods before that if there are several"
+        )
+    bad = np.argwhere(~np.isfinite(maps) & content)
+    if len(bad):
+        method, text, token = bad[0]
+        raise ValueError(f"The score of text {text}, token {token} is {maps[method, text, token]}")
+    return maps
+
+
+class _Plan(NamedTuple):
+    """What to evaluate: the rows, and for each point (order, method, text, step) its row."""
+
+    rows: list[Row]
+    points: list[tuple[int, int, int, int]]
+    row_of_point: list[int]
+
+
+def _plan(
+    maps: np.ndarray,
+    valid: np.ndarray,
+    content: np.ndarray,
+    steps: np.ndarray,
+    orders: Sequence[str],
+    options: _Options,
+) -> _Plan:
+    """Plan all points but the first; curves that pass through the same tokens share a row."""
+    plan, known = _Plan([], [], []), {}
+    for text in range(len(valid)):
+        for o, order in enumerate(orders):
+            for method, scores in enumerate(maps[:, text, valid[text]]):
+                gone_at = _removal_steps(scores, content[text, valid[text]], order, options)
+                for step in range(1, steps[text] + 1):
+                    left = gone_at > step
+                    if not left.any():
+                        continue
+                    number = known.setdefault((text, left.tobytes()), len(plan.rows))
+                    if number == len(plan.rows):
+                        plan.rows.append(Row(text, int(left.sum()), _left(gone_at, step)))
+                    plan.points.append((o, method, text, step))
+                    plan.row_of_point.append(number)
+    return plan
+
+
+def _removal_steps(
+    scores: np.ndarray, content: np.ndarray, order: str, options: _Options
+) -> np.ndarray:
+    """The step, from 1, that removes each token of a text; none for special tokens."""
+    own = np.flatnonzero(content)
+    starts = np.arange(0, len(own), options.chunk)
+    totals = np.add.reduceat(scores[own], starts)
+    if options.chunk_score == "mean":
+        totals = totals / np.diff([*starts, len(own)])
+    ranking = np.argsort(-totals if order == "morf" else totals, kind="stable")
+    step_of_chunk = np.empty(len(starts), dtype=np.int64)
+    step_of_chunk[ranking] = np.arange(1, len(starts) + 1)
+    gone_at = np.full(len(scores), np.iinfo(np.int64).max)
+    gone_at[own] = step_of_chunk[np.arange(len(own)) // options.chunk]
+    return gone_at
+
+
+def _left(gone_at: np.ndarray, step: int) -> Any:
+    return lambda: np.flatnonzero(gone_at > step)

@@ -1,0 +1,225 @@
+"""Texts with tokens taken out, as rows of a batch, and the model's logits on such a batch.
+
+A `Row` says which tokens of which text are left. A removed token is deleted while the others keep
+their positions: for every remaining query this is the same as masking its key, needs no mask, and
+shortens the row. Where deletion is not the same, a row names the key to mask instead.
+`lrputils.removal.packing` decides which rows share a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lrputils.model.architectures import Architecture
+from lrputils.model.forwards import Forward, replaced
+
+
+@dataclass(frozen=True)
+class Text:
+    """One text without padding: integer arrays (tokens,); for an image, one vector per patch."""
+
+    ids: np.ndarray | None
+    positions: np.ndarray
+    types: np.ndarray | None = None
+    states: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is left of one text.
+
+    Attributes:
+        text: number of the text.
+        length: how many tokens are left.
+        kept: returns their indices in the text, in order; called when the row's batch is built,
+            so that the rows of a long text are never all in memory.
+        hidden: index in the row of a token that no query may see, though its own query stays.
+        swapped: index in the row of a token that another one replaces.
+        swap_id: the token that replaces it; None for a word embedding of zeros.
+        shifted: count positions anew, as if the text had been written without the other tokens.
+    """
+
+    text: int
+    length: int
+    kept: Callable[[], np.ndarray]
+    hidden: int | None = None
+    swapped: int | None = None
+    swap_id: int | None = None
+    shifted: bool = False
+
+    @property
+    def kind(self) -> tuple[bool, bool]:
+        """Rows of one kind can share a batch."""
+        return self.hidden is not None, self.swapped is not None and self.swap_id is None
+
+
+def whole(texts: Sequence[Text]) -> list[Row]:
+    """The rows from which nothing is taken."""
+    return [Row(i, len(text), every(len(text))) for i, text in enumerate(texts)]
+
+
+def every(length: int) -> Callable[[], np.ndarray]:
+    """`Row.kept` of a row that keeps all of its text's tokens."""
+    return lambda: np.arange(length)
+
+
+def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
+    """Take a padded batch apart into its texts.
+
+    Raises:
+        ValueError: what `Architecture.arguments` refuses, or a model in training mode, where
+            dropout is larger than the effect of a single token.
+    """
+    if architecture.model.training:
+        raise ValueError(
+            "The model is in training mode, where dropout is random: call model.eval()"
+        )
+    arguments = architecture.arguments(inputs)
+    if architecture.vision:
+        with torch.no_grad():
+            states = architecture.word_embeddings(arguments["pixel_values"])
+        return [Text(None, np.arange(len(state)), states=state) for state in states]
+    mask = arguments["attention_mask"].bool().cpu()
+    positions = arguments.get("position_ids")
+    if positions is None:
+        positions = architecture.position_ids(arguments["input_ids"], arguments["attention_mask"])
+    columns = [arguments["input_ids"], positions, arguments.get("token_type_ids")]
+    arrays = [None if c is None else c.expand(mask.shape).cpu() for c in columns]
+    return [
+        Text(*(None if array is None else array[row][mask[row]].numpy() for array in arrays))
+        for row in range(len(mask))
+    ]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows as tensors, padded on the right.
+
+    Attributes:
+        arguments: of the model's forward pass.
+        head: column of the token that the head reads, (rows,).
+        states: for an image model, the embedded patches that are left.
+    """
+
+    arguments: dict[str, Tensor]
+    head: Tensor
+    states: Tensor | None = None
+
+
+def collate(
+    architecture: Architecture, texts: Sequence[Text], batch: list[Row], device: torch.device
+) -> Batch:
+    """Put rows of one kind into tensors on the device."""
+    width = max(row.length for row in batch)
+    lengths = np.array([row.length for row in batch])
+    mask = np.arange(width) < lengths[:, None]
+    kept = np.zeros((len(batch), width), dtype=np.int64)
+    for i, row in enumerate(batch):
+        kept[i, : row.length] = row.kept()
+    hidden = [i for i, row in enumerate(batch) if row.hidden is not None]
+    visible = mask.copy()
+    visible[hidden, [batch[i].hidden for i in hidden]] = False
+
+    def put(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(device, non_blocking=True)
+
+    arguments = {}
+    # Without a mask a decoder reads a gap in the positions as the start of another text.
+    if architecture.causal or not visible.all():
+        arguments["attention_mask"] = put(visible.astype(np.int64))
+    head = architecture.head_tokens(put(mask))
+    if architecture.vision:
+        states = torch.stack([texts[row.text].states[put(kept[i])] for i, row in enumerate(batch)])
+        return Batch(arguments, head, states)
+    arguments |= _token_arguments(architecture, texts, batch, kept, put)
+    return Batch(arguments, head)
+
+
+def _token_arguments(
+    architecture: Architecture,
+    texts: Sequence[Text],
+    batch: list[Row],
+    kept: np.ndarray,
+    put: Callable[[np.ndarray], Tensor],
+) -> dict[str, Tensor]:
+    ids, positions, types = (np.empty_like(kept) for _ in range(3))
+    for i, row in enumerate(batch):
+        text = texts[row.text]
+        ids[i] = text.ids[kept[i]]
+        positions[i] = text.positions[kept[i]]
+        if row.shifted:
+            positions[i, : row.length] = text.positions[: row.length]
+        if text.types is not None:
+            types[i] = text.types[kept[i]]
+        if row.swapped is not None and row.swap_id is not None:
+            ids[i, row.swapped] = row.swap_id
+    arguments = {"position_ids": put(positions)}
+    if texts[batch[0].text].types is not None:
+        arguments["token_type_ids"] = put(types)
+    if not batch[0].kind[1]:
+        return arguments | {"input_ids": put(ids)}
+    embedded = architecture.word_embeddings(put(ids))
+    rows = torch.arange(len(batch), device=embedded.device)
+    embedded[rows, put(np.array([row.swapped for row in batch]))] = 0
+    return arguments | {"inputs_embeds": embedded}
+
+
+def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
+    """Logits (rows, classes), in float32 at least; a decoder's are read at its last token."""
+    model = architecture.model
+    with ExitStack() as undo:
+        undo.enter_context(replaced(_trimmed(architecture, batch.head)))
+        if relative := architecture.kind.relative_positions:
+            encoder = architecture.backbone.get_submodule(architecture.kind.blocks.split(".")[0])
+            place = relative(encoder, batch.arguments["position_ids"])
+            undo.enter_context(replaced({encoder: place}))
+        if architecture.vision:
+            embeddings = {architecture.word_embeddings: lambda *args, **kwargs: batch.states}
+            undo.enter_context(replaced(embeddings))
+            pixels = batch.states.new_zeros(len(batch.states), 0)
+            logits = model(pixel_values=pixels, **batch.arguments).logits
+        elif not architecture.causal:
+            logits = model(**batch.arguments).logits
+        else:
+            # Only the last token's state goes through the head: a vocabulary for each token of
+            # each row would be most of the memory.
+            states = architecture.backbone(**batch.arguments, use_cache=False)[0]
+            rows = torch.arange(len(batch.head), device=states.device)
+            logits = _decoder_head(architecture)(states[rows, batch.head])
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _decoder_head(architecture: Architecture) -> nn.Module:
+    model = architecture.model
+    return model.get_output_embeddings() if architecture.language_model else model.score
+
+
+def _trimmed(architecture: Architecture, head: Tensor) -> dict[nn.Module, Forward]:
+    """In the last layer, compute what follows attention for the token that the head reads alone.
+
+    The norm after attention passes on one token's state; the feed-forward block, two thirds of a
+    layer, then costs one token a row. Where the norm stands inside the residual branch, the branch
+    is added to every token's stream, and the other tokens' final states are wrong, but never read.
+    """
+    place = architecture.kind.norm_after_attention
+    if place is None:
+        return {}
+    norm = architecture.blocks[-1].get_submodule(place)
+    if "forward" in vars(norm):  # a composite is installed: leave its norm alone
+        return {}
+
+    def forward(original: Forward, states: Tensor) -> Tensor:
+        rows = torch.arange(len(head), device=states.device)
+        return original(states[rows, head][:, None])
+
+    return {norm: forward}

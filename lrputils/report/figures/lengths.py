@@ -1,0 +1,168 @@
+"""Figures of long texts: curves over chunks, agreement against length, cost against length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from lrputils import stats
+from lrputils.report.figures.style import COLORS, WIDTH, new_figure, of_method
+from lrputils.study.evaluation import REFERENCE, Curves
+
+# Texts have different numbers of chunks; their curves meet on this grid of shares.
+_SHARES = np.linspace(0, 1, 33)
+_BINS = 4
+
+
+def resampled(curves: Sequence[np.ndarray], shares: np.ndarray = _SHARES) -> np.ndarray:
+    """Read curves of different numbers of steps at the same shares of their text.
+
+    Args:
+        curves: each (steps + 1,), of which the first point is the whole text and the last the
+            empty one.
+        shares: between 0 and 1, where to read.
+
+    Returns:
+        (texts, shares), linear between a curve's own points.
+    """
+    return np.array([np.interp(shares, np.linspace(0, 1, len(curve)), curve) for curve in curves])
+
+
+def removal_curves(
+    curves: Mapping[str, Sequence[Curves]],
+    *,
+    labels: Mapping[str, str],
+    title: str = "What is left of the answer while chunks go",
+) -> Figure:
+    """Draw each method's mean curve over texts with its 95% interval, LeRF above MoRF.
+
+    Args:
+        curves: method → one `Curves` a text, as `Evaluation.curves`.
+        labels: method → name shown.
+        title: the figure's message.
+    """
+    figure, panels = new_figure(WIDTH, 5.6, rows=2, sharex=True)
+    sides = {
+        "lerf": "least relevant first: higher is better",
+        "morf": "most relevant first: lower is better",
+    }
+    for axes, (side, caption) in zip(panels, sides.items(), strict=True):
+        for method, texts in curves.items():
+            _mean_curve(axes, [getattr(c, side) for c in texts], method, labels)
+        axes.set_title(caption, fontsize=10, loc="left")
+        axes.set_ylabel("logit")
+    panels[1].set_xlabel("share of the text gone")
+    panels[1].set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "all"])
+    figure.legend_below(*panels[0].get_legend_handles_labels())
+    figure.headline(title)
+    return figure
+
+
+def _mean_curve(
+    axes: Axes, texts: Sequence[np.ndarray], method: str, labels: Mapping[str, str]
+) -> None:
+    values = resampled(texts)
+    colour = of_method(method)
+    # Dashes on top: where LOO's curve and another one coincide, both can be seen.
+    dashes = {"ls": (0, (3, 2)), "zorder": 5} if method == REFERENCE else {}
+    mean = values.mean(0)
+    axes.plot(_SHARES, mean, color=colour, lw=2, label=labels.get(method, method), **dashes)
+    if len(values) > 1:
+        ends = np.array([stats.estimate(v, resamples=1_000)[1:3] for v in values.T])
+        axes.fill_between(_SHARES, *ends.T, color=colour, alpha=0.1, lw=0)
+
+
+def agreement_by_length(
+    recorded: pd.DataFrame,
+    tokens: Sequence[int],
+    cuts: pd.DataFrame,
+    *,
+    labels: Mapping[str, str],
+    title: str = "Does agreement with LOO depend on a text's length?",
+) -> Figure:
+    """Draw r against the number of tokens, a panel a method.
+
+    Args:
+        recorded: (texts, methods), correlations of a recorded run: grey dots, and the mean of each
+            quarter of the lengths with its 95% interval in black.
+        tokens: (texts,), their lengths.
+        cuts: as `lrputils.study.cost.at_lengths` returns them: coloured, the mean at each length.
+        labels: method → name shown.
+        title: the figure's message.
+    """
+    methods = list(recorded.columns)
+    rows = -(-len(methods) // 2)
+    figure, panels = new_figure(
+        WIDTH, 0.8 + 2.0 * rows, rows=rows, columns=2, sharex=True, sharey=True, squeeze=False
+    )
+    for axes, method in zip(panels.flat, methods, strict=False):
+        _dots_and_bins(axes, recorded[method].to_numpy(float), np.asarray(tokens, float))
+        means = cuts[cuts.method == method].groupby("tokens").r.mean()
+        colour = of_method(method)
+        axes.plot(means.index, means, "-s", color=colour, lw=2, ms=5, zorder=5)
+        axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
+        axes.set_title(labels.get(method, method), fontsize=10, loc="left")
+    for axes in panels.flat[len(methods) :]:
+        axes.set_visible(False)
+    _length_axis(panels[-1], [*tokens, *cuts.tokens])
+    panels[0, 0].set_ylim(-1.05, 1.05)
+    figure.supylabel("Pearson r with LOO", fontsize=10)
+    figure.headline(title)
+    return figure
+
+
+def _dots_and_bins(axes: Axes, r: np.ndarray, tokens: np.ndarray) -> None:
+    kept = ~np.isnan(r)
+    r, tokens = r[kept], tokens[kept]
+    axes.scatter(tokens, r, s=7, color=COLORS["muted"], alpha=0.4, lw=0)
+    for part in np.array_split(np.argsort(tokens, kind="stable"), _BINS):
+        if len(part) > 1:
+            place, ends = tokens[part].mean(), stats.bootstrap_interval(r[part], resamples=1_000)
+            axes.plot([place, place], ends, color=COLORS["ink"], lw=2, zorder=3)
+            axes.plot(place, r[part].mean(), "o", color=COLORS["ink"], ms=5, zorder=4)
+
+
+def _length_axis(axes: Sequence[Axes], lengths: Sequence[float]) -> None:
+    """A logarithmic axis of token counts with ticks at powers of two."""
+    low, high = np.floor(np.log2(min(lengths))), np.ceil(np.log2(max(lengths)))
+    ticks = 2 ** np.arange(low, high + 1).astype(int)
+    for each in axes:
+        each.set_xscale("log", base=2)
+        each.set_xticks(ticks, [str(tick) for tick in ticks])
+        each.minorticks_off()
+        each.set_xlabel("tokens")
+
+
+def cost_by_length(
+    costs: pd.DataFrame,
+    *,
+    labels: Mapping[str, str],
+    title: str = "What a longer text costs",
+) -> Figure:
+    """Draw seconds a text against its tokens, both axes logarithmic, a dot a text.
+
+    Args:
+        costs: as `lrputils.study.cost.at_lengths` returns them.
+        labels: method → name shown.
+        title: the figure's message.
+    """
+    figure, axes = new_figure(WIDTH, 3.4)
+    for method, rows in costs.groupby("method", sort=False):
+        colour = of_method(method)
+        axes.scatter(rows.tokens, rows.seconds, s=12, color=colour, alpha=0.4, lw=0)
+        middle = rows.groupby("tokens").seconds.median()
+        axes.plot(middle.index, middle, "-", color=colour, lw=2, label=labels.get(method, method))
+    _length_axis([axes], costs.tokens)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.legend(frameon=False)
+    axes.set_ylabel("seconds a text")
+    figure.headline(title)
+    return figure

@@ -1,0 +1,122 @@
+"""Figures of the paths through which relevance arrives: values against queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from lrputils.report.figures.style import COLORS, DIVERGING, WIDTH, new_figure
+
+# CP-LRP keeps the values alone, and AttnLRP adds queries and keys: the routes take their colours.
+ROUTE_COLORS = {
+    "value": COLORS["blue"],
+    "query + key": COLORS["vermilion"],
+    "residual": COLORS["muted"],
+}
+_MARKERS = {"value": "o", "query + key": "s", "residual": "^"}
+
+
+def delivered_to_words(
+    tokens: Sequence[str],
+    value: np.ndarray,
+    query_key: np.ndarray,
+    loo: np.ndarray,
+    *,
+    most: int = 26,
+    title: str = "What values, queries and keys deliver to words",
+) -> Figure:
+    """Draw what two paths of every layer deliver to each token, above the token's LOO score.
+
+    Both panels share one colour scale; LOO has its own.
+
+    Args:
+        tokens: the text's tokens.
+        value: `(layers, tokens)`, relevance that came through the values of a layer.
+        query_key: the same for its queries and keys together.
+        loo: `(tokens,)`.
+        most: of a longer text only the tokens with the largest |LOO| are drawn, in its order.
+        title: the figure's message.
+    """
+    drawn = np.sort(np.argsort(-np.abs(loo), kind="stable")[:most])
+    layers = len(value)
+    parts = {"through values": value[:, drawn], "through queries and keys": query_key[:, drawn]}
+    figure, axes = new_figure(
+        WIDTH,
+        2.2 + 0.3 * layers,
+        rows=3,
+        height_ratios=[layers, layers, max(1.0, layers / 8)],
+        sharex=True,
+    )
+    limit = max(float(np.abs(part).max()) for part in parts.values()) or 1.0
+    for place, (name, part) in zip(axes, parts.items(), strict=False):
+        image = _matrix(place, part, limit)
+        place.set_title(name, fontsize=10, loc="left")
+        place.set_ylabel("layer")
+        place.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    figure.colorbar(image, ax=axes[:2], shrink=0.6, pad=0.02, label="relevance")
+    _matrix(axes[2], loo[None, drawn], float(np.abs(loo[drawn]).max()) or 1.0)
+    axes[2].set_yticks([1], ["LOO"])
+    axes[2].set_xticks(range(len(drawn)), [tokens[i] for i in drawn], rotation=90)
+    figure.headline(title)
+    return figure
+
+
+def _matrix(axes: Axes, rows: np.ndarray, limit: float):
+    """Rows from the bottom up, counted from 1."""
+    image = axes.imshow(
+        rows,
+        origin="lower",
+        aspect="auto",
+        cmap=DIVERGING,
+        vmin=-limit,
+        vmax=limit,
+        extent=(-0.5, rows.shape[1] - 0.5, 0.5, len(rows) + 0.5),
+        interpolation="nearest",
+    )
+    for side in ("left", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(length=0)
+    return image
+
+
+def routes_by_layer(
+    share: pd.DataFrame,
+    r: pd.DataFrame,
+    *,
+    title: str = "What comes in by each route; does LOO agree?",
+) -> Figure:
+    """Draw each route's share of the relevance and its correlation with LOO, layer by layer.
+
+    Args:
+        share: by (layer, route), columns `value`, `low`, `high`: the share of the relevance at the
+            layer's input that came in by the route. Layers count from 1.
+        r: the same for the correlation with LOO of what the route delivers to the words; rows that
+            are absent or NaN are left out.
+        title: the figure's message.
+    """
+    figure, (above, below) = new_figure(WIDTH, 5.4, rows=2, sharex=True)
+    for axes, summary in ((above, share), (below, r)):
+        for route, part in summary.groupby(level="route", sort=False):
+            _line(axes, part.droplevel("route").dropna(), route)
+    above.set_ylabel("share of |relevance|")
+    above.set_ylim(0, 1)
+    figure.legend_below(*above.get_legend_handles_labels(), columns=3)
+    below.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
+    below.set_ylabel("Pearson r with LOO")
+    below.set_ylim(-1.05, 1.05)
+    below.set_xlabel("layer")
+    below.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    figure.headline(title)
+    return figure
+
+
+def _line(axes: Axes, summary: pd.DataFrame, route: str) -> None:
+    colour = ROUTE_COLORS[route]
+    axes.fill_between(summary.index, summary.low, summary.high, color=colour, alpha=0.2, lw=0)
+    marker = _MARKERS[route]
+    axes.plot(summary.index, summary.value, f"{marker}-", color=colour, ms=5, label=route)

@@ -1,0 +1,261 @@
+"""The book's common table: paper | recorded run | this run, and what follows from the two.
+
+It compares given numbers and intervals; `lrputils.report.display.show` formats them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from lrputils import stats
+from lrputils.attribution import METHODS
+from lrputils.data.texts import Texts
+from lrputils.model.classifier import Classifier
+from lrputils.model.readout import READOUTS
+from lrputils.study.by_text import Run
+from lrputils.study.evaluation import Evaluation
+
+AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
+# Which columns are the ends of which value's interval.
+INTERVALS = {"this run": ("low", "high"), "difference": ("difference low", "difference high")}
+_RECORDED = {"recorded": ("recorded low", "recorded high")}
+
+Measured = float | Sequence[float]
+
+
+def compare(
+    this_run: Mapping[str, Measured] | pd.DataFrame,
+    paper: Mapping[str, float] | pd.Series,
+    recorded: Mapping[str, Measured] | pd.DataFrame | None = None,
+    *,
+    margin: float = 0.05,
+) -> pd.DataFrame:
+    """Return the table paper | recorded run | this run, with the difference and a verdict.
+
+    Args:
+        this_run: a table with columns `value`, `low` and `high`, as `lrputils.stats.estimates`; or
+            for each row an `Estimate`, any `(value, low, high)` (ends may be NaN), or a single
+            number where there is no interval. It decides which rows there are.
+        paper: published means, printed without an interval; a row may be absent.
+        recorded: the same of a recorded run, if there is one; a row may be absent.
+        margin: a difference up to this is called agreement. The published value's own uncertainty
+            is not printed anywhere, so no verdict takes it into account.
+
+    Returns:
+        A data frame with columns `paper`, `this run`, `low`, `high`, `difference` (this run −
+        paper), `difference low`, `difference high`, `verdict`; NaN (and an empty verdict) where
+        there is nothing to compare. See `verdict`. With a recorded run also `recorded`, `recorded
+        low`, `recorded high` and `recorded verdict`, on the difference recorded − paper.
+        `lrputils.report.display.show` knows which columns are intervals.
+
+    Raises:
+        ValueError: `paper` or `recorded` has a row that `this_run` lacks, or an interval is not
+            one.
+    """
+    ours, printed = _as_table(this_run), pd.Series(paper, dtype=float)
+    kept = _as_table({} if recorded is None else recorded)
+    for name, rows in {"paper": printed.index, "recorded": kept.index}.items():
+        if stray := [row for row in rows if row not in ours.index]:
+            raise ValueError(f"`{name}` has row(s) {stray}; this run has {list(ours.index)}")
+    printed = printed.reindex(ours.index)
+    kept = kept.reindex(ours.index).replace([-math.inf, math.inf], math.nan)
+    ends = {"value": "", "low": " low", "high": " high"}
+    difference = ours.sub(printed, axis=0)
+    frame = pd.DataFrame(
+        {
+            "paper": printed,
+            **{f"recorded{end}": kept[key] for key, end in ends.items()},
+            "recorded verdict": _verdicts(kept.sub(printed, axis=0), margin),
+            "this run": ours.value,
+            "low": ours.low,
+            "high": ours.high,
+            **{f"difference{end}": difference[key] for key, end in ends.items()},
+            "verdict": _verdicts(difference, margin),
+        }
+    )
+    frame.attrs["intervals"] = INTERVALS if recorded is None else {**INTERVALS, **_RECORDED}
+    return frame.drop(columns=[c for c in frame if recorded is None and c.startswith("recorded")])
+
+
+def _as_table(measured: Mapping[str, Measured] | pd.DataFrame) -> pd.DataFrame:
+    """Return `value`, `low` and `high` by row; without an interval the ends are infinitely far."""
+    if isinstance(measured, pd.DataFrame):
+        table = measured[["value", "low", "high"]].astype(float)
+    else:
+        rows = [
+            tuple(value[:3]) if isinstance(value, Sequence) else (value, -math.inf, math.inf)
+            for value in measured.values()
+        ]
+        table = pd.DataFrame(rows, columns=["value", "low", "high"], dtype=float)
+        table.index = pd.Index(list(measured))
+    for name, value, low, high in table.dropna().itertuples(name=None):
+        if not low <= value <= high:
+            raise ValueError(f"Row {name!r}: {value} is not within its interval [{low}, {high}]")
+    return table
+
+
+def _verdicts(difference: pd.DataFrame, margin: float) -> list[str]:
+    ends = zip(difference.low, difference.high, strict=True)
+    return [verdict(low, high, margin) for low, high in ends]
+
+
+def compare_runs(
+    this_run: Run,
+    recorded: Run,
+    published: pd.Series,
+    column: str,
+    methods: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Return `compare` of the means of one column in two runs.
+
+    Args:
+        this_run: an evaluation.
+        recorded: a recorded run of the same methods.
+        published: the paper's means by method; those of other methods are left out.
+        column: of the rows.
+        methods: which, in this order; all of this run if not given.
+    """
+    ours = this_run.summary(column, methods)
+    printed = published[published.index.isin(ours.index)]
+    return compare(ours, printed, recorded.summary(column, list(ours.index)))
+
+
+def verdict(low: float, high: float, margin: float = 0.05) -> str:
+    """Judge a difference by its interval.
+
+    "agrees" if the whole interval lies within ± `margin`, "disagrees" if all of it lies outside,
+    "cannot tell" if it reaches across (or there is no interval); "" if the difference is NaN
+    because nothing was published.
+    """
+    if not margin > 0:
+        raise ValueError(f"margin={margin} is not a positive number")
+    if math.isnan(low) or math.isnan(high):
+        return ""
+    if -margin <= low and high <= margin:
+        return AGREES
+    if low > margin or high < -margin:
+        return DISAGREES
+    return CANNOT_TELL
+
+
+CONVENTIONS = {"r": "raw", "r_content": "without special tokens", "r_normalised": "sum to one"}
+
+
+def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Put tables with the columns `value`, `low` and `high` into one.
+
+    Returns:
+        Columns NAME, `NAME low` and `NAME high` of each part; `lrputils.report.display.show` knows
+        which are intervals.
+    """
+    ends = {"value": "", "low": " low", "high": " high"}
+    frame = pd.DataFrame(
+        {f"{name}{end}": part[key] for name, part in parts.items() for key, end in ends.items()}
+    )
+    frame.attrs["intervals"] = {name: (f"{name} low", f"{name} high") for name in parts}
+    return frame
+
+
+def conventions(evaluation: Run, methods: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return each method's mean r with LOO under each convention, with intervals.
+
+    Rows are `methods`, or all; columns the conventions of `CONVENTIONS`, `side_by_side`, and
+    `flipped`, the share of maps whose own sum is negative.
+    """
+    parts = {name: evaluation.summary(column, methods) for column, name in CONVENTIONS.items()}
+    frame = side_by_side(parts).drop(index="loo", errors="ignore")
+    return frame.assign(flipped=evaluation.per_text("flipped", methods).mean())
+
+
+def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.DataFrame:
+    """Return the mean r of two methods at each read-out, and their paired difference.
+
+    Args:
+        evaluation: of `lrputils.study.variants.at_every_readout(first, second)`, or a recorded run.
+        first: a method's name.
+        second: another one's.
+        column: which correlation, as in the rows: "r", "r_content", "r_normalised".
+
+    Returns:
+        A row a read-out; columns `first`, `second` and `difference` (first − second),
+        `side_by_side`.
+    """
+    plain = evaluation.rows[evaluation.rows.family == ""]
+    known = plain[plain.method.isin([first, second])].groupby("readout").method.nunique()
+    found: dict[str, dict[str, stats.Estimate]] = {first: {}, second: {}, "difference": {}}
+    for place in (place for place in READOUTS if known.get(place) == 2):
+        wide = evaluation.per_text(column, [first, second], place)
+        found[first][place] = stats.estimate(wide[first])
+        found[second][place] = stats.estimate(wide[second])
+        found["difference"][place] = stats.paired_difference(wide[first], wide[second])
+    return side_by_side({name: stats.table(estimates) for name, estimates in found.items()})
+
+
+def leaders(runs: Mapping[str, Run], columns: Sequence[str] = ("r", "delta")) -> pd.DataFrame:
+    """Say which method leads by each column of a run, and whether the columns order them alike.
+
+    Returns:
+        A row a run: `maps`, how many methods (LOO apart); `best_COLUMN`, the leader's label;
+        `alike`, whether all columns give one order of the means; `ranks`, the rank correlation of
+        the first column's order and the last one's.
+    """
+    rows = {}
+    for name, run in runs.items():
+        means = pd.DataFrame({column: run.summary(column).value for column in columns})
+        means = means.loc[[method for method in means.index if method in METHODS]]
+        means = means.drop(index="loo")
+        ranks = means.rank()
+        rows[name] = {
+            "maps": len(means),
+            **{f"best_{c}": METHODS[best].label for c, best in means.idxmax().items()},
+            "alike": bool(ranks.eq(ranks.iloc[:, 0], axis=0).all(axis=None)),
+            "ranks": float(ranks.corr().iloc[0, -1]),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def above(low: float, high: float, bound: float) -> str:
+    """Whether an interval lies above a bound: "yes", "no" (it lies below) or "cannot tell"."""
+    return "yes" if low > bound else "no" if high < bound else CANNOT_TELL
+
+
+def first_chunk(evaluation: Evaluation, chunk: int) -> dict[str, float]:
+    """What LOO promises for the first chunk that goes, and what its going costs.
+
+    Returns:
+        Means over texts, in logits: `promised`, the largest sum of LOO over a chunk; `lost`, what
+        the logit falls by when that chunk goes.
+    """
+    own = zip(evaluation.maps["loo"], evaluation.content, strict=True)
+    sums = [
+        np.add.reduceat(scores[content], np.arange(0, content.sum(), chunk)).max()
+        for scores, content in own
+    ]
+    lost = [curves.morf[0] - curves.morf[1] for curves in evaluation.curves["loo"]]
+    return {"promised": float(np.mean(sums)), "lost": float(np.mean(lost))}
+
+
+def run_card(classifier: Classifier, texts: Texts, evaluation: Evaluation) -> pd.DataFrame:
+    """Return what a run measured: model, texts, lengths and accuracy, a row each."""
+    accuracy = evaluation.accuracy()
+    lengths = [len(row) for row in evaluation.tokens]
+    facts = {
+        "model": classifier.name,
+        "architecture": f"{type(classifier.model).__name__}, "
+        f"{classifier.architecture.layers} layers",
+        "weights": _short(classifier.identity),
+        "texts": f"{len(texts)} of {texts.name}",
+        "their identity": _short(texts.identity),
+        "tokens a text": f"{min(lengths)} to {max(lengths)}",
+        "accuracy": "no labels of its classes" if accuracy is None else f"{accuracy:.1%}",
+    }
+    return pd.DataFrame({"this run": facts})
+
+
+def _short(identity: str) -> str:
+    kind, _, digits = identity.partition(" ")
+    return f"{kind} {digits[:12]}"

@@ -1,0 +1,1 @@
+"""Recorded runs: how they are made, kept and read."""

@@ -1,0 +1,131 @@
+"""Chapter 2's experiment as a recorded run: many networks, a shard each, rows and networks kept.
+
+It trains, measures and writes. What the rows mean is in `agreement`, how a recorded run is stored
+in `lrputils.runs.results`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from lrputils.data.images import ImageData, load_images
+from lrputils.linear_attention.model import Setting
+from lrputils.linear_attention.specifications import measured
+from lrputils.linear_attention.training import (
+    SHIPPED,
+    accuracy,
+    epochs_for,
+    rounded,
+    save_networks,
+    train,
+)
+from lrputils.runs import results
+from lrputils.runs.folders import claimed, shards
+
+NETWORKS = "networks"  # folder beside the rows: the networks of training seed 0
+_CATEGORIES = ("setting", "removal", "pair")
+_SMALL = {"seed": "int16", "id": "int16", "label": "int16", "target": "int16"}
+_DECIMALS = 4
+
+
+def record_mnist(
+    dataset: str | Path,
+    out: str | Path,
+    *,
+    settings: Iterable[Setting] = tuple(SHIPPED),
+    seeds: int = 10,
+    images: int = 200,
+    epochs: int | None = None,
+    quiet: bool = False,
+    command: str | None = None,
+) -> Path:
+    """Train networks on `dataset`, measure their maps, and write a recorded run to `out`.
+
+    Every network is measured in float64 after its weights went through half precision. Those of
+    seed 0 are kept in `out/networks`, so that their rows can be recomputed on any processor;
+    training again gives other networks of the same kind wherever float32 rounds otherwise. A
+    killed run goes on where it was, and loses at most the network it was at.
+
+    Args:
+        dataset: as in `lrputils.data.images.load_images`.
+        out: a new folder, or that of the same run, interrupted.
+        settings: embedding, pooling and scaling; all that the package carries by default.
+        seeds: training seeds a setting, from 0.
+        images: how many of the test images are explained, from the first.
+        epochs: of training; `epochs_for` the data by default.
+        quiet: no progress bar.
+        command: what was called, for the provenance.
+
+    Returns:
+        `out`, with the rows of `measured` and `provenance.json`. Each row also has the image's
+        `label` and the network's test `accuracy`; `r_normalised` is left out, since it is `r`, or
+        −r where `flipped`.
+
+    Raises:
+        ValueError: no seeds or images, `out` holds the shards of a run on other data, or another
+            process records into it.
+        FileExistsError: `out` holds a finished run.
+    """
+    settings, out = list(settings), Path(out).expanduser()
+    if min(seeds, images, len(settings), epochs or 1) < 1:
+        raise ValueError(f"seeds={seeds}, images={images}, {len(settings)} settings: none may be 0")
+    if (out / results.PROVENANCE).exists():
+        raise FileExistsError(f"{out} holds a finished run: remove it, or name another folder")
+    data = load_images(dataset)
+    parameters = {
+        "settings": [setting.name for setting in settings],
+        "seeds": seeds,
+        "images": images,
+        "epochs": {setting.name: epochs or epochs_for(data, setting) for setting in settings},
+    }
+    plan = {"data": data.name, "identity": data.identity, "images": images, "epochs": epochs}
+    with claimed(out, plan) as work:
+        # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
+        todo = {
+            f"{setting.name}.{seed}": partial(_network, work, data, setting, seed, images, epochs)
+            for seed in range(seeds)
+            for setting in settings
+        }
+        parts, seconds = shards(work, todo, "networks", quiet)
+        provenance = results.provenance(
+            command=command or f"record_mnist({str(dataset)!r}, seeds={seeds}, images={images})",
+            parameters=parameters,
+            seconds=seconds,
+            data={"name": data.name, "split": data.note, "identity": data.identity},
+        )
+        if (work / NETWORKS).exists():
+            (work / NETWORKS).replace(out / NETWORKS)
+        return results.write(out, _joined(parts), provenance)
+
+
+def _network(
+    work: Path, data: ImageData, setting: Setting, seed: int, images: int, epochs: int | None
+) -> pd.DataFrame:
+    """Train one network and measure its maps."""
+    network = rounded(train(data, setting, seed, epochs=epochs))
+    test, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
+    rows = measured([network], test[:images])
+    if seed == 0:
+        save_networks([network], work / NETWORKS)
+    return rows.assign(
+        seed=seed,
+        label=data.test_labels[rows["id"]],
+        accuracy=accuracy(network, test, labels),
+    )
+
+
+def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """Put shards together, in the fewest bytes: categories, small integers, rounded floats."""
+    rows = pd.concat(parts, ignore_index=True).drop(columns="r_normalised")
+    order = ["setting", "removal", "pair", "seed", "id"]
+    rows = rows.sort_values(order, kind="stable", ignore_index=True)
+    floats = rows.select_dtypes("float").columns
+    types = dict.fromkeys(_CATEGORIES, "category") | dict.fromkeys(floats, "float32") | _SMALL
+    rows[floats] = rows[floats].round(_DECIMALS)
+    rest = [name for name in rows if name not in order]
+    return rows[order + rest].astype(types)

@@ -1,0 +1,1 @@
+"""What the chapters measure on a classifier, over the texts of a data set."""

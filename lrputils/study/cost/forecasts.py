@@ -1,0 +1,163 @@
+"""How long an evaluation will take: a few batches are timed, the rest is added up."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.optimize import nnls
+
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import run
+from lrputils.removal.packing import BATCH_TOKENS
+from lrputils.removal.packing import evaluate as run_rows
+from lrputils.removal.rows import Row, every, split
+from lrputils.study.cost.clock import timed
+from lrputils.study.evaluation import REFERENCE, variants_of
+from lrputils.study.variants import LayerSweep, Variant
+
+# `warn_if_long` warns on a CPU above this many seconds.
+LONG = 1_800
+_ENCODED_AT_ONCE = 256
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """How long an evaluation will take.
+
+    Attributes:
+        seconds: part → seconds: each method by name, and "curves".
+        device: where it was timed.
+        lengths: tokens of each text.
+    """
+
+    seconds: Mapping[str, float]
+    device: torch.device
+    lengths: tuple[int, ...]
+
+    @property
+    def total(self) -> float:
+        """All parts together, in seconds."""
+        return sum(self.seconds.values())
+
+    def table(self) -> pd.DataFrame:
+        """One row per part and one for the total: `seconds` and the `share` of the total."""
+        parts = pd.Series(self.seconds)
+        parts["together"] = self.total
+        return pd.DataFrame({"seconds": parts, "share": parts / self.total})
+
+    def warn_if_long(self, limit: float = LONG) -> None:
+        """Warn if the run would take a CPU more than `limit` seconds, and say what is faster."""
+        if self.device.type == "cpu" and self.total > limit:
+            warnings.warn(
+                f"{self}. A GPU is far faster: device='auto' takes one if there is one. On this "
+                f"CPU, take fewer texts (limit=) or shorter ones (max_tokens=)",
+                stacklevel=2,
+            )
+
+    def __str__(self) -> str:
+        longest = max(self.seconds, key=self.seconds.__getitem__)
+        return (
+            f"{len(self.lengths)} texts of {min(self.lengths)} to {max(self.lengths)} tokens will "
+            f"take about {_duration(self.total)} on {self.device}, {longest} alone "
+            f"{_duration(self.seconds[longest])}"
+        )
+
+
+def forecast(
+    classifier: Classifier,
+    texts: Sequence[str],
+    methods: Sequence[str | Variant | LayerSweep] = ("ig", "rollout", "attnlrp", "cp-lrp"),
+    *,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    chunk: int | None = None,
+    max_length: int | None = None,
+    truncate: bool = False,
+) -> Forecast:
+    """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
+
+    A forward pass over one row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one
+    batch at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, a curve one row
+    a step; every other method is timed on one text of median length (on a GPU a batch of them) and
+    scaled by tokens.
+
+    Raises:
+        ValueError: an unknown method, no texts, or a text that cannot be encoded.
+    """
+    if not len(texts):
+        raise ValueError("there are no texts to forecast for")
+    cut = {"max_length": max_length, "truncate": truncate}
+    lengths, content = text_lengths(classifier, texts, **cut)
+    order = np.argsort(lengths, kind="stable")
+    row_seconds = _row_model(classifier, classifier.encode([texts[order[-1]]], **cut))
+    seconds = {REFERENCE: float((lengths * row_seconds(lengths - 1) + row_seconds(lengths)).sum())}
+    alike = order[len(order) // 2 :][: 1 if classifier.device.type == "cpu" else 16]
+    probe, maps = classifier.encode([texts[row] for row in alike], **cut), 1
+    for variant in variants_of(methods, options or {}, progress=False)[1:]:
+        taken, found = _method_seconds(classifier, variant, probe)
+        name = variant.name if isinstance(variant, Variant) else f"{len(found)} ablations"
+        seconds[name] = taken * lengths.sum() / int(probe.lengths.sum())
+        maps += len(found)
+    if chunk is not None:
+        # Tokens left at each step; the empty text, shared by all curves, is left out.
+        steps = [np.arange(n - chunk, n - c, -chunk) for n, c in zip(lengths, content, strict=True)]
+        seconds["curves"] = 2 * maps * float(row_seconds(np.concatenate(steps)).sum())
+    return Forecast(seconds, classifier.device, tuple(lengths.tolist()))
+
+
+def text_lengths(
+    classifier: Classifier, texts: Sequence[str], **cut: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return each text's tokens, with and without special ones; `cut` as in `encode`."""
+    found = []
+    for start in range(0, len(texts), _ENCODED_AT_ONCE):
+        inputs = classifier.encode(list(texts[start : start + _ENCODED_AT_ONCE]), **cut)
+        found.append(torch.stack([inputs.lengths, inputs.content_mask.sum(1)]).cpu())
+    lengths, content = torch.cat(found, dim=1).numpy()
+    return lengths, content
+
+
+def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray], np.ndarray]:
+    """Seconds of one row of a packed batch as a function of its length."""
+    architecture = classifier.architecture
+    text = split(architecture, longest)
+    budget = BATCH_TOKENS.get(classifier.device.type, BATCH_TOKENS["cuda"])
+    lengths = sorted({max(1, len(text[0]) // part) for part in (4, 2, 1)})
+
+    def seconds(length: int) -> float:
+        rows = [Row(0, length, every(length))] * max(1, budget // length)
+        work = partial(run_rows, architecture, text, rows, lambda logits, _: logits)
+        return timed(classifier.device, work)[0] / len(rows)
+
+    seconds(lengths[0])  # the first batch is slower than the rest
+    taken = np.array([seconds(length) for length in lengths])
+    powers = np.vander(np.array(lengths, float), 3, increasing=True)
+    # Relative errors count: a short row's milliseconds as much as a long row's.
+    weights, _ = nnls(powers / taken[:, None], np.ones(len(taken)))
+    return lambda n: weights[0] + weights[1] * n + weights[2] * np.square(n, dtype=float)
+
+
+def _method_seconds(
+    classifier: Classifier, variant: Variant | LayerSweep, probe: Inputs
+) -> tuple[float, dict[str, torch.Tensor]]:
+    with torch.no_grad():
+        target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
+
+    work = partial(variant.maps, classifier.model, probe, target)
+    if classifier.device.type != "cpu":
+        work()  # the first one loads its kernels
+    return timed(classifier.device, work)
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} seconds"

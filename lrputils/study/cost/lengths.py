@@ -1,0 +1,150 @@
+"""How leave-one-out and the cheap methods change with the length of a text: seconds and agreement.
+
+Leave-one-out reads a text of n tokens n times, so its time grows with n² where that of a backward
+pass grows with n. `at_lengths` cuts the same texts to several lengths, so that nothing else
+differs; `trend` takes texts of different lengths as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from lrputils import stats
+from lrputils.attribution import METHODS, attribute
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.study.cost.clock import timed
+from lrputils.study.cost.forecasts import text_lengths
+from lrputils.study.evaluation import REFERENCE
+
+# Below so many texts a rank correlation has no interval worth drawing.
+_FEWEST = 4
+
+
+def at_lengths(
+    classifier: Classifier,
+    texts: Sequence[str],
+    lengths: Sequence[int],
+    methods: Sequence[str] = ("attnlrp", "cp-lrp"),
+) -> pd.DataFrame:
+    """Cut the same texts to several lengths: seconds of LOO and methods, and each method's r.
+
+    Only texts that reach the largest length are used, so that every length has the same ones.
+
+    Args:
+        classifier: `load_classifier`'s result.
+        texts: timed one at a time, after one uncounted run.
+        lengths: in tokens, special ones included.
+        methods: names from `METHODS`, at their default options.
+
+    Returns:
+        A row a text, length and method (LOO among them): `position`, `tokens`, `method`,
+        `seconds`, `r` (Pearson with LOO of the same cut text, all tokens).
+
+    Raises:
+        ValueError: no text reaches the largest length, or an unknown method.
+    """
+    unknown = [method for method in methods if method not in METHODS]
+    if unknown:
+        raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
+    lengths, names = sorted(set(lengths)), list(dict.fromkeys((REFERENCE, *methods)))
+    reached, _ = text_lengths(classifier, texts, max_length=lengths[-1], truncate=True)
+    chosen = np.flatnonzero(reached >= lengths[-1]).tolist()
+    if not chosen:
+        raise ValueError(f"no text has {lengths[-1]} tokens; the longest has {reached.max()}")
+    rows = []
+    for position in chosen:
+        for length in lengths:
+            inputs = classifier.encode([texts[position]], length, truncate=True)
+            if not rows:
+                list(_timed_maps(classifier, inputs, names))  # the first run is slower
+            rows += [
+                {"position": position, "tokens": length, **row}
+                for row in _timed_maps(classifier, inputs, names)
+            ]
+    return pd.DataFrame(rows)
+
+
+def _timed_maps(
+    classifier: Classifier, inputs: Inputs, names: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield seconds and r of each method; the first is the reference."""
+    loo = None
+    for name in names:
+        work = partial(attribute, classifier.model, inputs, name)
+        seconds, scores = timed(classifier.device, work)
+        loo = scores if loo is None else loo
+        yield {"method": name, "seconds": seconds, "r": float(stats.pearson(scores, loo)[0])}
+
+
+def growth(costs: pd.DataFrame) -> pd.Series:
+    """Return, for each method, the exponent p of seconds ∝ tokensᵖ, by least squares in logs.
+
+    Args:
+        costs: columns `tokens`, `method`, `seconds`, as `at_lengths` returns them.
+    """
+    logs = costs.assign(x=np.log(costs.tokens), y=np.log(costs.seconds))
+    return pd.Series(
+        {
+            name: np.polyfit(rows.x, rows.y, 1)[0]
+            for name, rows in logs.groupby("method", sort=False)
+        }
+    )
+
+
+def agreement(costs: pd.DataFrame, **options: Any) -> pd.DataFrame:
+    """Return each method's mean r at each length, and how it changes from shortest to longest.
+
+    Args:
+        costs: as `at_lengths` returns them.
+        options: those of `lrputils.stats.bootstrap_interval`.
+
+    Returns:
+        A row a method (without LOO); a column a length with the mean over texts; `change`, the
+        paired difference longest − shortest, with its interval's ends `low` and `high` (NaN for a
+        single text).
+    """
+    means, changes = {}, {}
+    for name, group in costs[costs.method != REFERENCE].groupby("method", sort=False):
+        wide = group.pivot(index="position", columns="tokens", values="r")
+        means[name] = wide.mean().add_suffix(" tokens")
+        changes[name] = wide.iloc[:, -1] - wide.iloc[:, 0]
+    changes = pd.DataFrame(changes)
+    ends = stats.estimates(changes, **options)[["low", "high"]]
+    return pd.DataFrame(means).T.assign(change=changes.mean()).join(ends)
+
+
+def trend(
+    per_text: pd.DataFrame, tokens: ArrayLike, *, resamples: int = 2_000, seed: int = 0
+) -> pd.DataFrame:
+    """Return how each method's r changes with the length of the text, over texts.
+
+    Args:
+        per_text: (texts, methods), correlations; NaN is left out.
+        tokens: (texts,), their lengths.
+        resamples: number of bootstrap samples of texts.
+        seed: of the random draws.
+
+    Returns:
+        A row a method: `rho`, Spearman's rank correlation of r and length over texts, with the ends
+        `low` and `high` of its 95% bootstrap interval, and `texts`. NaN where fewer than four
+        texts have an r, or all have one length.
+    """
+    tokens, rows = np.asarray(tokens, dtype=float), {}
+    for name in per_text:
+        kept = per_text[name].notna().to_numpy()
+        r, n = per_text[name].to_numpy(float)[kept], tokens[kept]
+        rows[name] = {"rho": np.nan, "low": np.nan, "high": np.nan, "texts": len(r)}
+        if len(r) < _FEWEST or np.ptp(n) == 0 or np.ptp(r) == 0:
+            continue
+        # Ours, not scipy's bootstrap: a draw of equal values has no rho and is left out.
+        draws = np.random.default_rng(seed).integers(0, len(r), size=(resamples, len(r)))
+        low, high = np.nanquantile(stats.spearman(r[draws], n[draws]), [0.025, 0.975])
+        rows[name] |= {"rho": float(stats.spearman(r, n)[0]), "low": low, "high": high}
+    return pd.DataFrame.from_dict(rows, orient="index")

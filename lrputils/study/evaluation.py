@@ -1,0 +1,265 @@
+"""Evaluation on a data set: every method's map of every text, compared with exact LOO.
+
+Texts of similar length share a batch. Tables and figures are made from the rows; the maps are kept
+to look at single texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+
+from lrputils import stats
+from lrputils.data.texts import Texts, as_texts
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import run
+from lrputils.removal.packing import bar, by_length
+from lrputils.removal.perturbation import curve_mean, perturbation_curves
+from lrputils.study.by_text import Run
+from lrputils.study.variants import Label, LayerSweep, Variant
+
+REFERENCE = "loo"
+
+
+class Curves(NamedTuple):
+    """Logits of one text under one map after 0, 1, 2, … chunks are gone, float32 (steps + 1,)."""
+
+    morf: np.ndarray
+    lerf: np.ndarray
+
+
+@dataclass(frozen=True)
+class Evaluation(Run):
+    """What evaluating methods on texts gave.
+
+    Attributes:
+        rows: one row a text and map, columns `id`, `method`, `readout`, `family`, `layer` (see
+            `lrputils.study.variants.Label`), `tokens` (special ones included), `target` (the class
+            explained), `label` (the text's own class, None if it has none), `logit` (of the
+            target), `r` (Pearson with LOO over all tokens), `r_content` (without special tokens),
+            `r_normalised` (after dividing each map by its sum, as the paper does) and `flipped`
+            (the map's own sum was negative: the division flipped its signs); with curves also
+            `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in logits.
+        maps: method → one float32 array (tokens,) a text, in the order of the texts. An ablation,
+            and a method at a further read-out, by its `Label`.
+        tokens: the strings of each text's tokens, special ones included.
+        content: boolean (tokens,) a text, false at special tokens.
+        curves: by the keys of `maps`, one `Curves` a text; empty where none were asked for.
+    """
+
+    rows: pd.DataFrame
+    maps: Mapping[str | Label, tuple[np.ndarray, ...]]
+    tokens: tuple[tuple[str, ...], ...]
+    content: tuple[np.ndarray, ...]
+    curves: Mapping[str | Label, tuple[Curves, ...]]
+
+
+def evaluate(
+    classifier: Classifier,
+    texts: Any,
+    methods: Sequence[str | Variant | LayerSweep] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
+    *,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    reference: Evaluation | None = None,
+    chunk: int | None = None,
+    batch_size: int = 16,
+    max_length: int | None = None,
+    truncate: bool = False,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    progress: bool = True,
+) -> Evaluation:
+    """Run every method on every text and compare each map with exact LOO.
+
+    The class explained is the one predicted on the whole text; of a next-token model, the token
+    that it expects next.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `load_texts`' answer, or texts in any form that it takes: a string is one text, a
+            table may bring labels.
+        methods: names from `METHODS`, `Variant` or `LayerSweep` values; "loo" is always
+            computed, as the reference.
+        options: options of the methods given by name.
+        reference: an evaluation of the same texts by the same classifier, whose LOO is taken.
+        chunk: perturb the texts along every map, this many tokens at once (the paper: 1 on SST,
+            16 on IMDB). Costs far more than the maps; left out if not given.
+        batch_size: texts a batch.
+        max_length: longest text allowed, in tokens; the model's own limit if not given.
+        truncate: cut longer texts instead of refusing them.
+        text_column: a table's column of texts; found by its usual names if not given.
+        label_column: a table's column of labels, likewise.
+        progress: whether to draw progress bars, with rate and time left, on a terminal.
+
+    Raises:
+        TypeError: `texts` are of no type that is taken.
+        ValueError: an unknown method, no texts, or a text that cannot be encoded.
+    """
+    variants = variants_of(methods, options or {}, progress=progress)
+    texts = as_texts(texts, text_column, label_column)
+    if reference is not None and len(reference.tokens) != len(texts):
+        raise ValueError(
+            f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"
+        )
+    batches = by_length(texts, batch_size)
+    found: dict[int, dict[str, Any]] = {}
+    for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
+        inputs = classifier.encode(
+            [texts[row] for row in batch], max_length=max_length, truncate=truncate
+        )
+        known = None if reference is None else [reference.maps[REFERENCE][row] for row in batch]
+        results = _batch(classifier, inputs, variants, known, chunk)
+        found |= zip(batch, results, strict=True)
+    return _collect([found[row] for row in range(len(texts))], texts, classifier.class_numbers)
+
+
+def variants_of(
+    methods: Sequence[str | Variant | LayerSweep],
+    options: Mapping[str, Mapping[str, Any]],
+    *,
+    progress: bool,
+) -> list[Variant | LayerSweep]:
+    """Return what to run, the reference first, each once."""
+    options = {**options, REFERENCE: {"progress": progress, **options.get(REFERENCE, {})}}
+    asked = [
+        Variant(method, method, options.get(method, {})) if isinstance(method, str) else method
+        for method in (REFERENCE, *methods)
+    ]
+    names = {variant.name for variant in asked if isinstance(variant, Variant)}
+    stray = [name for name in options if name not in names]
+    if stray:
+        raise ValueError(f"options of {stray}, which are not among the methods {sorted(names)}")
+    first: dict[Any, Variant | LayerSweep] = {}
+    for variant in asked:
+        first.setdefault(variant.label if isinstance(variant, Variant) else id(variant), variant)
+    return list(first.values())
+
+
+def _batch(
+    classifier: Classifier,
+    inputs: Inputs,
+    variants: Sequence[Variant | LayerSweep],
+    known: Sequence[np.ndarray] | None,
+    chunk: int | None,
+) -> list[dict[str, Any]]:
+    """Return each text's maps, comparisons, curves, tokens and prediction."""
+    model = classifier.model
+    with torch.inference_mode():
+        logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
+    target = logits.argmax(dim=-1)
+    loo = Label(REFERENCE)
+    maps = {} if known is None else {loo: _padded(known, inputs.input_ids.shape[1])}
+    for variant in variants:
+        if not (isinstance(variant, Variant) and variant.label in maps):
+            maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target).items()}
+    compared = {name: _compare(scores, maps[loo], inputs) for name, scores in maps.items()}
+    curves = {} if chunk is None else _curves(classifier, inputs, maps, target, chunk)
+    content = inputs.content_mask.cpu().numpy()
+    return [
+        {
+            "target": int(target[row]),
+            "logit": float(logits[row, target[row]]),
+            "tokens": inputs.tokens[row],
+            "content": content[row, :length],
+            "maps": {name: scores[row, :length].numpy() for name, scores in maps.items()},
+            "curves": {name: texts[row] for name, texts in curves.items()},
+            "compared": {
+                name: {column: values[row] for column, values in columns.items()}
+                for name, columns in compared.items()
+            },
+        }
+        for row, length in enumerate(inputs.lengths.tolist())
+    ]
+
+
+def _curves(
+    classifier: Classifier,
+    inputs: Inputs,
+    maps: Mapping[Label, torch.Tensor],
+    target: torch.Tensor,
+    chunk: int,
+) -> dict[Label, list[Curves]]:
+    scores = torch.stack(list(maps.values()))
+    both = perturbation_curves(classifier.model, inputs, scores, chunk, target=target)
+    morf, lerf = (curves.float().cpu().numpy() for curves in both)
+    points = [1 + -(-count // chunk) for count in inputs.content_mask.sum(1).tolist()]
+    return {
+        name: [Curves(morf[m, row, :n], lerf[m, row, :n]) for row, n in enumerate(points)]
+        for m, name in enumerate(maps)
+    }
+
+
+def _padded(maps: Sequence[np.ndarray], width: int) -> torch.Tensor:
+    scores = torch.zeros(len(maps), width)
+    for row, values in enumerate(maps):
+        scores[row, : len(values)] = torch.from_numpy(values)
+    return scores
+
+
+def _compare(scores: torch.Tensor, loo: torch.Tensor, inputs: Inputs) -> dict[str, np.ndarray]:
+    valid, content = inputs.valid_mask.cpu(), inputs.content_mask.cpu()
+    ours, theirs = stats.sum_to_one(scores, valid), stats.sum_to_one(loo, valid)
+    usable = ~(np.isnan(ours.scores).any(axis=1) | np.isnan(theirs.scores).any(axis=1))
+    r = stats.pearson(scores, loo, where=valid)
+    normalised = stats.pearson(
+        np.nan_to_num(ours.scores), np.nan_to_num(theirs.scores), where=valid
+    )
+    return {
+        "r": r,
+        "r_content": stats.pearson(scores, loo, where=content),
+        "r_normalised": np.where(usable, normalised, np.nan),
+        "flipped": ours.flipped,
+    }
+
+
+def _collect(
+    results: Sequence[Mapping[str, Any]],
+    texts: Texts,
+    class_numbers: Mapping[int | str, int],
+) -> Evaluation:
+    labels = texts.labels or [None] * len(texts)
+    rows = [
+        {
+            "position": position,
+            "id": texts.ids[position],
+            **label._asdict(),
+            "tokens": len(result["tokens"]),
+            "target": result["target"],
+            "label": class_numbers.get(labels[position]),
+            "logit": result["logit"],
+            **compared,
+            **_means(result["curves"].get(label)),
+        }
+        for position, result in enumerate(results)
+        for label, compared in result["compared"].items()
+    ]
+    return Evaluation(
+        rows=pd.DataFrame(rows),
+        maps=_by_method(results, "maps"),
+        tokens=tuple(result["tokens"] for result in results),
+        content=tuple(result["content"] for result in results),
+        curves=_by_method(results, "curves"),
+    )
+
+
+def _by_method(
+    results: Sequence[Mapping[str, Any]], part: str
+) -> dict[str | Label, tuple[Any, ...]]:
+    found: dict[str | Label, tuple[Any, ...]] = {}
+    for label in results[0][part]:
+        first = not label.family and label.method not in found
+        found[label.method if first else label] = tuple(result[part][label] for result in results)
+    return found
+
+
+def _means(curves: Curves | None) -> dict[str, float]:
+    if curves is None:
+        return {}
+    morf, lerf = (float(curve_mean(torch.from_numpy(c).double())) for c in curves)
+    return {"morf": morf, "lerf": lerf, "delta": lerf - morf}

@@ -1,0 +1,235 @@
+"""The softmax errors as numbers, a row a text and layer, and how two of them order the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from lrputils import stats
+from lrputils.data.texts import Texts
+from lrputils.model.classifier import Classifier
+from lrputils.propagation.composites import ATTN_LRP, Composite
+from lrputils.removal.packing import bar, by_length
+from lrputils.study.by_text import wide
+from lrputils.study.softmax_errors.blocks import SoftmaxMaps, softmax_maps
+
+# What `layer_errors` measures, in words.
+MEASURES = {
+    "entropy": "attention entropy, as a share of the largest possible",
+    "structural": "share of the value path's relevance that ignores the values",
+    "uniform": "share of it that every token gets alike",
+    "linearisation": "relative error of the Taylor estimate of removals",
+    "r_value": "r with removal: the value path (CP-LRP)",
+    "r_softmax": "r with removal: the softmax path",
+    "r_attnlrp": "r with removal: AttnLRP's mixture of both",
+    "r_taylor": "r with removal: the Taylor estimate",
+}
+
+# The sign that a measure's rank correlation with the gains has if the paper's reason is right: flat
+# attention and linearisation speak for CP's rule; structural bias, all of it in the value path,
+# against it; a better account of removals inside the block, for it.
+PREDICTED = {
+    "entropy": 1,
+    "structural": -1,
+    "uniform": -1,
+    "linearisation": 1,
+    "value − attnlrp": 1,
+}
+
+
+def layer_errors(
+    classifier: Classifier,
+    texts: Texts | Sequence[str],
+    *,
+    composite: Composite = ATTN_LRP,
+    batch_size: int = 16,
+    max_length: int | None = None,
+    truncate: bool = False,
+    progress: bool = True,
+) -> pd.DataFrame:
+    """Measure the attention blocks of a classifier on a data set.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `load_texts`' answer, or plain strings.
+        composite: as in `softmax_maps`.
+        batch_size: texts a batch.
+        max_length: longest text allowed, in tokens; the model's own limit if not given.
+        truncate: cut longer texts instead of refusing them.
+        progress: whether to draw a progress bar.
+
+    Returns:
+        A row a text and layer: `position` and `id` of the text, `layer` (from 1), and the columns
+        of `MEASURES`: `entropy`; `structural`, the share ``|structural| / (|structural| +
+        |contrast|)`` of absolute values summed over tokens; `uniform`, likewise ``|uniform| /
+        (|uniform| + |attended| + |contrast|)``; `linearisation`, ``|taylor − removal| /
+        |removal|``; and Pearson's r over the text's tokens between `removal` and each account of
+        it. NaN where a quotient or correlation is undefined.
+
+    Raises:
+        ValueError: there are no texts, or one that cannot be encoded.
+    """
+    if not len(texts):
+        raise ValueError("there are no texts to measure")
+    ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
+    frames = []
+    batches = by_length(texts, batch_size)
+    for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
+        inputs = classifier.encode(
+            [texts[row] for row in batch], max_length=max_length, truncate=truncate
+        )
+        measured = measures(softmax_maps(classifier.model, inputs, composite=composite))
+        for layer in range(next(iter(measured.values())).shape[0]):
+            columns = {name: values[layer] for name, values in measured.items()}
+            head = {"position": batch, "id": [ids[row] for row in batch], "layer": layer + 1}
+            frames.append(pd.DataFrame({**head, **columns}))
+    return pd.concat(frames).sort_values(["position", "layer"], ignore_index=True)
+
+
+def measures(maps: SoftmaxMaps) -> dict[str, np.ndarray]:
+    """The numbers of `MEASURES`, each float64 (layers, batch); see `layer_errors`."""
+    size = {
+        name: getattr(maps, name).abs().double().sum(-1)
+        for name in ("structural", "uniform", "attended", "contrast", "removal")
+    }
+    error = (maps.taylor - maps.removal).abs().double().sum(-1)
+    shares = {
+        "structural": size["structural"] / (size["structural"] + size["contrast"]),
+        "uniform": size["uniform"] / (size["uniform"] + size["attended"] + size["contrast"]),
+        "linearisation": error / size["removal"],
+    }
+    accounts = ("value", "softmax", "attnlrp", "taylor")
+    return {
+        "entropy": maps.entropy.double().cpu().numpy(),
+        **{name: _finite(share).cpu().numpy() for name, share in shares.items()},
+        **{f"r_{name}": _agreement(getattr(maps, name), maps) for name in accounts},
+    }
+
+
+def _finite(share: Tensor) -> Tensor:
+    return torch.where(torch.isfinite(share), share, torch.nan)
+
+
+def _agreement(account: Tensor, maps: SoftmaxMaps) -> np.ndarray:
+    pairs = zip(account, maps.removal, strict=True)
+    return np.stack([stats.pearson(ours, exact, where=maps.valid) for ours, exact in pairs])
+
+
+def per_layer(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """One measure of `layer_errors`' rows, or of recorded ones, as (texts, layers from 1)."""
+    return wide(rows, measure, "layer").rename_axis(columns=None)
+
+
+def estimates_by_layer(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Each measure's mean over texts by layer, with its interval: measure → `stats.estimates`."""
+    return {name: stats.estimates(per_layer(rows, name)) for name in MEASURES}
+
+
+def against_gains(gains: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """How each measure orders the layers, compared with their gains: see `across_layers`.
+
+    Args:
+        gains: (texts, layers), as `single_layer_gains` gives them.
+        rows: of `layer_errors`, or recorded; texts that both have are compared.
+
+    Returns:
+        A row a measure: entropy, structural, uniform, linearisation, and `value − attnlrp`, by how
+        much CP-LRP's account of a removal is better than AttnLRP's inside the block itself.
+        Columns are those of `RankAgreement`.
+    """
+    names = ("entropy", "structural", "uniform", "linearisation")
+    found = {name: per_layer(rows, name) for name in names}
+    found["value − attnlrp"] = per_layer(rows, "r_value") - per_layer(rows, "r_attnlrp")
+    pairs = {name: gains.align(values, join="inner", axis=0) for name, values in found.items()}
+    agreements = [across_layers(*pair) for pair in pairs.values()]
+    return pd.DataFrame(agreements, index=list(pairs))
+
+
+def as_predicted(explained: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Name the measures whose rho has the sign of `PREDICTED` in every run.
+
+    Args:
+        explained: run → table of `against_gains`. A rho that is 0 or NaN has no sign.
+    """
+    return [
+        measure
+        for measure, sign in PREDICTED.items()
+        if all(sign * table.loc[measure, "rho"] > 0 for table in explained.values())
+    ]
+
+
+class RankAgreement(NamedTuple):
+    """How alike two measurements order the layers.
+
+    Attributes:
+        rho: Spearman's rank correlation over layers, of the two means over texts; NaN where one of
+            them is the same in every layer.
+        low: lower end of its interval, texts resampled.
+        high: upper end.
+        p: how often a random order of the layers is as far from 0, in either direction.
+        layers: how many layers there are.
+    """
+
+    rho: float
+    low: float
+    high: float
+    p: float
+    layers: int
+
+
+def across_layers(
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> RankAgreement:
+    """Compare two measurements by the order in which they put the layers.
+
+    The interval covers the choice of texts, not of models: would the orders agree on other texts of
+    the same kind? p covers the choice of layers, and with a dozen of them it rarely says much: they
+    are few, and neighbours are alike.
+
+    Args:
+        first: (texts, layers); a text with a NaN in either is left out.
+        second: the same shape, of the same texts.
+        confidence: coverage aimed at by the interval.
+        resamples: bootstrap samples of the texts, and random orders of the layers.
+        seed: of both.
+
+    Raises:
+        ValueError: shapes differ, fewer than two layers, or no text left. A single text has no
+            interval: its ends are NaN.
+    """
+    left, right = (np.asarray(values, dtype=np.float64) for values in (first, second))
+    if left.shape != right.shape or left.ndim != 2:
+        raise ValueError(f"shapes {left.shape} and {right.shape}: both are (texts, layers)")
+    kept = ~(np.isnan(left).any(1) | np.isnan(right).any(1))
+    left, right, layers = left[kept], right[kept], left.shape[1]
+    if layers < 2 or not len(left):
+        raise ValueError(
+            f"{layers} layers and {len(left)} complete texts: an order of layers can be compared "
+            "from two layers and one text on"
+        )
+    generator = np.random.default_rng(seed)
+    drawn = generator.integers(0, len(left), size=(resamples, len(left)))
+    shares = np.stack([np.bincount(row, minlength=len(left)) for row in drawn]) / len(left)
+    boot = stats.spearman(shares @ left, shares @ right)
+    rho = float(stats.spearman(left.mean(0), right.mean(0))[0])
+    ranks = scipy.stats.rankdata(right.mean(0))
+    shuffled = generator.permuted(np.tile(ranks, (resamples, 1)), axis=1)
+    chance = stats.spearman(np.tile(left.mean(0), (resamples, 1)), shuffled)
+    as_far = np.count_nonzero(np.abs(chance) >= abs(rho) - 1e-9)
+    tail = (1 - confidence) / 2
+    boot = boot[~np.isnan(boot)] if len(left) > 1 else boot[:0]
+    low, high = np.quantile(boot, [tail, 1 - tail]) if len(boot) else (np.nan, np.nan)
+    p = float(1 + as_far) / (1 + resamples) if np.isfinite(rho) else np.nan
+    return RankAgreement(rho, float(low), float(high), p, layers)

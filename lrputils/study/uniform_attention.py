@@ -1,0 +1,160 @@
+"""How much a classifier needs its attention: accuracy with uniform attention in its place.
+
+A classifier that loses nothing when every attention matrix becomes the uniform one reads a bag of
+words; what attributions through its attention say is then of little interest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lrputils.data.texts import Texts
+from lrputils.model.attention import AttentionCall, fused, routed
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.stats import Estimate, estimate, paired_difference
+
+_TOKENS = 16384
+
+
+class AttentionMatters(NamedTuple):
+    """Shares of texts classified correctly, each with its bootstrap interval.
+
+    Attributes:
+        accuracy: with the model's attention.
+        uniform: with uniform attention; None where it was not asked for.
+        fall: `accuracy − uniform`, paired by text.
+        fall_by_depth: the same with uniform attention in some layers only, counted from 0; empty
+            where it was not asked for.
+    """
+
+    accuracy: Estimate
+    uniform: Estimate | None
+    fall: Estimate | None
+    fall_by_depth: dict[range, Estimate]
+
+
+def attention_matters(
+    classifier: Classifier,
+    texts: Texts,
+    *,
+    classes: np.ndarray | None = None,
+    max_length: int | None = None,
+    uniform: bool = True,
+) -> AttentionMatters:
+    """Measure how far accuracy falls when every attention matrix is the uniform one.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: with labels: class numbers, or the names of the model's classes.
+        classes: integers (texts,), the class numbers where the labels do not say them.
+        max_length: longer texts are cut to this many tokens; to the model's limit if not given.
+        uniform: whether to measure more than the accuracy.
+
+    Raises:
+        ValueError: texts without labels, a label that is none of the model's classes, or fewer
+            than two texts.
+    """
+    classes = classes_of(classifier, texts) if classes is None else classes
+    own = correct(classifier, texts, classes, max_length=max_length)
+    if not uniform:
+        return AttentionMatters(estimate(own), None, None, {})
+
+    def flattened(layers: range | None) -> np.ndarray:
+        with uniform_attention(classifier.model, layers):
+            return correct(classifier, texts, classes, max_length=max_length)
+
+    flat = flattened(None)
+    depths = _quarters(classifier.architecture.layers)
+    return AttentionMatters(
+        estimate(own),
+        estimate(flat),
+        paired_difference(own, flat),
+        {depth: paired_difference(own, flattened(depth)) for depth in depths},
+    )
+
+
+def _quarters(layers: int) -> list[range]:
+    parts = min(4, layers)
+    bounds = [layers * part // parts for part in range(parts + 1)]
+    return [range(start, end) for start, end in pairwise(bounds)]
+
+
+@contextmanager
+def uniform_attention(model: nn.Module, layers: Container[int] | None = None) -> Iterator[None]:
+    """Inside the block every query of `model` attends evenly to all keys that it may see.
+
+    In `layers` only, counted from 0, if they are given.
+    """
+
+    def function(call: AttentionCall) -> tuple[Tensor, None]:
+        if layers is None or call.layer in layers:
+            return _uniform(call), None
+        return fused(call)
+
+    with routed(model, function):
+        yield
+
+
+def _uniform(call: AttentionCall) -> Tensor:
+    seen = call.seen().to(call.value.dtype)
+    return call.combined(seen / seen.sum(-1, keepdim=True).clamp(min=1))
+
+
+def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
+    """Return the class number of each text's label: integers (texts,)."""
+    if texts.labels is None:
+        raise ValueError(f"{texts.name!r} has no labels to measure accuracy on")
+    names, number = classifier.labels, classifier.class_numbers
+    unknown = sorted({str(label) for label in texts.labels if label not in number})
+    if unknown:
+        raise ValueError(
+            f"{texts.name!r} has labels {unknown[:5]} that are no class of {classifier.name!r}: "
+            f"those are {list(names)}, or 0 to {len(names) - 1}"
+        )
+    return np.array([number[label] for label in texts.labels])
+
+
+def correct(
+    classifier: Classifier,
+    texts: Texts,
+    classes: np.ndarray,
+    *,
+    max_length: int | None = None,
+) -> np.ndarray:
+    """Return whether each text is put into its class: 1 or 0, floats (texts,)."""
+    model = classifier.model
+    training = model.training
+    model.eval()
+    predicted = np.empty(len(texts), dtype=np.int64)
+    try:
+        for rows, inputs in batched(classifier, texts, max_length):
+            with torch.no_grad():
+                logits = model(**inputs.model_kwargs()).logits
+            predicted[rows] = logits.argmax(-1).cpu().numpy()
+    finally:
+        model.train(training)
+    return (predicted == classes).astype(float)
+
+
+def batched(
+    classifier: Classifier, texts: Sequence[str], max_length: int | None
+) -> Iterator[tuple[np.ndarray, Inputs]]:
+    """Yield row numbers and inputs; texts of like length together, the longest first."""
+    order = np.argsort([-len(text) for text in texts], kind="stable")
+    start = 0
+    rows = 8
+    while start < len(order):
+        chosen = order[start : start + rows]
+        inputs = classifier.encode([texts[i] for i in chosen], max_length, truncate=True)
+        yield chosen, inputs
+        start += len(chosen)
+        # The next texts are shorter, in characters; tokens follow them closely enough.
+        rows = max(1, min(256, _TOKENS // inputs["input_ids"].shape[1]))

@@ -1,0 +1,115 @@
+"""What is evaluated: a method with given options, or the layer ablations of AttnLRP.
+
+Each gives maps by label. How the maps compare with leave-one-out is in `lrputils.study.evaluation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from lrputils.attribution import METHODS, attribute
+from lrputils.model.architectures import describe
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import READOUTS
+from lrputils.propagation.composites import Composite
+from lrputils.propagation.layerwise import layerwise_bypass
+
+ABLATIONS = ("front", "back", "single")
+
+
+class Label(NamedTuple):
+    """Which map it is: columns of an evaluation's rows.
+
+    Attributes:
+        method: the method's, or the variant's, name.
+        readout: where its relevance is read; "word" for a method without a choice.
+        family: of an ablation, one of `ABLATIONS`; "" otherwise.
+        layer: the ablation's k, from 1; 0 otherwise.
+    """
+
+    method: str
+    readout: str = "word"
+    family: str = ""
+    layer: int = 0
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method, or a composite, with given options and name."""
+
+    name: str
+    method: str | Composite
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, Composite) and self.method not in METHODS:
+            raise ValueError(f"unknown method {self.method!r}; choose from {list(METHODS)}")
+
+    @property
+    def label(self) -> Label:
+        """Its name and read-out."""
+        return Label(self.name, self.options.get("readout", "word"))
+
+    def maps(self, model: nn.Module, inputs: Inputs, target: Tensor) -> dict[Label, Tensor]:
+        """Return `{label: scores}`, scores (batch, tokens)."""
+        return {self.label: attribute(model, inputs, self.method, target=target, **self.options)}
+
+
+@dataclass(frozen=True)
+class LayerSweep:
+    """AttnLRP with CP-LRP's rule in some layers: the paper's ablations, Figure 2 and Table A3.
+
+    Layers are counted from 1: "front" k has CP-LRP's rule in layers 1 to k, "back" k in layers k to
+    the last, "single" k in layer k alone.
+
+    Attributes:
+        readout: "word", "sum" or "post-norm".
+        families: which of `ABLATIONS`.
+    """
+
+    readout: str = "word"
+    families: Sequence[str] = ABLATIONS
+
+    def __post_init__(self) -> None:
+        strays = [family for family in self.families if family not in ABLATIONS]
+        if strays or not self.families:
+            raise ValueError(f"families={list(self.families)} are not among {list(ABLATIONS)}")
+
+    def maps(self, model: nn.Module, inputs: Inputs, target: Tensor) -> dict[Label, Tensor]:
+        """Return `{label: scores}` of all ablations, scores (batch, tokens)."""
+        sets = layer_sets(describe(model).layers, self.families)
+        scores = layerwise_bypass(
+            model, inputs, list(sets.values()), target=target, readout=self.readout
+        )
+        labels = [Label("attnlrp", self.readout, family, k) for family, k in sets]
+        return dict(zip(labels, scores, strict=True))
+
+
+def layer_sets(
+    layers: int, families: Sequence[str] = ABLATIONS
+) -> dict[tuple[str, int], frozenset[int]]:
+    """Return the bypassed layers, counted from 0, of each ablation (family, k) of `LayerSweep`."""
+    sets = {
+        "front": lambda k: range(k),
+        "back": lambda k: range(k - 1, layers),
+        "single": lambda k: (k - 1,),
+    }
+    return {
+        (family, k): frozenset(sets[family](k)) for family in families for k in range(1, layers + 1)
+    }
+
+
+def at_every_readout(*methods: str, model: nn.Module | None = None) -> list[Variant]:
+    """Return each method at each read-out.
+
+    With a `model`, read-outs that it does not have are left out: "post-norm" in one without a
+    LayerNorm behind its embeddings.
+    """
+    places = list(READOUTS)
+    if model is not None and describe(model).embedding_norm is None:
+        places.remove("post-norm")
+    return [Variant(method, method, {"readout": place}) for method in methods for place in places]

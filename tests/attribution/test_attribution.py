@@ -1,0 +1,401 @@
+"""Every named method on every model: gate 5, its options, its mistakes, and what it must equal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lrputils as lrp
+from lrputils.attribution import registry
+from lrputils.model.architectures import describe
+from lrputils.model.readout import read
+from tests import tiny
+
+METHODS = sorted(lrp.METHODS)
+QUICK = {"ig": {"steps": 3}, "smoothgrad": {"samples": 3}}
+
+
+def scores(model, inputs, method, **options):
+    options = {**QUICK.get(method, {}), **options}
+    if method == "ig" and "pixel_values" in inputs:
+        options.setdefault("baseline", "zero")
+    return lrp.attribute(model, inputs, method, **options)
+
+
+def close(found, expected, tolerance=1e-5):
+    scale = max(float(expected.abs().max()), 1e-9)
+    return float((found - expected).abs().max()) <= tolerance * scale
+
+
+# --- gate 5 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_a_batch_equals_its_rows_alone_and_padding_gets_zero(name, method):
+    model, inputs = tiny.build(name, dtype=torch.float32), tiny.inputs_for(name)
+    inputs = {k: v.float() if v.is_floating_point() else v for k, v in inputs.items()}
+    together = scores(model, inputs, method)
+    assert together.dtype == torch.float32
+    assert not together.requires_grad
+    for index in range(3):
+        alone = scores(model, tiny.row(inputs, index), method)
+        length = alone.shape[1]
+        assert float((together[index : index + 1, :length] - alone).abs().max()) <= 1e-5
+        assert not together[index, length:].any()
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=1, max_size=4),
+    method=st.sampled_from(METHODS),
+    name=st.sampled_from(["bert", "roberta", "gpt2", "qwen2", "albert"]),
+    padding=st.integers(0, 4),
+    seed=st.integers(0, 10**6),
+)
+def test_padding_order_and_short_texts_change_nothing(lengths, method, name, padding, seed):
+    model, inputs = tiny.build(name), tiny.texts(tuple(lengths), seed=seed)
+    expected = scores(model, inputs, method)
+    assert bool(torch.isfinite(expected).all())
+    fill = {"input_ids": tiny.PAD, "attention_mask": 0, "special_tokens_mask": 1}
+    wider = {
+        key: torch.nn.functional.pad(value, (0, padding), value=fill[key])
+        for key, value in inputs.items()
+    }
+    order = torch.randperm(len(lengths), generator=torch.Generator().manual_seed(seed))
+    found = scores(model, {key: value[order] for key, value in wider.items()}, method)
+    width = expected.shape[1]
+    assert close(found[:, :width], expected[order])
+    assert not found[:, width:].any()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_models_dtype_costs_only_precision(method, dtype):
+    model, inputs = tiny.build("bert", dtype=torch.float32), tiny.texts()
+    expected = scores(model, inputs, method, target=0)
+    found = scores(model.to(dtype), inputs, method, target=0)
+    assert found.dtype == torch.float32
+    # Leave-one-out is a difference of close numbers, and bfloat16 has 8 bits.
+    tolerance = 1e-4 if dtype == torch.float64 else 0.35
+    assert close(found, expected, tolerance)
+
+
+@pytest.mark.parametrize("method", sorted({*METHODS} - {"loo"}))
+def test_a_decoder_padded_on_the_left_gets_the_same_scores(method):
+    model, inputs = tiny.build("llama-lm"), tiny.texts((6, 4))
+    expected = scores(model, inputs, method)
+    left = {key: value.clone() for key, value in inputs.items()}
+    for value in left.values():
+        value[1] = value[1].roll(2)
+    found = scores(model, left, method)
+    assert close(found[0], expected[0])
+    assert close(found[1, 2:], expected[1, :4])
+    assert not found[1, :2].any()
+
+
+# --- the contract ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", sorted({*METHODS} - {"rollout"}))
+def test_targets_one_for_all_or_one_a_row(method):
+    model, inputs = tiny.build("bert"), tiny.texts()
+    each = [scores(model, inputs, method, target=c) for c in range(tiny.LABELS)]
+    mixed = scores(model, inputs, method, target=torch.tensor([2, 0, 1]))
+    assert close(mixed, torch.stack([each[2][0], each[0][1], each[1][2]]))
+    with torch.no_grad():
+        predicted = model(**describe(model).arguments(inputs)).logits.argmax(1)
+    assert close(scores(model, inputs, method), scores(model, inputs, method, target=predicted))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_the_callers_gradient_mode_does_not_matter(method, mode):
+    model, inputs = tiny.build("bert"), tiny.texts()
+    expected = scores(model, inputs, method)
+    with mode():
+        assert torch.equal(scores(model, inputs, method), expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_trainable_model_gets_the_same_scores_and_no_gradients(method):
+    model, inputs = tiny.build("bert"), tiny.texts()
+    expected = scores(model, inputs, method)
+    model.requires_grad_(True)
+    assert torch.equal(scores(model, inputs, method), expected)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_special_tokens_can_be_left_out():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    everything = scores(model, inputs, "cp-lrp")
+    content = scores(model, inputs, "cp-lrp", special_tokens=False)
+    special = inputs["special_tokens_mask"].bool()
+    assert not content[special].any()
+    assert torch.equal(content[~special], everything[~special])
+
+
+def test_a_composite_of_ones_own_is_a_method():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    assert torch.equal(
+        lrp.attribute(model, inputs, lrp.CP_LRP), lrp.attribute(model, inputs, "cp-lrp")
+    )
+    own = lrp.attribute(model, inputs, lrp.CP_LRP.but(norm="gradient"), readout="sum")
+    assert not torch.allclose(own, lrp.attribute(model, inputs, "cp-lrp", readout="sum"))
+
+
+def test_a_method_is_one_function():
+    @registry.method("half-value", "Half of V", "#F0E442")
+    def half_value(model, inputs, *, target, readout="word", **_):
+        """AttnLRP with its softmax closed.
+
+        Args:
+            readout: where relevance is read,
+                in one of three places.
+        """
+        composite = lrp.ATTN_LRP.but(attention="half-value")
+        return lrp.attribute(model, inputs, composite, target=target, readout=readout)
+
+    try:
+        model, inputs = tiny.build("bert"), tiny.texts()
+        composite = lrp.ATTN_LRP.but(attention="half-value")
+        expected = lrp.attribute(model, inputs, composite, readout="sum")
+        assert torch.equal(lrp.attribute(model, inputs, "half-value", readout="sum"), expected)
+        entered = lrp.METHODS["half-value"]
+        option = registry.Option("word", "where relevance is read, in one of three places.")
+        assert (entered.label, entered.colour) == ("Half of V", "#F0E442")
+        assert entered.options == {"readout": option}
+        with pytest.raises(ValueError, match="a method 'half-value' already"):
+            registry.method("half-value", "Another")(half_value)
+    finally:
+        del lrp.METHODS["half-value"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_documents_its_options(name):
+    method = lrp.METHODS[name]
+    assert method.name == name
+    assert method.label
+    assert all(option.doc for option in method.options.values())
+
+
+def broken(model):
+    model.classifier.bias.data[0] = float("nan")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m, x: lrp.attribute(m, x, "shap"), "unknown method 'shap'; there are .*attnlrp"),
+        (lambda m, x: lrp.attribute(m, x, "ig", step=3), "no option 'step'.*steps=32"),
+        (lambda m, x: lrp.attribute(m, x, "cp-lrp", bypass_layers={1}), "no option.*readout"),
+        (lambda m, x: lrp.attribute(m, x, "cp-lrp", readout="top"), "unknown read-out 'top'"),
+        (lambda m, x: lrp.attribute(m, x, "attnlrp", bypass_layers={9}), r"\[9\] do not exist"),
+        (lambda m, x: lrp.attribute(m, x, "cp-lrp", target=3), "classes are 0 to 2"),
+        (lambda m, x: lrp.attribute(m, x, "cp-lrp", target=[0, 1]), "one for each of the 3 rows"),
+        (lambda m, x: lrp.attribute(m, x, "cp-lrp", target=0.5), "class number"),
+        (lambda m, x: lrp.attribute(m, x, "ig", baseline="noise"), "unknown baseline 'noise'"),
+        (lambda m, x: lrp.attribute(m, x, "ig", baseline="mask"), "mask_token_id"),
+        (lambda m, x: lrp.attribute(m, x, "ig", steps=0), "steps must be"),
+        (lambda m, x: lrp.attribute(m, x, "ig", quadrature="simpson"), "unknown quadrature"),
+        (lambda m, x: lrp.attribute(m, x, "smoothgrad", samples=0), "samples must be"),
+        (lambda m, x: lrp.attribute(m, x, "rollout", variant="mean"), "unknown variant"),
+        (lambda m, x: lrp.attribute(m.train(), x, "cp-lrp"), "model.eval"),
+        (lambda m, x: lrp.attribute(m, x, ["ig"]), "unknown method"),
+        (lambda m, x: lrp.attribute(m, x, "attnlrp", bypass_layers=None), "set, list or range"),
+        (lambda m, x: lrp.attribute(m, x, "ig", baseline=10**6), "no token id"),
+        (lambda m, x: lrp.attribute(m, x, "ig", batch_tokens=0), "batch_tokens"),
+        (lambda m, x: lrp.attribute(m, {"input_ids": torch.ones(1, 3)}, "cp-lrp"), "whole numbers"),
+        (
+            lambda m, x: lrp.attribute(m, {"input_ids": torch.tensor([[1, 10**6]])}, "loo"),
+            "tokenizer that belongs to the model",
+        ),
+        (lambda m, x: lrp.attribute(broken(m), x, "cp-lrp"), "NaN or infinite.*rows"),
+        (lambda m, x: lrp.attribute(m, {**x, "special_tokens_mask": None}, "ig"), "special_tokens"),
+    ],
+)
+def test_mistakes_are_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call(tiny.build("bert"), tiny.texts())
+
+
+@pytest.mark.parametrize("method", ["loo", "cp-lrp"])
+def test_texts_that_are_not_encoded_are_named(method):
+    with pytest.raises(TypeError, match=r"clf\.encode.*got str"):
+        lrp.attribute(tiny.build("bert"), "a film", method)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "vit"])
+def test_a_readout_that_a_model_lacks_is_named(name):
+    with pytest.raises(ValueError, match="no LayerNorm after its embeddings"):
+        scores(tiny.build(name), tiny.inputs_for(name), "cp-lrp", readout="post-norm")
+
+
+# --- read-outs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_the_sum_readout_adds_what_the_words_leave_out(name):
+    """The sum's relevance less the words' is that of positions and types, by the same gradient."""
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    architecture = describe(model)
+    word, total = (read(architecture, inputs, readout=r, target=0) for r in ("word", "sum"))
+    gradient = word.gradient()
+    assert torch.allclose(gradient, total.gradient())
+    others = total.value - word.value
+    difference = total.relevance(gradient) - word.relevance(gradient)
+    assert torch.allclose(difference, word.per_token((others * gradient).sum(-1)))
+    rotary = architecture.kind.rms_norm is not None  # positions enter in the attention
+    assert bool(others.any()) != rotary
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "electra", "albert"])
+def test_the_post_norm_readout_is_the_norms_output(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    architecture = describe(model)
+    total, after = (read(architecture, inputs, readout=r) for r in ("sum", "post-norm"))
+    norm = architecture.embedding_norm
+    expected = torch.nn.functional.layer_norm(
+        total.value, norm.weight.shape, norm.weight, norm.bias, norm.eps
+    )
+    assert torch.allclose(after.value, expected)
+
+
+# --- single methods -------------------------------------------------------------------------------
+
+
+def test_grad_x_input_is_the_directional_derivative_of_shrinking_one_token():
+    model, inputs = tiny.build("bert"), tiny.texts((5,))
+    architecture = describe(model)
+    expected, step = [], 1e-6
+    for token in range(5):
+
+        def shrink(word, token=token, sign=1.0):
+            word = word.clone()
+            word[:, token] *= 1 + sign * step
+            return word
+
+        up = read(architecture, inputs, target=0, change=shrink).output
+        down = read(
+            architecture, inputs, target=0, change=lambda w, f=shrink: f(w, sign=-1.0)
+        ).output
+        expected.append(float((up - down).detach()) / (2 * step))
+    found = scores(model, inputs, "grad-x-input", target=0)[0]
+    assert np.allclose(found.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("baseline", ["pad", "zero", tiny.MASK])
+@pytest.mark.parametrize("quadrature", ["gauss-legendre", "midpoint"])
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_integrated_gradients_become_complete(name, baseline, quadrature):
+    model, inputs = tiny.build(name, initializer_range=0.1), tiny.texts()
+    gaps = []
+    for steps in (2, 64):
+        result = lrp.integrated_gradients(
+            model, inputs, baseline=baseline, quadrature=quadrature, steps=steps
+        )
+        assert torch.allclose(result.scores.sum(1), result.change + result.gap)
+        gaps.append(float(result.gap.abs().max() / result.change.abs().max()))
+    assert gaps[1] < min(gaps[0], 2e-3)
+
+
+def test_an_rms_norm_makes_the_path_from_zero_steep_at_its_start():
+    """RMSNorm does not see how long its input is, so that f jumps where the path leaves zero."""
+    model, inputs = tiny.build("qwen2-lm", initializer_range=0.1), tiny.texts()
+    gaps = {}
+    for quadrature in ("midpoint", "gauss-legendre"):
+        result = lrp.integrated_gradients(
+            model, inputs, baseline="zero", quadrature=quadrature, steps=64
+        )
+        gaps[quadrature] = float(result.gap.abs().max() / result.change.abs().max())
+    assert gaps["gauss-legendre"] < 5e-3 < gaps["midpoint"]
+
+
+def test_integrated_gradients_keep_special_tokens_and_bound_their_memory():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    whole = scores(model, inputs, "ig", steps=7)
+    assert not whole[inputs["special_tokens_mask"].bool()].any()
+    assert close(scores(model, inputs, "ig", steps=7, batch_tokens=1), whole)
+    with pytest.raises(ValueError, match=r"not complete.*more than 1 steps"):
+        scores(model, inputs, "ig", steps=1, tolerance=1e-9)
+
+
+def test_integrated_gradients_of_images_start_from_nothing():
+    model, inputs = tiny.build("vit", initializer_range=0.1), tiny.images()
+    result = lrp.integrated_gradients(model, inputs, baseline="zero", steps=64)
+    assert float(result.gap.abs().max()) < 1e-3 * float(result.change.abs().max())
+    assert not result.scores[:, 0].any()
+    with pytest.raises(ValueError, match="images"):
+        lrp.attribute(model, inputs, "ig")
+
+
+def test_smoothgrad_is_seeded_and_without_noise_grad_x_input():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    first = scores(model, inputs, "smoothgrad", seed=1)
+    assert torch.equal(first, scores(model, inputs, "smoothgrad", seed=1))
+    assert not torch.allclose(first, scores(model, inputs, "smoothgrad", seed=2))
+    assert close(first, scores(model, inputs, "smoothgrad", seed=1, batch_tokens=1))
+    still = scores(model, inputs, "smoothgrad", noise=0.0)
+    assert close(still, scores(model, inputs, "grad-x-input"))
+
+
+@pytest.mark.parametrize("name", ["bert", "llama", "vit"])
+@pytest.mark.parametrize("variant", ["paper", "abnar"])
+def test_rollout_is_the_product_of_mean_attentions(name, variant):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    one = tiny.row(inputs, 0)
+    weights = []
+
+    def note(call):
+        weights.append(call.weights()[0].mean(0))
+        query, key, value = call.factors
+        output = torch.nn.functional.scaled_dot_product_attention(
+            query,
+            *(x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value)),
+            attn_mask=call.mask,
+            scale=call.scaling,
+        )
+        return output.transpose(1, 2), None
+
+    with lrp.attention.routed(model, note), torch.no_grad():
+        model(**describe(model).arguments(one))
+    if variant == "abnar":
+        weights = [(w + torch.eye(len(w))) / 2 for w in weights]
+    product = weights[2] @ weights[1] @ weights[0]
+    expected = product[-1 if name == "llama" else 0].float()
+    found = scores(model, one, "rollout", variant=variant)[0]
+    assert close(found, expected)
+    assert abs(float(found.sum()) - 1) < 1e-5
+
+
+def test_attention_x_grad_is_the_effect_of_scaling_all_weights_on_a_token():
+    """Σ A_ji ∂f/∂A_ji is the derivative of f when every weight on token i grows by one factor."""
+    model, inputs = tiny.build("bert"), tiny.texts((5,))
+    found = scores(model, inputs, "attention-x-grad", target=0)[0]
+    rectified = scores(model, inputs, "attention-x-grad", target=0, rectify=True)[0]
+    assert bool((rectified >= 0).all())
+    step = 1e-6
+    for token in range(5):
+        values = []
+        for sign in (1, -1):
+
+            def scaled(call, sign=sign, token=token):
+                weights = call.weights().clone()
+                weights[..., token] *= 1 + sign * step
+                return (weights @ call.value).transpose(1, 2), weights
+
+            with lrp.attention.routed(model, scaled), torch.no_grad():
+                values.append(float(model(**describe(model).arguments(inputs)).logits[0, 0]))
+        assert abs((values[0] - values[1]) / (2 * step) - float(found[token])) < 1e-4
+
+
+def test_loo_and_mask_gradient_are_the_packages_own():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    assert torch.equal(scores(model, inputs, "loo"), lrp.leave_one_out(model, inputs).float())
+    first = scores(model, inputs, "mask-gradient", form="first-order")
+    assert not torch.allclose(first, scores(model, inputs, "mask-gradient"))

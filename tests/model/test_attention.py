@@ -1,0 +1,109 @@
+"""Routing attention calls: the same numbers, the right layers, the right masks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lrputils.model.architectures import describe
+from lrputils.model.attention import fused, routed, stepwise
+from tests import tiny
+
+
+def logits(model, inputs):
+    architecture = describe(model)
+    arguments = architecture.arguments(inputs)
+    with torch.no_grad():
+        found = model(**arguments).logits
+    return found[arguments["attention_mask"].bool()] if architecture.language_model else found
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("function", [stepwise, fused])
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_the_model_computes_the_same(name, function, implementation):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    model.set_attn_implementation(implementation)
+    if describe(model).kind.own_attention is None:
+        assert model.config._attn_implementation == implementation
+    before = model.config._attn_implementation
+    plain = logits(model, inputs)
+    with routed(model, function):
+        assert torch.allclose(logits(model, inputs), plain, rtol=1e-5, atol=1e-5)
+    assert model.config._attn_implementation == before
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen2-lm", "qwen3", "mistral"])
+def test_a_sliding_window_stays_a_sliding_window(name):
+    window = {"sliding_window": 2}
+    if name != "mistral":
+        window |= {"use_sliding_window": True, "max_window_layers": 1}
+    model, inputs = tiny.build(name, **window), tiny.texts()
+    plain = logits(model, inputs)
+    with routed(model, stepwise):
+        assert torch.allclose(logits(model, inputs), plain, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(plain, logits(tiny.build(name), inputs), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_layers_are_counted_in_order_in_every_pass(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    seen = []
+
+    def note(call):
+        seen.append(call.layer)
+        return fused(call)
+
+    with routed(model, note) as route:
+        logits(model, inputs)
+        logits(model, inputs)
+        assert route.layer is None
+    assert seen == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["gpt2-lm", "llama-lm"])
+def test_a_decoder_never_looks_ahead(name):
+    model, inputs = tiny.build(name), tiny.texts((6,))
+    seen = []
+
+    def note(call):
+        seen.append(call.weights())
+        return fused(call)
+
+    with routed(model, note):
+        logits(model, inputs)
+    ahead = torch.ones(6, 6).triu(1).bool()
+    assert all(not weights[..., ahead].any() for weights in seen)
+
+
+def test_weights_are_returned_where_the_model_is_asked_for_them():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    with routed(model, stepwise):
+        output = model(**describe(model).arguments(inputs), output_attentions=True)
+    assert len(output.attentions) == 3
+    assert torch.allclose(output.attentions[0].sum(-1), torch.ones(()).double())
+
+
+def test_four_dimensional_masks_pass_straight_through():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    mask = inputs["attention_mask"].bool()[:, None, None, :]
+    seen = []
+
+    def note(call):
+        seen.append(call.mask)
+        return fused(call)
+
+    with routed(model, note):
+        model(input_ids=inputs["input_ids"], attention_mask=mask)
+    assert all(each is mask for each in seen)
+
+
+def test_a_second_route_in_the_same_thread_is_refused():
+    model = tiny.build("bert")
+    with (
+        routed(model, fused),
+        pytest.raises(RuntimeError, match="already taken over"),
+        routed(model, stepwise),
+    ):
+        pass
+    assert model.config._attn_implementation == "sdpa"

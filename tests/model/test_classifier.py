@@ -1,0 +1,264 @@
+"""Loading classifiers: what is ready, what is the same on every machine, what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertForMaskedLM, BertForSequenceClassification, BertModel
+
+import lrputils as lrp
+from lrputils.data import hub
+from lrputils.model.classifier import EMBEDDED, NAME, _needed, load_classifier
+from lrputils.study.uniform_attention import classes_of, correct
+from tests import tiny, untrained
+from tests.data.test_texts import cache_with
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A small BERT as `save_pretrained` writes it, in half precision."""
+    path = tmp_path_factory.mktemp("small-bert")
+    model, tokenizer = untrained.build(layers=1, hidden=8, heads=2, positions=40)
+    model.half().save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+def test_a_folder_is_ready_to_be_attributed(folder):
+    clf = load_classifier(folder)
+    assert clf.name == folder.name
+    assert (clf.revision, clf.folder) == (None, folder)
+    assert clf.labels == ("negative", "positive")
+    assert not clf.model.training
+    assert {p.dtype for p in clf.model.parameters()} == {torch.float32}
+    assert not any(p.requires_grad for p in clf.model.parameters())
+    assert load_classifier(str(folder), dtype="float64").model.dtype == torch.float64
+    assert load_classifier(folder, dtype=torch.bfloat16).model.dtype == torch.bfloat16
+
+
+def test_encode_knows_the_model_s_positions(folder):
+    clf = load_classifier(folder)
+    inputs = clf.encode(["a good film", "bad"])
+    assert inputs.device == clf.device
+    assert clf.model(**inputs.model_kwargs()).logits.shape == (2, 2)
+    with pytest.raises(ValueError, match="has 40 positions"):
+        clf.encode("word " * 50)
+    with pytest.raises(ValueError, match="max_length=512 is more than the 40 positions"):
+        clf.encode("word", max_length=512)
+    assert clf.encode("word " * 50, truncate=True).lengths.item() == 40
+
+
+def test_loading_prints_nothing(folder, capfd):
+    load_classifier(folder)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_weights_in_the_old_format_load(folder, tmp_path):
+    clf = load_classifier(folder)
+    clf.model.config.save_pretrained(tmp_path)
+    clf.tokenizer.save_pretrained(tmp_path)
+    torch.save(clf.model.state_dict(), tmp_path / "pytorch_model.bin")
+    again = load_classifier(tmp_path)
+    inputs = clf.encode("a good film")
+    assert torch.equal(
+        again.model(**inputs.model_kwargs()).logits, clf.model(**inputs.model_kwargs()).logits
+    )
+
+
+def test_weights_that_run_code_are_not_loaded(folder, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    clf = load_classifier(folder)
+    clf.model.config.save_pretrained(tmp_path)
+    clf.tokenizer.save_pretrained(tmp_path)
+    torch.save({"x": Trap()}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load_classifier(tmp_path)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_the_identity_follows_the_weights(folder):
+    clf = load_classifier(folder)
+    assert clf.identity == load_classifier(folder).identity
+    assert clf.identity.startswith("sha256 ")
+    with torch.no_grad():
+        clf.model.classifier.bias[0] += 1
+    assert lrp.Classifier(clf.model, clf.tokenizer, "x").identity != clf.identity
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return load_classifier()
+
+
+def test_the_package_s_own_model_is_what_its_card_says(embedded):
+    card = (EMBEDDED / "README.md").read_text()
+    assert embedded.name == NAME
+    assert embedded.architecture.layers == 12
+    assert sum(path.stat().st_size for path in EMBEDDED.iterdir()) < 16e6
+    for name, options in (("reviews", {}), ("reviews-long", {})):
+        texts = lrp.load_texts(name, **options)
+        right = correct(embedded, texts, classes_of(embedded, texts)).mean()
+        (row,) = re.findall(rf"^\| {name} \| {len(texts)} \| ([\d.]+)% ", card, re.M)
+        # Two texts may stand on the edge on another processor.
+        assert abs(100 * right - float(row)) <= 100 * 2.1 / len(texts)
+
+
+def test_the_package_s_own_model_reads_the_reviews_without_unknown_words(embedded):
+    inputs = embedded.encode(lrp.load_texts().texts)
+    assert not (inputs["input_ids"] == embedded.tokenizer.unk_token_id).any()
+
+
+def test_it_loads_quickly_and_leaves_the_random_numbers_alone(embedded):
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    start = time.process_time()
+    load_classifier()
+    assert time.process_time() - start < 2
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_the_placeholder_of_the_tests_is_the_same_bits_on_an_older_processor(placeholder):
+    command = (
+        "import lrputils as lrp; from tests import untrained; "
+        "print(lrp.Classifier(*untrained.build(), 'untrained').identity)"
+    )
+    old = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "DNNL_MAX_CPU_ISA": "SSE41"}
+    run = subprocess.run(
+        [sys.executable, "-c", command],
+        env=old,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == placeholder.identity
+
+
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"name_or_folder='\./nothing'"):
+        load_classifier("./nothing")
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
+        load_classifier(tmp_path)
+    with pytest.raises(ValueError, match="revision='x' belongs to the hub"):
+        load_classifier(revision="x")
+
+
+def test_options_that_mean_nothing(folder):
+    with pytest.raises(ValueError, match="dtype='float8' is not one of"):
+        load_classifier(folder, dtype="float8")
+    with pytest.raises(ValueError, match="device='gpu' cannot be used"):
+        load_classifier(folder, device="gpu")
+    with pytest.raises(ValueError, match="revision='v2' belongs to the hub"):
+        load_classifier(folder, revision="v2")
+
+
+def test_a_model_without_a_classifier_is_refused(folder, tmp_path):
+    config = load_classifier(folder).model.config
+    BertForMaskedLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="BertForMaskedLM, not a classifier"):
+        load_classifier(tmp_path)
+    BertModel(config).save_pretrained(tmp_path / "body")
+    config.architectures = ["BertForSequenceClassification"]
+    config.save_pretrained(tmp_path / "body")
+    with pytest.raises(ValueError, match=r"lack 2 parameters .*classifier\.bias"):
+        load_classifier(tmp_path / "body")
+
+
+def test_a_broken_folder_is_refused(folder, tmp_path):
+    clf = load_classifier(folder)
+    clf.model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="holds no tokenizer"):
+        load_classifier(tmp_path)
+    clf.tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load_classifier(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        load_classifier(tmp_path)
+
+
+def test_an_architecture_that_is_not_covered_is_named(folder, tmp_path):
+    from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
+
+    config = DebertaV2Config(
+        vocab_size=30,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=16,
+    )
+    DebertaV2ForSequenceClassification(config).save_pretrained(tmp_path)
+    load_classifier(folder).tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(TypeError, match="DebertaV2ForSequenceClassification"):
+        load_classifier(tmp_path)
+
+
+def test_a_decoder_without_a_padding_token_gets_one(folder, tmp_path):
+    model = tiny.build("gpt2", dtype=torch.float32, vocab_size=2000, pad_token_id=None)
+    model.save_pretrained(tmp_path)
+    tokenizer = load_classifier(folder).tokenizer
+    tokenizer.pad_token = None
+    tokenizer.eos_token = "[SEP]"
+    tokenizer.save_pretrained(tmp_path)
+    clf = load_classifier(tmp_path)
+    assert clf.model.config.pad_token_id == clf.tokenizer.sep_token_id
+    clf_lm = tiny.build("gpt2-lm", dtype=torch.float32, vocab_size=2000)
+    clf_lm.save_pretrained(tmp_path)
+    assert load_classifier(tmp_path).architecture.language_model
+
+
+def test_only_what_is_needed_is_downloaded():
+    both = ["config.json", "vocab.txt", "model.safetensors", "pytorch_model.bin", "tf_model.h5"]
+    assert _needed([*both, "onnx/model.safetensors"]) == [
+        "config.json",
+        "model.safetensors",
+        "vocab.txt",
+    ]
+    assert "pytorch_model.bin" in _needed(["config.json", "pytorch_model.bin", "README.md"])
+    parts = ["model-1-of-2.safetensors", "model-2-of-2.safetensors", "model.safetensors.index.json"]
+    assert _needed([*parts, "pytorch_model.bin", "pytorch_model.bin.index.json"]) == parts
+    assert _needed(["README.md"]) == []
+
+
+def test_a_cached_model_loads_without_a_network(folder, tmp_path, monkeypatch):
+    cache_with(tmp_path, "model", {})
+    snapshot = tmp_path / "models--somebody--things" / "snapshots" / ("0" * 40)
+    for file in folder.iterdir():
+        (snapshot / file.name).write_bytes(file.read_bytes())
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    clf = load_classifier("somebody/things")
+    assert clf.name == "somebody/things"
+    assert clf.revision == "0" * 40
+    assert clf.identity == f"commit {'0' * 40}"
+
+
+def test_without_network_and_cache_one_clear_error_in_seconds(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://localhost:9")
+    monkeypatch.setattr(hub, "_PATIENCE", 2.0)
+    start = time.monotonic()
+    with pytest.raises(ConnectionError, match="`name_or_folder` also takes a local folder"):
+        load_classifier("somebody/things")
+    assert time.monotonic() - start < 10
+    assert capfd.readouterr() == ("", "")
+
+
+def test_real_model(models_dir):
+    clf = load_classifier(models_dir / "minilm-sst2")
+    assert isinstance(clf.model, BertForSequenceClassification)
+    logits = clf.model(**clf.encode(["a wonderful film", "a dreadful bore"]).model_kwargs()).logits
+    assert [clf.labels[i] for i in logits.argmax(1)] == ["positive", "negative"]

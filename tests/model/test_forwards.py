@@ -1,0 +1,69 @@
+"""Another forward pass for one instance, in one thread, and out again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from lrputils.model.forwards import replaced
+
+
+def plus(amount):
+    return lambda inner, x: inner(x) + amount
+
+
+def test_only_this_instance_changes_and_only_inside_the_block():
+    module, other, x = nn.Tanh(), nn.Tanh(), torch.ones(2)
+    with replaced({module: plus(1)}):
+        assert torch.equal(module(x), torch.tanh(x) + 1)
+        assert torch.equal(other(x), torch.tanh(x))
+    assert torch.equal(module(x), torch.tanh(x))
+    assert "forward" not in module.__dict__
+
+
+def test_blocks_nest_from_the_inside_out():
+    module, x = nn.Identity(), torch.zeros(1)
+    double = {module: lambda inner, x: 2 * inner(x)}
+    with replaced({module: plus(1)}), replaced(double):
+        assert float(module(x)) == 2
+    with replaced(double), replaced({module: plus(1)}):
+        assert float(module(x)) == 1
+    assert "forward" not in module.__dict__
+
+
+def test_it_comes_out_after_an_error_and_after_a_failed_start():
+    module = nn.Identity()
+    with pytest.raises(KeyError), replaced({module: plus(1)}):
+        raise KeyError
+    with pytest.raises(AttributeError), replaced({module: plus(1), "no module": plus(1)}):
+        pass
+    assert "forward" not in module.__dict__
+
+
+def test_another_thread_sees_the_original():
+    module, seen = nn.Identity(), []
+
+    def look():
+        seen.append(float(module(torch.zeros(1))))
+        with replaced({module: plus(5)}):
+            seen.append(float(module(torch.zeros(1))))
+
+    with replaced({module: plus(1)}):
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        assert float(module(torch.zeros(1))) == 1
+    assert seen == [0, 5]
+    assert "forward" not in module.__dict__
+
+
+def test_a_forward_of_the_users_own_is_wrapped_and_kept():
+    module = nn.Identity()
+    module.forward = lambda x: x + 10
+    own = module.forward
+    with replaced({module: plus(1)}):
+        assert float(module(torch.zeros(1))) == 11
+    assert module.forward is own

@@ -1,0 +1,156 @@
+"""Encoded inputs: which tokens count, how rows are chosen, what is refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lrputils.model.inputs import Inputs, encode
+from tests import untrained
+
+MODEL, TOKENIZER = untrained.build(layers=1, hidden=8, heads=2)
+TEXTS = ["A good film.", "Bad", "Not a bad film, all in all!"]
+
+
+def test_masks_and_tokens_of_a_padded_batch():
+    inputs = encode(TOKENIZER, TEXTS)
+    assert inputs["input_ids"].shape == (3, 11)
+    assert inputs.lengths.tolist() == [6, 3, 11]
+    assert inputs.tokens[0] == ("[CLS]", "a", "good", "film", ".", "[SEP]")
+    assert inputs.valid_mask.sum(1).tolist() == [6, 3, 11]
+    assert inputs.content_mask[1].tolist() == [False, True] + [False] * 9
+    assert inputs.content_mask.sum(1).tolist() == [4, 1, 9]
+    assert inputs.content_mask.dtype == inputs.valid_mask.dtype == torch.bool
+    assert inputs.truncated == ()
+    assert inputs.replacements == {"mask": 4, "pad": 0, "unk": 1}
+
+
+def test_the_model_takes_exactly_its_keyword_arguments():
+    inputs = encode(TOKENIZER, TEXTS)
+    assert set(inputs.model_kwargs()) == {"input_ids", "attention_mask", "token_type_ids"}
+    assert MODEL.eval()(**inputs.model_kwargs()).logits.shape == (3, 2)
+
+
+def test_equals_the_tokenizer_s_own_padding():
+    ours = encode(TOKENIZER, TEXTS)
+    theirs = TOKENIZER(TEXTS, padding=True, return_tensors="pt", return_special_tokens_mask=True)
+    assert set(ours) == set(theirs)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_single_text_is_one_row():
+    assert encode(TOKENIZER, "one text").batch_size == 1
+
+
+@given(st.lists(st.text(alphabet="abc ", min_size=1).filter(str.strip), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=50)
+def test_a_row_alone_equals_the_row_in_the_batch(texts):
+    batch = encode(TOKENIZER, texts)
+    for row, text in enumerate(texts):
+        alone, chosen = encode(TOKENIZER, [text]), batch.rows(row)
+        assert chosen.tokens == alone.tokens
+        assert all(torch.equal(chosen[name], alone[name]) for name in alone)
+
+
+def test_rows_by_number_slice_list_and_mask():
+    inputs = encode(TOKENIZER, [*TEXTS, "word " * 600], truncate=True)
+    assert inputs.truncated == (3,)
+    assert inputs.rows([3, 0]).truncated == (0,)
+    assert inputs.rows([1, 0])["input_ids"].shape == (2, 6)
+    assert inputs.rows(slice(0, 2)).tokens == inputs.tokens[:2]
+    assert inputs.rows(-2).tokens == (inputs.tokens[2],)
+    chosen = inputs.rows(torch.tensor([False, True, True, False]))
+    assert chosen.tokens == inputs.tokens[1:3]
+    assert chosen.replacements == inputs.replacements
+    with pytest.raises(ValueError, match="none of the 4 rows"):
+        inputs.rows(slice(4, 9))
+
+
+def test_truncation_only_if_asked_for():
+    long = "word " * 20
+    with pytest.raises(ValueError, match=r"Text 1 .* has 22 tokens, more than max_length=10"):
+        encode(TOKENIZER, ["short", long], max_length=10)
+    cut = encode(TOKENIZER, ["short", long], max_length=10, truncate=True)
+    assert cut.lengths.tolist() == [3, 10]
+    assert cut.tokens[1][-1] == "[SEP]"
+    assert cut.truncated == (1,)
+
+
+def test_the_default_limit_is_the_model_s_if_that_is_less():
+    assert encode(TOKENIZER, "word " * 500).lengths.item() == 502
+    with pytest.raises(ValueError, match="max_length=512"):
+        encode(TOKENIZER, "word " * 600)
+    with pytest.raises(ValueError, match=r"max_length=20 \(the model has 20 positions\)"):
+        encode(TOKENIZER, "word " * 30, positions=20)
+    with pytest.raises(ValueError, match="max_length=100 is more than the 64 positions"):
+        encode(TOKENIZER, "word", max_length=100, positions=64)
+    with pytest.raises(ValueError, match="adds 2 special tokens"):
+        encode(TOKENIZER, "word", max_length=2)
+
+
+def test_texts_that_cannot_be_encoded_are_named():
+    with pytest.raises(ValueError, match="Text 1 has no token of its own"):
+        encode(TOKENIZER, ["fine", "   ", ""])
+    with pytest.raises(TypeError, match=r"Text 2 is nan \(float\)"):
+        encode(TOKENIZER, ["fine", "fine", float("nan")])
+    with pytest.raises(ValueError, match="no texts"):
+        encode(TOKENIZER, [])
+
+
+def test_copies_and_pickles_keep_everything():
+    inputs = encode(TOKENIZER, TEXTS)
+    for twin in (copy.copy(inputs), copy.deepcopy(inputs), pickle.loads(pickle.dumps(inputs))):
+        assert isinstance(twin, Inputs)
+        assert twin.tokens == inputs.tokens
+        assert twin.replacements == inputs.replacements
+        assert torch.equal(twin["input_ids"], inputs["input_ids"])
+
+
+def test_moves_to_a_device_and_returns_itself():
+    inputs = encode(TOKENIZER, TEXTS)
+    assert inputs.to("meta") is inputs
+    assert inputs.device.type == "meta"
+
+
+def test_of_takes_any_batch_of_tensors():
+    theirs = TOKENIZER(TEXTS, padding=True, return_tensors="pt")
+    inputs = Inputs.of(theirs)
+    assert Inputs.of(inputs) is inputs
+    assert inputs.lengths.tolist() == [6, 3, 11]
+    assert len(inputs.tokens[1]) == 3
+    with pytest.raises(ValueError, match="which tokens are special"):
+        _ = inputs.content_mask
+    assert Inputs({"input_ids": [[1, 2]]}).lengths.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"attention_mask": [[1]]}, "need `input_ids`"),
+        ({"input_ids": [1, 2]}, r"shape \(2,\)"),
+        ({"input_ids": [[1, 2]], "attention_mask": [[1]]}, "`attention_mask` has shape"),
+        ({"input_ids": [[1, 2]], "attention_mask": [[0, 0]]}, "Row 0 .* no token at all"),
+        ({"input_ids": [[1, 2]], "attention_mask": [[0, 1]]}, "padding_side"),
+    ],
+)
+def test_inconsistent_tensors_are_refused(data, message):
+    with pytest.raises(ValueError, match=message):
+        Inputs(data)
+
+
+def test_a_tokenizer_without_padding_or_special_tokens():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    plain = Tokenizer(models.WordLevel({"a": 0, "b": 1, "<end>": 2}, unk_token="<end>"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="<end>")
+    inputs = encode(tokenizer, ["a b a", "b"])
+    assert inputs["input_ids"].tolist() == [[0, 1, 0], [1, 2, 2]]
+    assert torch.equal(inputs.content_mask, inputs.valid_mask)
+    assert inputs.replacements == {}

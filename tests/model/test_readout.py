@@ -1,0 +1,87 @@
+"""Which number is explained, and the tensor it is read at."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lrputils.model.architectures import describe
+from lrputils.model.readout import FIRST_BLOCK, READOUTS, read, resolve_target, run
+from tests import tiny
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_looking_changes_nothing(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    architecture = describe(model)
+    with torch.no_grad():
+        expected = run(architecture, architecture.arguments(inputs))
+    reading = read(architecture, inputs)
+    assert torch.equal(reading.logits, expected)
+    assert torch.equal(reading.output.detach(), expected.amax(1))
+    assert not any("forward" in module.__dict__ for module in model.modules())
+
+
+@pytest.mark.parametrize("name", [name for name in tiny.NAMES if name.endswith("-lm")])
+def test_a_language_model_is_read_at_each_texts_last_token(name):
+    model, inputs = tiny.build(name), tiny.texts((7, 4, 5))
+    architecture = describe(model)
+    reading = read(architecture, inputs)
+    with torch.no_grad():
+        every = model(**architecture.arguments(inputs)).logits
+    last = inputs["attention_mask"].sum(1) - 1
+    assert torch.allclose(reading.logits, every[torch.arange(3), last])
+    assert torch.equal(reading.target, every[torch.arange(3), last].argmax(1))
+
+
+WITHOUT_NORM = tuple(n for n in tiny.NAMES if describe(tiny.build(n)).embedding_norm is None)
+
+
+@pytest.mark.parametrize(
+    ("name", "readout"),
+    [
+        (name, readout)
+        for name in tiny.NAMES
+        for readout in (*READOUTS, FIRST_BLOCK)
+        if readout != "post-norm" or name not in WITHOUT_NORM
+    ],
+)
+def test_the_gradient_is_that_of_the_tensor_which_is_read(name, readout):
+    """A small step of the words moves the logit by the read-out's own step times its gradient."""
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    architecture = describe(model)
+    reading = read(architecture, inputs, readout=readout, target=0)
+    gradient = reading.gradient()
+    assert gradient.shape == reading.value.shape == reading.site.shape
+    assert reading.relevance(gradient).shape == reading.valid.shape
+    word = read(architecture, inputs, target=0)
+    step = torch.randn(word.value.shape, generator=torch.Generator().manual_seed(0)).double()
+    # Llama's RMSNorms round to float32, where a small step drowns.
+    rounds = architecture.kind.rms_norm is not None
+    step *= (1e-3 if rounds else 1e-6) * word.valid[..., None]
+    ahead = read(architecture, inputs, readout=readout, target=0, change=lambda w: w + step)
+    back = read(architecture, inputs, readout=readout, target=0, change=lambda w: w - step)
+    moved = ((ahead.value - back.value) * gradient).sum((1, 2))
+    assert torch.allclose(moved, (ahead.output - back.output).detach(), rtol=1e-2, atol=1e-9)
+
+
+def test_token_types_in_gpt2_are_not_taken_for_words():
+    model, inputs = tiny.build("gpt2"), tiny.texts((4,))
+    architecture = describe(model)
+    expected = model.transformer.wte(inputs["input_ids"])
+    assert torch.equal(read(architecture, inputs).value, expected)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (None, [0, 2, 1]),
+        (1, [1, 1, 1]),
+        ([0, 1, 2], [0, 1, 2]),
+        (torch.tensor([2, 1, 0]), [2, 1, 0]),
+        (torch.tensor(2), [2, 2, 2]),
+    ],
+)
+def test_targets(target, expected):
+    logits = torch.tensor([[3.0, 1, 2], [1, 2, 3], [0, 9, 1]])
+    assert resolve_target(target, logits).tolist() == expected

@@ -1,0 +1,302 @@
+"""Gates 1, 3 and 4, composites as values, and that a model always comes back as it was."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from lrputils.model.architectures import describe
+from lrputils.model.readout import FIRST_BLOCK, read
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite, propagating
+from tests import tiny
+
+
+def relevance(model, inputs, composite, **options):
+    with propagating(model, composite) as architecture:
+        reading = read(architecture, inputs, **options)
+        return reading.relevance(reading.gradient()), reading
+
+
+def in_float32(name):
+    inputs = tiny.inputs_for(name)
+    if name == "vit":
+        inputs = {key: value.float() for key, value in inputs.items()}
+    return tiny.build(name, dtype=torch.float32), inputs
+
+
+def state(model):
+    """Everything that installing rules could leave behind."""
+    hooks = [
+        (len(m._forward_hooks), len(m._forward_pre_hooks), len(m._backward_hooks))
+        for m in model.modules()
+    ]
+    forwards = [m.__dict__.get("forward") for m in model.modules()]
+    configs = [m.config._attn_implementation for m in model.modules() if hasattr(m, "config")]
+    modes = [(m.training, [p.requires_grad for p in m.parameters()]) for m in model.modules()]
+    return hooks, forwards, configs, modes
+
+
+# --- gate 1 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("composite", [ATTN_LRP, CP_LRP, ATTN_LRP.bypass({1}), GRADIENT])
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_logits_are_those_of_the_plain_model(name, composite):
+    model, inputs = in_float32(name)
+    plain = read(describe(model), inputs).logits
+    _, reading = relevance(model, inputs, composite)
+    assert float((reading.logits - plain).abs().max()) <= 1e-6
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_the_model_is_as_before(name):
+    model, inputs = in_float32(name)
+    before = state(model)
+    plain = read(describe(model), inputs)
+    gradient = plain.gradient()
+    relevance(model, inputs, ATTN_LRP)
+    with pytest.raises(ZeroDivisionError), propagating(model, CP_LRP):
+        raise ZeroDivisionError
+    with pytest.raises(ValueError, match="target"):
+        relevance(model, inputs, CP_LRP, target=10**6)
+    after = read(describe(model), inputs)
+    assert state(model) == before
+    assert torch.equal(after.logits, plain.logits)
+    assert torch.equal(after.gradient(), gradient)
+
+
+def test_an_error_inside_the_forward_pass_leaves_the_layer_count_right():
+    model, inputs = tiny.build("albert"), tiny.texts()
+    expected, _ = relevance(model, inputs, ATTN_LRP.bypass({2}))
+    norm = describe(model).blocks[0].full_layer_layer_norm
+    calls = []
+
+    def fail_once(module, args):
+        calls.append(module)
+        if len(calls) == 2:
+            raise KeyError("stopped in the second layer")
+
+    with propagating(model, ATTN_LRP.bypass({2})) as architecture:
+        handle = norm.register_forward_pre_hook(fail_once)
+        with pytest.raises(KeyError):
+            read(architecture, inputs)
+        handle.remove()
+        reading = read(architecture, inputs)
+        again = reading.relevance(reading.gradient())
+    assert torch.equal(again, expected)
+
+
+def test_an_instance_forward_of_the_users_own_survives():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    norm = model.bert.encoder.layer[0].output.LayerNorm
+    own = norm.forward
+    norm.forward = own
+    relevance(model, inputs, ATTN_LRP)
+    assert norm.__dict__["forward"] is own
+
+
+# --- gate 3 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_cp_lrp_conserves_without_biases(name):
+    model = tiny.without_biases(tiny.build(name))
+    scores, reading = relevance(model, tiny.inputs_for(name), CP_LRP, readout=FIRST_BLOCK)
+    gap = scores.sum(1) / reading.output.detach() - 1
+    assert float(gap.abs().max()) <= 1e-10
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "vit"])
+def test_attnlrp_does_not_conserve_even_without_biases(name):
+    """Eq. 5 drops the bias of its Taylor expansion: each softmax makes or loses relevance."""
+    model = tiny.without_biases(tiny.build(name))
+    scores, reading = relevance(model, tiny.inputs_for(name), ATTN_LRP, readout=FIRST_BLOCK)
+    gap = scores.sum(1) / reading.output.detach() - 1
+    assert float(gap.abs().max()) > 1e-2
+
+
+@pytest.mark.parametrize(
+    ("name", "operation"),
+    [("bert", "norm"), ("roberta", "activation"), ("llama", "product"), ("gpt2", "activation")],
+)
+def test_the_conservation_gate_notices_one_forgotten_rule(name, operation):
+    model = tiny.without_biases(tiny.build(name))
+    wrong = CP_LRP.but(**{operation: "gradient"})
+    scores, reading = relevance(model, tiny.inputs_for(name), wrong, readout=FIRST_BLOCK)
+    gap = scores.sum(1) / reading.output.detach() - 1
+    assert float(gap.abs().max()) > 1e-2
+
+
+# --- gate 4 ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_bypassing_all_layers_is_cp_and_none_is_attnlrp(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    layers = describe(model).layers
+    everything, _ = relevance(model, inputs, ATTN_LRP.bypass(range(layers)))
+    nothing, _ = relevance(model, inputs, ATTN_LRP.bypass(()))
+    assert torch.equal(everything, relevance(model, inputs, CP_LRP)[0])
+    assert torch.equal(nothing, relevance(model, inputs, ATTN_LRP)[0])
+    assert not torch.allclose(everything, nothing)
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_the_gradient_composite_is_the_plain_gradient(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    if describe(model).kind.rms_norm:
+        # Their own norms round to float32, whatever the model's dtype.
+        model, inputs = tiny.build(name, dtype=torch.float32), tiny.texts()
+    plain = read(describe(model), inputs)
+    expected = plain.relevance(plain.gradient())
+    scores, _ = relevance(model, inputs, GRADIENT)
+    assert torch.allclose(scores, expected, rtol=1e-5, atol=1e-6 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "llama", "distilbert"])
+def test_every_layer_counts_for_itself(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    maps = [relevance(model, inputs, ATTN_LRP.bypass({layer}))[0] for layer in range(3)]
+    maps.append(relevance(model, inputs, ATTN_LRP)[0])
+    for i, one in enumerate(maps):
+        assert not any(torch.allclose(one, other) for other in maps[i + 1 :])
+
+
+# --- composites as values -------------------------------------------------------------------------
+
+
+def test_composites_are_values():
+    assert ATTN_LRP.bypass([2, 1]) == ATTN_LRP.bypass({1}).bypass({2})
+    assert ATTN_LRP.bypass(()) == ATTN_LRP
+    assert ATTN_LRP.bypass(layer for layer in (1, 2)) == ATTN_LRP.bypass({1, 2})
+    assert ATTN_LRP.bypass(np.arange(2)) == ATTN_LRP.bypass({0, 1})
+    assert hash(ATTN_LRP.bypass({0})) == hash(ATTN_LRP.bypass({0}))
+    assert CP_LRP.but(norm="gradient").norm == "gradient"
+    assert CP_LRP.norm == "held-std"
+    assert ATTN_LRP.but(layers={1}, activation="gradient").layers == (1,)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: CP_LRP.but(norm="nope"), ["nope", "held-std"]),
+        (lambda: CP_LRP.but(softmax="cp"), ["softmax", "attention"]),
+        (lambda: CP_LRP.but(layers={0}, softmax="cp"), ["softmax", "attention"]),
+        (lambda: Composite(attention="cp", product="nope"), ["nope", "gate-held"]),
+        (lambda: ATTN_LRP.bypass({-1}), ["-1"]),
+        (lambda: ATTN_LRP.bypass({"last", 1}), ["last"]),
+        (lambda: ATTN_LRP.bypass(3), ["write .3"]),
+        (lambda: ATTN_LRP.bypass(None), ["None", r"write \(\)"]),
+        (lambda: propagating(tiny.build("bert").train(), CP_LRP).__enter__(), ["model.eval"]),
+        (
+            lambda: propagating(tiny.build("bert"), ATTN_LRP.bypass({7})).__enter__(),
+            ["7", "0 to 2"],
+        ),
+    ],
+)
+def test_mistakes_are_named(make, words):
+    with pytest.raises(ValueError, match=".*".join(words)):
+        make()
+
+
+def test_a_name_is_no_composite():
+    with pytest.raises(TypeError, match="ATTN_LRP or CP_LRP; got 'attnlrp'"):
+        propagating(tiny.build("bert"), "attnlrp").__enter__()
+
+
+# --- nesting, other models, threads ---------------------------------------------------------------
+
+
+def test_nesting_is_refused_and_leaves_the_outer_rules_in_place():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    expected, _ = relevance(model, inputs, CP_LRP)
+    with propagating(model, CP_LRP) as architecture:
+        with pytest.raises(RuntimeError, match="first `with` block"), propagating(model, ATTN_LRP):
+            pass
+        reading = read(architecture, inputs)
+        assert torch.equal(reading.relevance(reading.gradient()), expected)
+
+
+@pytest.mark.parametrize("share_config", [False, True])
+def test_two_models_hold_two_composites_at_once(share_config):
+    first = tiny.build("bert", seed=1)
+    second = tiny.build("bert", seed=2)
+    if share_config:
+        for module in second.modules():
+            if hasattr(module, "config"):
+                module.config = first.config
+    inputs = tiny.texts()
+    alone = [relevance(first, inputs, CP_LRP)[0], relevance(second, inputs, ATTN_LRP)[0]]
+    with propagating(first, CP_LRP) as one, propagating(second, ATTN_LRP) as two:
+        readings = [read(one, inputs), read(two, inputs)]
+        together = [r.relevance(r.gradient()) for r in readings]
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+    assert first.config._attn_implementation == "sdpa"
+    assert second.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("name", ["bert", "llama-lm"])
+def test_models_of_one_config_come_and_go_in_any_order(name):
+    first, second = tiny.build(name, seed=1), tiny.build(name, seed=2)
+    for module in second.modules():
+        if hasattr(module, "config"):
+            module.config = first.config
+    inputs = tiny.texts()
+    alone = [relevance(first, inputs, ATTN_LRP)[0], relevance(second, inputs, CP_LRP)[0]]
+
+    def again(architecture):
+        reading = read(architecture, inputs)
+        return reading.relevance(reading.gradient())
+
+    outer, inner = propagating(first, ATTN_LRP), propagating(second, CP_LRP)
+    one = outer.__enter__()
+    two = inner.__enter__()
+    inner.__exit__(None, None, None)
+    assert torch.equal(again(one), alone[0])  # a decoder still knows that it is causal
+    inner = propagating(second, CP_LRP)
+    two = inner.__enter__()
+    outer.__exit__(None, None, None)
+    assert torch.equal(again(two), alone[1])
+    inner.__exit__(None, None, None)
+    assert first.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_threads_share_a_model_with_rules_of_their_own(implementation):
+    model, inputs = tiny.build("gpt2"), tiny.texts()
+    model.set_attn_implementation(implementation)
+    composites = [None, ATTN_LRP, CP_LRP, ATTN_LRP.bypass({1})]
+    before = state(model)
+
+    def compute(composite):
+        if composite is not None:
+            return relevance(model, inputs, composite)[0]
+        reading = read(describe(model), inputs)
+        return reading.relevance(reading.gradient())
+
+    expected = [compute(composite) for composite in composites]
+    wrong: list[object] = []
+    barrier = threading.Barrier(len(composites))
+
+    def work(composite, right):
+        barrier.wait()
+        for _ in range(10):
+            try:
+                # A thread without rules may meet the other threads' kernel, which rounds otherwise.
+                if not torch.allclose(compute(composite), right, rtol=1e-9, atol=1e-12):
+                    wrong.append(composite)
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [
+        threading.Thread(target=work, args=pair) for pair in zip(composites, expected, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert state(model) == before

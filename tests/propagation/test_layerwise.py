@@ -1,0 +1,97 @@
+"""All variants at once equal one `attribute(…, bypass_layers=…)` after the other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lrputils as lrp
+from lrputils.propagation import layerwise
+from tests import tiny
+
+ABLATIONS = (
+    [range(k + 1) for k in range(3)] + [range(k, 3) for k in range(3)] + [{k} for k in range(3)]
+)
+
+
+def one_by_one(model, inputs, layer_sets, **options):
+    maps = [
+        lrp.attribute(model, inputs, "attnlrp", bypass_layers=layers, **options)
+        for layers in layer_sets
+    ]
+    return torch.stack(maps)
+
+
+def close(found, expected, tolerance=1e-5):
+    return float((found - expected).abs().max()) <= tolerance * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_papers_ablations(name, dtype):
+    model, inputs = tiny.build(name, dtype=dtype), tiny.inputs_for(name)
+    inputs = {k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.items()}
+    found = lrp.layerwise_bypass(model, inputs, ABLATIONS)
+    assert found.shape == (9, *one_by_one(model, inputs, [()])[0].shape)
+    assert found.dtype == torch.float32
+    assert close(found, one_by_one(model, inputs, ABLATIONS))
+
+
+@pytest.mark.parametrize("readout", ["word", "sum", "post-norm"])
+def test_every_readout_and_target(readout):
+    model, inputs = tiny.build("electra"), tiny.texts()
+    options = {"readout": readout, "target": [0, 1, 2]}
+    found = lrp.layerwise_bypass(model, inputs, ABLATIONS, **options)
+    assert close(found, one_by_one(model, inputs, ABLATIONS, **options))
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.sets(st.integers(0, 2)), min_size=1, max_size=5), st.integers(1, 60))
+def test_any_sets_in_any_order_with_any_memory(layer_sets, batch_tokens):
+    model, inputs = tiny.build("albert"), tiny.texts((4, 2))
+    found = lrp.layerwise_bypass(model, inputs, layer_sets, batch_tokens=batch_tokens)
+    assert close(found, one_by_one(model, inputs, layer_sets))
+
+
+def test_there_is_one_forward_pass_and_each_suffix_goes_back_once(monkeypatch):
+    model, inputs = tiny.build("bert"), tiny.texts()
+    forwards, gradients = [], []
+    handle = model.register_forward_hook(lambda *_: forwards.append(1))
+    batched = layerwise.pulled_back
+
+    def count(output, source, above, rows):
+        gradients.append(len(above))
+        return batched(output, source, above, rows)
+
+    monkeypatch.setattr(layerwise, "pulled_back", count)
+    lrp.layerwise_bypass(model, inputs, ABLATIONS)
+    handle.remove()
+    assert len(forwards) == 1
+    suffixes = [{tuple(x for x in s if x >= layer) for s in ABLATIONS} for layer in range(3)]
+    through_blocks = sum(map(len, suffixes))
+    at_the_readout = len(suffixes[0])
+    assert sum(gradients) == through_blocks + at_the_readout
+
+
+@pytest.mark.parametrize(
+    ("layer_sets", "words"),
+    [
+        ([], "empty"),
+        ([{3}], "0 to 2"),
+        ([{0}, {2, 7}], r"\[7\]"),
+        ([1], "write {1}"),
+        ([{-1}], r"\[-1\]"),
+    ],
+)
+def test_mistakes_are_named(layer_sets, words):
+    with pytest.raises(ValueError, match=words):
+        lrp.layerwise_bypass(tiny.build("bert"), tiny.texts(), layer_sets)
+
+
+def test_the_model_is_left_as_it_was():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    lrp.layerwise_bypass(model, inputs, ABLATIONS)
+    assert model.config._attn_implementation == "sdpa"
+    assert not any("forward" in module.__dict__ for module in model.modules())

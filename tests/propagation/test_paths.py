@@ -1,0 +1,306 @@
+"""Relevance by path against the explicit rules taken by hand, and against what must add up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import lrputils as lrp
+from lrputils import stats
+from lrputils.model.architectures import describe
+from lrputils.model.forwards import replaced
+from lrputils.model.readout import read
+from lrputils.propagation import paths
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, propagating
+from lrputils.propagation.paths import LAYER, PATHS, relevance_paths, routes_by_layer
+from tests import reference, tiny
+
+BERT_TEXT = torch.tensor([2, 17, 9, 30, 3])
+BY_HAND = {"attnlrp": ATTN_LRP, "cp": CP_LRP}
+
+
+def by_hand(model, rule, monkeypatch, *, follow=None):
+    """Explicit rules: relevance `(layers, 3, tokens)` at each layer's input by value, query, key.
+
+    With `follow=(layer, path)` only this path's share goes on below that layer; the second answer
+    is the relevance `(tokens,)` at the words that it then gives.
+    """
+    delivered = {}
+    back, down = reference._back, reference._Layer.backward
+    current = []
+
+    def recording(module, x, relevance, eps):
+        result = back(module, x, relevance, eps)
+        for layer, block in enumerate(model.bert.encoder.layer):
+            maps = block.attention.self
+            for path in ("value", "query", "key"):
+                if module is getattr(maps, path):
+                    delivered[layer, path] = result
+        return result
+
+    def backward(self, relevance, attention_rule, eps):
+        whole = down(self, relevance, attention_rule, eps)
+        layer = next(i for i, b in enumerate(model.bert.encoder.layer) if b is self.block)
+        current.append(layer)
+        nothing = torch.zeros_like(whole)
+        three = {path: delivered.get((layer, path), nothing) for path in PATHS[:3]}
+        if follow is None or follow[0] != layer:
+            return whole
+        return three.get(follow[1], whole - sum(three.values()))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reference, "_back", recording)
+        patch.setattr(reference._Layer, "backward", backward)
+        _, words = reference.bert(model, BERT_TEXT, 1, lambda _: rule)
+    assert current == [2, 1, 0]
+    nothing = torch.zeros(len(BERT_TEXT), dtype=torch.float64)
+    by_path = [
+        [delivered[k, p].sum(1) if (k, p) in delivered else nothing for p in PATHS[:3]]
+        for k in range(3)
+    ]
+    return torch.stack([torch.stack(layer) for layer in by_path]), words
+
+
+def close(found, expected, tolerance=1e-9):
+    return float((found - expected).abs().max()) <= tolerance * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("rule", BY_HAND)
+def test_a_layers_paths_are_those_of_the_explicit_rules(rule, monkeypatch):
+    model = tiny.build("bert")
+    found = relevance_paths(
+        model, {"input_ids": BERT_TEXT[None]}, BY_HAND[rule], target=1, readout=LAYER
+    )
+    expected, _ = by_hand(model, rule, monkeypatch)
+    assert found.shape == (3, 4, 1, 5)
+    assert close(found[:, :3, 0], expected)
+
+
+@pytest.mark.parametrize("rule", BY_HAND)
+def test_what_a_path_carries_to_the_words_is_that_of_the_explicit_rules(rule, monkeypatch):
+    model = tiny.build("bert")
+    found = relevance_paths(model, {"input_ids": BERT_TEXT[None]}, BY_HAND[rule], target=1)
+    for layer in range(3):
+        for place, path in enumerate(PATHS):
+            _, words = by_hand(model, rule, monkeypatch, follow=(layer, path))
+            assert float((found[layer, place, 0] - words).abs().max()) <= 1e-9
+
+
+@pytest.mark.parametrize("composite", [ATTN_LRP, CP_LRP, ATTN_LRP.bypass({1}), GRADIENT])
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_in_every_layer_the_paths_add_up_to_the_map(name, composite):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    found = relevance_paths(model, inputs, composite)
+    expected = lrp.attribute(model, inputs, composite)
+    assert found.shape == (3, 4, *expected.shape)
+    assert found.dtype == torch.float64
+    for layer in found:
+        assert close(layer.sum(0), expected, 1e-6)  # `attribute` answers in float32
+
+
+@pytest.mark.parametrize("readout", ["sum", "post-norm"])
+def test_any_readout_can_be_reached(readout):
+    model, inputs = tiny.build("electra", dtype=torch.float32), tiny.texts()
+    found = relevance_paths(model, inputs, readout=readout, target=[0, 1, 2], batch_tokens=30)
+    expected = lrp.attribute(model, inputs, "attnlrp", readout=readout, target=[0, 1, 2])
+    assert found.dtype == torch.float32
+    assert close(found[1].sum(0), expected, 1e-5)
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_at_the_layers_input_the_paths_add_up_to_its_relevance(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    architecture, hidden = describe(model), []
+    look = dict.fromkeys(
+        architecture.blocks, lambda inner, x, *a, **k: hidden.append(x) or inner(x, *a, **k)
+    )
+    with propagating(model, ATTN_LRP), replaced(look):
+        reading = read(architecture, inputs)
+        gradients = torch.autograd.grad(reading.output.sum(), hidden)
+    found = relevance_paths(model, inputs, readout=LAYER)
+    for layer, (x, gradient) in enumerate(zip(hidden, gradients, strict=True)):
+        expected = reading.per_token((x * gradient).sum(-1))
+        assert close(found[layer].sum(0), expected)
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_without_biases_queries_and_keys_receive_the_same_sum(name):
+    """Both are factors of one product Z, and Σ R(Q) = Σ R(K) = Σ R(Z) / 2."""
+    model = tiny.without_biases(tiny.build(name))
+    sums = relevance_paths(model, tiny.inputs_for(name), readout=LAYER).sum(3)
+    assert float(sums[:, 1].abs().max()) > 1e-6
+    torch.testing.assert_close(sums[:, 1], sums[:, 2], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("readout", [LAYER, "word"])
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_under_cp_lrp_queries_and_keys_carry_nothing(name, readout):
+    found = relevance_paths(tiny.build(name), tiny.inputs_for(name), CP_LRP, readout=readout)
+    assert not found[:, 1:3].any()
+    assert found[:, 0].any()
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_without_biases_value_and_residual_of_cp_lrp_make_up_the_logit(name):
+    model, inputs = tiny.without_biases(tiny.build(name)), tiny.inputs_for(name)
+    found = relevance_paths(model, inputs, CP_LRP, readout=LAYER)
+    with propagating(model, CP_LRP) as architecture:  # Llama's own norms compute in float32
+        logit = read(architecture, inputs).output
+    for layer in found:
+        torch.testing.assert_close(layer.sum((0, 2)), logit.detach(), rtol=1e-9, atol=1e-9)
+
+
+def test_bypassed_layers_alone_have_silent_queries_and_keys():
+    found = relevance_paths(
+        tiny.build("bert"), tiny.texts(), ATTN_LRP.bypass({0, 2}), readout=LAYER
+    )
+    assert [bool(layer[1:3].any()) for layer in found] == [False, True, False]
+
+
+@pytest.mark.parametrize("readout", [LAYER, "word"])
+@pytest.mark.parametrize("name", ["bert", "albert", "llama"])
+def test_batch_and_padding_change_nothing(name, readout):
+    model, inputs = tiny.build(name), tiny.texts((7, 4, 5))
+    found = relevance_paths(model, inputs, readout=readout)
+    assert not found[..., ~inputs["attention_mask"].bool()].any()
+    for row, length in enumerate((7, 4, 5)):
+        alone = relevance_paths(model, tiny.row(inputs, row), readout=readout)
+        assert close(found[:, :, row, :length], alone[:, :, 0])
+
+
+def test_the_controls_between_the_two_methods_open_and_close_what_they_say():
+    model, inputs = tiny.build("bert", num_hidden_layers=1), tiny.texts()
+    half, whole = (
+        relevance_paths(model, inputs, ATTN_LRP.but(attention=name), readout=LAYER)
+        for name in ("half-value", "whole-value")
+    )
+    attnlrp, cp = (
+        relevance_paths(model, inputs, method, readout=LAYER) for method in (ATTN_LRP, CP_LRP)
+    )
+    softmax, value, residual = slice(1, 3), 0, 3
+    assert close(half[:, value], attnlrp[:, value])
+    assert not half[:, softmax].any()
+    assert close(whole[:, value], cp[:, value])
+    assert close(whole[:, softmax], attnlrp[:, softmax])
+    for paths_of in (half, whole, attnlrp):  # one layer: nothing above it differs
+        assert close(paths_of[:, residual], cp[:, residual])
+
+
+def test_memory_bounds_change_nothing_and_the_model_is_left_as_it_was():
+    model, inputs = tiny.build("qwen2"), tiny.texts()
+    assert close(
+        relevance_paths(model, inputs, batch_tokens=1), relevance_paths(model, inputs), 1e-12
+    )
+    assert model.config._attn_implementation == "sdpa"
+    assert not any("forward" in module.__dict__ for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"readout": "words"}, ValueError, "unknown read-out 'words'.*'layer'"),
+        ({"batch_tokens": 0}, ValueError, "batch_tokens=0"),
+        ({"composite": "attnlrp"}, TypeError, "a composite is wanted"),
+        ({"composite": ATTN_LRP.bypass({3})}, ValueError, r"layers \[3\] do not exist"),
+    ],
+)
+def test_mistakes_are_named(options, error, words):
+    with pytest.raises(error, match=words):
+        relevance_paths(tiny.build("bert"), tiny.texts(), **options)
+
+
+def test_an_uncovered_model_is_refused():
+    with pytest.raises(TypeError, match="not a transformers model"):
+        relevance_paths(nn.Linear(2, 2), tiny.texts())
+
+
+# --- over a data set ------------------------------------------------------------------------------
+
+
+class Pretokenised:
+    """A classifier as far as `routes_by_layer` looks: texts are digits, one token each."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def encode(self, texts):
+        width = max(map(len, texts))
+        ids = [[int(c) + 10 for c in text] + [tiny.PAD] * (width - len(text)) for text in texts]
+        mask = [[1] * len(text) + [0] * (width - len(text)) for text in texts]
+        return lrp.Inputs({"input_ids": ids, "attention_mask": mask})
+
+
+TEXTS = ["12345", "987", "4601"]
+
+
+@pytest.fixture
+def references():
+    generator = np.random.default_rng(0)
+    return [generator.normal(size=len(text)) for text in TEXTS]
+
+
+def test_each_texts_routes_are_measured_as_if_alone(references):
+    model = tiny.build("roberta")
+    rows = routes_by_layer(Pretokenised(model), TEXTS, references, batch_size=2)
+    assert list(rows.columns) == [
+        *("position", "layer", "route", "share", "r", "r_without", "r_whole")
+    ]
+    assert len(rows) == len(TEXTS) * 3 * len(paths.ROUTES)
+    assert rows.groupby(["position", "layer"]).share.sum().to_numpy() == pytest.approx(1)
+    for position, text in enumerate(TEXTS):
+        inputs = Pretokenised(model).encode([text])
+        flow = relevance_paths(model, inputs, readout=LAYER)[:, :, 0].numpy()
+        carried = relevance_paths(model, inputs)[:, :, 0].numpy()
+        loo = references[position]
+        for layer in range(3):
+            three = {
+                "value": (flow[layer, 0], carried[layer, 0]),
+                "query + key": (
+                    flow[layer, 1] + flow[layer, 2],
+                    carried[layer, 1] + carried[layer, 2],
+                ),
+                "residual": (flow[layer, 3], carried[layer, 3]),
+            }
+            total = sum(np.abs(here).sum() for here, _ in three.values())
+            whole = sum(there for _, there in three.values())
+            for route, (here, there) in three.items():
+                row = rows[
+                    (rows.position == position) & (rows.layer == layer + 1) & (rows.route == route)
+                ].iloc[0]
+                assert row.share == pytest.approx(np.abs(here).sum() / total)
+                assert row.r == pytest.approx(np.corrcoef(there, loo)[0, 1])
+                assert row.r_without == pytest.approx(np.corrcoef(whole - there, loo)[0, 1])
+                assert row.r_whole == pytest.approx(stats.pearson(whole, loo)[0])
+
+
+def test_a_silent_route_has_no_correlation(references):
+    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references, CP_LRP)
+    silent = rows[rows.route == "query + key"]
+    assert silent.r.isna().all()
+    assert (silent.share == 0).all()
+    assert np.allclose(silent.r_without, silent.r_whole)
+
+
+def test_a_summary_has_the_mean_and_the_interval_of_each_layer_and_route(references):
+    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references)
+    summary = paths.summary_by_layer(rows, "r", resamples=200)
+    assert list(summary.index) == [(k, route) for k in (1, 2, 3) for route in paths.ROUTES]
+    some = rows[(rows.layer == 2) & (rows.route == "residual")].r
+    expected = stats.estimate(some, resamples=200)
+    assert tuple(summary.loc[(2, "residual")]) == pytest.approx(expected)
+
+
+def test_a_silent_route_is_left_out_of_the_summary(references):
+    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references, CP_LRP)
+    routes = paths.summary_by_layer(rows, "r").index.get_level_values("route")
+    assert set(routes) == {"value", "residual"}
+
+
+def test_references_must_fit_their_texts(references):
+    classifier = Pretokenised(tiny.build("bert"))
+    with pytest.raises(ValueError, match="2 reference maps, but 3 texts"):
+        routes_by_layer(classifier, TEXTS, references[:2])
+    with pytest.raises(ValueError, match="tokens"):
+        routes_by_layer(classifier, TEXTS, [references[0]] * 3)

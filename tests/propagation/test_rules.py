@@ -1,0 +1,208 @@
+"""Each fast rule against its explicit ε-rule, in float64, over a grid of shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import lrputils as lrp
+from lrputils import products
+from lrputils.model.attention import AttentionCall, stepwise
+from lrputils.model.readout import read
+from lrputils.propagation import rules
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, propagating
+from tests import reference, tiny
+
+SHAPES = [(1, 1), (1, 5), (3, 2), (4, 6), (7, 3)]
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def relevance_by_gradient(output, relevance, *inputs):
+    """x ⊙ g at each input, where relevance / output flows in: the fast form of every rule."""
+    gradients = torch.autograd.grad(output, inputs, relevance / output.detach(), allow_unused=True)
+    return [
+        torch.zeros_like(x) if g is None else (x * g).detach()
+        for x, g in zip(inputs, gradients, strict=True)
+    ]
+
+
+def close(fast: torch.Tensor, slow: torch.Tensor, tolerance: float = 1e-10) -> bool:
+    return float((fast - slow).abs().max()) <= tolerance * max(1.0, float(slow.abs().max()))
+
+
+@pytest.mark.parametrize(("rows", "size"), SHAPES)
+def test_linear_map_needs_no_rule(rows, size):
+    x, weight, bias = random(rows, size).requires_grad_(), random(4, size), random(4)
+    relevance = random(rows, 4)
+    (fast,) = relevance_by_gradient(F.linear(x, weight, bias), relevance, x)
+    assert close(fast, reference.linear(x.detach(), weight, bias, relevance, 0.0))
+
+
+@pytest.mark.parametrize(("rows", "size"), SHAPES)
+def test_halved_product(rows, size):
+    left, right = random(rows, size).requires_grad_(), random(size, 3).requires_grad_()
+    relevance = random(rows, 3)
+    a, b = rules.HALVED_PRODUCT(left, right)
+    fast = relevance_by_gradient(a @ b, relevance, left, right)
+    slow = reference.product(left.detach(), right.detach(), relevance, 0.0)
+    assert all(close(f, s) for f, s in zip(fast, slow, strict=True))
+
+
+def test_gate_is_constant():
+    gate, up, relevance = random(3, 4).requires_grad_(), random(3, 4, seed=1), random(3, 4, seed=2)
+    up = up.requires_grad_()
+    a, b = rules.GATE_HELD(gate, up)
+    of_gate, of_up = relevance_by_gradient(a * b, relevance, gate, up)
+    assert not of_gate.any()
+    assert close(of_up, relevance)
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 5])
+@pytest.mark.parametrize("size", [1, 4])
+def test_attention_rules(tokens, size):
+    query, key, value = (random(1, 1, tokens, size, seed=s).requires_grad_() for s in (1, 2, 3))
+    relevance, scale = random(tokens, size), 0.7
+    q, k, v = (t.detach()[0, 0] for t in (query, key, value))
+    scores = scale * q @ k.T
+    weights = torch.softmax(scores, 1)
+
+    of_weights, of_value = reference.product(weights, v, relevance, 0.0)
+    of_query, of_key = reference.product(scale * q, k.T, reference.softmax(scores, of_weights), 0.0)
+    for attention in (lambda *x: AttentionCall(0, *x, None, scale).output(), by_steps(scale)):
+        output = attention(*rules.ATTNLRP_ATTENTION(query, key, value))
+        given = relevance[None, :, None]
+        fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
+        assert all(close(f, s) for f, s in zip(fast, (of_query, of_key.T, of_value), strict=True))
+
+        output = attention(*rules.CP_ATTENTION(query, key, value))
+        fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
+        assert not fast[0].any()
+        assert not fast[1].any()
+        assert close(fast[2], reference.constant_weights(weights, v, relevance, 0.0))
+
+        output = attention(*rules.HALF_VALUE_ATTENTION(query, key, value))
+        fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
+        assert not fast[0].any()
+        assert not fast[1].any()
+        assert close(fast[2], of_value)
+
+        output = attention(*rules.WHOLE_VALUE_ATTENTION(query, key, value))
+        fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
+        slow = of_query, of_key.T, reference.constant_weights(weights, v, relevance, 0.0)
+        assert all(close(f, s) for f, s in zip(fast, slow, strict=True))
+
+
+def by_steps(scale):
+    return lambda *factors: stepwise(AttentionCall(0, *factors, None, scale))[0]
+
+
+def test_the_shares_of_attention_are_those_of_its_product_tree():
+    """Chapter 1's theorem for (q · k) · v: halving gives a factor 2 to the minus its depth."""
+    tree = products.parse("(q * k) * v", {"q": 2, "k": 3, "v": 5})
+    halved = products.parse("a * b", {"a": 2, "b": 3})
+    gated = products.parse("gate * up", {"gate": 2, "up": 3})
+    for rule, product, options in (
+        (rules.ATTNLRP_ATTENTION, tree, {}),
+        (rules.CP_ATTENTION, tree, {"constant": ("q", "k")}),
+        (rules.HALVED_PRODUCT, halved, {}),
+        (rules.GATE_HELD, gated, {"constant": "gate"}),
+    ):
+        expected = products.shares(product, **options)
+        assert rule.shares == tuple(expected.values())
+
+
+def test_a_share_of_zero_is_a_constant_and_a_share_of_one_the_tensor_itself():
+    x = random(2, 2).requires_grad_()
+    held, whole, half = rules.Shares(0, 1, 1 / 2)(x, x, x)
+    assert not held.requires_grad
+    assert whole is x
+    assert torch.equal(half, x)
+    (gradient,) = torch.autograd.grad(half.sum(), x)
+    assert torch.equal(gradient, torch.full_like(x, 1 / 2))
+
+
+@pytest.mark.parametrize("function", [F.gelu, torch.tanh, F.silu, F.relu])
+def test_identity_rule_keeps_relevance_and_drops_it_at_zero(function):
+    x = random(5, 3).requires_grad_()
+    relevance = random(5, 3, seed=1)
+    y = rules.identity_rule(function, x)
+    assert torch.equal(y, function(x))
+    (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    assert close(gradient * x.detach(), y.detach())
+    positive = x.detach().abs().requires_grad_()
+    (fast,) = relevance_by_gradient(rules.identity_rule(function, positive), relevance, positive)
+    assert close(fast, relevance)
+    zero = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(rules.identity_rule(function, zero).sum(), zero)
+    assert torch.equal(gradient, torch.zeros_like(zero))
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 2), (3, 4), (2, 7)])
+@pytest.mark.parametrize("eps", [1e-12, 1e-2])
+def test_layer_norm(rows, size, eps):
+    x, weight, bias = random(rows, size).requires_grad_(), random(size), random(size, seed=1)
+    relevance = random(rows, size, seed=2)
+    y = rules.layer_norm_held_std(x, weight, bias, eps)
+    assert torch.equal(y, F.layer_norm(x, (size,), weight, bias, eps))
+    (fast,) = relevance_by_gradient(y, relevance, x)
+    slow = reference.layer_norm(x.detach(), weight, bias, eps, relevance, 0.0)
+    assert close(fast, slow)
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 2), (3, 4), (2, 7)])
+def test_rms_norm(rows, size):
+    x, weight = random(rows, size).requires_grad_(), random(size)
+    relevance = random(rows, size, seed=2)
+    (fast,) = relevance_by_gradient(rules.rms_norm_held_rms(x, weight, 1e-6), relevance, x)
+    assert close(fast, reference.rms_norm(x.detach(), weight, 1e-6, relevance, 0.0))
+
+
+@pytest.mark.parametrize("bypassed", [set(), {0, 2}, {0, 1, 2}])
+@pytest.mark.parametrize("length", [1, 4])
+def test_a_whole_bert_equals_the_explicit_rules(bypassed, length):
+    model = tiny.build("bert", seed=length)
+    inputs = tiny.texts((length,), seed=length)
+    with propagating(model, ATTN_LRP.bypass(bypassed)) as architecture:
+        reading = read(architecture, inputs)
+        fast = reading.relevance(reading.gradient())[0]
+    logits, slow = reference.bert(
+        model,
+        inputs["input_ids"][0],
+        int(reading.target),
+        lambda layer: "cp" if layer in bypassed else "attnlrp",
+    )
+    assert close(reading.logits[0], logits)
+    assert close(fast, slow)
+
+
+def test_a_fine_tuned_bert_equals_the_explicit_rules(models_dir):
+    classifier = lrp.load_classifier(models_dir / "minilm-sst2")
+    model, inputs = classifier.model.double(), classifier.encode(["a dull film"])
+    with propagating(model, ATTN_LRP.bypass({2, 3})) as architecture:
+        reading = read(architecture, inputs)
+        fast = reading.relevance(reading.gradient())[0]
+    _, slow = reference.bert(
+        model,
+        inputs["input_ids"][0],
+        int(reading.target),
+        lambda layer: "cp" if layer in (2, 3) else "attnlrp",
+    )
+    assert close(fast, slow)
+
+
+def test_the_explicit_rules_approach_the_fast_ones_as_epsilon_falls():
+    model, inputs = tiny.build("bert"), tiny.texts((3,))
+    with propagating(model, CP_LRP) as architecture:
+        reading = read(architecture, inputs)
+        fast = reading.relevance(reading.gradient())[0]
+    ids, target = inputs["input_ids"][0], int(reading.target)
+    gaps = []
+    for eps in (1e-3, 1e-6, 1e-9):
+        _, slow = reference.bert(model, ids, target, lambda layer: "cp", eps)
+        gaps.append(float((fast - slow).abs().max()))
+    assert gaps[0] > gaps[1] > gaps[2]

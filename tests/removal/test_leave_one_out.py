@@ -1,0 +1,361 @@
+"""Leave-one-out against a slow reference: one forward pass a token, with a full mask."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lrputils as lrp
+from lrputils.model.architectures import describe
+from lrputils.model.forwards import replaced
+from lrputils.model.inputs import Inputs
+from lrputils.removal import leave_one_out as removal
+from lrputils.removal import packing
+from lrputils.removal.leave_one_out import leave_one_out
+from tests import tiny
+
+CLASSIFIERS = tuple(name for name in tiny.TEXT_NAMES if not name.endswith("-lm"))
+
+
+def logits_of(model, inputs, row):
+    """The model's own logits of one text alone; a next-token model's at its last token."""
+    with torch.no_grad():
+        logits = model(**describe(model).arguments(tiny.row(inputs, row))).logits[0]
+    return logits if logits.dim() == 1 else logits[-1]
+
+
+def full_mask(architecture, length, token, dtype):
+    """Additive (1, 1, queries, keys): what each query may see when no one may see `token`."""
+    seen = torch.ones(length, length, dtype=torch.bool)
+    if architecture.causal:
+        seen = seen.tril()
+    seen[:, token] = False
+    return torch.zeros(1, 1, length, length, dtype=dtype).masked_fill(~seen, -torch.inf)
+
+
+def slow_without(model, inputs, row, token):
+    """Logits of one text when `token` is masked as a key, everywhere, by a 4-D mask.
+
+    A decoder's rows that lose their only key are not read by anyone but are NaN under the softmax:
+    they are let see themselves, unless they are the row that is read.
+    """
+    architecture = describe(model)
+    one = tiny.row(inputs, row)
+    length = one["input_ids"].shape[1]
+    dtype = next(model.parameters()).dtype
+    mask = full_mask(architecture, length, token, dtype)
+    for query in range(length):
+        if torch.isinf(mask[0, 0, query]).all():
+            mask[0, 0, query, query] = 0
+    with torch.no_grad():
+        logits = model(input_ids=one["input_ids"], attention_mask=mask).logits[0]
+    return logits if logits.dim() == 1 else logits[-1]
+
+
+def slow_leave_one_out(model, inputs):
+    scores = torch.zeros(inputs["input_ids"].shape, dtype=torch.float64)
+    for row, length in enumerate(inputs["attention_mask"].sum(1).tolist()):
+        whole = logits_of(model, inputs, row)
+        target = whole.argmax()
+        for token in range(length):
+            scores[row, token] = whole[target] - slow_without(model, inputs, row, token)[target]
+    return scores
+
+
+@pytest.mark.parametrize("name", tiny.TEXT_NAMES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_equals_masking_one_key_at_a_time(name, dtype, tolerance):
+    model = tiny.build(name, dtype=dtype)
+    inputs = tiny.texts((7, 4, 5, 7, 3))
+    fast = leave_one_out(model, inputs)
+    slow = slow_leave_one_out(model, inputs)
+    assert fast.dtype == dtype
+    assert slow.abs().max() > 1e-3
+    torch.testing.assert_close(fast.double(), slow, rtol=tolerance, atol=tolerance)
+
+
+def test_a_single_token_of_a_decoder_then_attends_to_nothing():
+    model = tiny.build("gpt2")
+    inputs = tiny.texts((1,))
+    score = leave_one_out(model, inputs)
+    whole = logits_of(model, inputs, 0)
+
+    nothing = {
+        block.attn.c_proj: lambda f, x: f(torch.zeros_like(x)) for block in model.transformer.h
+    }
+    with replaced(nothing):
+        without = logits_of(model, inputs, 0)
+    target = whole.argmax()
+    torch.testing.assert_close(score[0, 0], (whole - without)[target])
+    assert score.abs() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "gpt2", "llama"])
+@pytest.mark.parametrize("removal", ["mask", "pad", "unk", "zero", "delete"])
+def test_other_removals_equal_writing_the_changed_text(name, removal):
+    model = tiny.build(name)
+    architecture = describe(model)
+    plain = tiny.texts((7, 4, 5))
+    inputs = Inputs(plain, replacements={"mask": tiny.MASK, "pad": tiny.PAD, "unk": 30})
+    scores = leave_one_out(model, inputs, removal=removal)
+    for row, length in enumerate((7, 4, 5)):
+        whole = logits_of(model, plain, row)
+        target = whole.argmax()
+        for token in range(length):
+            ids = plain["input_ids"][row : row + 1, :length]
+            positions = architecture.position_ids(ids, torch.ones_like(ids))
+            if removal == "delete":
+                ids = torch.cat([ids[:, :token], ids[:, token + 1 :]], dim=1)
+                positions = positions[:, : length - 1]
+            elif removal != "zero":
+                ids = ids.clone()
+                ids[0, token] = inputs.replacements[removal]
+            embedded = architecture.word_embeddings(ids)
+            if removal == "zero":
+                embedded[0, token] = 0
+            mask = torch.ones_like(ids)
+            with torch.no_grad():
+                states = architecture.backbone(
+                    inputs_embeds=embedded, position_ids=positions, attention_mask=mask
+                )
+                logits = head_of(model, architecture, states)
+            expected = whole[target] - logits[0, target]
+            torch.testing.assert_close(scores[row, token], expected, rtol=1e-10, atol=1e-10)
+
+
+def head_of(model, architecture, states):
+    if architecture.causal:
+        return model.score(states[0][:, -1])
+    if architecture.kind.tanh_head:
+        return model.classifier(states[0])
+    return model.classifier(states[1])
+
+
+def test_outputs_are_the_logit_its_lead_and_its_probability():
+    model, inputs = tiny.build("bert"), tiny.texts((6,))
+    whole = logits_of(model, inputs, 0)
+    first, second = whole.topk(2).indices
+    readings = {
+        "logit": lambda x: x[first],
+        "difference": lambda x: x[first] - x[second],
+        "probability": lambda x: x.softmax(0)[first],
+    }
+    for output, read in readings.items():
+        scores = leave_one_out(model, inputs, output=output)[0]
+        for token in range(6):
+            expected = read(whole) - read(slow_without(model, inputs, 0, token))
+            torch.testing.assert_close(scores[token], expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_target_can_be_chosen():
+    model, inputs = tiny.build("bert"), tiny.texts((6, 4))
+    predicted = [int(logits_of(model, inputs, row).argmax()) for row in (0, 1)]
+    default = leave_one_out(model, inputs)
+    assert torch.equal(leave_one_out(model, inputs, target=predicted), default)
+    other = [(label + 1) % tiny.LABELS for label in predicted]
+    assert not torch.allclose(leave_one_out(model, inputs, target=torch.tensor(other)), default)
+
+
+@pytest.mark.parametrize("target", [3, -1, [0], [0, 1, 2], 0.5, True])
+def test_a_target_that_is_no_class_is_refused(target):
+    with pytest.raises(ValueError, match="target"):
+        leave_one_out(tiny.build("bert"), tiny.texts((4, 4, 3, 5)), target=target)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from(["bert", "roberta", "gpt2", "qwen2"]),
+    st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    st.integers(1, 64),
+    st.randoms(use_true_random=False),
+)
+def test_batch_order_padding_and_budget_change_nothing(name, lengths, budget, random):
+    model = tiny.build(name)
+    inputs = tiny.texts(tuple(lengths))
+    scores = leave_one_out(model, inputs, batch_tokens=budget)
+    assert scores.shape == inputs["input_ids"].shape
+    assert not scores[~inputs["attention_mask"].bool()].any()
+    for row, length in enumerate(lengths):
+        alone = leave_one_out(model, tiny.row(inputs, row))
+        torch.testing.assert_close(scores[row, :length], alone[0], rtol=1e-9, atol=1e-9)
+    order = list(range(len(lengths)))
+    random.shuffle(order)
+    shuffled = {key: value[order] for key, value in inputs.items()}
+    torch.testing.assert_close(leave_one_out(model, shuffled), scores[order], rtol=1e-9, atol=1e-9)
+
+
+def test_padding_on_the_left_changes_nothing():
+    for name in ("gpt2", "llama"):  # an encoder reads its first column, and refuses
+        model = tiny.build(name)
+        right = tiny.texts((7, 4))
+        left = {key: torch.stack([v[0], v[1].roll(3)]) for key, v in right.items()}
+        scores = leave_one_out(model, left)
+        torch.testing.assert_close(scores[1].roll(-3), leave_one_out(model, right)[1])
+
+
+def test_no_batch_is_larger_than_the_budget(monkeypatch):
+    sizes = []
+
+    def spy(architecture, texts, batch, device, original=packing.collate):
+        sizes.append((len(batch), max(row.length for row in batch)))
+        return original(architecture, texts, batch, device)
+
+    monkeypatch.setattr(packing, "collate", spy)
+    leave_one_out(tiny.build("bert"), tiny.texts((30, 12, 7, 3)), batch_tokens=40)
+    assert max(count * width for count, width in sizes) <= 40
+    assert max(count for count, _ in sizes) > 1
+    sizes.clear()
+    leave_one_out(tiny.build("bert"), tiny.texts((30,)), batch_tokens=5)
+    assert {count for count, _ in sizes} == {1}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"),
+    ],
+)
+def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, error):
+    model, inputs = tiny.build("bert"), tiny.texts((9, 6, 4))
+    expected = leave_one_out(model, inputs)
+    sizes = []
+
+    def small_machine(architecture, batch, original=packing.logits_of):
+        sizes.append(len(batch.head))
+        if len(batch.head) > 2:
+            raise error
+        return original(architecture, batch)
+
+    monkeypatch.setattr(packing, "logits_of", small_machine)
+    torch.testing.assert_close(leave_one_out(model, inputs), expected, rtol=1e-9, atol=1e-9)
+    assert max(sizes) > 2
+
+
+def test_other_errors_and_a_row_too_large_for_memory_are_raised(monkeypatch):
+    model, inputs = tiny.build("bert"), tiny.texts((5,))
+    for message in ("not enough memory", "something else"):
+
+        def fails(architecture, batch, message=message):
+            raise RuntimeError(message)
+
+        monkeypatch.setattr(packing, "logits_of", fails)
+        with pytest.raises(RuntimeError, match=message):
+            leave_one_out(model, inputs)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "mistral"])
+def test_sliding_windows_are_masked_not_deleted(name):
+    options = {} if name == "mistral" else {"use_sliding_window": True, "max_window_layers": 1}
+    model = tiny.build(name, sliding_window=3, **options)
+    inputs = tiny.texts((9,))
+    scores = leave_one_out(model, inputs)
+    whole = logits_of(model, inputs, 0)
+    for token in range(9):
+        mask = torch.ones(1, 9, dtype=torch.long)
+        mask[0, token] = 0
+        without = model(input_ids=inputs["input_ids"], attention_mask=mask)
+        states = model.model(input_ids=inputs["input_ids"], attention_mask=mask)[0][0, -1]
+        expected = whole[whole.argmax()] - model.score(states)[whole.argmax()]
+        assert without.logits.shape == (1, tiny.LABELS)
+        torch.testing.assert_close(scores[0, token], expected, rtol=1e-10, atol=1e-10)
+
+
+def test_patches_of_an_image():
+    model, images = tiny.build("vit"), tiny.images(3)
+    scores = leave_one_out(model, images, batch_tokens=11)
+    assert scores.shape == (3, 5)
+    with torch.no_grad():
+        whole = model(**images).logits
+        for row in range(3):
+            target = whole[row].argmax()
+            for token in range(5):
+                mask = torch.ones(1, 1, 5, 5, dtype=torch.bool)
+                mask[..., token] = False
+                one = images["pixel_values"][row : row + 1]
+                without = model(pixel_values=one, attention_mask=mask).logits[0]
+                expected = (whole[row] - without)[target]
+                torch.testing.assert_close(scores[row, token], expected, rtol=1e-9, atol=1e-9)
+    with pytest.raises(ValueError, match="attention-mask"):
+        leave_one_out(model, images, removal="mask")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"removal": "erase"}, "'erase' is not one of"),
+        ({"output": "logits"}, "'logits' is not one of"),
+        ({"removal": "mask"}, r"clf\.encode"),
+        ({"batch_tokens": -1}, "batch_tokens=-1"),
+        ({"batch_tokens": 0}, "batch_tokens=0"),
+        ({"target": "positive"}, "class number.*'positive'"),
+    ],
+)
+def test_mistakes_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        leave_one_out(tiny.build("bert"), tiny.texts(), **options)
+
+
+def test_a_model_in_training_mode_is_refused():
+    with pytest.raises(ValueError, match=r"model\.eval\(\)"):
+        leave_one_out(tiny.build("bert").train(), tiny.texts())
+
+
+def test_a_model_that_returns_nan_is_refused():
+    model = tiny.build("bert")
+    model.classifier.weight.data[0, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"NaN or infinite logits.*\[0, 1, 2\]"):
+        leave_one_out(model, tiny.texts())
+
+
+def test_deleting_the_only_token_is_refused():
+    with pytest.raises(ValueError, match="single token"):
+        leave_one_out(tiny.build("bert"), tiny.texts((1,)), removal="delete")
+
+
+def test_the_result_is_an_ordinary_tensor():
+    scores = leave_one_out(tiny.build("bert"), tiny.texts())
+    assert not scores.is_inference()
+    assert not scores.requires_grad
+
+
+def test_real_sentences_against_one_masked_forward_pass_a_token(data_dir, models_dir):
+    clf = lrp.load_classifier(models_dir / "minilm-sst2")
+    inputs = clf.encode(lrp.load_texts(data_dir / "sst2", limit=4).texts)
+    fast = leave_one_out(clf.model, inputs)
+    slow = torch.zeros_like(fast)
+    with torch.no_grad():
+        for row, length in enumerate(inputs.lengths.tolist()):
+            one = inputs.rows(row).model_kwargs()
+            whole = clf.model(**one).logits[0]
+            for token in range(length):
+                one["attention_mask"] = torch.ones(1, length, dtype=torch.long)
+                one["attention_mask"][0, token] = 0
+                slow[row, token] = (whole - clf.model(**one).logits[0])[whole.argmax()]
+    assert slow.abs().max() > 0.1
+    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-5)
+
+
+def test_long_work_shows_rate_and_time_left_on_a_terminal_alone(monkeypatch, capsys):
+    model, inputs = tiny.build("bert"), tiny.texts()
+    asked = {}
+
+    def bar(progress, **options):
+        asked.update(options)
+        return packing.bar(progress, **options | {"delay": 0, "leave": True})
+
+    monkeypatch.setattr(removal, "bar", bar)
+    expected = leave_one_out(model, inputs)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
+    assert torch.equal(leave_one_out(model, inputs), expected)
+    assert re.search(r"LOO: 100%.* 16/16 \[\d\d:\d\d<\d\d:\d\d, .*row/s", capsys.readouterr().err)
+    leave_one_out(model, inputs, progress=False)
+    assert capsys.readouterr().err == ""
+    assert asked["delay"] > 1

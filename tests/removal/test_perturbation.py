@@ -1,0 +1,220 @@
+"""Perturbation curves against taking out one chunk after the other by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lrputils.model.architectures import describe
+from lrputils.model.inputs import Inputs
+from lrputils.removal import packing
+from lrputils.removal.perturbation import aopc, curve_mean, perturbation_curve, perturbation_scores
+from tests import tiny
+
+
+def random_scores(inputs, methods=None, seed=0):
+    shape = inputs["input_ids"].shape
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*(() if methods is None else (methods,)), *shape, generator=generator)
+
+
+def slow_curve(model, inputs, scores, row, order, chunk=1, mean=False):
+    """One text, one method: rank the chunks, mask them one after the other, run each time."""
+    architecture = describe(model)
+    own = Inputs.of(inputs).content_mask[row].nonzero().flatten().tolist()
+    length = int(inputs["attention_mask"][row].sum())
+    chunks = [own[start : start + chunk] for start in range(0, len(own), chunk)]
+    worth = [
+        sum(float(scores[row, i]) for i in part) / (len(part) if mean else 1) for part in chunks
+    ]
+    sign = -1 if order == "morf" else 1
+    ranking = sorted(range(len(chunks)), key=lambda number: (sign * worth[number], number))
+    left = list(range(length))
+    curve, target = [], None
+    for step in range(len(chunks) + 1):
+        if step:
+            left = [i for i in left if i not in chunks[ranking[step - 1]]]
+        if not left:
+            curve.append(float("nan"))
+            continue
+        ids = inputs["input_ids"][row : row + 1, :length]
+        mask = torch.zeros(1, length, dtype=torch.long)
+        mask[0, left] = 1
+        with torch.no_grad():
+            if architecture.causal:
+                # A masked text's last token that is left reads what the shortened text's last does.
+                states = architecture.backbone(ids, attention_mask=mask)[0]
+                head = model.get_output_embeddings() if architecture.language_model else model.score
+                logits = head(states[0, left[-1]])
+            else:
+                logits = model(input_ids=ids, attention_mask=mask).logits[0]
+        target = int(logits.argmax()) if target is None else target
+        curve.append(float(logits[target]))
+    return torch.tensor(curve, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", tiny.TEXT_NAMES)
+@pytest.mark.parametrize(("chunk", "score"), [(1, "sum"), (3, "sum"), (3, "mean")])
+def test_equals_one_step_at_a_time(name, chunk, score):
+    model = tiny.build(name)
+    inputs = tiny.texts((9, 4, 6, 3, 1))
+    scores = random_scores(inputs)
+    for order in ("morf", "lerf"):
+        curves = perturbation_curve(model, inputs, scores, order, chunk, chunk_score=score)
+        assert curves.shape == (5, -(-7 // chunk) + 1)
+        for row in range(5):
+            slow = slow_curve(model, inputs, scores, row, order, chunk, score == "mean")
+            torch.testing.assert_close(
+                curves[row, : len(slow)], slow, rtol=1e-9, atol=1e-9, equal_nan=True
+            )
+            assert curves[row, len(slow) :].isnan().all()
+
+
+def test_several_methods_share_a_batch_and_agree_with_each_alone():
+    model, inputs = tiny.build("bert"), tiny.texts((8, 5))
+    scores = random_scores(inputs, methods=4)
+    curves = perturbation_curve(model, inputs, scores, "lerf")
+    assert curves.shape == (4, 2, 7)
+    for method in range(4):
+        alone = perturbation_curve(model, inputs, scores[method], "lerf")
+        torch.testing.assert_close(curves[method], alone, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+def test_points_that_curves_share_are_evaluated_once(monkeypatch):
+    counts = []
+
+    def spy(architecture, texts, rows, *args, **options):
+        counts.append(len(rows))
+        return packing.evaluate(architecture, texts, rows, *args, **options)
+
+    monkeypatch.setattr("lrputils.removal.perturbation.evaluate", spy)
+    model, inputs = tiny.build("bert"), tiny.texts((8,))
+    scores = random_scores(inputs)
+    perturbation_curve(model, inputs, torch.stack([scores, scores]), "morf")
+    perturbation_scores(model, inputs, scores)
+    # The whole text; then six points of one curve, or of two that meet in the empty text.
+    assert counts == [1, 6, 1, 11]
+
+
+def test_endpoints_are_the_whole_and_the_empty_text():
+    model, inputs = tiny.build("bert"), tiny.texts((6,))
+    with torch.no_grad():
+        whole = model(**describe(model).arguments(inputs)).logits[0]
+        ends = {key: value[:, [0, 5]] for key, value in inputs.items()}
+        empty = model(
+            **describe(model).arguments(ends), position_ids=torch.tensor([[0, 5]])
+        ).logits[0]
+    target = whole.argmax()
+    for order in ("morf", "lerf"):
+        curve = perturbation_curve(model, inputs, random_scores(inputs), order)[0]
+        torch.testing.assert_close(curve[0], whole[target])
+        torch.testing.assert_close(curve[-1], empty[target])
+
+
+def test_of_equal_scores_the_left_one_goes_first():
+    model, inputs = tiny.build("bert"), tiny.texts((6,))
+    equal = torch.zeros(1, 6)
+    falling = -torch.arange(6.0)[None]
+    left_first = perturbation_curve(model, inputs, falling, "morf")
+    for order in ("morf", "lerf"):
+        assert torch.equal(perturbation_curve(model, inputs, equal, order), left_first)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(perturbation_curve(model, inputs, falling, "lerf"), left_first)
+
+
+def test_lerf_morf_and_delta_are_means_of_the_curves():
+    model, inputs = tiny.build("roberta"), tiny.texts((8, 5))
+    scores = random_scores(inputs, methods=2)
+    summary = perturbation_scores(model, inputs, scores, 2)
+    for order in ("morf", "lerf"):
+        curves = perturbation_curve(model, inputs, scores, order, 2)
+        by_hand = torch.stack(
+            [torch.stack([c[~c.isnan()].mean() for c in method]) for method in curves]
+        )
+        torch.testing.assert_close(getattr(summary, order), by_hand)
+    torch.testing.assert_close(summary.delta, summary.lerf - summary.morf)
+    reversed_order = perturbation_scores(model, inputs, -scores, 2)
+    torch.testing.assert_close(summary.lerf, reversed_order.morf)
+
+
+def test_aopc_as_published():
+    curve = torch.tensor([[5.0, 3.0, 2.0, 2.0], [4.0, 1.0, torch.nan, torch.nan]])
+    torch.testing.assert_close(aopc(curve), torch.tensor([(0 + 2 + 3 + 3) / 4, 3 / 2]))
+    torch.testing.assert_close(aopc(curve, steps=2), torch.tensor([5 / 3, 3 / 2]))
+    torch.testing.assert_close(curve_mean(curve), torch.tensor([3.0, 2.5]))
+    with pytest.raises(ValueError, match="steps=4"):
+        aopc(curve, steps=4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.sampled_from(["bert", "distilbert", "gpt2"]),
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    st.integers(1, 4),
+    st.integers(1, 50),
+)
+def test_batching_padding_and_budget_change_nothing(name, lengths, chunk, budget):
+    model, inputs = tiny.build(name), tiny.texts(tuple(lengths))
+    scores = random_scores(inputs)
+    curves = perturbation_curve(model, inputs, scores, "morf", chunk, batch_tokens=budget)
+    for row, length in enumerate(lengths):
+        alone = perturbation_curve(
+            model, tiny.row(inputs, row), scores[row : row + 1, :length], "morf", chunk
+        )[0]
+        torch.testing.assert_close(
+            curves[row, : len(alone)], alone, rtol=1e-9, atol=1e-9, equal_nan=True
+        )
+        assert curves[row, len(alone) :].isnan().all()
+
+
+def test_patches_of_an_image():
+    model, images = tiny.build("vit"), tiny.images(2)
+    scores = torch.tensor([[9.0, 1, 4, 2, 3], [9.0, 4, 3, 2, 1]])
+    curves = perturbation_curve(model, images, scores, "morf")
+    assert curves.shape == (2, 5)
+    with torch.no_grad():
+        target = model(**images).logits.argmax(1)
+        mask = torch.ones(2, 5, dtype=torch.long)
+        for step, gone in enumerate([(2, 1), (4, 2), (3, 3), (1, 4)], start=1):
+            mask[[0, 1], list(gone)] = 0
+            logits = model(**images, attention_mask=mask).logits
+            torch.testing.assert_close(curves[:, step], logits[[0, 1], target], atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": "first"}, "'first' is not one of"),
+        ({"chunk": 0}, "chunk=0"),
+        ({"chunk": 1.5}, "chunk=1.5"),
+        ({"chunk_score": "max"}, "'max' is not one of"),
+        ({"output": "loss"}, "'loss' is not one of"),
+        ({"target": 7}, "target"),
+    ],
+)
+def test_mistakes_are_named(options, message):
+    inputs = tiny.texts()
+    with pytest.raises(ValueError, match=message):
+        perturbation_curve(tiny.build("bert"), inputs, random_scores(inputs), **options)
+
+
+def test_scores_must_fit_and_be_finite():
+    model, inputs = tiny.build("bert"), tiny.texts((5, 4))
+    with pytest.raises(ValueError, match=r"\(2, 4\)"):
+        perturbation_curve(model, inputs, torch.zeros(2, 4))
+    scores = torch.zeros(2, 5)
+    scores[1, 4] = torch.nan  # padding may hold anything
+    assert perturbation_curve(model, inputs, scores).shape == (2, 4)
+    scores[1, 2] = torch.inf
+    with pytest.raises(ValueError, match="text 1, token 2 is inf"):
+        perturbation_curve(model, inputs, scores)
+
+
+def test_inputs_that_do_not_know_their_special_tokens_are_refused():
+    inputs = tiny.texts()
+    scores = random_scores(inputs)
+    del inputs["special_tokens_mask"]
+    with pytest.raises(ValueError, match=r"clf\.encode"):
+        perturbation_curve(tiny.build("bert"), inputs, scores)

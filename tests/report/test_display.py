@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from lrputils.report.display import TABLE, show
+
+FRAME = pd.DataFrame(
+    {"r": [0.51234, float("nan")], "low": [0.4, None], "high": [0.6, None], "n": [3, 4]},
+    index=["a", "<b>"],
+)
+
+
+def test_floats_are_rounded_and_intervals_stand_behind_their_value():
+    shown = show(FRAME, digits=2, intervals={"r": ("low", "high")}).rounded()
+    assert list(shown.columns) == ["r", "n"]
+    assert shown.loc["a", "r"] == "0.51 [0.40, 0.60]"
+    assert shown.loc["<b>", "r"] == ""
+
+
+def test_full_precision_travels_beside_the_html():
+    bundle = show(FRAME)._repr_mimebundle_()
+    assert bundle[TABLE]["columns"]["r"] == [0.51234, "nan"]
+    assert "0.512" in bundle["text/html"]
+    assert "0.51234" not in bundle["text/html"]
+
+
+def test_markup_in_a_table_is_escaped():
+    assert "<b>" not in show(FRAME)._repr_mimebundle_()["text/html"]
+
+
+def test_an_unknown_column_is_named():
+    with pytest.raises(ValueError, match="no column"):
+        show(FRAME, intervals={"q": ("low", "high")})
+
+
+def test_in_html_an_interval_has_a_line_of_its_own_and_the_rows_name_the_corner():
+    named = FRAME.rename_axis("this <run>")
+    page = show(named, intervals={"r": ("low", "high")})._repr_mimebundle_()["text/html"]
+    assert "<td>0.512<br><small>[0.400, 0.600]</small></td>" in page
+    assert page.index("this &lt;run&gt;") < page.index("<th>r</th>")
+    assert page.count("<tr") == 3

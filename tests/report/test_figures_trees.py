@@ -1,0 +1,85 @@
+"""The tree figures say what the trees say."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import pytest
+from matplotlib.text import Text
+
+from lrputils import products
+from lrputils.report.figures.trees import bracketing_heatmap, number, relevance_trees, share_spread
+
+
+def texts(figure):
+    figure.canvas.draw()
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+
+
+def test_edges_are_labelled_with_their_relevance_and_as_wide_as_their_share():
+    x1, x2, x3 = products.symbols([2, 3, 4])
+    figure = relevance_trees([(x1 * x2) * x3, x1 * (x2 * x3)])
+    for axis, tree in zip(figure.axes, ((x1 * x2) * x3, x1 * (x2 * x3)), strict=True):
+        labels = [text.get_text() for text in axis.texts]
+        assert axis.get_title() == str(tree)
+        for visit in products.flow(tree):
+            assert str(visit.share * tree.value) in labels
+        widths = [line.get_linewidth() for line in axis.lines]
+        in_order = [visit.share for visit in products.flow(tree) if visit.path]
+        assert sorted(range(4), key=lambda i: widths[i]) == sorted(
+            range(4), key=lambda i: in_order[i]
+        )
+
+
+def test_the_title_follows_the_answers():
+    x1, x2, x3 = products.symbols([2, 3, 4])
+    pair = [(x1 * x2) * x3, x1 * (x2 * x3)]
+    assert "One product, 2 ways to share its relevance" in texts(relevance_trees(pair))
+    assert "These trees share relevance alike" in texts(relevance_trees(pair, "leaves"))
+    assert "Relevance flows down the\ntree" in texts(relevance_trees(pair[:1]))
+
+
+@pytest.mark.parametrize("values", [[0, 0, 0], [2.5, -3, 0.1, 7], [1e-9, 3], [5]])
+def test_any_values_can_be_drawn(values):
+    trees = products.bracketings(products.symbols(values))
+    relevance_trees([trees[0], products.flatten(trees[-1])]).canvas.draw()
+
+
+@pytest.mark.parametrize(("k", "trees"), [(2, 1), (4, 5), (5, 14)])
+def test_the_heatmap_has_a_row_for_each_bracketing(k, trees):
+    figure = bracketing_heatmap(k)
+    axis = figure.axes[0]
+    assert axis.images[0].get_array().shape == (trees, k)
+    assert len(axis.get_yticklabels()) == trees
+    assert len(axis.texts) == trees * k
+
+
+def test_the_spread_shows_every_share_that_occurs():
+    figure = share_spread(5)
+    points = [tuple(xy) for dots in figure.axes[0].collections for xy in dots.get_offsets()]
+    expected = {(k, float(share)) for k in (3, 4, 5) for share in products.share_counts(k)[0]}
+    assert set(points) == expected
+
+
+def test_labels_stay_short():
+    assert number(products.exact("3/8")) == "3/8"
+    assert number(products.exact("123456789/1000")) == "1.23e+05"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: relevance_trees([]), "at least one tree"),
+        (lambda: bracketing_heatmap(7), "2 to 6 factors, not 7"),
+        (lambda: bracketing_heatmap(2.5), "not 2.5"),
+        (lambda: share_spread(2), "from 3, not 2"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_no_figure_stays_open():
+    before = plt.get_fignums()
+    share_spread(3)
+    assert plt.get_fignums() == before

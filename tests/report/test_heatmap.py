@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+from transformers import PreTrainedTokenizerFast
+
+import lrputils as lrp
+from lrputils.report.display import TABLE
+from lrputils.report.heatmap import Heatmap, joined
+
+TEXT = "The Paella didn't TASTE of café, naïve <b>電影</b>.\nTin"
+WORDS = ["The", "Paella", "didn't", "TASTE", "of", "café", "naïve", "Tin"]
+
+
+def html(tokens, maps, **options) -> str:
+    return Heatmap(tokens, maps, **options)._repr_mimebundle_()["text/html"]
+
+
+def shares(page: str) -> list[float]:
+    return [float(share) for share in re.findall(r"--s:(-?[\d.]+)", page.split("</style>")[1])]
+
+
+def test_markup_among_the_tokens_and_names_is_escaped():
+    page = html(["<script>", "\"&'><i>"], {"<b>": np.array([1.0, -1.0])}, caption="<u>")
+    for tag in ("<script>", "<i>", "<b><b>", "<u>"):
+        assert tag not in page
+    assert "&lt;script&gt;" in page
+    assert "&quot;&amp;&#x27;&gt;" in page
+
+
+def test_a_word_s_colour_is_its_share_of_the_largest_score():
+    assert shares(html(["up", "down", "none"], {"m": np.array([2.0, -1.0, 0.0])})) == [1, -0.5, 0]
+    assert shares(html(["a", "b"], {"m": np.zeros(2)})) == [0, 0]
+
+
+def test_a_word_s_score_is_the_sum_of_its_pieces_and_theirs_are_in_reach():
+    words = joined("Tin, too", [(0, 1), (1, 3), (3, 4), (5, 8)], ["t", "##in", ",", "too"])
+    page = html(["t", "##in", ",", "too"], {"m": np.array([3.0, -1.0, 0.5, -1.0])}, words=words)
+    assert shares(page) == [1, 0.25, -0.5]
+    assert 'data-score="Tin +2.00 = T +3.00, in −1.00"' in page
+    assert "most for: “Tin” +2.00; most against: “too” −1.00" in page
+    rows = re.findall(r"<tr><th scope=\"row\"[^>]*>(.*?)</th><td>(.*?)</td>", page)
+    expected = [("Tin", "+2.00"), ("T", "+3.00"), ("in", "−1.00"), (",", "+0.50")]
+    assert rows == [*expected, ("too", "−1.00")]
+
+
+def test_the_scores_travel_in_full_precision():
+    bundle = Heatmap(["a"], {"m": np.array([1 / 3])})._repr_mimebundle_()
+    assert bundle[TABLE] == {"index": ["a"], "columns": {"m": [1 / 3]}}
+
+
+def test_a_map_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="shape"):
+        Heatmap(["a", "b"], {"m": np.zeros(3)})
+
+
+def test_a_score_that_is_not_finite_is_refused():
+    with pytest.raises(ValueError, match="not finite"):
+        Heatmap(["a"], {"m": np.array([np.nan])})
+
+
+def byte_level(trim: bool) -> Tokenizer:
+    """As GPT-2 (the space belongs to the piece) and RoBERTa (its offsets leave it out)."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trim)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator([TEXT], trainers.BpeTrainer(initial_alphabet=alphabet))
+    return tokenizer
+
+
+def metaspace() -> Tokenizer:
+    """As Llama: spaces become a letter, unknown characters bytes."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    spaces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    tokenizer.normalizer = normalizers.Sequence(spaces)
+    special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    trainer = trainers.BpeTrainer(special_tokens=special, limit_alphabet=12)
+    tokenizer.train_from_iterator(TEXT.split(), trainer)
+    return tokenizer
+
+
+def wordpiece() -> Tokenizer:
+    """As BERT, lower-cased and without accents; what it does not know is one [UNK]."""
+    pieces = "[UNK] the pa ##ella didn ' t taste of ca ##fe , na ##ive < b > / . tin"
+    vocabulary = {piece: number for number, piece in enumerate(pieces.split())}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    "tokenizer",
+    [wordpiece(), byte_level(True), byte_level(False), metaspace()],
+    ids=["WordPiece", "RoBERTa", "GPT-2", "Llama"],
+)
+def test_pieces_join_to_words_in_the_text_s_spelling(tokenizer):
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    spans = fast(TEXT, return_offsets_mapping=True)["offset_mapping"]
+    words = joined(TEXT, spans, ["?"] * len(spans))
+    shown = [word.text for word in words if word.text != "␣"]
+    assert "".join(shown) == "".join(TEXT.split())
+    assert [word for word in shown if word[0].isascii() and len(word.strip("<>/.b")) > 1] == WORDS
+    assert [place for word in words for place in word.pieces] == list(range(len(spans)))
+    assert not [word.text for word in words if word.text in ",./" and word.spaced]
+
+
+def test_a_text_is_shown_with_its_class_and_special_tokens(placeholder):
+    text = "a film that is never dull"
+    inputs = placeholder.encode([text], max_length=6, truncate=True)
+    maps = {"AttnLRP": lrp.attribute(placeholder.model, inputs, "attnlrp")[0]}
+    shown = Heatmap.of(placeholder, text, maps, max_length=6)
+    logits = placeholder.model(**inputs.model_kwargs()).logits[0]
+    name = placeholder.labels[int(logits.argmax())]
+    assert shown.caption == f"Predicted: {name}, probability {float(logits.softmax(0).max()):.2f}"
+    assert [word.text for word in shown.words] == ["[CLS]", "a", "film", "that", "is", "[SEP]"]
+    with pytest.raises(ValueError, match="shape"):
+        Heatmap.of(placeholder, text, maps)

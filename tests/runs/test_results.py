@@ -1,0 +1,119 @@
+"""Recorded runs: what is written is read back, and only if it is what the provenance describes."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lrputils.runs import results
+
+
+@pytest.fixture
+def rows():
+    r = np.random.default_rng(0).uniform(-1, 1, (5, 2))
+    return pd.DataFrame(
+        {
+            "id": [str(text) for text in (3, 1, 4, 0, 5) for _ in range(2)],
+            "method": ["loo", "ig"] * 5,
+            "r": r.ravel().astype("float32"),
+        }
+    )
+
+
+@pytest.fixture
+def folder(tmp_path, rows):
+    facts = results.provenance(
+        command="lrputils record …", parameters={"seed": 0}, seconds=300, model={"name": "tiny"}
+    )
+    results.write(tmp_path / "results" / "sst" / "tiny", rows, facts)
+    return tmp_path / "results"
+
+
+def test_what_was_written_is_read_back(folder, rows):
+    recording = results.load("sst", "tiny", folder)
+    pd.testing.assert_frame_equal(recording.rows[[*rows]], rows)
+    assert recording.provenance["parameters"] == {"seed": 0}
+    assert recording.provenance["rows"]["count"] == 10
+    assert "5 minutes" in recording.caption()
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_texts_and_methods_keep_their_order(folder, rows):
+    wide = results.load("sst", "tiny", folder).per_text()
+    assert list(wide.index) == ["3", "1", "4", "0", "5"]
+    assert list(wide) == ["loo", "ig"]
+    assert np.allclose(wide.to_numpy().ravel(), rows.r)
+    summary = results.load("sst", "tiny", folder).summary(methods=["ig"])
+    assert list(summary.index) == ["ig"]
+    assert summary.loc["ig", "value"] == pytest.approx(rows.r[1::2].mean())
+
+
+def test_what_was_recorded_for_no_text_has_no_mean(folder, rows, tmp_path):
+    rows["delta"] = [0.5, np.nan] * 5
+    results.write(
+        tmp_path / "a" / "b", rows, results.provenance(command="", parameters={}, seconds=1)
+    )
+    summary = results.load("a", "b", tmp_path).summary("delta")
+    assert summary.loc["loo", "value"] == 0.5
+    assert np.isnan(summary.loc["ig", "value"])
+    assert summary.loc["ig", "dropped"] == 5
+
+
+def test_a_text_run_says_what_prose_quotes_of_it(rows):
+    facts = {"model": {"name": "tiny"}, "data": {"texts": 5}, "date": "2026-01-02"}
+    run = results.Recording(rows, {**facts, "seconds": 30, "device": "a CPU"})
+    caption = "recorded 2026-01-02, a CPU, 30 seconds"
+    assert run.facts() == {"caption": caption, "model": "tiny", "texts": 5}
+
+
+def test_names_of_older_recordings_become_columns(tmp_path):
+    names = ["loo", "attnlrp", "front 10 @ post-norm", "single 2", "cp-lrp @ sum"]
+    rows = pd.DataFrame({"id": "0", "method": names, "r": np.arange(5.0)})
+    facts = results.provenance(command="", parameters={}, seconds=1)
+    run = results.load("a", "b", results.write(tmp_path / "a" / "b", rows, facts).parents[1])
+    columns = run.rows[["method", "readout", "family", "layer"]].itertuples(index=False, name=None)
+    assert list(columns) == [
+        ("loo", "word", "", 0),
+        ("attnlrp", "word", "", 0),
+        ("attnlrp", "post-norm", "front", 10),
+        ("attnlrp", "word", "single", 2),
+        ("cp-lrp", "sum", "", 0),
+    ]
+    assert run.ablations("r", "post-norm")["front", 10].item() == 2
+    assert run.per_text("r", ["cp-lrp"], "sum").loc["0", "cp-lrp"] == 4
+    assert list(run.per_text()) == ["loo", "attnlrp", "cp-lrp"]
+    with pytest.raises(KeyError, match="no layer ablations at 'sum'"):
+        run.ablations("r", "sum")
+
+
+def test_it_is_found_from_a_folder_inside_the_book(folder, monkeypatch):
+    inside = folder.parent / "chapters"
+    inside.mkdir()
+    monkeypatch.chdir(inside)
+    assert len(results.load("sst", "tiny").rows) == 10
+
+
+def test_a_method_that_was_not_recorded_is_named(folder):
+    with pytest.raises(KeyError, match=r"shap.*there are"):
+        results.load("sst", "tiny", folder).per_text(methods=["shap"])
+
+
+def test_a_missing_recording_lists_those_there_are(folder):
+    with pytest.raises(FileNotFoundError, match=r"imdb/tiny; there are \['sst/tiny'\]"):
+        results.load("imdb", "tiny", folder)
+
+
+def test_rows_that_the_provenance_does_not_describe_are_refused(folder):
+    path = folder / "sst" / "tiny" / results.PROVENANCE
+    facts = json.loads(path.read_text())
+    facts["rows"]["sha256"] = "0" * 64
+    path.write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match="record the run again"):
+        results.load("sst", "tiny", folder)
+
+
+def test_the_provenance_tells_no_path_and_no_host(folder):
+    text = (folder / "sst" / "tiny" / results.PROVENANCE).read_text()
+    assert str(folder.parent) not in text
+    assert {"command", "seconds", "device", "revision", "versions"} <= set(json.loads(text))

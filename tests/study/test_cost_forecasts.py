@@ -1,0 +1,136 @@
+"""Forecasts count the rows that are really run."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from lrputils.removal.perturbation import perturbation_curves
+from lrputils.study import cost
+from lrputils.study.cost import forecasts
+from lrputils.study.variants import LayerSweep, Variant
+
+WORDS = (
+    "dull",
+    "a film that is never dull",
+    "not a bad book but the end is far too long for what it has to say " * 2,
+)
+METHODS = ("rollout", "attnlrp")
+
+
+@pytest.fixture
+def one_second_a_token(monkeypatch):
+    """Rows that take exactly n seconds for n tokens, and methods that take 5."""
+    monkeypatch.setattr(forecasts, "_row_model", lambda *_: lambda n: np.asarray(n, float))
+    monkeypatch.setattr(forecasts, "timed", lambda _, work: (5.0, work()))
+
+
+def lengths_of(classifier, texts):
+    return [len(classifier.encode(text).tokens[0]) for text in texts]
+
+
+class TestForecast:
+    def test_leave_one_out_is_every_text_once_and_once_without_each_token(
+        self, placeholder, one_second_a_token
+    ):
+        plan = cost.forecast(placeholder, WORDS, [])
+        expected = sum(n + n * (n - 1) for n in lengths_of(placeholder, WORDS))
+        assert plan.seconds == {"loo": expected}
+        assert plan.total == expected
+
+    @pytest.mark.parametrize("chunk", [1, 4, 100])
+    def test_curves_are_the_rows_that_the_curves_run(
+        self, placeholder, one_second_a_token, chunk, monkeypatch
+    ):
+        plan = cost.forecast(placeholder, WORDS, METHODS, chunk=chunk)
+        ran = []
+        monkeypatch.setattr(
+            "lrputils.removal.perturbation.evaluate",
+            lambda a, texts, rows, read, **k: (
+                ran.extend(r.length for r in rows)
+                or read(torch.zeros(len(rows), 2), torch.tensor([r.text for r in rows]))
+            ),
+        )
+        # One map alone, whose two orders share no row: no rows are saved by chance.
+        for text in WORDS:
+            inputs, before = placeholder.encode(text), len(ran)
+            scores = torch.arange(inputs.input_ids.shape[1], dtype=torch.float)[None]
+            perturbation_curves(placeholder.model, inputs, scores, chunk)
+            del ran[before]  # the whole text
+            del ran[len(ran) - 1 if len(ran) > before else before :]  # the empty one, shared
+        maps = 1 + len(METHODS)
+        # A last chunk that is shorter makes MoRF and LeRF differ by the tokens it lacks.
+        slack = 2 * len(WORDS) * chunk * maps
+        assert plan.seconds.get("curves") == pytest.approx(maps * sum(ran), abs=slack)
+
+    def test_other_methods_scale_with_tokens(self, placeholder, one_second_a_token):
+        plan = cost.forecast(placeholder, WORDS, [Variant("mine", "cp-lrp", {"readout": "sum"})])
+        lengths = lengths_of(placeholder, WORDS)
+        assert plan.seconds["mine"] == pytest.approx(5 * sum(lengths) / sorted(lengths)[1])
+
+    def test_a_sweep_counts_all_its_maps(self, placeholder, one_second_a_token):
+        sweep = LayerSweep(families=("single",))
+        plan = cost.forecast(placeholder, WORDS, [sweep], chunk=2)
+        alone = cost.forecast(placeholder, WORDS, [], chunk=2)
+        layers = placeholder.architecture.layers
+        assert plan.seconds["curves"] == pytest.approx((1 + layers) * alone.seconds["curves"])
+
+    def test_cut_texts_cost_less(self, placeholder, one_second_a_token):
+        plan = cost.forecast(placeholder, WORDS, [], max_length=8, truncate=True)
+        assert max(plan.lengths) == 8
+
+    def test_the_fit_returns_what_it_was_given(self, placeholder, monkeypatch):
+        def clock(device, work):
+            rows = len(work())
+            n = clock.lengths.pop(0)
+            return rows * (1e-3 + 2e-5 * n + 3e-7 * n**2), None
+
+        inputs = placeholder.encode("dull film " * 60)
+        longest = int(inputs.lengths)
+        clock.lengths = [longest // 4, longest // 4, longest // 2, longest]
+        monkeypatch.setattr(forecasts, "timed", clock)
+        seconds = forecasts._row_model(placeholder, inputs)
+        for n in (5, 50, 120):
+            assert seconds(n) == pytest.approx(1e-3 + 2e-5 * n + 3e-7 * n**2, rel=1e-6)
+
+    def test_real_clocks_give_positive_finite_seconds(self, placeholder):
+        plan = cost.forecast(placeholder, WORDS, METHODS, chunk=4)
+        assert list(plan.seconds) == ["loo", *METHODS, "curves"]
+        assert all(0 < s < 60 for s in plan.seconds.values())
+        table = plan.table()
+        assert table.share["together"] == 1
+        assert table.seconds["together"] == pytest.approx(plan.total)
+
+    def test_a_text_of_one_token_has_a_forecast(self, placeholder):
+        assert cost.forecast(placeholder, ["dull"], METHODS, chunk=16).total > 0
+
+    def test_mistakes_are_named(self, placeholder):
+        with pytest.raises(ValueError, match="no texts"):
+            cost.forecast(placeholder, [])
+        with pytest.raises(ValueError, match="unknown method 'magic'"):
+            cost.forecast(placeholder, WORDS, ["magic"])
+
+
+class TestWarning:
+    def plan(self, seconds, device="cpu"):
+        return cost.Forecast({"loo": seconds, "ig": 1.0}, torch.device(device), (9, 300))
+
+    def test_a_long_run_on_a_cpu_says_how_to_go_on(self):
+        with pytest.warns(UserWarning, match=r"2 texts of 9 to 300 tokens.*2\.0 hours.*GPU.*limit"):
+            self.plan(7200).warn_if_long()
+
+    @pytest.mark.parametrize(("seconds", "device"), [(60, "cpu"), (7200, "cuda")])
+    def test_a_short_run_or_a_gpu_does_not(self, seconds, device):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.plan(seconds, device).warn_if_long()
+
+    @pytest.mark.parametrize(
+        ("seconds", "text"),
+        [(3, "3.0 seconds"), (600, "10.0 minutes"), (9000, "2.5 hours"), (864000, "10.0 days")],
+    )
+    def test_durations_are_in_units_that_people_use(self, seconds, text):
+        assert forecasts._duration(seconds) == text

@@ -1,0 +1,124 @@
+"""The precision of matrix products: set inside the block, restored after it, never pretended."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lrputils.study.cost import precision as module
+from lrputils.study.cost.precision import (
+    PRECISIONS,
+    matmul_precision,
+    precision_error,
+    takes_effect,
+)
+from lrputils.study.evaluation import evaluate
+
+TEXTS = ("a film that is never dull", "not a bad book but the end is far too long " * 3)
+SETTINGS = {"cpu": torch.backends.mkldnn.matmul, "cuda": torch.backends.cuda.matmul}
+PAIRS = [(kind, precision) for kind, known in PRECISIONS.items() for precision in known]
+
+
+def rounded(values: torch.Tensor, bits: int) -> torch.Tensor:
+    """Float32 values rounded to `bits` bits of mantissa, by their definition."""
+    mantissa, exponent = torch.frexp(values.double())
+    return torch.ldexp((mantissa * 2.0 ** (bits + 1)).round() / 2.0 ** (bits + 1), exponent)
+
+
+@pytest.mark.parametrize(("kind", "precision"), PAIRS)
+def test_the_setting_holds_inside_and_is_restored(kind, precision):
+    before = SETTINGS[kind].fp32_precision
+    with matmul_precision(precision, kind):
+        asked = {"float32": "ieee"}.get(precision, precision)
+        assert SETTINGS[kind].fp32_precision == asked
+    assert SETTINGS[kind].fp32_precision == before
+
+
+@pytest.mark.parametrize(("kind", "precision"), PAIRS)
+def test_an_exception_restores_it_too(kind, precision):
+    before = SETTINGS[kind].fp32_precision
+    with pytest.raises(KeyError), matmul_precision(precision, kind):
+        raise KeyError
+    assert SETTINGS[kind].fp32_precision == before
+
+
+def test_blocks_nest():
+    with matmul_precision("bf16"):
+        with matmul_precision("float32"):
+            assert SETTINGS["cpu"].fp32_precision == "ieee"
+        assert SETTINGS["cpu"].fp32_precision == "bf16"
+
+
+def test_the_callers_own_choice_comes_back_by_either_interface():
+    torch.set_float32_matmul_precision("high")
+    try:
+        with matmul_precision("float32", "cuda"):
+            assert SETTINGS["cuda"].fp32_precision == "ieee"
+        assert torch.get_float32_matmul_precision() == "high"
+        assert SETTINGS["cuda"].fp32_precision == "tf32"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize(
+    ("precision", "device"), [("half", "cpu"), ("bf16", "cuda"), ("tf32", "meta")]
+)
+def test_a_precision_that_the_device_lacks_is_named(precision, device):
+    with pytest.raises(ValueError, match=f"{precision}.*{device}.*float32"):
+        matmul_precision(precision, device).__enter__()
+
+
+def test_float32_changes_nothing():
+    assert not takes_effect("float32")
+
+
+@pytest.mark.parametrize(("precision", "bits"), [("tf32", 10), ("bf16", 7)])
+def test_where_it_takes_effect_the_factors_are_rounded(precision, bits):
+    if not takes_effect(precision):
+        pytest.skip(f"this CPU has no {precision} product")
+    generator = torch.Generator().manual_seed(3)
+    left, right = torch.randn(2, 128, 128, generator=generator)
+    with matmul_precision(precision):
+        ours = left @ right
+    assert ours.dtype == torch.float32
+    exact = left.double() @ right.double()
+    reference = rounded(left, bits) @ rounded(right, bits)
+    # What is left besides the rounding of the factors is float32's own error in the sums.
+    assert (ours - reference).abs().max() < 0.02 * (exact - reference).abs().max()
+
+
+def test_an_older_torch_is_told_so(monkeypatch):
+    monkeypatch.setattr("lrputils.study.cost.precision._settings", lambda kind: None)
+    with matmul_precision("float32"):
+        pass
+    with pytest.raises(RuntimeError, match=r"torch 2\.9"):
+        matmul_precision("tf32").__enter__()
+
+
+def test_errors_are_those_of_the_rounded_maps(placeholder):
+    exact = evaluate(placeholder, TEXTS, ["attnlrp"], progress=False)
+    maps = {m: tuple(x + 0.01 * (x > 0) for x in xs) for m, xs in exact.maps.items()}
+    rows = exact.rows.assign(r=exact.rows.r - 0.25 * (exact.rows.position == 1))
+    rounded = type(exact)(rows, maps, exact.tokens, exact.content, {})
+    found = module._changes(exact, rounded, "attnlrp")
+    assert found["error of LOO"] == pytest.approx(0.01, rel=1e-3)
+    assert found["change of r"] == pytest.approx(0.25)
+    assert found["verdict"] == "changes r"
+    assert module._changes(exact, exact, "attnlrp")["verdict"] == "harmless"
+
+
+def test_a_precision_without_effect_shows_no_number(placeholder, monkeypatch):
+    monkeypatch.setattr(module, "takes_effect", lambda *_: False)
+    table = precision_error(placeholder, TEXTS)
+    assert set(table.effect) == {"none on this device"}
+    assert list(table.columns) == ["effect"]
+
+
+def test_errors_on_this_computer(placeholder):
+    table = precision_error(placeholder, TEXTS)
+    assert list(table.index) == ["tf32", "bf16"]
+    for precision, row in table.iterrows():
+        works = takes_effect(precision)
+        assert (row.effect == "yes") == works
+        assert not works or 0 < row["error of LOO"] < 1
+    assert torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedTokenizerFast
+
+from lrputils import stats
+from lrputils.attribution import attribute
+from lrputils.data.texts import Texts
+from lrputils.model.classifier import Classifier
+from lrputils.propagation.composites import ATTN_LRP
+from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.removal.perturbation import perturbation_curve
+from lrputils.report import tables
+from lrputils.study.evaluation import evaluate
+from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
+from tests import tiny
+
+WORDS = (
+    "a film that is never dull",
+    "dull",
+    "not a bad book but the end is far too long for what it has to say",
+    "loved it",
+    "the band played for two hours and nobody wanted to leave",
+)
+METHODS = ("rollout", "attnlrp", "cp-lrp")
+
+
+@pytest.fixture(scope="module")
+def texts() -> Texts:
+    return Texts(WORDS, (1, 0, 0, 1, 1), tuple("abcde"), "ours", "sha256 0")
+
+
+@pytest.fixture(scope="module")
+def result(placeholder, texts):
+    return evaluate(placeholder, texts, METHODS, batch_size=2, progress=False)
+
+
+def test_there_is_a_row_for_every_text_and_method_in_order(result):
+    assert list(result.rows.id.unique()) == list("abcde")
+    assert list(result.maps) == ["loo", *METHODS]
+    assert len(result.rows) == 5 * 4
+    assert np.allclose(result.rows.query("method == 'loo'").r, 1)
+
+
+@pytest.mark.parametrize("position", range(5))
+def test_a_text_alone_gives_the_same_maps_and_correlations(placeholder, result, position):
+    inputs = placeholder.encode(WORDS[position])
+    loo = attribute(placeholder.model, inputs, "loo")
+    for method in METHODS:
+        alone = attribute(placeholder.model, inputs, method)
+        batched = result.maps[method][position]
+        assert np.abs(alone[0].numpy() - batched).max() <= 1e-5 * max(1, np.abs(batched).max())
+        row = result.rows.query("position == @position and method == @method").iloc[0]
+        assert row.r == pytest.approx(stats.pearson(alone, loo)[0], abs=1e-3)
+        content = inputs.content_mask
+        expected = stats.pearson(alone, loo, where=content)[0]
+        assert row.r_content == pytest.approx(expected, abs=1e-3, nan_ok=True)
+
+
+def test_a_single_word_has_no_content_correlation(result):
+    row = result.rows.query("id == 'b' and method == 'attnlrp'").iloc[0]
+    assert row.tokens == 3
+    assert np.isnan(row.r_content)
+    assert result.summary("r_content").loc["attnlrp", "dropped"] == 1
+
+
+def test_the_normalised_correlation_is_the_raw_one_or_its_negative(result):
+    rows = result.rows
+    assert np.allclose(rows.r.abs(), rows.r_normalised.abs())
+    turned = np.sign(rows.r) != np.sign(rows.r_normalised)
+    flipped = result.per_text("flipped")
+    expected = flipped.apply(lambda column: column != flipped["loo"])
+    assert (result.per_text("r").notna() & expected).sum().sum() == turned.sum()
+
+
+def test_accuracy_counts_labels_and_is_none_without(placeholder, texts, result):
+    predicted = result.rows.drop_duplicates("position").target
+    assert result.accuracy() == pytest.approx(np.mean(predicted.to_numpy() == texts.labels))
+    assert evaluate(placeholder, ["dull"], [], progress=False).accuracy() is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "known"),
+    [(("positive", "negative"), True), ((1, 2), False), (("good", "bad"), False)],
+)
+def test_labels_may_be_named_and_foreign_ones_count_as_none(placeholder, labels, known):
+    named = Texts(("loved it", "dull"), labels, ("0", "1"), "two", "sha256 0")
+    result = evaluate(placeholder, named, [], progress=False)
+    assert (result.accuracy() is not None) == known
+    if known:
+        assert list(result.rows.label) == [1, 0]
+
+
+def test_a_reference_s_loo_is_taken(placeholder, texts, result):
+    again = evaluate(
+        placeholder, texts, at_every_readout("attnlrp"), reference=result, progress=False
+    )
+    for ours, theirs in zip(again.maps["loo"], result.maps["loo"], strict=True):
+        assert np.array_equal(ours, theirs)
+    own = result.per_text()["attnlrp"]
+    assert np.allclose(again.per_text(readout="word")["attnlrp"], own, atol=1e-3)
+    assert not np.allclose(again.per_text(readout="sum")["attnlrp"], own)
+
+
+def test_a_reference_of_other_texts_is_refused(placeholder, result):
+    with pytest.raises(ValueError, match="5 texts, but there are 1"):
+        evaluate(placeholder, ["dull"], reference=result)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"methods": ["atnlrp"]}, {"methods": ["ig"], "options": {"shap": {}}}],
+)
+def test_an_unknown_method_is_refused_with_the_list(placeholder, arguments):
+    with pytest.raises(ValueError, match=r"choose from|among the methods \['ig', 'loo'\]"):
+        evaluate(placeholder, WORDS, **arguments)
+
+
+def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placeholder, texts):
+    result = evaluate(placeholder, texts, ["attnlrp"], chunk=2, progress=False)
+    for row, text in enumerate(texts):
+        inputs = placeholder.encode([text])
+        scores = torch.from_numpy(result.maps["attnlrp"][row])[None]
+        morf, lerf = (
+            perturbation_curve(placeholder.model, inputs, scores, order, chunk=2)[0]
+            for order in ("morf", "lerf")
+        )
+        curves = result.curves["attnlrp"][row]
+        assert np.allclose(curves.morf, morf, atol=1e-5)
+        assert np.allclose(curves.lerf, lerf, atol=1e-5)
+    means = np.array([curves.lerf.mean() for curves in result.curves["attnlrp"]])
+    assert np.allclose(result.per_text("lerf")["attnlrp"], means, atol=1e-6)
+    assert np.allclose(
+        result.per_text("delta"), result.per_text("lerf") - result.per_text("morf"), atol=1e-6
+    )
+
+
+def test_a_single_text_has_means_without_intervals(placeholder):
+    result = evaluate(placeholder, "good films", ["attnlrp"], chunk=1, progress=False)
+    assert result.rows.id.tolist() == ["0", "0"]
+    for column in ("r", "r_normalised", "delta"):
+        summary = result.summary(column)
+        assert summary.value.tolist() == result.rows[column].tolist()
+        assert summary[["low", "high"]].isna().all(axis=None)
+        published = dict.fromkeys(summary.index, 0.1)
+        table = tables.compare(summary, published)
+        assert (table.verdict == "").all()
+    everywhere = evaluate(placeholder, "good films", at_every_readout("attnlrp", "cp-lrp"))
+    assert tables.readouts(everywhere, "attnlrp", "cp-lrp").difference.notna().all()
+
+
+def test_a_table_brings_its_labels(placeholder):
+    table = pd.DataFrame({"film": ["loved it", "dull"], "verdict": ["positive", "mixed"]})
+    columns = {"text_column": "film", "label_column": "verdict"}
+    result = evaluate(placeholder, table, [], **columns, progress=False)
+    assert result.rows.label.tolist()[0] == 1
+    assert result.rows.label.isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("name", ["gpt2-lm", "llama-lm", "qwen2-lm"])
+def test_a_next_token_model_explains_the_token_it_expects(name):
+    words = {"<unk>": 0, "<pad>": tiny.PAD} | {letter: 5 + i for i, letter in enumerate("abcdefgh")}
+    split = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    split.pre_tokenizer = WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=split, pad_token="<pad>")
+    clf = Classifier(tiny.build(name, dtype=torch.float32), tokenizer, "next token")
+    texts = Texts(("a b c d e", "f g h"), (0, 1), ("0", "1"), "letters", "sha256 0")
+    result = evaluate(clf, texts, ["ig", "rollout", "attnlrp", "cp-lrp"], chunk=1, progress=False)
+    for row, text in enumerate(texts):
+        inputs = clf.encode(text)
+        logits = clf.model(**inputs.model_kwargs()).logits[0, -1]
+        assert result.rows.query("position == @row").target.unique() == [int(logits.argmax())]
+        loo = leave_one_out(clf.model, inputs, target=int(logits.argmax()))
+        assert np.allclose(result.maps["loo"][row], loo[0].numpy(), atol=1e-5)
+    assert clf.labels == ()
+    assert result.accuracy() is None  # labels of texts are no tokens
+
+
+def test_a_layer_sweep_gives_the_papers_ablations(placeholder, texts, result):
+    sweep = evaluate(placeholder, texts, [LayerSweep("word")], reference=result, progress=False)
+    layers = placeholder.architecture.layers
+    assert len(sweep.maps) == 1 + 3 * layers
+    ablations = sweep.ablations("r")
+    cp = result.per_text("r")["cp-lrp"]
+    for everywhere in (("front", layers), ("back", 1)):
+        assert np.allclose(ablations[everywhere], cp, atol=1e-3)
+    three = Variant("three", "attnlrp", {"bypass_layers": {0, 1, 2}})
+    single = evaluate(placeholder, texts, [three], reference=result, progress=False)
+    assert np.allclose(single.per_text("r")["three"], ablations["front", 3], atol=1e-3)
+
+
+def test_a_sweep_away_from_the_words_says_so_in_its_columns(placeholder, texts, result):
+    sweep = LayerSweep("sum", families=["single"])
+    found = evaluate(placeholder, texts, [sweep], reference=result, progress=False)
+    layers = range(1, 1 + placeholder.architecture.layers)
+    assert set(found.maps) == {"loo", *(Label("attnlrp", "sum", "single", k) for k in layers)}
+    assert list(found.ablations("r", "sum")) == [("single", k) for k in layers]
+    with pytest.raises(ValueError, match="not among"):
+        LayerSweep(families=["middle"])
+
+
+def test_a_composite_is_evaluated_under_a_name_of_its_own(placeholder, texts, result):
+    own = Variant("own", ATTN_LRP.bypass(range(placeholder.architecture.layers)))
+    found = evaluate(placeholder, texts, [own], reference=result, progress=False).per_text("r")
+    assert np.allclose(found["own"], result.per_text("r")["cp-lrp"], atol=1e-3)
+
+
+def test_no_texts_are_refused(placeholder):
+    with pytest.raises(ValueError, match="no texts"):
+        evaluate(placeholder, [])
+
+
+def test_tables_hold_means_and_paired_differences(placeholder, texts, result):
+    table = tables.conventions(result)
+    assert list(table.index) == list(METHODS)
+    assert table.loc["cp-lrp", "raw"] == pytest.approx(result.per_text()["cp-lrp"].mean())
+    both = evaluate(
+        placeholder,
+        texts,
+        at_every_readout("attnlrp", "cp-lrp"),
+        reference=result,
+        progress=False,
+    )
+    places = tables.readouts(both, "attnlrp", "cp-lrp")
+    assert list(places.index) == ["word", "sum", "post-norm"]
+    assert np.allclose(places.difference, places["attnlrp"] - places["cp-lrp"])
+    assert (places["difference low"] <= places.difference).all()
+
+
+def test_the_run_card_names_model_and_texts(placeholder, texts, result):
+    card = tables.run_card(placeholder, texts, result)["this run"]
+    assert "untrained" in card["model"]
+    assert card["texts"] == "5 of ours"

@@ -1,0 +1,523 @@
+"""The softmax errors against their equations, and attention computed again without a key."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import torch
+
+import lrputils as lrp
+from lrputils import paper
+from lrputils.model.attention import AttentionCall, fused, routed, with_all_heads
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT
+from lrputils.propagation.rules import ATTNLRP_ATTENTION
+from lrputils.removal.mask_gradient import mask_gradient
+from lrputils.runs import results
+from lrputils.study.softmax_errors import (
+    MEASURES,
+    PREDICTED,
+    RAW,
+    SUM_TO_ONE,
+    SoftmaxMaps,
+    across_layers,
+    against_gains,
+    aligned,
+    as_predicted,
+    beside,
+    curves,
+    estimates_by_layer,
+    late_gains,
+    late_minus_early,
+    layer_errors,
+    measures,
+    per_layer,
+    published_late_minus_early,
+    single_layer_gains,
+    softmax_maps,
+)
+from lrputils.study.variants import Label, layer_sets
+from tests import tiny
+
+ACCOUNTS = ("uniform", "attended", "contrast", "softmax", "attnlrp", "taylor", "removal")
+
+
+class Blocks:
+    """Each layer's attention of one text, kept with its graph to be differentiated by hand."""
+
+    def __init__(self, model, inputs):
+        self.calls = {}
+        architecture = lrp.describe(model)
+
+        def keep(call):
+            leaves = [x.detach().requires_grad_() for x in call.factors]
+            output = call.output()
+            output.requires_grad_()
+            output.retain_grad()
+            self.calls[call.layer] = (*leaves, call.mask, call.scaling, output)
+            return output, None
+
+        with torch.enable_grad(), routed(model, keep):
+            logits = model(**architecture.arguments(inputs)).logits[0]
+            logits = logits[-1] if logits.dim() == 2 else logits
+            logits.max().backward()
+        tokens = self.calls[0][0].shape[2]
+        self.readout = 0 if architecture.readout_position == "first" else tokens - 1
+
+
+def by_hand(blocks, layer):
+    """One text's maps, token by token, query by query, head by head, from the equations."""
+    query, key, value, mask, scaling, output = blocks.calls[layer]
+    received = output.grad[0].transpose(0, 1)
+    query, key, value = (with_all_heads(x, query)[0].detach() for x in (query, key, value))
+    heads, tokens, _ = query.shape
+    maps = {name: torch.zeros(tokens, dtype=torch.float64) for name in ACCOUNTS}
+    entropies = []
+    for h in range(heads):
+        for j in range(tokens):
+            seen = [i for i in range(tokens) if mask is None or mask[0, 0, j, i]]
+            bias = torch.zeros(tokens, dtype=torch.float64)
+            if mask is not None and mask.dtype != torch.bool:  # a bias of positions, a constant
+                bias = mask[0, h, j]
+            logits = scaling * key[h, seen] @ query[h, j]
+            weights = (logits + bias[seen]).softmax(0)
+            out, g = weights @ value[h, seen], received[h, j]
+            if len(seen) > 1:
+                share = -(weights * weights.log()).sum() / np.log(len(seen))
+                entropies.append(float(share))
+            for place, i in enumerate(seen):
+                a, z, difference = weights[place], logits[place], (value[h, i] - out) @ g
+                others = [other for other in seen if other != i]
+                left = (scaling * key[h, others] @ query[h, j] + bias[others]).softmax(0)
+                left = left @ value[h, others]
+                change = (out - left) @ g if others else a * difference
+                counts = i != j or i == blocks.readout
+                maps["uniform"][i] += out @ g / len(seen)
+                maps["attended"][i] += (a - 1 / len(seen)) * (out @ g)
+                maps["contrast"][i] += a * difference
+                maps["softmax"][i] += z * a * difference
+                maps["attnlrp"][i] += a * (value[h, i] @ g) / 2 + z * a * difference / 4
+                maps["attnlrp"][j] += z * a * difference / 4
+                maps["taylor"][i] += counts * a * difference
+                maps["removal"][i] += counts * change
+    return maps, np.mean(entropies)
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_every_account_equals_its_equation(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    maps = softmax_maps(model, inputs, composite=GRADIENT)
+    for row in (0, 1):
+        blocks = Blocks(model, tiny.row(inputs, row))
+        for layer in range(maps.entropy.shape[0]):
+            expected, entropy = by_hand(blocks, layer)
+            assert maps.entropy[layer, row].item() == pytest.approx(entropy)
+            for account, scores in expected.items():
+                found = getattr(maps, account)[layer, row]
+                assert not found[len(scores) :].any()
+                torch.testing.assert_close(found[: len(scores)], scores, rtol=1e-9, atol=1e-9)
+            assert expected["removal"].abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_estimates_of_removal_add_up_to_the_mask_gradient(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    maps = softmax_maps(model, inputs, composite=GRADIENT)
+    for account, form in (("removal", "exact-block"), ("taylor", "first-order")):
+        expected = mask_gradient(model, inputs, form=form)
+        torch.testing.assert_close(getattr(maps, account).sum(0), expected)
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_attnlrps_account_is_what_its_rules_hand_to_query_key_and_value(name):
+    model, inputs = tiny.build(name), tiny.row(tiny.inputs_for(name), 0)
+    maps, blocks = softmax_maps(model, inputs, composite=GRADIENT), Blocks(model, inputs)
+    for layer, (*leaves, mask, scaling, output) in blocks.calls.items():
+        again = AttentionCall(layer, *ATTNLRP_ATTENTION(*leaves), mask, scaling).output()
+        flowed = torch.autograd.grad(again, leaves, output.grad)
+        relevance = sum((x * g).sum((0, 1, 3)) for x, g in zip(leaves, flowed, strict=True))
+        torch.testing.assert_close(maps.attnlrp[layer, 0], relevance)
+
+
+@pytest.mark.parametrize("composite", [ATTN_LRP, CP_LRP, ATTN_LRP.bypass({1})])
+def test_g_follows_the_composite(composite):
+    model, inputs = tiny.build("bert"), tiny.texts()
+    maps = softmax_maps(model, inputs, composite=composite)
+    caught = {}
+    with lrp.propagating(model, composite):
+        attention = model.bert.encoder.layer[0].attention.self
+        hook = attention.register_forward_hook(lambda *args: caught.update(output=args[2][0]))
+        model.requires_grad_(True)
+        logits = model(**lrp.describe(model).arguments(inputs)).logits
+        (g,) = torch.autograd.grad(logits.max(1).values.sum(), caught["output"])
+        hook.remove()
+        model.requires_grad_(False)
+    passed = torch.where(maps.valid, (caught["output"] * g).sum(-1), 0.0).sum(1).detach()
+    # What a layer's outputs hold is handed out in full by the structural part alone.
+    torch.testing.assert_close(maps.structural[0].sum(1), passed)
+    torch.testing.assert_close(maps.value[0].sum(1), passed)
+
+
+def uniform_attention(model):
+    """Queries are zero, so each sees all tokens alike."""
+    for layer in model.bert.encoder.layer:
+        torch.nn.init.zeros_(layer.attention.self.query.weight)
+        torch.nn.init.zeros_(layer.attention.self.query.bias)
+    return model
+
+
+def test_uniform_attention_to_equal_values_is_all_structure_and_no_effect():
+    model, inputs = uniform_attention(tiny.build("bert")), tiny.texts()
+    for layer in model.bert.encoder.layer:
+        torch.nn.init.zeros_(layer.attention.self.value.weight)
+    maps = softmax_maps(model, inputs)
+    found = measures(maps)
+    np.testing.assert_allclose(found["entropy"], 1)
+    np.testing.assert_allclose(found["structural"], 1)
+    np.testing.assert_allclose(found["uniform"], 1)
+    assert maps.value.abs().sum() > 0.1
+    assert maps.removal.abs().max() < 1e-12
+    own = lrp.leave_one_out(model, inputs)[:, 1:]  # [CLS] is read, and keeps its own row
+    assert own.abs().max() < 1e-12
+    assert lrp.attribute(model, inputs, "cp-lrp").abs().max() > 0.01
+
+
+def test_with_uniform_attention_removals_are_linear_up_to_one_factor():
+    model, inputs = uniform_attention(tiny.build("bert")), tiny.texts((7, 4, 5))
+    maps = softmax_maps(model, inputs)
+    shares = 1 / inputs["attention_mask"].sum(1)
+    np.testing.assert_allclose(measures(maps)["linearisation"], np.tile(shares, (3, 1)))
+    np.testing.assert_allclose(measures(maps)["r_taylor"], 1)
+    assert maps.softmax.abs().max() == 0  # Z = 0: nothing goes through the softmax
+    assert np.isnan(measures(maps)["r_softmax"]).all()
+
+
+def test_a_shift_of_the_logits_moves_the_softmax_path_alone():
+    # A key bias adds q_j·b to every logit of query j: attention and output stay as they are.
+    model, inputs = tiny.build("bert"), tiny.texts()
+    before = softmax_maps(model, inputs)
+    for layer in model.bert.encoder.layer:
+        layer.attention.self.key.bias += 3
+    after = softmax_maps(model, inputs, composite=CP_LRP)
+    unshifted = tiny.build("bert")
+    reference = softmax_maps(unshifted, inputs, composite=CP_LRP)
+    for account in ("uniform", "attended", "contrast", "taylor", "removal", "entropy"):
+        torch.testing.assert_close(getattr(after, account), getattr(reference, account))
+    assert (after.softmax - reference.softmax).abs().max() > 0.1
+    assert before.valid.equal(after.valid)
+
+
+def test_measures_equal_their_equations():
+    generator = torch.Generator().manual_seed(3)
+    valid = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    drawn = {
+        name: torch.where(valid, torch.randn(2, 2, 5, generator=generator).double(), 0.0)
+        for name in ACCOUNTS
+    }
+    maps = SoftmaxMaps(**drawn, entropy=torch.rand(2, 2), valid=valid)
+    found = measures(maps)
+    assert set(found) == set(MEASURES)
+    for layer, row, tokens in ((0, 0, 5), (1, 1, 3)):
+        one = {name: scores[layer, row, :tokens].numpy() for name, scores in drawn.items()}
+        structural = np.abs(one["uniform"] + one["attended"]).sum()
+        parts = {n: np.abs(one[n]).sum() for n in ("uniform", "attended", "contrast")}
+        error = np.abs(one["taylor"] - one["removal"]).sum() / np.abs(one["removal"]).sum()
+        expected = {
+            "structural": structural / (structural + parts["contrast"]),
+            "uniform": parts["uniform"] / sum(parts.values()),
+            "linearisation": error,
+            "r_softmax": np.corrcoef(one["softmax"], one["removal"])[0, 1],
+            "r_value": np.corrcoef(
+                one["uniform"] + one["attended"] + one["contrast"], one["removal"]
+            )[0, 1],
+        }
+        for name, value in expected.items():
+            assert found[name][layer, row] == pytest.approx(value), name
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "albert"])
+def test_batch_and_padding_change_nothing(name, monkeypatch):
+    model, inputs = tiny.build(name), tiny.texts((7, 4, 5))
+    together = measures(softmax_maps(model, inputs))
+    for row in range(3):
+        alone = measures(softmax_maps(model, tiny.row(inputs, row)))
+        for measure, values in alone.items():
+            np.testing.assert_allclose(together[measure][:, row], values[:, 0], rtol=1e-8)
+    monkeypatch.setattr("lrputils.removal.mask_gradient._CELLS", 1)
+    for measure, values in measures(softmax_maps(model, inputs)).items():
+        np.testing.assert_allclose(values, together[measure], rtol=1e-10)
+
+
+def test_one_token_has_no_entropy_and_no_correlation():
+    found = measures(softmax_maps(tiny.build("gpt2"), tiny.texts((1,))))
+    for name in ("entropy", "r_value", "r_softmax"):
+        assert np.isnan(found[name]).all()
+
+
+def test_wrong_composites_are_named():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    with pytest.raises(TypeError, match="composite"):
+        softmax_maps(model, inputs, composite="attnlrp")
+    with pytest.raises(ValueError, match=r"layers \[7\] do not exist"):
+        softmax_maps(model, inputs, composite=ATTN_LRP.bypass({7}))
+
+
+def test_the_callers_gradient_mode_does_not_matter_and_the_model_is_restored():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    expected = softmax_maps(model, inputs)
+    with torch.inference_mode():
+        found = softmax_maps(model, inputs)
+    assert torch.equal(found.removal, expected.removal)
+    assert model.config._attn_implementation != "lrputils"
+
+
+def test_rows_of_a_data_set_are_those_of_its_texts(placeholder):
+    texts = lrp.load_texts(limit=5)
+    rows = layer_errors(placeholder, texts, batch_size=2, progress=False)
+    layers = placeholder.architecture.layers
+    assert list(rows.columns) == ["position", "id", "layer", *MEASURES]
+    assert rows.position.tolist() == [i for i in range(5) for _ in range(layers)]
+    assert rows.layer.tolist() == [*range(1, layers + 1)] * 5
+    assert rows.id.tolist() == [i for i in texts.ids for _ in range(layers)]
+    one = measures(softmax_maps(placeholder.model, placeholder.encode([texts[3]])))
+    for name, values in one.items():
+        np.testing.assert_allclose(rows[rows.position == 3][name], values[:, 0], rtol=1e-3)
+    with pytest.raises(ValueError, match="no texts"):
+        layer_errors(placeholder, [])
+
+
+class TestAcrossLayers:
+    def values(self, seed=0, texts=9, layers=6):
+        generator = np.random.default_rng(seed)
+        return generator.normal(size=(2, texts, layers)) + np.linspace(0, 2, layers)
+
+    def test_it_is_spearmans_correlation_of_the_means_without_incomplete_texts(self):
+        first, second = self.values()
+        first[4, 2] = np.nan
+        found = across_layers(first, second, resamples=200)
+        kept = np.arange(9) != 4
+        expected = scipy.stats.spearmanr(first[kept].mean(0), second[kept].mean(0))
+        assert found.rho == pytest.approx(expected.statistic)
+        assert found.low <= found.high
+        assert found.layers == 6
+
+    def test_p_is_that_of_all_orders_of_the_layers(self):
+        first, second = self.values(seed=2, layers=5)
+        found = across_layers(first, second, resamples=20_000)
+
+        def statistic(order):
+            return scipy.stats.spearmanr(order, second.mean(0)).statistic
+
+        exact = scipy.stats.permutation_test(
+            (first.mean(0),), statistic, permutation_type="pairings", n_resamples=np.inf
+        )
+        assert found.p == pytest.approx(exact.pvalue, abs=0.02)
+
+    def test_equal_orders_agree_fully_and_an_interval_can_reach_across_zero(self):
+        first, _ = self.values()
+        assert across_layers(first, 3 * first + 1, resamples=50)[:3] == pytest.approx((1, 1, 1))
+        noise = np.random.default_rng(5).normal(size=(2, 12, 6))
+        found = across_layers(*noise, resamples=500)
+        assert found.low < 0 < found.high
+
+    def test_two_layers_are_an_order_that_chance_gives_too(self):
+        found = across_layers([[1.0, 2], [1, 3]], [[5.0, 7], [5, 8]], resamples=50)
+        assert found[:4] == pytest.approx((1, 1, 1, 1))
+
+    def test_a_measure_that_no_layer_stands_out_in_has_no_order(self):
+        found = across_layers(np.ones((3, 4)), self.values(texts=3, layers=4)[0], resamples=50)
+        assert np.isnan(found[:4]).all()
+
+    def test_a_single_text_has_an_order_but_no_interval(self):
+        found = across_layers([[1.0, 2, 3]], [[2.0, 4, 3]], resamples=50)
+        assert found.rho == pytest.approx(0.5)
+        assert np.isnan(found.low)
+        assert np.isnan(found.high)
+
+    @pytest.mark.parametrize("shape", [(4, 1), (0, 6)])
+    def test_too_little_is_refused(self, shape):
+        with pytest.raises(ValueError, match="can be compared"):
+            across_layers(np.ones(shape), np.ones(shape))
+
+    def test_other_shapes_are_refused(self):
+        with pytest.raises(ValueError, match=r"\(texts, layers\)"):
+            across_layers(np.ones((3, 4)), np.ones((3, 5)))
+
+
+def test_structure_is_conserved_and_contrast_sums_to_zero():
+    maps = softmax_maps(tiny.build("roberta"), tiny.texts())
+    torch.testing.assert_close(maps.contrast.sum(-1), torch.zeros(3, 3, dtype=torch.float64))
+    torch.testing.assert_close(maps.attended.sum(-1), torch.zeros(3, 3, dtype=torch.float64))
+    torch.testing.assert_close(maps.uniform.sum(-1), maps.value.sum(-1))
+
+
+def test_attention_weights_are_those_of_the_model(placeholder):
+    inputs = placeholder.encode([lrp.load_texts(limit=1)[0]])
+    found = {}
+
+    def keep(call):
+        found[call.layer] = call.weights()
+        return fused(call)
+
+    with routed(placeholder.model, keep), torch.no_grad():
+        placeholder.model(**inputs.model_kwargs())
+    maps = softmax_maps(placeholder.model, inputs)
+    entropy = scipy.stats.entropy(found[2].double().numpy(), axis=-1) / np.log(found[2].shape[-1])
+    assert maps.entropy[2, 0].item() == pytest.approx(entropy.mean(), rel=1e-4)
+
+
+class TestAblation:
+    """Tables of the layer ablations, from evaluations and recordings alike."""
+
+    @pytest.fixture(scope="class")
+    def run(self):
+        labels = [Label(name) for name in ("loo", "ig", "attnlrp", "cp-lrp")]
+        labels += [Label("attnlrp", "word", *ablation) for ablation in layer_sets(12)]
+        labels += [Label("attnlrp", "sum", *at) for at in [("", 0), *layer_sets(12, ["single"])]]
+        rows = pd.DataFrame(
+            [(str(text), *label) for text in range(5) for label in labels],
+            columns=["id", *Label._fields],
+        )
+        generator = np.random.default_rng(0)
+        for column in ("r", "r_normalised", "lerf", "morf", "delta"):
+            rows[column] = generator.uniform(-1, 1, len(rows))
+        rows.loc[(rows.id > "1") & (rows.family == "back") & (rows.layer == 10), "lerf"] = np.nan
+        return results.Recording(rows, {})
+
+    def test_a_gain_is_what_a_single_layer_adds(self, run):
+        gains = single_layer_gains(run)
+        assert list(gains) == [*range(1, 13)]
+        own = run.per_text("r")["attnlrp"]
+        np.testing.assert_array_equal(gains[5], run.ablations("r")["single", 5] - own)
+        away, own = run.ablations("r", "sum"), run.per_text("r", readout="sum")["attnlrp"]
+        gains = single_layer_gains(run, readout="sum")
+        np.testing.assert_array_equal(gains[5], away["single", 5] - own)
+        with pytest.raises(KeyError, match="post-norm"):
+            single_layer_gains(run, readout="post-norm")
+
+    def test_late_gains_are_those_of_each_readout(self, run):
+        found = late_gains(run)
+        assert list(found.index) == ["word", "sum"]
+        assert tuple(found.loc["sum"]) == late_minus_early(single_layer_gains(run, readout="sum"))
+
+    def test_late_minus_early_is_paired_and_gives_the_middle_to_the_late(self):
+        gains = pd.DataFrame([[1, 2, 6.0], [0, 4, 4]], columns=[1, 2, 3])
+        found = late_minus_early(gains)
+        assert found.value == pytest.approx(np.mean([4 - 1, 4 - 0]))
+        assert (found.low, found.high) == (3, 4)
+        gains.loc[2] = [np.nan, 2, 3]
+        assert late_minus_early(gains).dropped == 1
+        with pytest.raises(ValueError, match="single layer"):
+            late_minus_early(gains[[1]])
+
+    def test_against_gains_compares_the_texts_that_both_have(self):
+        generator = np.random.default_rng(0)
+        gains = pd.DataFrame(
+            generator.normal(size=(5, 4)), index=list("abcde"), columns=range(1, 5)
+        )
+        rows = pd.DataFrame(
+            {
+                "id": np.repeat(list("ecabz"), 4),
+                "layer": [1, 2, 3, 4] * 5,
+                **{name: generator.normal(size=20) for name in MEASURES},
+            }
+        )
+        found = against_gains(gains, rows)
+        assert list(found.index)[-1] == "value − attnlrp"
+        entropy = per_layer(rows, "entropy").loc[list("abce")]
+        expected = across_layers(gains.loc[list("abce")], entropy)
+        assert tuple(found.loc["entropy"]) == pytest.approx(tuple(expected))
+        better = per_layer(rows, "r_value") - per_layer(rows, "r_attnlrp")
+        expected = across_layers(gains.loc[list("abce")], better.loc[list("abce")])
+        assert found.loc["value − attnlrp", "rho"] == pytest.approx(expected.rho)
+
+    def test_estimates_by_layer_are_means_over_texts(self):
+        rows = pd.DataFrame({"position": [0, 0, 1, 1], "layer": [1, 2, 1, 2]})
+        rows = rows.assign(**{name: [0.1, 0.2, 0.3, 0.6] for name in MEASURES})
+        found = estimates_by_layer(rows)
+        assert list(found) == list(MEASURES)
+        np.testing.assert_allclose(found["uniform"].value, [0.2, 0.4])
+        assert list(found["uniform"].index) == [1, 2]
+
+    @pytest.mark.parametrize("data", ["sst", "imdb"])
+    def test_published_rows_keep_the_identities_of_the_sets(self, data):
+        rows = paper.ablations(data)
+        assert len(rows) == 2 + 36
+        for one, other in (
+            (("front", 1), ("single", 1)),
+            (("back", 12), ("single", 12)),
+            (("front", 12), ("back", 1)),
+            (("front", 12), ("cp-lrp", 0)),
+        ):
+            assert rows.loc[one].tolist() == rows.loc[other].tolist(), (one, other)
+        with pytest.raises(ValueError, match="no task"):
+            paper.ablations("mnist")
+
+    @pytest.mark.parametrize("layers", [2, 3, 6, 12, 18, 24])
+    def test_aligned_rows_bypass_the_same_share_of_the_layers(self, layers):
+        ours, theirs = layer_sets(layers), layer_sets(12)
+        table = pd.DataFrame({"row": list(theirs)}, index=pd.MultiIndex.from_tuples(theirs))
+        found = aligned(table, layers)
+        assert set(found.index) <= set(ours)
+        for name, row in found.row.items():
+            assert np.isclose(len(ours[name]) / layers, len(theirs[row]) / 12)
+            assert name[0] == row[0]
+        assert (("front", 1) in found.index) == (12 % layers == 0)
+        assert any(family == "single" for family, _ in found.index) == (layers == 12)
+        assert found.row["front", layers] == ("front", 12)
+        assert found.row["back", 1] == ("back", 1)
+
+    def test_beside_puts_means_next_to_the_papers(self, run):
+        table = beside(paper.ablations("sst"), {"this run": run}, 12)
+        assert list(table.index) == ["attnlrp", "cp-lrp", *(f"{f} {k}" for f, k in layer_sets(12))]
+        assert table.loc["back 10", "r paper"] == 0.38
+        assert table.loc["back 10", "Δ paper"] == 0.86
+        normalised, raw, lerf = map(run.ablations, ("r_normalised", "r", "lerf"))
+        assert table.loc["back 10", "r this run"] == normalised["back", 10].mean()
+        assert table.loc["single 3", "raw r this run"] == raw["single", 3].mean()
+        assert table.loc["back 10", "LeRF this run"] == lerf["back", 10][:2].mean()
+        without = results.Recording(run.rows.drop(columns=["lerf", "morf", "delta"]), {})
+        six = beside(paper.ablations("sst"), {"this run": without}, 6)
+        assert six.loc["front 3", ["r paper", "LeRF paper"]].tolist() == [0.29, 0.88]
+        assert six.loc["front 3", "r this run"] == normalised["front", 6].mean()
+        assert "LeRF this run" not in six
+
+    def test_besides_rows_are_means_over_the_same_texts(self, run):
+        # "back 10" has curves of the first two texts only, so no row may use more.
+        table = beside(paper.ablations("sst"), {"this run": run}, 12)
+        wide = run.per_text("lerf").assign(**{"front 12": run.ablations("lerf")["front", 12]})
+        for name in ("attnlrp", "cp-lrp", "front 12"):
+            assert table.loc[name, "LeRF this run"] == pytest.approx(wide[name][:2].mean())
+            assert table.loc[name, "LeRF this run"] != pytest.approx(wide[name].mean())
+        assert table.loc["cp-lrp", "MoRF this run"] == run.per_text("morf")["cp-lrp"].mean()
+        rows = run.rows.copy()
+        rows.loc[(rows.family == "back") & (rows.layer == 10), "lerf"] = np.nan
+        table = beside(paper.ablations("sst"), {"this run": results.Recording(rows, {})}, 12)
+        assert np.isnan(table.loc["back 10", "LeRF this run"])
+        assert table.loc["cp-lrp", "LeRF this run"] == pytest.approx(wide["cp-lrp"].mean())
+
+    def test_the_papers_halves_are_those_of_its_single_rows(self):
+        rows = paper.ablations("imdb").r
+        late = sum(rows["single", k] for k in range(7, 13)) / 6
+        early = sum(rows["single", k] for k in range(1, 7)) / 6
+        assert published_late_minus_early("imdb") == pytest.approx(late - early)
+        assert published_late_minus_early("sst") > 0 > published_late_minus_early("imdb")
+
+    def test_a_measure_is_as_predicted_where_every_run_has_its_sign(self):
+        agreed = pd.DataFrame({"rho": {name: 0.5 * sign for name, sign in PREDICTED.items()}})
+        assert as_predicted({"one": agreed, "two": agreed}) == list(PREDICTED)
+        other = agreed.copy()
+        other.loc[["entropy", "uniform", "linearisation"], "rho"] = [-0.1, 0.0, np.nan]
+        found = as_predicted({"one": agreed, "two": other})
+        assert found == ["structural", "value − attnlrp"]
+        gains = pd.DataFrame([[0.1, 0.2], [0.2, 0.4]], columns=[1, 2])
+        rows = pd.DataFrame({"id": [0, 0, 1, 1], "layer": [1, 2, 1, 2]})
+        rows = rows.assign(**{name: [0.1, 0.2, 0.3, 0.6] for name in MEASURES})
+        assert list(against_gains(gains, rows).index) == list(PREDICTED)
+
+    def test_curves_are_means_of_both_conventions(self, run):
+        found = curves(run, resamples=50)
+        assert list(found) == [RAW, SUM_TO_ONE]
+        assert list(found[RAW].index) == [("attnlrp", 0), ("cp-lrp", 0), *layer_sets(12)]
+        assert found[RAW].value["front", 2] == run.ablations("r")["front", 2].mean()

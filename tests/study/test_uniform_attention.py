@@ -1,0 +1,84 @@
+"""Uniform attention in place of a classifier's own, and the accuracy that it costs."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import lrputils as lrp
+from lrputils.model.attention import AttentionCall
+from lrputils.study import uniform_attention
+
+
+def test_uniform_attention_is_the_mean_over_what_may_be_seen():
+    value = torch.randn(2, 3, 5, 4)
+    query = key = torch.randn(2, 3, 5, 4)
+    mask = torch.ones(2, 1, 5, 5, dtype=bool)
+    mask[1, ..., 3:] = False
+
+    def uniform(mask):
+        return uniform_attention._uniform(AttentionCall(0, query, key, value, mask, 1.0))
+
+    output = uniform(mask)
+    torch.testing.assert_close(output[0, 2], value[0].mean(1))
+    torch.testing.assert_close(output[1, 2], value[1, :, :3].mean(1))
+    additive = torch.where(mask, 0.0, torch.finfo(torch.float32).min)
+    assert torch.equal(output, uniform(additive))
+    unmasked = uniform(None)
+    torch.testing.assert_close(unmasked[1, 2], value[1].mean(1))
+
+
+def test_only_a_model_that_attends_unevenly_feels_uniform_attention(placeholder):
+    inputs = placeholder.encode(["a film that is never dull", "dull"])
+
+    def logits(model):
+        return model(**inputs.model_kwargs()).logits
+
+    plain = logits(placeholder.model)
+    with uniform_attention.uniform_attention(placeholder.model):
+        changed = logits(placeholder.model)
+    assert (changed - logits(placeholder.model)).abs().max() > 1e-3
+    with uniform_attention.uniform_attention(placeholder.model, ()):
+        torch.testing.assert_close(logits(placeholder.model), plain)
+    one_by_one = []
+    for layer in range(placeholder.architecture.layers):
+        flat = copy.deepcopy(placeholder.model)
+        flat.bert.encoder.layer[layer].attention.self.query.weight.zero_()
+        flat.bert.encoder.layer[layer].attention.self.query.bias.zero_()
+        with uniform_attention.uniform_attention(placeholder.model, {layer}):
+            one_by_one.append(logits(placeholder.model))
+        torch.testing.assert_close(one_by_one[-1], logits(flat), atol=1e-5, rtol=1e-5)
+    assert (one_by_one[0] - one_by_one[-1]).abs().max() > 1e-4
+    even = copy.deepcopy(placeholder.model)
+    for layer in even.bert.encoder.layer:
+        layer.attention.self.query.weight.zero_()
+    with uniform_attention.uniform_attention(even):
+        changed = logits(even)
+    torch.testing.assert_close(changed, logits(even), atol=1e-5, rtol=1e-5)
+
+
+def test_the_depths_of_a_network_are_told_apart(placeholder):
+    assert uniform_attention._quarters(12) == [range(3), range(3, 6), range(6, 9), range(9, 12)]
+    assert uniform_attention._quarters(2) == [range(1), range(1, 2)]
+    assert [len(part) for part in uniform_attention._quarters(6)] == [1, 2, 1, 2]
+    texts = lrp.load_texts("reviews", limit=20)
+    matters = uniform_attention.attention_matters(placeholder, texts)
+    with uniform_attention.uniform_attention(placeholder.model, range(1)):
+        right = uniform_attention.correct(placeholder, texts, np.array(texts.labels))
+    expected = matters.accuracy.value - right.mean()
+    assert next(iter(matters.fall_by_depth.values())).value == pytest.approx(expected)
+    assert not uniform_attention.attention_matters(placeholder, texts, uniform=False).fall_by_depth
+
+
+def test_labels_that_are_no_class_are_named(placeholder):
+    texts = replace(lrp.load_texts("reviews", limit=3), labels=("positive", 0, "mixed"))
+    with pytest.raises(ValueError, match=r"labels \['mixed'\] that are no class"):
+        uniform_attention.attention_matters(placeholder, texts)
+    known = replace(texts, labels=("positive", 0, "negative"))
+    assert uniform_attention.classes_of(placeholder, known).tolist() == [1, 0, 0]
+    with pytest.raises(ValueError, match="has no labels"):
+        uniform_attention.attention_matters(placeholder, replace(texts, labels=None))
