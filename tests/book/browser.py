@@ -50,6 +50,7 @@ class Visit:
 class _Tab:
     def __init__(self, socket):
         self._socket, self._numbers, self.visit = socket, itertools.count(1), Visit()
+        self._arrived = False
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)
@@ -63,8 +64,21 @@ class _Tab:
                 return answer["result"]
             self._note(answer)
 
+    async def settled(self) -> None:
+        for _ in range(9):  # a page that leads on to another one takes its scripts with it
+            try:
+                return await self.evaluate(_SETTLED)
+            except RuntimeError:
+                await asyncio.sleep(0.5)
+        raise TimeoutError("the page does not settle")
+
+    async def arrived(self) -> None:
+        while not self._arrived:
+            self._note(json.loads(await self._socket.read_message()))
+
     def _note(self, event: dict[str, Any]) -> None:
         kind, what = event.get("method"), event.get("params", {})
+        self._arrived |= kind == "Page.loadEventFired"
         if kind == "Network.requestWillBeSent":
             self.visit.requests.append(what["request"]["url"])
         elif kind == "Runtime.exceptionThrown":
@@ -84,8 +98,6 @@ class _Tab:
 
 
 _SETTLED = """(async () => {
-  if (document.readyState !== "complete")
-    await new Promise((done) => addEventListener("load", done));
   if (window.MathJax && MathJax.startup && MathJax.startup.promise)
     await MathJax.startup.promise;
   await new Promise((done) => setTimeout(done, 150));
@@ -104,8 +116,8 @@ async def _visit(address, url, script, size, dark, picture, printed) -> Visit:
         "Emulation.setDeviceMetricsOverride", mobile=size[0] < 600, screenWidth=size[0], **metrics
     )
     await tab.call("Page.navigate", url=url)
-    await asyncio.sleep(0.2)
-    await tab.evaluate(_SETTLED)
+    await tab.arrived()
+    await tab.settled()
     if script:
         tab.visit.answer = await tab.evaluate(script)
     if picture:

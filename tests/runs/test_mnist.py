@@ -10,8 +10,8 @@ import torch
 import lrputils.linear_attention as la
 from lrputils.book.layout import find_book
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention import recording
 from lrputils.linear_attention.specifications import measured, specifications
+from lrputils.runs import mnist as recorder
 from lrputils.runs import results
 
 SETTINGS = [la.Setting("none", "flattened", "signed"), la.Setting("learned", "mean", "unit")]
@@ -24,13 +24,13 @@ def tiny_data(monkeypatch):
     data = ImageData(
         "random", "40 / 20", 3, pixels[:40], labels[:40], pixels[40:], labels[40:], "sha256 1"
     )
-    monkeypatch.setattr(recording, "load_images", lambda dataset: data)
+    monkeypatch.setattr(recorder, "load_images", lambda dataset: data)
     return data
 
 
 def record(out, **options):
     options = {"settings": SETTINGS, "seeds": 2, "images": 5, "epochs": 1, "quiet": True} | options
-    return recording.record_mnist("anything", out, **options)
+    return recorder.record_mnist("anything", out, **options)
 
 
 def test_a_run_has_rows_provenance_and_the_first_networks(tiny_data, tmp_path):
@@ -76,12 +76,12 @@ def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, monkeypatch):
         trained.append((setting, seed))
         return la.train(data, setting, seed, **options)
 
-    monkeypatch.setattr(recording, "train", interrupted)
+    monkeypatch.setattr(recorder, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         record(tmp_path / "run")
     assert not (tmp_path / "run" / "rows.parquet").exists()
     last = []
-    monkeypatch.setattr(recording, "train", lambda *a, **k: last.append(a[1:]) or la.train(*a, **k))
+    monkeypatch.setattr(recorder, "train", lambda *a, **k: last.append(a[1:]) or la.train(*a, **k))
     out = record(tmp_path / "run")
     assert last == [(SETTINGS[1], 1)]
     pd.testing.assert_frame_equal(
