@@ -4,8 +4,8 @@
 
     clf = lrp.load_classifier("folder-or-hub-name")
     inputs = clf.encode(["a film that is never dull"])
-    scores = lrp.attribute(clf.model, inputs, "attnlrp")
-    loo = lrp.leave_one_out(clf.model, inputs)
+    scores = lrp.attribute(clf, inputs, "attnlrp")
+    loo = lrp.leave_one_out(clf, inputs)
     r = lrp.pearson(scores, loo, where=inputs.content_mask)
 
 Names are loaded on first use, so that importing the package does not import `transformers`.
