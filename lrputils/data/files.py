@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import lzma
 import re
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TextIO
+from typing import Any, TextIO
 
 import pandas as pd
 
@@ -108,6 +109,14 @@ def read(path: Path) -> pd.DataFrame:
         ) from error
     except Exception as error:  # pandas raises a different class for each way of being malformed
         raise ValueError(f"{where} cannot be read: {str(error).strip().splitlines()[0]}") from error
+
+
+def digest(contents: Iterable[Any]) -> str:
+    """Return "sha256 …" of these contents, one after the other."""
+    whole = hashlib.sha256()
+    for content in contents:
+        whole.update(content)
+    return f"sha256 {whole.hexdigest()}"
 
 
 def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]:
