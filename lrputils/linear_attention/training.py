@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lrputils.data.images import ImageData
-from lrputils.linear_attention.model import LinearAttention, Setting
-from lrputils.linear_attention.threads import one_thread
+from lrputils.linear_attention.model import LinearAttention, Setting, one_thread
 
 SHIPPED_DATA = "scikit-learn digits"
 PAPER_EPOCHS = 5
@@ -40,8 +39,6 @@ def train(
     seed: int,
     *,
     epochs: int | None = None,
-    batch_size: int = 8,
-    learning_rate: float = 1e-3,
     dim: int = 32,
 ) -> LinearAttention:
     """Train one network on `data` and return it in float64, without gradients.
@@ -51,8 +48,6 @@ def train(
     it gives for LOO. Training runs in float32: the same seed gives the same network on the same
     computer only.
     """
-    if epochs is None:
-        epochs = epochs_for(data, setting)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = LinearAttention(
@@ -65,9 +60,9 @@ def train(
         )
         pixels = network.scaled(torch.from_numpy(data.train_images))
         labels = torch.from_numpy(data.train_labels)
-        optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
-        for _ in range(epochs):
-            for batch in torch.randperm(len(labels)).split(batch_size):
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+        for _ in range(epochs_for(data, setting) if epochs is None else epochs):
+            for batch in torch.randperm(len(labels)).split(8):
                 optimizer.zero_grad()
                 cross_entropy(network.from_pixels(pixels[batch]), labels[batch]).backward()
                 optimizer.step()
