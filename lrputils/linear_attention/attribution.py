@@ -8,7 +8,6 @@ products with M and G: the work of one forward pass, for all pixels together.
 from __future__ import annotations
 
 from operator import mul
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,27 +29,18 @@ BASELINES = ("zero", "black", "white")
 READOUTS = ("pixel", "token")
 
 
-class _Logit(NamedTuple):
-    """The predicted logit as ⟨written, read⟩ + bias, and what it is made of."""
-
-    pixels: Tensor
-    target: Tensor
-    projected: Projected
-    rows: Tensor
-    written: Tensor
-    read: Tensor
-
-
 @torch.no_grad()
-def _logit(network: LinearAttention, images: Tensor) -> _Logit:
+def _logit(
+    network: LinearAttention, images: Tensor
+) -> tuple[Tensor, Projected, Tensor, Tensor, Tensor]:
+    """Return scaled pixels; Q, K and V; w, M and G of the predicted class's logit."""
     if not len(images):
         raise ValueError("There are no images to explain")
     pixels = network.scaled(images)
-    projected = network.project(pixels)
-    written = projected.key.mT @ projected.value
-    target = network.classify(projected.query @ written).argmax(1)
-    rows = network.output_rows(target)
-    return _Logit(pixels, target, projected, rows, written, projected.query.mT @ rows)
+    query, key, value = projected = network.project(pixels)
+    written = key.mT @ value
+    rows = network.output_rows(network.classify(query @ written).argmax(1))
+    return pixels, projected, rows, written, query.mT @ rows
 
 
 def _dot(left: Tensor, right: Tensor) -> Tensor:
@@ -71,13 +61,12 @@ def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -
             their share; "token" stops at the rows of Q, K and V and includes that share.
     """
     check_choice("readout", readout, READOUTS)
-    logit = _logit(network, images)
-    _, key, value = logit.projected
-    gradients = (logit.rows @ logit.written.mT, value @ logit.read.mT, key @ logit.read)
+    pixels, projected, rows, written, read = _logit(network, images)
+    gradients = (rows @ written.mT, projected.value @ read.mT, projected.key @ read)
     if readout == "token":
-        return Projected(*map(_dot, logit.projected, gradients))
+        return Projected(*map(_dot, projected, gradients))
     towards = network.directions()
-    return Projected(*(logit.pixels * (g @ a) for a, g in zip(towards, gradients, strict=True)))
+    return Projected(*(pixels * (g @ a) for a, g in zip(towards, gradients, strict=True)))
 
 
 def attnlrp(
@@ -114,17 +103,19 @@ def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "z
         k′v′ᵀ − kvᵀ and `read` by (q′ − q)wᵀ, matrices of rank two and one.
     """
     check_choice("removal", removal, REMOVALS)
-    logit = _logit(network, images)
-    query, key, value = logit.projected
-    without = _removed(network, logit.pixels, removal)
-    change = query - without.query
+    pixels, (query, key, value), rows, written, read = _logit(network, images)
+    if removal == "delete":
+        new_query, new_key, new_value = map(torch.zeros_like, (query, key, value))
+    else:
+        new_query, new_key, new_value = network.project(_emptied(network, pixels, removal))
+    change = query - new_query
     # ⟨M, G⟩ − ⟨M + D, G + E⟩ = −⟨M, E⟩ − ⟨D, G⟩ − ⟨D, E⟩
-    through_read = _dot(change @ logit.written, logit.rows)
-    through_written = _dot(key @ logit.read, value) - _dot(without.key @ logit.read, without.value)
-    both = _dot(without.key, change) * _dot(without.value, logit.rows)
-    effect = through_read + through_written + (both - _dot(key, change) * _dot(value, logit.rows))
+    through_read = _dot(change @ written, rows)
+    through_written = _dot(key @ read, value) - _dot(new_key @ read, new_value)
+    both = _dot(new_key, change) * _dot(new_value, rows) - _dot(key, change) * _dot(value, rows)
+    effect = through_read + through_written + both
     if removal == "delete" and network.setting.pooling == "mean":
-        total = (logit.written * logit.read).sum((1, 2))[:, None]
+        total = (written * read).sum((1, 2))[:, None]
         effect = total - (total - effect) * network.tokens / (network.tokens - 1)
     return effect
 
@@ -218,13 +209,6 @@ def _emptied(network: LinearAttention, pixels: Tensor, how: str) -> Tensor:
     if how == "zero":
         return torch.zeros_like(pixels)
     return network.scaled(torch.full_like(pixels, 1.0 if how == "white" else 0.0))
-
-
-def _removed(network: LinearAttention, pixels: Tensor, removal: str) -> Projected:
-    """Return the rows of Q, K and V that replace those of each removed token."""
-    if removal == "delete":
-        return Projected(*(torch.zeros_like(rows) for rows in network.project(pixels)))
-    return network.project(_emptied(network, pixels, removal))
 
 
 def _logits_without(network: LinearAttention, pixels: Tensor, token: int, removal: str) -> Tensor:
