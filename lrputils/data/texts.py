@@ -109,10 +109,11 @@ def load_texts(
     if columns:
         text_column, _, label_column = map(str.strip, columns.partition(","))
     if isinstance(dataset, str | Path | None):
-        name, paths, identity = _locate(dataset, split, subset, revision)
+        name, paths, commit = _locate(dataset, split, subset, revision)
         table = pd.concat(map(files.read, paths), ignore_index=True)
     else:
-        name, identity, table = "texts at hand", None, _at_hand(dataset, text_column)
+        name, paths, commit = "texts at hand", [], None
+        table = _at_hand(dataset, text_column)
         options = {"split": split, "subset": subset, "revision": revision}
         stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
         if stray:
@@ -127,16 +128,17 @@ def load_texts(
         )
         for role, wanted in (("text", text_column), ("label", label_column), ("id", None))
     )
-    if identity is None:
-        columns = [table[name].tolist() for name in (text, label) if name is not None]
-        identity = files.digest([json.dumps(columns, default=str).encode()])
     rows = _choose_rows(table[text], min_words, max_words, limit, seed, name)
+    contents = map(Path.read_bytes, paths)
+    if not paths:
+        held = [table[column].tolist() for column in (text, label) if column is not None]
+        contents = [json.dumps(held, default=str).encode()]
     return Texts(
         texts=tuple(table[text].iloc[rows]),
         labels=None if label is None else tuple(table[label].iloc[rows].tolist()),
         ids=tuple(map(str, rows if identifier is None else table[identifier].iloc[rows])),
         name=name,
-        identity=identity,
+        identity=f"commit {commit}" if commit else files.digest(contents),
     )
 
 
@@ -161,8 +163,8 @@ def _at_hand(dataset: Any, text_column: str | None) -> pd.DataFrame:
 
 def _locate(
     dataset: str | Path | None, split: str | None, subset: str | None, revision: str | None
-) -> tuple[str, list[Path], str]:
-    """Return the name of the data set and split, its files, and what identifies them."""
+) -> tuple[str, list[Path], str | None]:
+    """Return the name of the data set and split, its files, and their commit on the hub."""
     name, commit = "reviews" if dataset is None else str(dataset), None
     if name in OWN:
         places = {name: [OWN[name]]}
@@ -181,13 +183,12 @@ def _locate(
         else:
             places = files.splits(path, subset, name)
     chosen = _choose_split(places, split, name)
-    identity = f"commit {commit}" if commit else files.digest(map(Path.read_bytes, places[chosen]))
-    return name if chosen == name else f"{name} [{chosen}]", places[chosen], identity
+    return name if chosen == name else f"{name} [{chosen}]", places[chosen], commit
 
 
 def _wanted(names: Iterable[str]) -> list[str]:
     """Choose what to download: data, and the README that says which files are which split."""
-    return [name for name in names if name == "README.md" or files.readable([name])]
+    return [name for name in names if name == "README.md" or files.readable(name)]
 
 
 def _choose_split(places: dict[str, list[Path]], split: str | None, name: str) -> str:
