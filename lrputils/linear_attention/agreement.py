@@ -133,18 +133,15 @@ def _widening(values: np.ndarray) -> float:
     be Student's. Seeds and images count by the variance that they bring to the mean (degrees of
     freedom after Satterthwaite).
     """
-    parts = []
-    for axis in (1, 0):
-        means = np.ma.masked_invalid(values).mean(axis).compressed()
-        if len(means) > 1:
-            parts.append((means.var() / len(means), len(means) - 1))
-    drawn = sum(variance for variance, _ in parts)
-    if drawn <= 0:
+    means = [np.ma.masked_invalid(values).mean(axis).compressed() for axis in (1, 0)]
+    drawn = np.array([some.var() / len(some) for some in means if len(some) > 1])
+    if drawn.sum() <= 0:
         return 1.0
-    unbiased = [(variance * (n + 1) / n, n) for variance, n in parts]
-    whole = sum(variance for variance, _ in unbiased)
-    freedom = whole**2 / sum(variance**2 / n for variance, n in unbiased)
-    return float(stdtrit(freedom, _ENDS[1]) / ndtri(_ENDS[1]) * (whole / drawn) ** 0.5)
+    free = np.array([len(some) - 1 for some in means if len(some) > 1])
+    unbiased = drawn * (free + 1) / free
+    freedom = unbiased.sum() ** 2 / (unbiased**2 / free).sum()
+    ratio = stdtrit(freedom, _ENDS[1]) / ndtri(_ENDS[1])
+    return float(ratio * (unbiased.sum() / drawn.sum()) ** 0.5)
 
 
 @lru_cache(maxsize=4)

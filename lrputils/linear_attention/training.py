@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from importlib.resources import files
 from pathlib import Path
 
 import torch
@@ -27,9 +26,12 @@ PAPER_EPOCHS = 5
 # Without an embedding there is less to learn.
 DIGITS_EPOCHS = {"learned": 60, "none": 30}
 # Shipped networks: setting → number of training seeds. Flattened networks are ten times larger.
-SHIPPED = {Setting("learned", "mean", scaling): 5 for scaling in ("unit", "standard", "signed")} | {
-    Setting("none", "flattened", scaling): 3 for scaling in ("unit", "standard", "signed")
+SHIPPED = {
+    Setting(embedding, pooling, scaling): seeds
+    for embedding, pooling, seeds in (("learned", "mean", 5), ("none", "flattened", 3))
+    for scaling in ("unit", "standard", "signed")
 }
+_ASSETS = Path(__file__).parents[1] / "assets/linear_attention"
 
 
 @one_thread()
@@ -90,9 +92,8 @@ def networks(
     """
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: at least one network is needed")
-    if not train_here and is_shipped(data, setting, seeds):
-        return [load_shipped(setting, seed) for seed in range(seeds)]
-    return [train(data, setting, seed) for seed in range(seeds)]
+    here = train_here or not is_shipped(data, setting, seeds)
+    return [train(data, setting, n) if here else load_shipped(setting, n) for n in range(seeds)]
 
 
 def is_shipped(data: ImageData, setting: Setting, seeds: int = 1) -> bool:
@@ -111,8 +112,7 @@ def load_shipped(setting: Setting, seed: int, folder: str | Path | None = None) 
             f"{setting.name} is shipped for {count} seed(s), not for seed={seed}; "
             f"shipped settings: {[s.name for s in SHIPPED]}; train the others"
         )
-    where = folder or files("lrputils") / "assets" / "linear_attention"
-    stored = load_file(str(Path(str(where)) / f"{setting.name}.safetensors"))
+    stored = load_file(Path(folder or _ASSETS) / f"{setting.name}.safetensors")
     start = f"{seed}."
     state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
     output = state["output.weight"]
