@@ -7,7 +7,7 @@ Gradients evaluate the product. A factor that occurs twice gets the sum over its
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from itertools import combinations
@@ -37,9 +37,6 @@ class Visit(NamedTuple):
     share: Fraction
 
 
-Rule = Callable[[Product], Sequence[Fraction]]
-
-
 def flow(
     tree: Node,
     split: str | Number = "equal",
@@ -66,45 +63,44 @@ def flow(
         raise ValueError(f"no factor named {unknown} in {tree}; it has {[*names]}")
     if held == names.keys():
         raise ValueError(f"every factor of {tree} is held constant: nothing can get relevance")
-    rule = _rule(split, frozenset(held), exact(epsilon))
-    return list(_descend(tree, Fraction(1), rule, ()))
-
-
-def _descend(node: Node, share: Fraction, rule: Rule, path: tuple[int, ...]) -> Iterator[Visit]:
-    yield Visit(path, node, share)
-    if isinstance(node, Product):
-        for place, (child, part) in enumerate(zip(node.children, rule(node), strict=True)):
-            yield from _descend(child, share * part, rule, (*path, place))
-
-
-def _rule(split: str | Number, constant: frozenset[str], epsilon: Fraction) -> Rule:
-    """Return the function that says which part of a node's relevance each child gets."""
+    epsilon = exact(epsilon)
     if epsilon < 0:
         raise ValueError(f"epsilon must not be negative, got {epsilon}")
-    left = None
-    if split not in ("equal", "leaves"):
-        with suppress(TypeError, ValueError):
-            left = exact(split)
-        if left is None or not 0 <= left <= 1:
-            raise ValueError(
-                f"split must be 'equal', 'leaves' or a number in [0, 1], not {split!r}"
-            )
+    split = split if split in ("equal", "leaves") else _left_share(split)
 
-    def rule(node: Product) -> list[Fraction]:
-        weights = [sum(leaf.name not in constant for leaf in leaves(c)) for c in node.children]
-        live = sum(weight > 0 for weight in weights)
-        if split != "leaves":
-            weights = [int(weight > 0) for weight in weights]
-        if left is not None and live > 1:
-            if len(weights) > 2:
-                raise ValueError(f"split={left} needs binary products, but {node} has more")
-            weights = [left, 1 - left]
-        size = abs(node.value)
-        kept = size / (size + epsilon / max(live, 1)) if epsilon else Fraction(1)
-        total = max(sum(weights), 1)  # nothing goes to a subtree of constants
-        return [kept * weight / total for weight in weights]
+    def descend(node: Node, share: Fraction, path: tuple[int, ...]) -> Iterator[Visit]:
+        yield Visit(path, node, share)
+        if isinstance(node, Product):
+            parts = _parts(node, split, held, epsilon)
+            for place, (child, part) in enumerate(zip(node.children, parts, strict=True)):
+                yield from descend(child, share * part, (*path, place))
 
-    return rule
+    return list(descend(tree, Fraction(1), ()))
+
+
+def _left_share(split: Number | str) -> Fraction:
+    with suppress(TypeError, ValueError):
+        if 0 <= (share := exact(split)) <= 1:
+            return share
+    raise ValueError(f"split must be 'equal', 'leaves' or a number in [0, 1], not {split!r}")
+
+
+def _parts(
+    node: Product, split: str | Fraction, held: set[str], epsilon: Fraction
+) -> list[Fraction]:
+    """Return which part of a node's relevance each child gets."""
+    weights = [sum(leaf.name not in held for leaf in leaves(child)) for child in node.children]
+    live = sum(weight > 0 for weight in weights)
+    if split != "leaves":
+        weights = [int(weight > 0) for weight in weights]
+    if isinstance(split, Fraction) and live > 1:
+        if len(weights) > 2:
+            raise ValueError(f"split={split} needs binary products, but {node} has more")
+        weights = [split, 1 - split]
+    size = abs(node.value)
+    kept = size / (size + epsilon / max(live, 1)) if epsilon else Fraction(1)
+    total = max(sum(weights), 1)  # nothing goes to a subtree of constants
+    return [kept * weight / total for weight in weights]
 
 
 def shares(tree: Node, split: str | Number = "equal", **options) -> dict[str, Fraction]:
