@@ -48,7 +48,8 @@ def spearman(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = 
     Arguments, result and errors as in `pearson`.
     """
     left, right, mask = _paired(scores, reference, where)
-    return _correlation(_ranks(left, mask), _ranks(right, mask), mask)
+    maps = (np.where(mask, values, np.inf) for values in (left, right))  # last, outside `where`
+    return _correlation(*(scipy.stats.rankdata(values, axis=1) for values in maps), mask)
 
 
 def kendall(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = None) -> Array:
@@ -283,7 +284,3 @@ def _centred(values: Array, mask: Array, count: Array) -> tuple[Array, Array, Ar
     centred = np.where(mask, values - mean, 0.0)
     norm = np.sqrt((centred**2).sum(axis=1))
     return centred, norm, norm <= _CONSTANT * np.sqrt(np.maximum(count, 1))
-
-
-def _ranks(values: Array, mask: Array) -> Array:
-    return scipy.stats.rankdata(np.where(mask, values, np.inf), axis=1, method="average")
