@@ -7,7 +7,7 @@ that is constant there, or has fewer than two tokens, has no correlation: it get
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,7 +48,8 @@ def spearman(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = 
     Arguments, result and errors as in `pearson`.
     """
     left, right, mask = _paired(scores, reference, where)
-    return _correlation(_ranks(left, mask), _ranks(right, mask), mask)
+    maps = (np.where(mask, values, np.inf) for values in (left, right))  # last, outside `where`
+    return _correlation(*(scipy.stats.rankdata(values, axis=1) for values in maps), mask)
 
 
 def kendall(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = None) -> Array:
@@ -57,12 +58,11 @@ def kendall(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = N
     Arguments, result and errors as in `pearson`.
     """
     left, right, mask = _paired(scores, reference, where)
-    tau = np.full(len(left), np.nan)
-    for row, tokens in enumerate(mask):
-        x, y = left[row, tokens], right[row, tokens]
-        if len(x) > 1 and np.ptp(x) > 0 and np.ptp(y) > 0:
-            tau[row] = scipy.stats.kendalltau(x, y).statistic
-    return tau
+    tau = [
+        scipy.stats.kendalltau(x[tokens], y[tokens]).statistic if tokens.sum() > 1 else np.nan
+        for x, y, tokens in zip(left, right, mask, strict=True)
+    ]
+    return np.array(tau, np.float64)
 
 
 class Normalized(NamedTuple):
@@ -140,8 +140,9 @@ def bootstrap_interval(
     Raises:
         ValueError: fewer than two examples are left, or an argument is out of range.
     """
-    options = {"confidence": confidence, "resamples": resamples, "seed": seed}
-    found = estimate(values, statistic=statistic, **options)
+    found = estimate(
+        values, statistic=statistic, confidence=confidence, resamples=resamples, seed=seed
+    )
     if found.used < 2:
         raise ValueError(
             f"An interval needs two examples or more; of {np.size(values)} values {found.used} "
@@ -151,14 +152,43 @@ def bootstrap_interval(
 
 
 def estimate(
-    values: ArrayLike, *, statistic: Callable[..., Array] = np.mean, **options: Any
+    values: ArrayLike,
+    *paired: ArrayLike,
+    statistic: Callable[..., Array] = np.mean,
+    confidence: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
 ) -> Estimate:
-    """Return a statistic with its `bootstrap_interval` and the counts behind it.
+    """Return a statistic with its interval, as `bootstrap_interval`, and the counts behind it.
 
     The interval's ends are NaN where fewer than two examples are left, the statistic itself where
-    there is none. `options` are those of `bootstrap_interval`.
+    there is none. Samples in `paired` go to `statistic` too: their examples are drawn together,
+    and left out where one of them is NaN.
     """
-    return _bootstrapped([_as_float(values, "values")], statistic, **options)
+    samples = np.stack([_as_float(sample, "values").ravel() for sample in (values, *paired)])
+    kept = samples[:, ~np.isnan(samples).any(axis=0)]
+    used, given = kept.shape[1], samples.shape[1]
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence} is not between 0 and 1")
+    if resamples < 2:
+        raise ValueError(f"resamples={resamples} is not 2 or more")
+    value = low = high = np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):  # a ratio 0 / 0 is NaN
+        if used:
+            value = float(statistic(*kept, axis=-1))
+        if used > 1:
+            bootstrap = scipy.stats.bootstrap(
+                tuple(kept),
+                statistic,
+                paired=len(kept) > 1,
+                method="percentile",
+                confidence_level=confidence,
+                n_resamples=resamples,
+                batch=max(1, _CELLS // used),
+                rng=np.random.default_rng(seed),
+            )
+            low, high = map(float, bootstrap.confidence_interval)
+    return Estimate(value, low, high, used, given - used)
 
 
 def estimates(columns: pd.DataFrame, **options: Any) -> pd.DataFrame:
@@ -195,7 +225,7 @@ def ratio_of_means(first: ArrayLike, second: ArrayLike, **options: Any) -> Estim
     def ratio(left: Array, right: Array, axis: int) -> Array:
         return left.mean(axis=axis) / right.mean(axis=axis)
 
-    return _bootstrapped(_pairs(first, second), ratio, **options)
+    return estimate(*_pairs(first, second), statistic=ratio, **options)
 
 
 def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:
@@ -203,41 +233,6 @@ def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:
     if left.shape != right.shape:
         raise ValueError(f"Paired values differ in shape: {left.shape} and {right.shape}")
     return left, right
-
-
-def _bootstrapped(
-    samples: Sequence[Array],
-    statistic: Callable[..., Array],
-    *,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> Estimate:
-    """Bootstrap a statistic of one sample, or of paired ones, over the examples without NaN."""
-    columns = np.stack([sample.ravel() for sample in samples])
-    kept = columns[:, ~np.isnan(columns).any(axis=0)]
-    used, given = kept.shape[1], columns.shape[1]
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence} is not between 0 and 1")
-    if resamples < 2:
-        raise ValueError(f"resamples={resamples} is not 2 or more")
-    value = low = high = np.nan
-    with np.errstate(divide="ignore", invalid="ignore"):  # a ratio 0 / 0 is NaN
-        if used:
-            value = float(statistic(*kept, axis=-1))
-        if used > 1:
-            bootstrap = scipy.stats.bootstrap(
-                tuple(kept),
-                statistic,
-                paired=len(kept) > 1,
-                method="percentile",
-                confidence_level=confidence,
-                n_resamples=resamples,
-                batch=max(1, _CELLS // used),
-                rng=np.random.default_rng(seed),
-            )
-            low, high = map(float, bootstrap.confidence_interval)
-    return Estimate(value, low, high, used, given - used)
 
 
 def _as_float(values: ArrayLike, name: str) -> Array:
@@ -255,9 +250,8 @@ def _paired(
     """Return both maps as float64 (batch, tokens) and the mask; check shapes and values."""
     left = np.atleast_2d(_as_float(scores, "scores"))
     right = np.atleast_2d(_as_float(reference, "reference"))
-    if isinstance(where, torch.Tensor):
-        where = where.cpu().numpy()
-    mask = np.ones_like(left, bool) if where is None else np.atleast_2d(np.asarray(where, bool))
+    given = np.ones_like(left) if where is None else _as_float(where, "where")
+    mask = np.atleast_2d(given).astype(bool)
     if not left.shape == right.shape == mask.shape or left.ndim != 2:
         raise ValueError(
             f"Shapes differ: scores {left.shape}, reference {right.shape}, where {mask.shape}; "
@@ -290,7 +284,3 @@ def _centred(values: Array, mask: Array, count: Array) -> tuple[Array, Array, Ar
     centred = np.where(mask, values - mean, 0.0)
     norm = np.sqrt((centred**2).sum(axis=1))
     return centred, norm, norm <= _CONSTANT * np.sqrt(np.maximum(count, 1))
-
-
-def _ranks(values: Array, mask: Array) -> Array:
-    return scipy.stats.rankdata(np.where(mask, values, np.inf), axis=1, method="average")

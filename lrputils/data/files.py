@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import lzma
 import re
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TextIO
+from typing import Any, TextIO
 
 import pandas as pd
 
@@ -72,16 +73,15 @@ def _unpacked(path: str | Path) -> Path:
     return path.with_suffix("") if path.suffix.lower() in _PACKED else path
 
 
-def readable(names: Iterable[str]) -> list[str]:
-    """Return the names of data files among these, hidden ones left out."""
-    return [name for name in names if kind(name) and "/." not in f"/{name}"]
+def readable(name: str) -> bool:
+    """Tell a data file by its name in its folder; hidden ones are none."""
+    return kind(name) is not None and "/." not in f"/{name}"
 
 
 def read(path: Path) -> pd.DataFrame:
     """Return a file's table; a line of a `.txt` file is a text.
 
     Raises:
-        FileNotFoundError: no such file.
         ValueError: the file is of another kind, or not what its name says.
     """
     where, ending = f"dataset={str(path)!r}", kind(path)
@@ -99,8 +99,6 @@ def read(path: Path) -> pd.DataFrame:
             # More values than columns: pandas would warn and drop the last ones.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return _TEXT_READERS[ending](file)
-    except FileNotFoundError:
-        raise
     except UnicodeError as error:
         raise ValueError(
             f"{where} is not UTF-8 text: save it as UTF-8, or read it with pandas (encoding="
@@ -108,6 +106,14 @@ def read(path: Path) -> pd.DataFrame:
         ) from error
     except Exception as error:  # pandas raises a different class for each way of being malformed
         raise ValueError(f"{where} cannot be read: {str(error).strip().splitlines()[0]}") from error
+
+
+def digest(contents: Iterable[Any]) -> str:
+    """Return "sha256 …" of these contents, one after the other."""
+    whole = hashlib.sha256()
+    for content in contents:
+        whole.update(content)
+    return f"sha256 {whole.hexdigest()}"
 
 
 def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]:
@@ -120,7 +126,8 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
         FileNotFoundError: no data file.
         ValueError: `subset` is none of the configurations, or missing where there are several.
     """
-    names = readable(str(path.relative_to(folder)) for path in folder.rglob("*.*"))
+    below = (str(path.relative_to(folder)) for path in folder.rglob("*.*"))
+    names = [name for name in below if readable(name)]
     files = sorted(folder.absolute() / name for name in names)
     if not files:
         raise FileNotFoundError(

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-TEXT_COLUMNS = ("text", "sentence", "review", "content")
-LABEL_COLUMNS = ("label", "labels", "sentiment")
-ID_COLUMNS = ("id", "idx")
+COLUMNS = {
+    "text": ("text", "sentence", "review", "content"),
+    "label": ("label", "labels", "sentiment"),
+    "id": ("id", "idx"),
+}
 _TAKES = (
     "a string, a list or an iterator of strings, an array or a Series of them, a DataFrame or a "
     "datasets.Dataset"
@@ -51,7 +53,7 @@ def strings(given: Any) -> list[str]:
     """
     table = frame(given)
     if table is not None:
-        given = table[column(table, None, TEXT_COLUMNS, "the column to pass", "The table")]
+        given = table[column(table, "text")]
     if isinstance(given, str):
         return [str(given)]
     sequence = isinstance(given, Sequence | Iterator | ValuesView | pd.Series | pd.Index)
@@ -70,22 +72,20 @@ def strings(given: Any) -> list[str]:
 
 def column(
     table: pd.DataFrame,
-    wanted: str | None,
-    usual: Sequence[str],
-    parameter: str,
-    name: str,
+    role: str,
+    wanted: str | None = None,
     *,
-    optional: bool = False,
+    name: str = "The table",
+    choose: str = "the column to pass",
 ) -> Any:
     """Return the name of the column asked for, or of the first that has a usual name.
 
     Args:
         table: the table.
+        role: "text", "label" or "id"; without a column of texts nothing goes, the others are None.
         wanted: the column's name; None or "" looks for the usual names, whatever their capitals.
-        usual: those names.
-        parameter: what the caller calls `wanted`, for the message.
         name: what the message calls the table.
-        optional: return None where there is no such column.
+        choose: what the message says to choose.
     """
     if wanted:
         if wanted in table:
@@ -93,10 +93,8 @@ def column(
         problem = f"has no column {wanted!r}"
     else:
         plain = {str(known).strip().lower(): known for known in reversed(list(table))}
-        found = next((plain[known] for known in usual if known in plain), None)
-        if found is not None or optional:
+        found = next((plain[known] for known in COLUMNS[role] if known in plain), None)
+        if found is not None or role != "text":
             return found
-        problem = f"has none of the columns {list(usual)}"
-    raise ValueError(
-        f"{name[0].upper()}{name[1:]} {problem}: choose {parameter} from {list(table)}"
-    )
+        problem = f"has none of the columns {list(COLUMNS[role])}"
+    raise ValueError(f"{name} {problem}: choose {choose} from {list(table)}")

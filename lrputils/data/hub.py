@@ -8,10 +8,11 @@ folder and never wait for a network.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from threading import Thread
+from typing import Any, Literal
 
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import (
@@ -23,18 +24,6 @@ from huggingface_hub.errors import (
 
 _PATIENCE = 6.0
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
-
-
-class Snapshot(NamedTuple):
-    """A repository's files on this machine.
-
-    Attributes:
-        folder: where they are.
-        commit: the commit that the revision resolved to.
-    """
-
-    folder: Path
-    commit: str
 
 
 def is_path(name: str) -> bool:
@@ -56,16 +45,15 @@ def find(
 ) -> tuple[str, Path, str | None]:
     """Find a file or folder here, or a repository as `fetch` does; arguments as there.
 
-    `local` says that the name cannot be a repository's. Returns the folder's name, or the
-    repository's without a revision; where the files are; the hub's commit, None for a path.
+    `local` says that the name cannot be a repository's. Returns as `fetch`; of a path its last
+    part, the path and None.
 
     Raises:
         FileNotFoundError: no such path, or as `fetch`.
         ValueError: a path with a revision, or as `fetch`.
     """
     if not (local or is_path(name)):
-        found = fetch(name, kind=kind, wanted=wanted, parameter=parameter, revision=revision)
-        return name.partition("@")[0], found.folder, found.commit
+        return fetch(name, kind=kind, wanted=wanted, parameter=parameter, revision=revision)
     path = Path(name).expanduser()
     if revision is not None:
         raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a local path")
@@ -83,8 +71,8 @@ def fetch(
     wanted: Callable[[Iterable[str]], list[str]],
     parameter: str,
     revision: str | None = None,
-) -> Snapshot:
-    """Return the wanted files of a repository, downloaded or from the cache.
+) -> tuple[str, Path, str]:
+    """Return a repository's name, the folder of its wanted files, and the commit they are of.
 
     Args:
         name: `owner/name` on the hub, or `owner/name@revision`.
@@ -117,15 +105,16 @@ def fetch(
             f"{name!r} is neither a folder here nor a public {kind} on the hub; {instead}"
         ) from error
     except Exception as error:  # any error of the transport: the hub did not answer
-        return _cached(name, kind, revision, f"{type(error).__name__}: {error}", instead)
+        folder = _cached(name, kind, revision, f"{type(error).__name__}: {error}", instead)
+        return name, folder, folder.name
     files = wanted(entry.rfilename for entry in found.siblings or ())
     folder = snapshot_download(name, repo_type=kind, revision=found.sha, allow_patterns=files)
-    return Snapshot(Path(folder), found.sha)
+    return name, Path(folder), found.sha
 
 
-def _cached(name: str, kind: str, revision: str | None, reason: str, instead: str) -> Snapshot:
+def _cached(name: str, kind: str, revision: str | None, reason: str, instead: str) -> Path:
     try:
-        folder = Path(
+        return Path(
             snapshot_download(name, repo_type=kind, revision=revision, local_files_only=True)
         )
     except LocalEntryNotFoundError:
@@ -133,24 +122,20 @@ def _cached(name: str, kind: str, revision: str | None, reason: str, instead: st
             f"{kind.capitalize()} {name!r} is not a folder here, is not in the local cache, and "
             f"the hub cannot be reached ({reason}); {instead}"
         ) from None
-    return Snapshot(folder, folder.name)
 
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:
     """Run `call`, and give up after `seconds`: name resolution has no time limit of its own."""
-    outcome: dict[str, Any] = {}
+    outcome = Future()
 
     def work() -> None:
         try:
-            outcome["value"] = call()
+            outcome.set_result(call())
         except BaseException as error:
-            outcome["error"] = error
+            outcome.set_exception(error)
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if "error" in outcome:
-        raise outcome["error"]
-    if "value" not in outcome:
-        raise TimeoutError(f"no answer within {seconds:.0f} s")
-    return outcome["value"]
+    Thread(target=work, daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {seconds:.0f} s") from None

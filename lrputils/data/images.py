@@ -8,7 +8,6 @@ scales the grey levels further.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import urllib.request
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.nn.functional import interpolate
+
+from lrputils.data.files import digest
 
 Array = np.ndarray
 _HALVES = {"train": "train", "test": "t10k"}
@@ -75,15 +76,15 @@ def load_images(dataset: str | os.PathLike = "digits", *, side: int = 14) -> Ima
         from sklearn.datasets import load_digits
 
         digits = load_digits()
-        return _split_one_part("scikit-learn digits", digits.images / 16, digits.target, side)
+        return _split("scikit-learn digits", side, [(digits.images / 16, digits.target)])
     if dataset == "mnist":
-        return _from_folder(_downloaded_mnist(), "MNIST", side)
+        return _from_folder(_downloaded_mnist(), side)
     folder = Path(dataset).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(
             f"dataset={str(dataset)!r} is neither a folder nor known; {_WAY_OUT}"
         )
-    return _from_folder(folder, "MNIST", side)
+    return _from_folder(folder, side)
 
 
 def resize(images: Array, side: int) -> Array:
@@ -96,55 +97,42 @@ def resize(images: Array, side: int) -> Array:
     return interpolate(pixels, (side, side), mode="bilinear", antialias=True)[:, 0].numpy()
 
 
-def _flat(images: Array, side: int) -> Array:
-    return resize(images, side).reshape(len(images), side * side)
+def _split(name: str, side: int, parts: list[tuple[Array, Array]]) -> ImageData:
+    """Resize both halves; of a single one, hold out 15%, the same images in every run."""
+    identity = digest(np.ascontiguousarray(array) for part in parts for array in part)
+    parts = [(resize(x, side).reshape(len(x), -1), y.astype(np.int64)) for x, y in parts]
+    how = "the published split,"
+    if len(parts) == 1:
+        ((images, labels),) = parts
+        cut = len(images) - round(_HELD_OUT * len(images))
+        halves = np.split(np.random.default_rng(0).permutation(len(images)), [cut])
+        parts = [(images[rows], labels[rows]) for rows in halves]
+        how = f"{len(images):,} images, split"
+    train, test = parts
+    note = f"{how} {len(train[1]):,} / {len(test[1]):,}"
+    return ImageData(name, note, side, *train, *test, identity)
 
 
-def _split_one_part(name: str, images: Array, labels: Array, side: int) -> ImageData:
-    """Hold out 15% by a permutation that is the same in every run."""
-    order = np.random.default_rng(0).permutation(len(images))
-    cut = len(images) - round(_HELD_OUT * len(images))
-    flat, labels = _flat(images, side), labels.astype(np.int64)
-    train, test = order[:cut], order[cut:]
-    note = f"{len(images):,} images, split {len(train):,} / {len(test):,}"
-    parts = flat[train], labels[train], flat[test], labels[test]
-    return ImageData(name, note, side, *parts, _identity(images, labels))
-
-
-def _from_folder(folder: Path, name: str, side: int) -> ImageData:
-    parts = {half: _read_half(folder, stem) for half, stem in _HALVES.items()}
-    found = {half: part for half, part in parts.items() if part is not None}
-    if not found:
+def _from_folder(folder: Path, side: int) -> ImageData:
+    """Read the halves of MNIST that the folder holds, grey levels in [0, 1]."""
+    parts = {}
+    for half, stem in _HALVES.items():
+        images, labels = (
+            _find(folder, f"{stem}-{of}-ubyte") for of in ("images-idx3", "labels-idx1")
+        )
+        if images is None or labels is None:
+            continue
+        pixels, classes = _read_idx(images, 3), _read_idx(labels, 1)
+        if len(pixels) != len(classes):
+            raise ValueError(f"{images} holds {len(pixels)} images, {labels} {len(classes)} labels")
+        parts[half] = pixels / 255.0, classes.astype(np.int64)
+    if not parts:
         raise FileNotFoundError(
             f"{folder} holds no pair like 't10k-images-idx3-ubyte[.gz]' and "
             f"'t10k-labels-idx1-ubyte[.gz]'; {_WAY_OUT}"
         )
-    if len(found) == 1:
-        ((half, (images, labels)),) = found.items()
-        return _split_one_part(f"{name} ({half} half only)", images, labels, side)
-    (train, train_labels), (test, test_labels) = parts["train"], parts["test"]
-    note = f"the published split, {len(train):,} / {len(test):,}"
-    flat = _flat(train, side), train_labels, _flat(test, side), test_labels
-    return ImageData(name, note, side, *flat, _identity(train, train_labels, test, test_labels))
-
-
-def _identity(*arrays: Array) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return f"sha256 {digest.hexdigest()}"
-
-
-def _read_half(folder: Path, stem: str) -> tuple[Array, Array] | None:
-    """Return (images in [0, 1], labels), or None where this half is not in the folder."""
-    images = _find(folder, f"{stem}-images-idx3-ubyte")
-    labels = _find(folder, f"{stem}-labels-idx1-ubyte")
-    if images is None or labels is None:
-        return None
-    pixels, classes = _read_idx(images, 3), _read_idx(labels, 1)
-    if len(pixels) != len(classes):
-        raise ValueError(f"{images} holds {len(pixels)} images, {labels} {len(classes)} labels")
-    return pixels / 255.0, classes.astype(np.int64)
+    name = "MNIST" if len(parts) == 2 else f"MNIST ({next(iter(parts))} half only)"
+    return _split(name, side, [*parts.values()])
 
 
 def _find(folder: Path, name: str) -> Path | None:

@@ -6,7 +6,6 @@ run can say which texts it measured.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,6 @@ OWN = {"reviews": REVIEWS / "short.csv", "reviews-long": REVIEWS / "long.csv"}
 
 # Training data are never the default.
 _PREFERRED_SPLITS = ("validation", "test")
-_COLUMNS = "{} (in a chapter, `columns`)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -111,32 +109,36 @@ def load_texts(
     if columns:
         text_column, _, label_column = map(str.strip, columns.partition(","))
     if isinstance(dataset, str | Path | None):
-        name, places, commit = _locate(dataset, revision, subset)
-        chosen = _choose_split(places, split, name)
-        table = pd.concat([files.read(path) for path in places[chosen]], ignore_index=True)
-        name = name if chosen == name else f"{name} [{chosen}]"
+        name, paths, commit = _locate(dataset, split, subset, revision)
+        table = pd.concat(map(files.read, paths), ignore_index=True)
     else:
-        name, table, commit, chosen = "texts at hand", _at_hand(dataset, text_column), None, None
-        stray = {"split": split, "subset": subset, "revision": revision}
-        stray = [f"{option}={value!r}" for option, value in stray.items() if value is not None]
+        name, paths, commit = "texts at hand", [], None
+        table = _at_hand(dataset, text_column)
+        options = {"split": split, "subset": subset, "revision": revision}
+        stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
         if stray:
             raise ValueError(f"{', '.join(stray)} belongs to files and the hub, not to {name}")
-    shown = f"Data set {name!r}"
-    text, label = _columns(table, text_column, label_column, shown)
+    text, label, identifier = (
+        given.column(
+            table,
+            role,
+            wanted,
+            name=f"Data set {name!r}",
+            choose=f"{role}_column (in a chapter, `columns`)",
+        )
+        for role, wanted in (("text", text_column), ("label", label_column), ("id", None))
+    )
     rows = _choose_rows(table[text], min_words, max_words, limit, seed, name)
-    _check_not_empty(table[text], rows, text, name)
-    if chosen is None:
-        columns = [table[name].tolist() for name in (text, label) if name is not None]
-        contents = [json.dumps(columns, default=str).encode()]
-    else:
-        contents = (path.read_bytes() for path in places[chosen])
-    identifier = given.column(table, None, given.ID_COLUMNS, "", shown, optional=True)
+    contents = map(Path.read_bytes, paths)
+    if not paths:
+        held = [table[column].tolist() for column in (text, label) if column is not None]
+        contents = [json.dumps(held, default=str).encode()]
     return Texts(
         texts=tuple(table[text].iloc[rows]),
         labels=None if label is None else tuple(table[label].iloc[rows].tolist()),
         ids=tuple(map(str, rows if identifier is None else table[identifier].iloc[rows])),
         name=name,
-        identity=commit or _digest(contents),
+        identity=f"commit {commit}" if commit else files.digest(contents),
     )
 
 
@@ -146,9 +148,8 @@ def as_texts(texts: Any, text_column: str | None, label_column: str | None) -> T
         if text_column or label_column:
             raise ValueError("choose text_column and label_column when loading these texts")
         return texts
-    texts = [texts] if isinstance(texts, str) else texts
-    if texts is None or isinstance(texts, Path):
-        given.strings(texts)
+    if isinstance(texts, str | Path | None):  # a name or a path is for `load_texts` alone
+        texts = given.strings(texts)
     return load_texts(texts, text_column=text_column, label_column=label_column)
 
 
@@ -160,48 +161,40 @@ def _at_hand(dataset: Any, text_column: str | None) -> pd.DataFrame:
     return pd.DataFrame({text_column or "text": given.strings(dataset)}) if table is None else table
 
 
-def _columns(
-    table: pd.DataFrame, text: str | None, label: str | None, shown: str
-) -> tuple[Any, Any]:
-    """Return the names of the columns of texts and of labels, the latter None if there is none."""
-    options = [_COLUMNS.format(option) for option in ("text_column", "label_column")]
-    return (
-        given.column(table, text, given.TEXT_COLUMNS, options[0], shown),
-        given.column(table, label, given.LABEL_COLUMNS, options[1], shown, optional=True),
-    )
-
-
 def _locate(
-    dataset: str | Path | None, revision: str | None, subset: str | None
-) -> tuple[str, dict[str, list[Path]], str | None]:
-    """Return the data set's name, its files by split, and the hub's commit if it is from there."""
-    name = "reviews" if dataset is None else str(dataset)
+    dataset: str | Path | None, split: str | None, subset: str | None, revision: str | None
+) -> tuple[str, list[Path], str | None]:
+    """Return the name of the data set and split, its files, and their commit on the hub."""
+    name, commit = "reviews" if dataset is None else str(dataset), None
     if name in OWN:
-        return name, {name: [OWN[name]]}, None
-    name, path, commit = hub.find(
-        name,
-        kind="dataset",
-        wanted=_wanted,
-        parameter="dataset",
-        revision=revision,
-        local=files.kind(name) is not None,
-    )
-    if path.is_file():
-        return files.stem(path), {files.stem(path): [path]}, None
-    return name, files.splits(path, subset, name), commit and f"commit {commit}"
+        places = {name: [OWN[name]]}
+    else:
+        name, path, commit = hub.find(
+            name,
+            kind="dataset",
+            wanted=_wanted,
+            parameter="dataset",
+            revision=revision,
+            local=files.kind(name) is not None,
+        )
+        if path.is_file():
+            name = files.stem(path)
+            places = {name: [path]}
+        else:
+            places = files.splits(path, subset, name)
+    chosen = _choose_split(places, split, name)
+    return name if chosen == name else f"{name} [{chosen}]", places[chosen], commit
 
 
 def _wanted(names: Iterable[str]) -> list[str]:
     """Choose what to download: data, and the README that says which files are which split."""
-    names = list(names)
-    return [*(name for name in names if name == "README.md"), *files.readable(names)]
+    return [name for name in names if name == "README.md" or files.readable(name)]
 
 
 def _choose_split(places: dict[str, list[Path]], split: str | None, name: str) -> str:
-    if split is None and len(places) == 1:
-        return next(iter(places))
     if split is None:
-        split = next((known for known in _PREFERRED_SPLITS if known in places), None)
+        known = [*places] if len(places) == 1 else _PREFERRED_SPLITS
+        split = next((one for one in known if one in places), None)
     if split not in places:
         problem = "needs a split" if split is None else f"has no split {split!r}"
         raise ValueError(f"Data set {name!r} {problem}: choose from {sorted(places)}")
@@ -216,9 +209,10 @@ def _choose_rows(
     seed: int | None,
     name: str,
 ) -> list[int]:
+    """Return the numbers of the chosen rows; none of them is without a text."""
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit} leaves no text")
-    if not len(column):
+    if column.empty:
         raise ValueError(f"Data set {name!r} holds no texts")
     rows = np.arange(len(column))
     if min_words > 1 or max_words is not None:
@@ -232,21 +226,10 @@ def _choose_rows(
             f"Data set {name!r} has no text of {min_words} to {max_words or 'any number of'} "
             f"words among its {len(column)}"
         )
-    return rows[:limit].tolist()
-
-
-def _check_not_empty(column: pd.Series, rows: list[int], text: str, name: str) -> None:
-    chosen = column.iloc[rows]
-    for row, value in zip(rows, chosen, strict=True):
+    for row, value in zip(rows[:limit], column.iloc[rows[:limit]], strict=True):
         if not isinstance(value, str) or not value.strip():
             raise ValueError(
-                f"Data set {name!r} has no text in row {row} of column {text!r}: {value!r}. "
+                f"Data set {name!r} has no text in row {row} of column {column.name!r}: {value!r}. "
                 f"Remove such rows, or choose another text_column"
             )
-
-
-def _digest(contents: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for content in contents:
-        digest.update(content)
-    return f"sha256 {digest.hexdigest()}"
+    return rows[:limit].tolist()

@@ -17,7 +17,6 @@ from lrputils.linear_attention.attribution import (
     BASELINES,
     READOUTS,
     REMOVALS,
-    Paths,
     attnlrp,
     completeness_gap,
     explain,

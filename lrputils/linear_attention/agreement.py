@@ -18,6 +18,7 @@ from lrputils.linear_attention.attribution import explain
 from lrputils.linear_attention.model import LEFT, RIGHT, TERNARY, LinearAttention
 from lrputils.stats import Estimate, pearson, sum_to_one
 
+_ENDS = (0.025, 0.975)
 GRAPHS = f"{LEFT} vs {RIGHT}"
 PAIRS = {
     GRAPHS: (LEFT, RIGHT),
@@ -64,9 +65,8 @@ def compared(
     unit = {name: sum_to_one(scores) for name, scores in maps.items()}
     # A map that sums to zero cannot be normalised; as a constant it has no correlation either.
     scores = {name: np.nan_to_num(normalized.scores) for name, normalized in unit.items()}
-    parts = []
-    for pair, (first, second) in pairs.items():
-        row = {
+    parts = [
+        {
             "id": np.arange(len(scores[first])),
             "pair": pair,
             "r": pearson(maps[first], maps[second]),
@@ -74,8 +74,9 @@ def compared(
             "flipped": unit[first].flipped ^ unit[second].flipped,
             "pooled": pearson(scores[first].ravel(), scores[second].ravel())[0],
         }
-        parts.append(pd.DataFrame(row))
-    return pd.concat(parts, ignore_index=True)
+        for pair, (first, second) in pairs.items()
+    ]
+    return pd.concat(map(pd.DataFrame, parts), ignore_index=True)
 
 
 def negative_sums(trained: Sequence[LinearAttention], images: Tensor, **options) -> pd.Series:
@@ -90,26 +91,18 @@ def negative_sums(trained: Sequence[LinearAttention], images: Tensor, **options)
     return pd.DataFrame(shares).mean().rename("negative sums")
 
 
-def estimates(rows: pd.DataFrame, column: str = "r", **options) -> dict[str, Estimate]:
-    """Return the mean over seeds and images of `column` for each pair, with its interval.
-
-    Args:
-        rows: from `agreement`.
-        column: "r" or "r_normalised".
-        options: those of `crossed_estimate`.
-    """
+def estimates(rows: pd.DataFrame, column: str = "r") -> dict[str, Estimate]:
+    """Return each pair's `crossed_estimate` of `column` ("r" or "r_normalised") of `agreement`."""
     return {
         pair: crossed_estimate(
-            part.pivot(index="seed", columns="id", values=column).to_numpy(float), **options
+            part.pivot(index="seed", columns="id", values=column).to_numpy(float)
         )
         for pair, part in rows.groupby("pair", sort=False, observed=True)
     }
 
 
-def crossed_estimate(
-    values: np.ndarray, *, confidence: float = 0.95, resamples: int = 5_000, seed: int = 0
-) -> Estimate:
-    """Return the mean of correlations (seeds, images) and its interval over both.
+def crossed_estimate(values: np.ndarray, *, resamples: int = 5_000, seed: int = 0) -> Estimate:
+    """Return the mean of correlations (seeds, images) and its 95% interval over both.
 
     Each bootstrap sample draws training seeds and images independently and takes the mean of the
     cells where they cross: all seeds share the images and all images the seeds, so neither are
@@ -126,34 +119,29 @@ def crossed_estimate(
     count = np.full(resamples, float(known.size))
     if not known.all():
         count = ((seeds @ known.astype(float)) * images).sum(1)
-    tail = (1 - confidence) / 2
-    ends = np.quantile(total[count > 0] / count[count > 0], [tail, 1 - tail])
+    ends = np.quantile(total[count > 0] / count[count > 0], _ENDS)
     used = int(known.sum())
     mean = filled.sum() / used
-    low, high = np.clip(mean + _widening(values, confidence) * (ends - mean), -1, 1)
+    low, high = np.clip(mean + _widening(values) * (ends - mean), -1, 1)
     return Estimate(float(mean), float(low), float(high), used, known.size - used)
 
 
-def _widening(values: np.ndarray, confidence: float) -> float:
+def _widening(values: np.ndarray) -> float:
     """Return the factor by which a percentile bootstrap of few seeds is too narrow; at least 1.
 
     Drawing n of n makes variances smaller by (n − 1)/n, and where n is small the quantiles should
     be Student's. Seeds and images count by the variance that they bring to the mean (degrees of
     freedom after Satterthwaite).
     """
-    parts = []
-    for axis in (1, 0):
-        means = np.ma.masked_invalid(values).mean(axis).compressed()
-        if len(means) > 1:
-            parts.append((means.var() / len(means), len(means) - 1))
-    drawn = sum(variance for variance, _ in parts)
-    if drawn <= 0:
+    means = [np.ma.masked_invalid(values).mean(axis).compressed() for axis in (1, 0)]
+    drawn = np.array([some.var() / len(some) for some in means if len(some) > 1])
+    if drawn.sum() <= 0:
         return 1.0
-    unbiased = [(variance * (n + 1) / n, n) for variance, n in parts]
-    whole = sum(variance for variance, _ in unbiased)
-    freedom = whole**2 / sum(variance**2 / n for variance, n in unbiased)
-    upper = (1 + confidence) / 2
-    return float(stdtrit(freedom, upper) / ndtri(upper) * (whole / drawn) ** 0.5)
+    free = np.array([len(some) - 1 for some in means if len(some) > 1])
+    unbiased = drawn * (free + 1) / free
+    freedom = unbiased.sum() ** 2 / (unbiased**2 / free).sum()
+    ratio = stdtrit(freedom, _ENDS[1]) / ndtri(_ENDS[1])
+    return float(ratio * (unbiased.sum() / drawn.sum()) ** 0.5)
 
 
 @lru_cache(maxsize=4)

@@ -7,7 +7,7 @@ products with M and G: the work of one forward pass, for all pixels together.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from operator import mul
 
 import numpy as np
 import torch
@@ -19,44 +19,28 @@ from lrputils.linear_attention.model import (
     TERNARY,
     LinearAttention,
     Projected,
+    check_choice,
+    one_thread,
     path_shares,
 )
-from lrputils.linear_attention.threads import one_thread
 
 REMOVALS = ("zero", "black", "delete")
 BASELINES = ("zero", "black", "white")
 READOUTS = ("pixel", "token")
 
 
-class Paths(NamedTuple):
-    """Gradient × input, split by the projection it passes through; each (batch, tokens)."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-
-
-class _Logit(NamedTuple):
-    """The predicted logit as ⟨written, read⟩ + bias, and what it is made of."""
-
-    pixels: Tensor
-    target: Tensor
-    projected: Projected
-    rows: Tensor
-    written: Tensor
-    read: Tensor
-
-
 @torch.no_grad()
-def _logit(network: LinearAttention, images: Tensor) -> _Logit:
+def _logit(
+    network: LinearAttention, images: Tensor
+) -> tuple[Tensor, Projected, Tensor, Tensor, Tensor]:
+    """Return scaled pixels; Q, K and V; w, M and G of the predicted class's logit."""
     if not len(images):
         raise ValueError("There are no images to explain")
     pixels = network.scaled(images)
-    projected = network.project(pixels)
-    written = projected.key.mT @ projected.value
-    target = network.classify(projected.query @ written).argmax(1)
-    rows = network.output_rows(target)
-    return _Logit(pixels, target, projected, rows, written, projected.query.mT @ rows)
+    query, key, value = projected = network.project(pixels)
+    written = key.mT @ value
+    rows = network.output_rows(network.classify(query @ written).argmax(1))
+    return pixels, projected, rows, written, query.mT @ rows
 
 
 def _dot(left: Tensor, right: Tensor) -> Tensor:
@@ -65,8 +49,10 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
 
 @one_thread()
 @torch.no_grad()
-def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -> Paths:
+def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -> Projected:
     """Return gradient × input of the predicted class's logit through Q, through K and through V.
+
+    Each is (batch, tokens).
 
     Args:
         network: in float64 for exact maps.
@@ -74,14 +60,13 @@ def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -
         readout: "pixel" stops at the scaled pixel, so that biases and position embeddings keep
             their share; "token" stops at the rows of Q, K and V and includes that share.
     """
-    _check("readout", readout, READOUTS)
-    logit = _logit(network, images)
-    _, key, value = logit.projected
-    gradients = (logit.rows @ logit.written.mT, value @ logit.read.mT, key @ logit.read)
+    check_choice("readout", readout, READOUTS)
+    pixels, projected, rows, written, read = _logit(network, images)
+    gradients = (rows @ written.mT, projected.value @ read.mT, projected.key @ read)
     if readout == "token":
-        return Paths(*(_dot(x, g) for x, g in zip(logit.projected, gradients, strict=True)))
+        return Projected(*map(_dot, projected, gradients))
     towards = network.directions()
-    return Paths(*(logit.pixels * (g @ a) for a, g in zip(towards, gradients, strict=True)))
+    return Projected(*(pixels * (g @ a) for a, g in zip(towards, gradients, strict=True)))
 
 
 def attnlrp(
@@ -97,9 +82,8 @@ def attnlrp(
     return _weighted(paths(network, images, readout=readout), factorization)
 
 
-def _weighted(by: Paths, factorization: str) -> Tensor:
-    share = path_shares(factorization)
-    return share["Q"] * by.query + share["K"] * by.key + share["V"] * by.value
+def _weighted(by: Projected, factorization: str) -> Tensor:
+    return sum(map(mul, path_shares(factorization).values(), by))
 
 
 @one_thread()
@@ -108,8 +92,8 @@ def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "z
     """Return, for every pixel, the predicted class's logit minus that logit without the pixel.
 
     Args:
-        network: in float64 for exact maps.
-        images: grey levels from 0 to 1, (batch, tokens).
+        network: as in `paths`.
+        images: as in `paths`.
         removal: "zero" puts 0 into the network's input (after scaling), "black" the grey level 0
             (before scaling), "delete" takes the token out of queries, keys and values, and out of
             the mean where the network pools.
@@ -118,19 +102,20 @@ def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "z
         (batch, tokens). No forward pass is run per pixel: removing one changes `written` by
         k′v′ᵀ − kvᵀ and `read` by (q′ − q)wᵀ, matrices of rank two and one.
     """
-    _check("removal", removal, REMOVALS)
-    logit = _logit(network, images)
-    query, key, value = logit.projected
-    without = _removed(network, logit.pixels, removal)
-    change = query - without.query
+    check_choice("removal", removal, REMOVALS)
+    pixels, (query, key, value), rows, written, read = _logit(network, images)
+    if removal == "delete":
+        new_query, new_key, new_value = map(torch.zeros_like, (query, key, value))
+    else:
+        new_query, new_key, new_value = network.project(_emptied(network, pixels, removal))
+    change = query - new_query
     # ⟨M, G⟩ − ⟨M + D, G + E⟩ = −⟨M, E⟩ − ⟨D, G⟩ − ⟨D, E⟩
-    through_read = _dot(change @ logit.written, logit.rows)
-    through_written = _dot(key @ logit.read, value) - _dot(without.key @ logit.read, without.value)
-    both = _dot(without.key, change) * _dot(without.value, logit.rows)
-    both = both - _dot(key, change) * _dot(value, logit.rows)
+    through_read = _dot(change @ written, rows)
+    through_written = _dot(key @ read, value) - _dot(new_key @ read, new_value)
+    both = _dot(new_key, change) * _dot(new_value, rows) - _dot(key, change) * _dot(value, rows)
     effect = through_read + through_written + both
     if removal == "delete" and network.setting.pooling == "mean":
-        total = (logit.written * logit.read).sum((1, 2))[:, None]
+        total = (written * read).sum((1, 2))[:, None]
         effect = total - (total - effect) * network.tokens / (network.tokens - 1)
     return effect
 
@@ -138,23 +123,20 @@ def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "z
 @one_thread()
 @torch.no_grad()
 def leave_one_out_by_passes(
-    network: LinearAttention, images: Tensor, *, removal: str = "zero", batch_size: int = 8
+    network: LinearAttention, images: Tensor, *, removal: str = "zero"
 ) -> Tensor:
     """Return what `leave_one_out` returns, by one forward pass per pixel.
 
     Batches of 8 images, as in the paper. "delete" cuts the token out of Q, K and V.
     """
-    _check("removal", removal, REMOVALS)
+    check_choice("removal", removal, REMOVALS)
     maps = []
-    for part in images.split(batch_size):
-        pixels, rows = network.scaled(part), torch.arange(len(part))
+    for part in images.split(8):
+        pixels = network.scaled(part)
         logits = network.from_pixels(pixels)
-        target = logits.argmax(1)
-        lost = [
-            logits[rows, target] - _logits_without(network, pixels, token, removal)[rows, target]
-            for token in range(network.tokens)
-        ]
-        maps.append(torch.stack(lost, dim=1))
+        without = [_logits_without(network, pixels, t, removal) for t in range(network.tokens)]
+        target = logits.argmax(1)[:, None, None].expand(-1, network.tokens, 1)
+        maps.append((logits[:, None] - torch.stack(without, 1)).gather(2, target)[..., 0])
     return torch.cat(maps)
 
 
@@ -172,7 +154,7 @@ def integrated_gradients(
         nodes: of the Gauss-Legendre quadrature. The logit is a cubic of the path's position, so
             its derivative is a parabola and two nodes integrate it exactly.
     """
-    _check("baseline", baseline, BASELINES)
+    check_choice("baseline", baseline, BASELINES)
     if nodes < 1:
         raise ValueError(f"nodes={nodes} is not a positive number")
     pixels = network.scaled(images).detach()
@@ -222,23 +204,11 @@ def propagated(
     return {"IG": integrated_gradients(network, images, baseline=baseline)} | maps
 
 
-def _check(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name}={value!r} is not one of {allowed}")
-
-
 def _emptied(network: LinearAttention, pixels: Tensor, how: str) -> Tensor:
     """Return the scaled image in which every pixel is "zero", "black" or "white"."""
     if how == "zero":
         return torch.zeros_like(pixels)
     return network.scaled(torch.full_like(pixels, 1.0 if how == "white" else 0.0))
-
-
-def _removed(network: LinearAttention, pixels: Tensor, removal: str) -> Projected:
-    """Return the rows of Q, K and V that replace those of each removed token."""
-    if removal == "delete":
-        return Projected(*(torch.zeros_like(rows) for rows in network.project(pixels)))
-    return network.project(_emptied(network, pixels, removal))
 
 
 def _logits_without(network: LinearAttention, pixels: Tensor, token: int, removal: str) -> Tensor:

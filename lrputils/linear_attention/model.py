@@ -7,6 +7,8 @@ that product is associative, (QKᵀ)V and Q(KᵀV) are the same function. What t
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +32,27 @@ _CHOICES = {
 }
 
 
+def check_choice(name: str, value: str, allowed: Collection[str]) -> None:
+    """Raise ValueError unless `value` is one of the allowed ones."""
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is not one of {tuple(allowed)}")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread; afterwards it has as many as before.
+
+    Thousands of products of 196 × 32 matrices gain little from a second thread, and wait for it
+    where the core is busy: minutes instead of seconds.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 @dataclass(frozen=True)
 class Setting:
     """What the paper leaves open about its network.
@@ -48,23 +71,16 @@ class Setting:
 
     def __post_init__(self):
         for field, allowed in _CHOICES.items():
-            if getattr(self, field) not in allowed:
-                raise ValueError(f"{field}={getattr(self, field)!r} is not one of {allowed}")
+            check_choice(field, getattr(self, field), allowed)
 
     @property
     def name(self) -> str:
         """The three choices in one word, for files and tables."""
         return f"{self.embedding}-{self.pooling}-{self.scaling}"
 
-    def shift_and_scale(self, mean: float, deviation: float) -> tuple[float, float]:
-        """Return what is subtracted from a grey level, and what it is then divided by."""
-        return {"unit": (0.0, 1.0), "standard": (mean, deviation), "signed": (0.5, 0.5)}[
-            self.scaling
-        ]
-
 
 class Projected(NamedTuple):
-    """Queries, keys and values, each (batch, tokens, dim)."""
+    """Queries, keys and values, each (batch, tokens, dim); or one tensor for each of the three."""
 
     query: Tensor
     key: Tensor
@@ -97,7 +113,8 @@ class LinearAttention(nn.Module):
     ):
         super().__init__()
         self.setting, self.tokens, self.dim = setting, tokens, dim
-        shift, scale = setting.shift_and_scale(mean, deviation)
+        scales = {"unit": (0.0, 1.0), "standard": (mean, deviation), "signed": (0.5, 0.5)}
+        shift, scale = scales[setting.scaling]
         self.register_buffer("shift", torch.tensor(shift, dtype=torch.float64))
         self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
         learned = setting.embedding == "learned"
@@ -126,9 +143,9 @@ class LinearAttention(nn.Module):
         They are the same for every token and image, since everything up to there is affine.
         """
         weights = [self.query.weight, self.key.weight, self.value.weight]
-        if self.setting.embedding == "learned":
-            return Projected(*(w @ self.embedding.weight[:, 0] for w in weights))
-        return Projected(*(w[:, 0] for w in weights))
+        learned = self.setting.embedding == "learned"
+        token = self.embedding.weight[:, 0] if learned else weights[0].new_ones(1)
+        return Projected(*(weight @ token for weight in weights))
 
     def output_rows(self, target: Tensor) -> Tensor:
         """Return w, (batch, tokens, dim), with logit = bias + Σ over tokens of ⟨attended, w⟩."""
@@ -144,12 +161,10 @@ class LinearAttention(nn.Module):
 
     def from_pixels(self, pixels: Tensor, factorization: str = RIGHT) -> Tensor:
         """Return logits (batch, classes) of scaled pixels, multiplied in the order asked for."""
+        check_choice("factorization", factorization, (LEFT, RIGHT))
         query, key, value = self.project(pixels)
-        if factorization == LEFT:
-            return self.classify((query @ key.mT) @ value)
-        if factorization == RIGHT:
-            return self.classify(query @ (key.mT @ value))
-        raise ValueError(f"factorization={factorization!r} is not one of {(LEFT, RIGHT)}")
+        left = factorization == LEFT
+        return self.classify((query @ key.mT) @ value if left else query @ (key.mT @ value))
 
     def forward(self, images: Tensor, factorization: str = RIGHT) -> Tensor:
         """Return logits (batch, classes) of grey levels (batch, tokens)."""
@@ -161,6 +176,5 @@ def path_shares(factorization: str) -> dict[str, float]:
 
     The 3-ary equal split gives a third to each.
     """
-    if factorization not in FACTORIZATIONS:
-        raise ValueError(f"factorization={factorization!r} is not one of {tuple(FACTORIZATIONS)}")
+    check_choice("factorization", factorization, FACTORIZATIONS)
     return {name: float(share) for name, share in shares(FACTORIZATIONS[factorization]).items()}

@@ -56,15 +56,12 @@ def _measured(network: LinearAttention, images: Tensor) -> pd.DataFrame:
         if distinct(scaling, baseline) == baseline:
             maps[f"IG from {baseline}"] = integrated_gradients(network, images, baseline=baseline)
     parts = [compared(maps, {GRAPHS: PAIRS[GRAPHS]}).assign(removal=ANY)]
-    for removal in REMOVALS:
-        if distinct(scaling, removal) != removal:
-            continue
-        held = dict(maps)
+    for removal in dict.fromkeys(distinct(scaling, removal) for removal in REMOVALS):
         if removal == "delete":
-            held |= {f"{graph} @ token": at_token[graph] for graph in (LEFT, RIGHT)}
-        pairs = {f"{name} vs LOO": (name, "LOO") for name in held}
-        held["LOO"] = leave_one_out(network, images, removal=removal)
-        parts.append(compared(held, pairs).assign(removal=removal))
+            maps |= {f"{graph} @ token": at_token[graph] for graph in (LEFT, RIGHT)}
+        loo = {"LOO": leave_one_out(network, images, removal=removal)}
+        pairs = {f"{name} vs LOO": (name, "LOO") for name in maps}
+        parts.append(compared(maps | loo, pairs).assign(removal=removal))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from importlib.resources import files
 from pathlib import Path
 
 import torch
@@ -19,8 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lrputils.data.images import ImageData
-from lrputils.linear_attention.model import LinearAttention, Setting
-from lrputils.linear_attention.threads import one_thread
+from lrputils.linear_attention.model import LinearAttention, Setting, one_thread
 
 SHIPPED_DATA = "scikit-learn digits"
 PAPER_EPOCHS = 5
@@ -28,9 +26,12 @@ PAPER_EPOCHS = 5
 # Without an embedding there is less to learn.
 DIGITS_EPOCHS = {"learned": 60, "none": 30}
 # Shipped networks: setting → number of training seeds. Flattened networks are ten times larger.
-SHIPPED = {Setting("learned", "mean", scaling): 5 for scaling in ("unit", "standard", "signed")} | {
-    Setting("none", "flattened", scaling): 3 for scaling in ("unit", "standard", "signed")
+SHIPPED = {
+    Setting(embedding, pooling, scaling): seeds
+    for embedding, pooling, seeds in (("learned", "mean", 5), ("none", "flattened", 3))
+    for scaling in ("unit", "standard", "signed")
 }
+_ASSETS = Path(__file__).parents[1] / "assets/linear_attention"
 
 
 @one_thread()
@@ -40,8 +41,6 @@ def train(
     seed: int,
     *,
     epochs: int | None = None,
-    batch_size: int = 8,
-    learning_rate: float = 1e-3,
     dim: int = 32,
 ) -> LinearAttention:
     """Train one network on `data` and return it in float64, without gradients.
@@ -51,8 +50,6 @@ def train(
     it gives for LOO. Training runs in float32: the same seed gives the same network on the same
     computer only.
     """
-    if epochs is None:
-        epochs = epochs_for(data, setting)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = LinearAttention(
@@ -65,9 +62,9 @@ def train(
         )
         pixels = network.scaled(torch.from_numpy(data.train_images))
         labels = torch.from_numpy(data.train_labels)
-        optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
-        for _ in range(epochs):
-            for batch in torch.randperm(len(labels)).split(batch_size):
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+        for _ in range(epochs_for(data, setting) if epochs is None else epochs):
+            for batch in torch.randperm(len(labels)).split(8):
                 optimizer.zero_grad()
                 cross_entropy(network.from_pixels(pixels[batch]), labels[batch]).backward()
                 optimizer.step()
@@ -95,9 +92,8 @@ def networks(
     """
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: at least one network is needed")
-    if not train_here and is_shipped(data, setting, seeds):
-        return [load_shipped(setting, seed) for seed in range(seeds)]
-    return [train(data, setting, seed) for seed in range(seeds)]
+    here = train_here or not is_shipped(data, setting, seeds)
+    return [train(data, setting, n) if here else load_shipped(setting, n) for n in range(seeds)]
 
 
 def is_shipped(data: ImageData, setting: Setting, seeds: int = 1) -> bool:
@@ -116,8 +112,7 @@ def load_shipped(setting: Setting, seed: int, folder: str | Path | None = None) 
             f"{setting.name} is shipped for {count} seed(s), not for seed={seed}; "
             f"shipped settings: {[s.name for s in SHIPPED]}; train the others"
         )
-    where = folder or files("lrputils") / "assets" / "linear_attention"
-    stored = load_file(str(Path(str(where)) / f"{setting.name}.safetensors"))
+    stored = load_file(Path(folder or _ASSETS) / f"{setting.name}.safetensors")
     start = f"{seed}."
     state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
     output = state["output.weight"]
@@ -157,8 +152,5 @@ def rounded(network: LinearAttention) -> LinearAttention:
 @torch.no_grad()
 def accuracy(network: LinearAttention, images: Tensor, labels: Tensor) -> float:
     """Return the share of images (images, tokens) whose class is predicted."""
-    right = [
-        (network(part).argmax(1) == label).double().sum()
-        for part, label in zip(images.split(250), labels.split(250), strict=True)
-    ]
-    return float(sum(right) / len(labels))
+    predicted = torch.cat([network(part).argmax(1) for part in images.split(250)])
+    return float((predicted == labels).double().mean())

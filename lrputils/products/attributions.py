@@ -6,13 +6,16 @@ Gradients evaluate the product. A factor that occurs twice gets the sum over its
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from itertools import combinations
 from math import comb
 from numbers import Number
 from typing import NamedTuple
+
+import numpy as np
 
 from lrputils.products.trees import (
     MAX_FACTORS,
@@ -32,9 +35,6 @@ class Visit(NamedTuple):
     path: tuple[int, ...]
     node: Node
     share: Fraction
-
-
-Rule = Callable[[Product], Sequence[Fraction]]
 
 
 def flow(
@@ -63,59 +63,53 @@ def flow(
         raise ValueError(f"no factor named {unknown} in {tree}; it has {[*names]}")
     if held == names.keys():
         raise ValueError(f"every factor of {tree} is held constant: nothing can get relevance")
-    rule = _rule(split, frozenset(held), exact(epsilon))
-    return list(_descend(tree, Fraction(1), rule, ()))
-
-
-def _descend(node: Node, share: Fraction, rule: Rule, path: tuple[int, ...]) -> Iterator[Visit]:
-    yield Visit(path, node, share)
-    if isinstance(node, Product):
-        for place, (child, part) in enumerate(zip(node.children, rule(node), strict=True)):
-            yield from _descend(child, share * part, rule, (*path, place))
-
-
-def _rule(split: str | Number, constant: frozenset[str], epsilon: Fraction) -> Rule:
-    """Return the function that says which part of a node's relevance each child gets."""
+    epsilon = exact(epsilon)
     if epsilon < 0:
         raise ValueError(f"epsilon must not be negative, got {epsilon}")
-    if split not in ("equal", "leaves"):
-        split = _left_share(split)
+    split = split if split in ("equal", "leaves") else _left_share(split)
 
-    def rule(node: Product) -> list[Fraction]:
-        weights = [sum(leaf.name not in constant for leaf in leaves(c)) for c in node.children]
-        live = sum(weight > 0 for weight in weights)
-        if split != "leaves":
-            weights = [int(weight > 0) for weight in weights]
-        if isinstance(split, Fraction) and live > 1:
-            if len(weights) > 2:
-                raise ValueError(f"split={split} needs binary products, but {node} has more")
-            weights = [split, 1 - split]
-        kept = Fraction(1)
-        if epsilon:
-            kept = abs(node.value) / (abs(node.value) + epsilon / max(live, 1))
-        total = sum(weights)
-        return [kept * weight / total if total else Fraction(0) for weight in weights]
+    def descend(node: Node, share: Fraction, path: tuple[int, ...]) -> Iterator[Visit]:
+        yield Visit(path, node, share)
+        if isinstance(node, Product):
+            parts = _parts(node, split, held, epsilon)
+            for place, (child, part) in enumerate(zip(node.children, parts, strict=True)):
+                yield from descend(child, share * part, (*path, place))
 
-    return rule
+    return list(descend(tree, Fraction(1), ()))
 
 
-def _left_share(split: str | Number) -> Fraction:
-    try:
-        share = exact(split)
-    except (TypeError, ValueError):
-        share = None
-    if share is None or not 0 <= share <= 1:
-        raise ValueError(f"split must be 'equal', 'leaves' or a number in [0, 1], not {split!r}")
-    return share
+def _left_share(split: Number | str) -> Fraction:
+    with suppress(TypeError, ValueError):
+        if 0 <= (share := exact(split)) <= 1:
+            return share
+    raise ValueError(f"split must be 'equal', 'leaves' or a number in [0, 1], not {split!r}")
+
+
+def _parts(
+    node: Product, split: str | Fraction, held: set[str], epsilon: Fraction
+) -> list[Fraction]:
+    """Return which part of a node's relevance each child gets."""
+    weights = [sum(leaf.name not in held for leaf in leaves(child)) for child in node.children]
+    live = sum(weight > 0 for weight in weights)
+    if split != "leaves":
+        weights = [int(weight > 0) for weight in weights]
+    if isinstance(split, Fraction) and live > 1:
+        if len(weights) > 2:
+            raise ValueError(f"split={split} needs binary products, but {node} has more")
+        weights = [split, 1 - split]
+    size = abs(node.value)
+    kept = size / (size + epsilon / max(live, 1)) if epsilon else Fraction(1)
+    total = max(sum(weights), 1)  # nothing goes to a subtree of constants
+    return [kept * weight / total for weight in weights]
 
 
 def shares(tree: Node, split: str | Number = "equal", **options) -> dict[str, Fraction]:
     """Return the share of the product that each factor gets; `options` as in `flow`."""
-    collected: dict[str, Fraction] = {}
+    collected: dict[str, Fraction] = defaultdict(Fraction)
     for _, node, share in flow(tree, split, **options):
         if isinstance(node, Factor):
-            collected[node.name] = collected.get(node.name, Fraction(0)) + share
-    return collected
+            collected[node.name] += share
+    return dict(collected)
 
 
 def relevance(tree: Node, split: str | Number = "equal", **options) -> dict[str, Fraction]:
@@ -183,14 +177,9 @@ def integrated_gradients(tree: Node, baseline: Number | str | Mapping = 0) -> di
     powers = Counter(leaf.name for leaf in leaves(tree))
     values = {}
     for name in point:
-        gradient = [Fraction(powers[name])]
-        for leaf, power in (powers - Counter([name])).items():
-            for _ in range(power):
-                slope = point[leaf] - start[leaf]
-                gradient = [
-                    start[leaf] * low + slope * high
-                    for low, high in zip([*gradient, 0], [0, *gradient], strict=True)
-                ]
+        gradient = np.array([Fraction(powers[name])])
+        for leaf in (powers - Counter([name])).elements():
+            gradient = np.convolve(gradient, [start[leaf], point[leaf] - start[leaf]])
         integral = sum(value / (degree + 1) for degree, value in enumerate(gradient))
         values[name] = (point[name] - start[name]) * integral
     return values

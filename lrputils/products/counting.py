@@ -49,20 +49,18 @@ def census(largest: int) -> list[dict[str, int | Fraction]]:
     all trees, so that the two columns are independent of each other.
     """
     _check(largest, smallest=3)
-    rows = []
-    for k in range(3, largest + 1):
-        vectors = _share_vectors(k)
-        rows.append(
-            {
-                "factors": k,
-                "bracketings": count_bracketings(k),
-                "different answers": len(set(vectors)),
-                "in any order": count_answers(k),
-                "smallest share": min(map(min, vectors)),
-                "largest share": max(map(max, vectors)),
-            }
-        )
-    return rows
+    return [
+        {
+            "factors": k,
+            "bracketings": count_bracketings(k),
+            "different answers": len(set(vectors)),
+            "in any order": count_answers(k),
+            "smallest share": min(map(min, vectors)),
+            "largest share": max(map(max, vectors)),
+        }
+        for k in range(3, largest + 1)
+        for vectors in [_share_vectors(k)]
+    ]
 
 
 def _share_vectors(k: int) -> list[tuple[Fraction, ...]]:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from numbers import Number
 
@@ -149,17 +149,17 @@ def bracketings(factors: Sequence[Node]) -> tuple[Node, ...]:
     factors = tuple(factors)
     if not 1 <= len(factors) <= MAX_FACTORS:
         raise ValueError(f"bracketings takes 1 to {MAX_FACTORS} factors, got {len(factors)}")
-    over: dict[tuple[int, int], tuple[Node, ...]] = {}
-    for length in range(1, len(factors) + 1):
-        for start in range(len(factors) - length + 1):
-            stop = start + length
-            over[start, stop] = tuple(
-                left * right
-                for cut in range(stop - 1, start, -1)
-                for left in over[start, cut]
-                for right in over[cut, stop]
-            ) or (factors[start],)
-    return over[0, len(factors)]
+
+    @cache
+    def over(start: int, stop: int) -> tuple[Node, ...]:
+        return tuple(
+            left * right
+            for cut in range(stop - 1, start, -1)
+            for left in over(start, cut)
+            for right in over(cut, stop)
+        ) or (factors[start],)
+
+    return over(0, len(factors))
 
 
 # --- reading trees ---------------------------------------------------------------------------
