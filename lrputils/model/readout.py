@@ -59,10 +59,14 @@ class Reading:
         (gradient,) = torch.autograd.grad(self.output.sum(), self.site, retain_graph=retain_graph)
         return gradient
 
-    def relevance(self, gradient: Tensor) -> Tensor:
-        """R = Σ value ⊙ gradient over the embedding's size: `(batch, tokens)`, 0 at padding."""
+    def relevance(self, gradient: Tensor, value: Tensor | None = None) -> Tensor:
+        """R = Σ value ⊙ gradient over the state's size: `(…, batch, tokens)`, 0 at padding.
+
+        The value is the read-out's, or that of another tensor at which the gradient was taken.
+        """
+        value = self.value if value is None else value
         wide = torch.promote_types(gradient.dtype, torch.float32)
-        return self.per_token((self.value.to(wide) * gradient.to(wide)).sum(-1))
+        return self.per_token((value.to(wide) * gradient.to(wide)).sum(-1))
 
     def per_token(self, scores: Tensor) -> Tensor:
         """Scores `(batch, tokens)` out of the graph, with exactly 0 at padding."""
@@ -193,18 +197,26 @@ class Blocks:
         return output
 
 
-def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, rows: int) -> Tensor:
+def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, batch_tokens: int) -> Tensor:
     """Vector-Jacobian products of one map, for a stack of gradients at its output.
 
     Args:
-        output: in the graph, which is kept.
-        source: what it was computed from.
+        output: `(batch, tokens, …)`, in the graph, which is kept.
+        source: what it was computed from, or `output` itself.
         gradients: `(n, *output.shape)`.
-        rows: how many of them go back at once; bounds the memory.
+        batch_tokens: how many tokens' gradients go back at once; bounds the memory.
 
     Returns:
         `(n, *source.shape)`.
+
+    Raises:
+        ValueError: a bound below one token.
     """
+    if batch_tokens < 1:
+        raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
+    if output is source:
+        return gradients
+    rows = max(1, batch_tokens // output.shape[:2].numel())
     parts = [
         torch.autograd.grad(output, source, part, retain_graph=True, is_grads_batched=True)[0]
         for part in gradients.split(rows)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import lrputils as lrp
 from lrputils.attribution import registry
 from lrputils.model.architectures import describe
+from lrputils.model.attention import routed
 from lrputils.model.readout import read
 from tests import tiny
 
@@ -362,7 +363,7 @@ def test_rollout_is_the_product_of_mean_attentions(name, variant):
         )
         return output.transpose(1, 2), None
 
-    with lrp.attention.routed(model, note), torch.no_grad():
+    with routed(model, note), torch.no_grad():
         model(**describe(model).arguments(one))
     if variant == "abnar":
         weights = [(w + torch.eye(len(w))) / 2 for w in weights]
@@ -389,7 +390,7 @@ def test_attention_x_grad_is_the_effect_of_scaling_all_weights_on_a_token():
                 weights[..., token] *= 1 + sign * step
                 return (weights @ call.value).transpose(1, 2), weights
 
-            with lrp.attention.routed(model, scaled), torch.no_grad():
+            with routed(model, scaled), torch.no_grad():
                 values.append(float(model(**describe(model).arguments(inputs)).logits[0, 0]))
         assert abs((values[0] - values[1]) / (2 * step) - float(found[token])) < 1e-4
 
