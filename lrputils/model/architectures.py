@@ -109,17 +109,17 @@ class Architecture:
                 that the model does not have.
         """
         if not isinstance(inputs, Mapping):
+            found = type(inputs).__name__
             raise TypeError(
-                f"inputs are a mapping of tensors, as `clf.encode(texts)` gives them; got "
-                f"{type(inputs).__name__}"
+                f"inputs are a mapping of tensors, as `clf.encode(texts)` gives them; got {found}"
             )
         device = next(self.model.parameters()).device
         model = type(self.model).__name__
         if self.vision:
             return {"pixel_values": _required(inputs, "pixel_values", 4, model).to(device)}
         input_ids = _required(inputs, "input_ids", 2, model).to(device)
-        given = inputs.get("attention_mask")
-        mask = torch.ones_like(input_ids) if given is None else given.to(device)
+        mask = inputs.get("attention_mask")
+        mask = torch.ones_like(input_ids) if mask is None else mask.to(device)
         self._check_text(input_ids, mask)
         input_ids = self._with_own_padding(input_ids, mask)
         arguments = {"input_ids": input_ids, "attention_mask": mask}
@@ -158,26 +158,25 @@ class Architecture:
 
     def _check_text(self, input_ids: Tensor, mask: Tensor) -> None:
         if mask.shape != input_ids.shape:
-            raise ValueError(
-                f"attention_mask has shape {tuple(mask.shape)} and input_ids "
-                f"{tuple(input_ids.shape)}: both are (batch, tokens)"
-            )
+            shapes = f"{tuple(mask.shape)} and input_ids {tuple(input_ids.shape)}"
+            raise ValueError(f"attention_mask has shape {shapes}: both are (batch, tokens)")
         lengths = mask.sum(1)
         if input_ids.numel() == 0 or bool((lengths == 0).any()):
             empty = (lengths == 0).nonzero().flatten().tolist()
             raise ValueError(f"the texts in rows {empty} have no tokens: leave them out")
         if input_ids.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"input_ids are whole numbers (int64); got {input_ids.dtype}")
+        model, limit = type(self.model).__name__, self.max_positions
         low, high, known = int(input_ids.min()), int(input_ids.max()), self.model.config.vocab_size
         if low < 0 or high >= known:
             raise ValueError(
-                f"token ids from {low} to {high}, but {type(self.model).__name__} has 0 to "
-                f"{known - 1}: encode with the tokenizer that belongs to the model"
+                f"token ids from {low} to {high}, but {model} has 0 to {known - 1}: encode with "
+                "the tokenizer that belongs to the model"
             )
-        if self.max_positions is not None and int(lengths.max()) > self.max_positions:
+        if limit is not None and int(lengths.max()) > limit:
             raise ValueError(
-                f"a text of {int(lengths.max())} tokens, but {type(self.model).__name__} has "
-                f"{self.max_positions} positions: encode with max_length={self.max_positions}"
+                f"a text of {int(lengths.max())} tokens, but {model} has {limit} positions: encode "
+                f"with max_length={limit}"
             )
 
 
@@ -220,7 +219,7 @@ def describe(handle: Handle) -> Architecture:
 
 
 def _head(model: nn.Module) -> type:
-    """The class in transformers itself, which the model's own may derive from."""
+    """The class of transformers itself, from which the model's may derive."""
     known = (c for c in type(model).__mro__ if c.__module__.startswith("transformers.models."))
     return next(known, nn.Module)
 
@@ -256,8 +255,8 @@ def _part(model: nn.Module, root: nn.Module, path: str) -> nn.Module:
         return root.get_submodule(path)
     except AttributeError as missing:
         raise TypeError(
-            f"{type(model).__name__}: {type(root).__name__} has no {path!r}; "
-            "this version of transformers lays the model out differently"
+            f"{type(model).__name__}: {type(root).__name__} has no {path!r}; this version of "
+            "transformers lays the model out differently"
         ) from missing
 
 

@@ -76,12 +76,7 @@ class Inputs(BatchEncoding):
     @property
     def content_mask(self) -> torch.Tensor:
         """Boolean (batch, tokens): true at every token that is not a special one."""
-        if "special_tokens_mask" not in self.data:
-            raise ValueError(
-                "These inputs do not say which tokens are special: encode the texts with "
-                "`clf.encode(texts)`, or pass `return_special_tokens_mask=True` to the tokenizer"
-            )
-        return self.valid_mask & ~self.data["special_tokens_mask"].bool()
+        return self.valid_mask & ~special_tokens(self)
 
     @property
     def lengths(self) -> torch.Tensor:
@@ -131,6 +126,22 @@ class Inputs(BatchEncoding):
     def __repr__(self) -> str:
         batch, tokens = self.data["input_ids"].shape
         return f"Inputs(batch={batch}, tokens={tokens}, {', '.join(self.data)})"
+
+
+def special_tokens(inputs: Mapping[str, Any]) -> torch.Tensor:
+    """Boolean (batch, tokens): true at special tokens and at padding.
+
+    Raises:
+        ValueError: the inputs do not say which tokens are special.
+    """
+    special = inputs.get("special_tokens_mask")
+    if special is None:
+        raise ValueError(
+            "These inputs do not say which tokens are special, in `special_tokens_mask`: encode "
+            "the texts with `clf.encode(texts)`, or pass `return_special_tokens_mask=True` to the "
+            "tokenizer"
+        )
+    return special.bool()
 
 
 def encode(

@@ -25,8 +25,8 @@ READOUTS = {
 }
 FIRST_BLOCK = "first-block"
 
-# Tokens whose gradients go back at once, where a method has many for one forward pass.
-GRADIENT_TOKENS = 16_384
+# Tokens whose gradients go back at once, where a method takes many.
+GRADIENT_TOKENS = 8192
 
 Target = int | Sequence[int] | Tensor | None
 
@@ -156,15 +156,12 @@ def resolve_target(target: Target, logits: Tensor) -> Tensor:
         return logits.detach().argmax(1)
     try:
         chosen = torch.as_tensor(target, device=logits.device)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"target is a class number, or one for each row; got {target!r}"
-        ) from error
+    except (TypeError, ValueError):
+        chosen = logits
     if chosen.dtype.is_floating_point or chosen.dtype == torch.bool:
-        raise ValueError(f"target is a class number; got {target!r}")
+        raise ValueError(f"target is a class number, or one for each row; got {target!r}")
     chosen = chosen.to(torch.long)
-    if chosen.dim() == 0:
-        chosen = chosen.expand(batch)
+    chosen = chosen.expand(batch) if chosen.dim() == 0 else chosen
     if chosen.shape != (batch,):
         raise ValueError(
             f"target has shape {tuple(chosen.shape)}: pass one class, or one for each of the "
@@ -250,9 +247,8 @@ class _Sites:
         output = inner(*args, **kwargs)
         if "word" in self.caught:  # GPT-2 looks token types up in the same table
             return output
-        positions = 0.0
-        if self.architecture.vision:
-            positions = self.architecture.word_embeddings.position_embeddings
+        parts = self.architecture
+        positions = parts.word_embeddings.position_embeddings if parts.vision else 0.0
         word = (output - positions).detach()
         if self.change is not None:
             word = self.change(word)
@@ -272,9 +268,7 @@ class _Sites:
 
     def site(self) -> Tensor:
         """The tensor at which gradients are taken."""
-        if self.readout == "word":
-            return self.caught["input"]
-        return self.value()
+        return self.caught["input"] if self.readout == "word" else self.value()
 
     def value(self) -> Tensor:
         """The tensor that the gradients are multiplied with."""

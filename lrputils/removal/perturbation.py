@@ -21,7 +21,7 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Target
 from lrputils.removal.leave_one_out import start
 from lrputils.removal.packing import evaluate
-from lrputils.removal.rows import Row
+from lrputils.removal.rows import Row, Text
 
 ORDERS = ("morf", "lerf")
 CHUNK_SCORES = ("sum", "mean")
@@ -155,9 +155,9 @@ def _curves(
         raise ValueError(f"chunk={chunk!r} is not a positive number of tokens")
     if chunk_score not in CHUNK_SCORES:
         raise ValueError(f"chunk_score={chunk_score!r} is not one of {CHUNK_SCORES}")
-    valid, content = _masks(architecture, inputs)
-    maps = _as_maps(scores, valid, content)
     texts, whole, read = start(architecture, inputs, target, output, batch_tokens)
+    valid, content = _masks(architecture, inputs, texts)
+    maps = _as_maps(scores, valid, content)
     steps = -(-content.sum(axis=1) // chunk)
     plan = _Plan([], [], [])
     for text, kept in enumerate(valid):
@@ -176,15 +176,15 @@ def _curves(
     return curves if torch.as_tensor(scores).dim() == 3 else curves[:, 0]
 
 
-def _masks(architecture: Architecture, inputs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _masks(
+    architecture: Architecture, inputs: Mapping[str, Any], texts: Sequence[Text]
+) -> tuple[np.ndarray, np.ndarray]:
     """Boolean (batch, tokens): where there is a token, and where it is the text's own."""
     if not architecture.vision:
         encoded = Inputs.of(inputs)
         return encoded.valid_mask.cpu().numpy(), encoded.content_mask.cpu().numpy()
-    with torch.no_grad():
-        shape = architecture.word_embeddings(**architecture.arguments(inputs)).shape[:2]
-    valid = np.ones(shape, dtype=bool)
-    return valid, valid & (np.arange(shape[1]) > 0)
+    valid = np.ones((len(texts), len(texts[0])), dtype=bool)
+    return valid, valid & (np.arange(len(texts[0])) > 0)
 
 
 def _as_maps(scores: Tensor, valid: np.ndarray, content: np.ndarray) -> np.ndarray:
