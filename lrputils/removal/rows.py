@@ -184,10 +184,8 @@ def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
             # each row would be most of the memory.
             states = architecture.backbone(**batch.arguments, use_cache=False)[0]
             rows = torch.arange(len(batch.head), device=states.device)
-            to_logits = (
-                model.get_output_embeddings() if architecture.language_model else model.score
-            )
-            logits = to_logits(states[rows, batch.head])
+            words = model.get_output_embeddings() if architecture.language_model else None
+            logits = (words or model.score)(states[rows, batch.head])
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
