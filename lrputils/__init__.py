@@ -57,7 +57,7 @@ _HOME = {
     "propagating": "propagation.composites",
     "ratio_of_means": "stats",
     "relevance_paths": "propagation.paths",
-    "routes_by_layer": "propagation.paths",
+    "routes_by_layer": "study.routes",
     "spearman": "stats",
     "sum_to_one": "stats",
     "Texts": "data.texts",

@@ -17,11 +17,7 @@ from lrputils.model.readout import Target, read
 
 @method("rollout", "Attention Rollout", "sky")
 def rollout(
-    model: Handle,
-    inputs: Mapping[str, Any],
-    *,
-    target: Target,
-    variant: str = "paper",
+    model: Handle, inputs: Mapping[str, Any], *, target: Target, variant: str = "paper"
 ) -> Tensor:
     """Attention Rollout, `(batch, tokens)`: the read-out token's row of A_L · … · A_1.
 
@@ -48,11 +44,7 @@ def rollout(
 
 @method("attention-x-grad", "Attention × gradient")
 def attention_x_grad(
-    model: Handle,
-    inputs: Mapping[str, Any],
-    *,
-    target: Target,
-    rectify: bool = False,
+    model: Handle, inputs: Mapping[str, Any], *, target: Target, rectify: bool = False
 ) -> Tensor:
     """Attention × gradient, `(batch, tokens)`: R_i = Σ A_ji · ∂f/∂A_ji.
 

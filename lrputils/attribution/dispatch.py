@@ -12,6 +12,7 @@ from lrputils.attribution.registry import METHODS, Method, options_in
 from lrputils.attribution.relevance import lrp
 from lrputils.model.architectures import describe
 from lrputils.model.handles import Handle
+from lrputils.model.inputs import special_tokens as special_in
 from lrputils.model.readout import Target
 from lrputils.propagation.composites import Composite
 
@@ -49,24 +50,12 @@ def attribute(
         known = {name: o for name, o in options_in(lrp).items() if name != "composite"}
         chosen, fixed = Method("composite", "LRP", None, lrp, known), {"composite": method}
     else:
-        chosen, fixed = _method(method), {}
+        if not isinstance(method, str) or method not in METHODS:
+            raise ValueError(f"unknown method {method!r}; there are {', '.join(sorted(METHODS))}")
+        chosen, fixed = METHODS[method], {}
     arguments = chosen.with_defaults(options) | fixed
     scores = chosen.function(describe(model), inputs, target=target, **arguments)
     scores = scores.to(torch.float32)
-    return scores if special_tokens else _without_special(scores, inputs)
-
-
-def _method(name: str) -> Method:
-    if not isinstance(name, str) or name not in METHODS:
-        raise ValueError(f"unknown method {name!r}; there are {', '.join(sorted(METHODS))}")
-    return METHODS[name]
-
-
-def _without_special(scores: Tensor, inputs: Mapping[str, Any]) -> Tensor:
-    special = inputs.get("special_tokens_mask")
-    if special is None:
-        raise ValueError(
-            "special_tokens=False needs inputs['special_tokens_mask']: pass "
-            "return_special_tokens_mask=True to the tokenizer"
-        )
-    return scores.masked_fill(special.to(scores.device).bool(), 0.0)
+    if special_tokens:
+        return scores
+    return scores.masked_fill(special_in(inputs).to(scores.device), 0.0)

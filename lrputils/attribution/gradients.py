@@ -12,9 +12,8 @@ from torch import Tensor
 from lrputils.attribution.registry import method
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.handles import Handle
-from lrputils.model.readout import Reading, Target, read
-
-BATCH_TOKENS = 8192
+from lrputils.model.inputs import special_tokens
+from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 
 
 @method("grad-x-input", "Gradient × input", "purple")
@@ -54,7 +53,7 @@ def integrated_gradients(
     steps: int = 32,
     quadrature: str = "midpoint",
     tolerance: float | None = None,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int = GRADIENT_TOKENS,
 ) -> IntegratedGradients:
     """Integrated Gradients (Sundararajan et al., 2017) at the word embeddings.
 
@@ -124,7 +123,7 @@ def smoothgrad(
     samples: int = 16,
     noise: float = 0.1,
     seed: int = 0,
-    batch_tokens: int = BATCH_TOKENS,
+    batch_tokens: int = GRADIENT_TOKENS,
 ) -> Tensor:
     """SmoothGrad (Smilkov et al., 2017) × input at the word embeddings, `(batch, tokens)`.
 
@@ -143,7 +142,11 @@ def smoothgrad(
     reading = read(architecture, inputs, target=target)
     _at_least_one("samples", samples)
     bank = _noise(reading, samples, seed)
-    spread = _value_range(reading)[:, None, None] * noise
+    inside = reading.valid[..., None]
+    top = reading.value.masked_fill(~inside, -torch.inf).amax((1, 2), keepdim=True)
+    spread = (
+        top - reading.value.masked_fill(~inside, torch.inf).amin((1, 2), keepdim=True)
+    ) * noise
 
     def around(rows: Tensor, draws: Tensor) -> Tensor:
         place = (reading.valid.long().cumsum(1) - 1).clamp(min=0)[rows]
@@ -184,8 +187,11 @@ def _gradients(
 def _baseline(
     architecture: Architecture, inputs: Mapping[str, Any], reading: Reading, baseline: str | int
 ) -> Tensor:
-    """Word embeddings `(batch, tokens, size)` at the start of the path."""
-    kept = _special(architecture, inputs, reading)
+    """Word embeddings `(batch, tokens, size)` at the start of the path: special tokens stay."""
+    if architecture.vision:
+        kept = reading.head  # [CLS]
+    else:
+        kept = special_tokens(inputs).to(reading.valid.device) | ~reading.valid
     if baseline == "zero":
         embedding = torch.zeros_like(reading.value)
     elif architecture.vision:
@@ -196,21 +202,6 @@ def _baseline(
         with torch.no_grad():
             embedding = architecture.word_embeddings(ids)
     return torch.where(kept[..., None], reading.value, embedding)
-
-
-def _special(architecture: Architecture, inputs: Mapping[str, Any], reading: Reading) -> Tensor:
-    """Tokens that keep their embedding: special ones and padding; for images [CLS]."""
-    if architecture.vision:
-        kept = torch.zeros_like(reading.valid)
-        kept[:, 0] = True
-        return kept
-    special = inputs.get("special_tokens_mask")
-    if special is None:
-        raise ValueError(
-            "Integrated Gradients keeps special tokens and needs inputs['special_tokens_mask']: "
-            "pass return_special_tokens_mask=True to the tokenizer"
-        )
-    return special.to(reading.valid.device).bool() | ~reading.valid
 
 
 def _baseline_token(
@@ -257,13 +248,6 @@ def _noise(reading: Reading, samples: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     bank = [torch.randn(samples, size, generator=generator) for _ in range(tokens)]
     return torch.stack(bank, dim=1).to(reading.value)
-
-
-def _value_range(reading: Reading) -> Tensor:
-    """Largest minus smallest embedding value of each text, `(batch,)`."""
-    inside = reading.valid[..., None]
-    top = reading.value.masked_fill(~inside, -torch.inf).amax((1, 2))
-    return top - reading.value.masked_fill(~inside, torch.inf).amin((1, 2))
 
 
 def _at_least_one(name: str, value: int) -> None:

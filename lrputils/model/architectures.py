@@ -109,16 +109,17 @@ class Architecture:
                 that the model does not have.
         """
         if not isinstance(inputs, Mapping):
+            found = type(inputs).__name__
             raise TypeError(
-                f"inputs are a mapping of tensors, as `clf.encode(texts)` gives them; got "
-                f"{type(inputs).__name__}"
+                f"inputs are a mapping of tensors, as `clf.encode(texts)` gives them; got {found}"
             )
         device = next(self.model.parameters()).device
+        model = type(self.model).__name__
         if self.vision:
-            return {"pixel_values": _required(inputs, "pixel_values", 4, self.model).to(device)}
-        input_ids = _required(inputs, "input_ids", 2, self.model).to(device)
-        given = inputs.get("attention_mask")
-        mask = torch.ones_like(input_ids) if given is None else given.to(device)
+            return {"pixel_values": _required(inputs, "pixel_values", 4, model).to(device)}
+        input_ids = _required(inputs, "input_ids", 2, model).to(device)
+        mask = inputs.get("attention_mask")
+        mask = torch.ones_like(input_ids) if mask is None else mask.to(device)
         self._check_text(input_ids, mask)
         input_ids = self._with_own_padding(input_ids, mask)
         arguments = {"input_ids": input_ids, "attention_mask": mask}
@@ -128,18 +129,15 @@ class Architecture:
         if inputs.get("position_ids") is not None:
             arguments["position_ids"] = inputs["position_ids"].to(device)
         elif not bool(mask[:, 0].all()):
-            arguments["position_ids"] = self._left_padded_positions(input_ids, mask)
+            if not self.causal:
+                raise ValueError(
+                    f"padding stands on the left, but {model} reads its answer at the first token: "
+                    "set tokenizer.padding_side = 'right'"
+                )
+            arguments["position_ids"] = self.position_ids(input_ids, mask)
         if self.causal:
             arguments["use_cache"] = False
         return arguments
-
-    def _left_padded_positions(self, input_ids: Tensor, mask: Tensor) -> Tensor:
-        if not self.causal:
-            raise ValueError(
-                f"padding stands on the left, but {type(self.model).__name__} reads its answer at "
-                "the first token: set tokenizer.padding_side = 'right'"
-            )
-        return self.position_ids(input_ids, mask)
 
     def _with_own_padding(self, input_ids: Tensor, mask: Tensor) -> Tensor:
         """Pad with the model's own token: some heads and positions find the text's end by it."""
@@ -160,28 +158,25 @@ class Architecture:
 
     def _check_text(self, input_ids: Tensor, mask: Tensor) -> None:
         if mask.shape != input_ids.shape:
-            raise ValueError(
-                f"attention_mask has shape {tuple(mask.shape)} and input_ids "
-                f"{tuple(input_ids.shape)}: both are (batch, tokens)"
-            )
+            shapes = f"{tuple(mask.shape)} and input_ids {tuple(input_ids.shape)}"
+            raise ValueError(f"attention_mask has shape {shapes}: both are (batch, tokens)")
         lengths = mask.sum(1)
         if input_ids.numel() == 0 or bool((lengths == 0).any()):
             empty = (lengths == 0).nonzero().flatten().tolist()
-            raise ValueError(
-                f"the texts in rows {empty} have no tokens: leave them out of the batch"
-            )
+            raise ValueError(f"the texts in rows {empty} have no tokens: leave them out")
         if input_ids.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"input_ids are whole numbers (int64); got {input_ids.dtype}")
+        model, limit = type(self.model).__name__, self.max_positions
         low, high, known = int(input_ids.min()), int(input_ids.max()), self.model.config.vocab_size
         if low < 0 or high >= known:
             raise ValueError(
-                f"token ids from {low} to {high}, but {type(self.model).__name__} has 0 to "
-                f"{known - 1}: encode with the tokenizer that belongs to the model"
+                f"token ids from {low} to {high}, but {model} has 0 to {known - 1}: encode with "
+                "the tokenizer that belongs to the model"
             )
-        if self.max_positions is not None and int(lengths.max()) > self.max_positions:
+        if limit is not None and int(lengths.max()) > limit:
             raise ValueError(
-                f"a text of {int(lengths.max())} tokens, but {type(self.model).__name__} has "
-                f"{self.max_positions} positions: encode with max_length={self.max_positions}"
+                f"a text of {int(lengths.max())} tokens, but {model} has {limit} positions: encode "
+                f"with max_length={limit}"
             )
 
 
@@ -205,9 +200,11 @@ def describe(handle: Handle) -> Architecture:
     for layer, block in enumerate(blocks):
         attention = _part(model, block, family.attention)
         attentions[attention] = (*attentions.get(attention, ()), layer)
-    _refuse_unknown_modules(model, family)
-    _refuse_decoder_options(model, family)
-    norm = family.embedding_norm
+    _refuse_unknown(model, family)
+    norm, limit = family.embedding_norm, None
+    if family.limited_positions:
+        taken = model.config.pad_token_id + 1 if family.positions_after_padding else 0
+        limit = model.config.max_position_embeddings - taken
     return Architecture(
         kind=family,
         model=model,
@@ -217,15 +214,14 @@ def describe(handle: Handle) -> Architecture:
         word_embeddings=_part(model, backbone, family.word_embeddings),
         embedding_norm=None if norm is None else _part(model, backbone, norm),
         language_model=_head(model).__name__.endswith(("LMHeadModel", "ForCausalLM")),
-        max_positions=_max_positions(model, family),
+        max_positions=limit,
     )
 
 
 def _head(model: nn.Module) -> type:
-    for cls in type(model).__mro__:
-        if cls.__module__.startswith("transformers.models."):
-            return cls
-    return type(model)
+    """The class of transformers itself, from which the model's may derive."""
+    known = (c for c in type(model).__mro__ if c.__module__.startswith("transformers.models."))
+    return next(known, nn.Module)
 
 
 def _family(model: nn.Module) -> Family:
@@ -233,27 +229,25 @@ def _family(model: nn.Module) -> Family:
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
             f"{name} is not a transformers model: its attention does not go through transformers' "
-            "attention interface, so its attention rule cannot be exchanged. If it wraps one, "
-            "pass that"
+            "attention interface, so its attention rule cannot be exchanged. If it wraps one, pass "
+            "that"
         )
     head = _head(model)
-    for family in FAMILIES.values():
-        if head.__module__ == f"transformers.models.{family.name}.modeling_{family.name}":
-            if head.__name__ not in family.heads:
-                break
-            if type(model).forward is not head.forward:
-                raise TypeError(
-                    f"{name} replaces the forward pass of {head.__name__}: its operations are not "
-                    f"known here. Pass a plain {head.__name__}"
-                )
-            return family
-    heads = sorted(head for family in FAMILIES.values() for head in family.heads)
-    reason = (
-        "this head or family has no rules here"
-        if model._can_set_attn_implementation()
-        else "its attention does not go through transformers' attention interface"
-    )
-    raise TypeError(f"{name} is not covered: {reason}. Covered: {', '.join(heads)}")
+    family = next((f for f in FAMILIES.values() if head.__name__ in f.heads), None)
+    if family is None:
+        heads = sorted(head for family in FAMILIES.values() for head in family.heads)
+        reason = (
+            "this head or family has no rules here"
+            if model._can_set_attn_implementation()
+            else "its attention does not go through transformers' attention interface"
+        )
+        raise TypeError(f"{name} is not covered: {reason}. Covered: {', '.join(heads)}")
+    if type(model).forward is not head.forward:
+        raise TypeError(
+            f"{name} replaces the forward pass of {head.__name__}: its operations are not known "
+            f"here. Pass a plain {head.__name__}"
+        )
+    return family
 
 
 def _part(model: nn.Module, root: nn.Module, path: str) -> nn.Module:
@@ -261,8 +255,8 @@ def _part(model: nn.Module, root: nn.Module, path: str) -> nn.Module:
         return root.get_submodule(path)
     except AttributeError as missing:
         raise TypeError(
-            f"{type(model).__name__}: {type(root).__name__} has no {path!r}; "
-            "this version of transformers lays the model out differently"
+            f"{type(model).__name__}: {type(root).__name__} has no {path!r}; this version of "
+            "transformers lays the model out differently"
         ) from missing
 
 
@@ -276,46 +270,31 @@ def _blocks(family: Family, backbone: nn.Module) -> tuple[nn.Module, ...]:
     return tuple(block for group in groups for block in group.albert_layers)
 
 
-def _refuse_unknown_modules(model: nn.Module, family: Family) -> None:
-    own = f"transformers.models.{family.name}."
+def _refuse_unknown(model: nn.Module, family: Family) -> None:
+    name, own = type(model).__name__, f"transformers.models.{family.name}."
     for path, module in model.named_modules():
         cls = type(module)
-        known = type(module) in (*LINEAR, *ACTIVATIONS, nn.LayerNorm)
+        known = cls in (*LINEAR, *ACTIVATIONS, nn.LayerNorm) or cls.__module__.startswith(own)
         if cls.__module__.startswith("peft."):
             raise TypeError(
-                f"{type(model).__name__} has an adapter at {path!r}: merge it and pass the result, "
+                f"{name} has an adapter at {path!r}: merge it and pass the result, "
                 "model = model.merge_and_unload()"
             )
-        if not (known or module is model or cls.__module__.startswith(own)):
-            raise TypeError(
-                f"{type(model).__name__} is not covered: no rule for {path!r}, a "
-                f"{cls.__module__}.{cls.__qualname__}"
-            )
+        if not (known or module is model):
+            kind = f"{cls.__module__}.{cls.__qualname__}"
+            raise TypeError(f"{name} is not covered: no rule for {path!r}, a {kind}")
+    if not family.causal and getattr(model.config, "is_decoder", False):
+        raise TypeError(f"{name} with is_decoder=True is not covered: use an encoder")
+    if getattr(model.config, "add_cross_attention", False):
+        raise TypeError(f"{name} with cross-attention is not covered")
 
 
-def _refuse_decoder_options(model: nn.Module, family: Family) -> None:
-    config = model.config
-    if not family.causal and getattr(config, "is_decoder", False):
-        raise TypeError(
-            f"{type(model).__name__} with is_decoder=True is not covered: use an encoder"
-        )
-    if getattr(config, "add_cross_attention", False):
-        raise TypeError(f"{type(model).__name__} with cross-attention is not covered")
-
-
-def _max_positions(model: nn.Module, family: Family) -> int | None:
-    if not family.limited_positions:
-        return None
-    taken = model.config.pad_token_id + 1 if family.positions_after_padding else 0
-    return model.config.max_position_embeddings - taken
-
-
-def _required(inputs: Mapping[str, Any], name: str, dimensions: int, model: nn.Module) -> Tensor:
+def _required(inputs: Mapping[str, Any], name: str, dimensions: int, model: str) -> Tensor:
     value = inputs.get(name)
     if not isinstance(value, Tensor) or value.dim() != dimensions:
         found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(
-            f"{type(model).__name__} needs {name!r}, a tensor of {dimensions} dimensions; got "
-            f"{found}. A tokenizer gives it with return_tensors='pt', padding=True"
+            f"{model} needs {name!r}, a tensor of {dimensions} dimensions; got {found}. "
+            "A tokenizer gives it with return_tensors='pt', padding=True"
         )
     return value

@@ -212,16 +212,14 @@ def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
         undo.enter_context(replaced(route.forwards()))
         if architecture.kind.own_attention is None:
             undo.enter_context(_implementation(model, configs))
-        undo.callback(_forget, route, configs)
         _routes.of_module.update(dict.fromkeys(architecture.attentions, route))
         _routes.of_config.update(configs)
-        yield route
-
-
-def _forget(route: Route, configs: set[int]) -> None:
-    for module in route.architecture.attentions:
-        _routes.of_module.pop(module, None)
-    _routes.of_config -= Counter(configs)
+        try:
+            yield route
+        finally:
+            for module in architecture.attentions:
+                _routes.of_module.pop(module, None)
+            _routes.of_config -= Counter(configs)
 
 
 @contextmanager
@@ -294,9 +292,7 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | float:
     The minimum rather than −∞ keeps a query that may look nowhere, as padding on the left of a
     decoder's text, finite.
     """
-    if mask is None:
-        return 0.0
-    if mask.dtype != torch.bool:
-        return mask.to(dtype)
+    if mask is None or mask.dtype != torch.bool:
+        return 0.0 if mask is None else mask.to(dtype)
     zero = torch.zeros((), dtype=dtype, device=mask.device)
     return torch.where(mask, zero, torch.finfo(dtype).min)

@@ -21,7 +21,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    PretrainedConfig,
     PreTrainedTokenizerBase,
 )
 from transformers.utils import logging
@@ -188,11 +187,7 @@ def find_model(
     found = hub.find(
         name, kind="model", wanted=_needed, parameter="name_or_folder", revision=revision
     )
-    _check_folder(found[1], name)
-    return found
-
-
-def _check_folder(folder: Path, name: str) -> None:
+    folder = found[1]
     if (folder / "adapter_config.json").is_file():
         raise ValueError(
             f"name_or_folder={name!r} holds a PEFT adapter: load it with its base model, call "
@@ -203,6 +198,7 @@ def _check_folder(folder: Path, name: str) -> None:
             f"name_or_folder={name!r} holds no config.json: it is not a model folder as "
             f"`save_pretrained` writes it"
         )
+    return found
 
 
 def _needed(names: Iterable[str]) -> list[str]:
@@ -219,7 +215,13 @@ def _needed(names: Iterable[str]) -> list[str]:
 def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
     with _plainly(f"The model {name!r}"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    kind = _kind(config, name)
+    stated = (config.architectures or ["(no architecture stated)"])[0]
+    kind = next((kind for ending, kind in _KINDS.items() if stated.endswith(ending)), None)
+    if kind is None:
+        raise ValueError(
+            f"{name!r} is a {stated}, not a classifier or a next-token model (its config names no "
+            f"class that ends in {', '.join(_KINDS)}); fine-tune it for classification first"
+        )
     with _plainly(f"The model {name!r}"):
         model, report = kind.from_pretrained(
             folder, config=config, dtype=dtype, trust_remote_code=False, output_loading_info=True
@@ -231,17 +233,6 @@ def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
             f"{type(model).__name__}, which would stay random: {', '.join(map(str, missing[:4]))}"
         )
     return model
-
-
-def _kind(config: PretrainedConfig, name: str) -> type:
-    stated = config.architectures or ["(no architecture stated)"]
-    for ending, kind in _KINDS.items():
-        if stated[0].endswith(ending):
-            return kind
-    raise ValueError(
-        f"{name!r} is a {stated[0]}, not a classifier or a next-token model (its config names no "
-        f"class that ends in {', '.join(_KINDS)}); fine-tune it for classification first"
-    )
 
 
 def _load_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -32,9 +32,7 @@ class _Dispatcher:
     @property
     def replacements(self) -> list[Forward]:
         """This thread's replacements, the outermost last."""
-        if not hasattr(self._local, "replacements"):
-            self._local.replacements = []
-        return self._local.replacements
+        return self._local.__dict__.setdefault("replacements", [])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         forward = self.original
@@ -43,26 +41,24 @@ class _Dispatcher:
         return forward(*args, **kwargs)
 
 
-def _install(module: nn.Module, replacement: Forward) -> None:
+@contextmanager
+def _installed(module: nn.Module, replacement: Forward) -> Iterator[None]:
     with _lock:
         dispatcher = module.__dict__.get("forward")
         if not isinstance(dispatcher, _Dispatcher):
-            dispatcher = _Dispatcher(module)
-            module.forward = dispatcher
+            dispatcher = module.forward = _Dispatcher(module)
         dispatcher.users += 1
         dispatcher.replacements.append(replacement)
-
-
-def _remove(module: nn.Module) -> None:
-    with _lock:
-        dispatcher = module.__dict__["forward"]
-        dispatcher.replacements.pop()
-        dispatcher.users -= 1
-        if dispatcher.users:
-            return
-        del module.forward
-        if dispatcher.previous is not None:
-            module.forward = dispatcher.previous
+    try:
+        yield
+    finally:
+        with _lock:
+            dispatcher.replacements.pop()
+            dispatcher.users -= 1
+            if not dispatcher.users:
+                del module.forward
+                if dispatcher.previous is not None:
+                    module.forward = dispatcher.previous
 
 
 @contextmanager
@@ -73,12 +69,7 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
     enclosing block. Only this thread sees the replacements; they are removed when the block ends,
     also by an exception.
     """
-    installed: list[nn.Module] = []
-    try:
+    with ExitStack() as undo:
         for module, forward in forwards.items():
-            _install(module, forward)
-            installed.append(module)
+            undo.enter_context(_installed(module, forward))
         yield
-    finally:
-        for module in reversed(installed):
-            _remove(module)

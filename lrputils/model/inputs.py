@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from lrputils.data import given
@@ -75,12 +76,7 @@ class Inputs(BatchEncoding):
     @property
     def content_mask(self) -> torch.Tensor:
         """Boolean (batch, tokens): true at every token that is not a special one."""
-        if "special_tokens_mask" not in self.data:
-            raise ValueError(
-                "These inputs do not say which tokens are special: encode the texts with "
-                "`clf.encode(texts)`, or pass `return_special_tokens_mask=True` to the tokenizer"
-            )
-        return self.valid_mask & ~self.data["special_tokens_mask"].bool()
+        return self.valid_mask & ~special_tokens(self)
 
     @property
     def lengths(self) -> torch.Tensor:
@@ -107,7 +103,8 @@ class Inputs(BatchEncoding):
         `which` is a row number, a slice, a sequence of row numbers or a tensor of row numbers; a
         boolean tensor (batch,) chooses the rows where it is true.
         """
-        numbers = torch.arange(self.batch_size)[_as_index(which)].reshape(-1)
+        index = which if isinstance(which, int | slice) else torch.as_tensor(which).cpu()
+        numbers = torch.arange(self.batch_size)[index].reshape(-1)
         if not len(numbers):
             raise ValueError(f"{which!r} chooses none of the {self.batch_size} rows")
         chosen = numbers.tolist()
@@ -121,8 +118,7 @@ class Inputs(BatchEncoding):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("data", "tokens", "truncated", "replacements")
-        return {name: getattr(self, name) for name in kept}
+        return {k: getattr(self, k) for k in ("data", "tokens", "truncated", "replacements")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)
@@ -130,6 +126,22 @@ class Inputs(BatchEncoding):
     def __repr__(self) -> str:
         batch, tokens = self.data["input_ids"].shape
         return f"Inputs(batch={batch}, tokens={tokens}, {', '.join(self.data)})"
+
+
+def special_tokens(inputs: Mapping[str, Any]) -> torch.Tensor:
+    """Boolean (batch, tokens): true at special tokens and at padding.
+
+    Raises:
+        ValueError: the inputs do not say which tokens are special.
+    """
+    special = inputs.get("special_tokens_mask")
+    if special is None:
+        raise ValueError(
+            "These inputs do not say which tokens are special, in `special_tokens_mask`: encode "
+            "the texts with `clf.encode(texts)`, or pass `return_special_tokens_mask=True` to the "
+            "tokenizer"
+        )
+    return special.bool()
 
 
 def encode(
@@ -158,36 +170,32 @@ def encode(
     """
     rows = given.strings(texts)
     limit = _length_limit(tokenizer, max_length, positions)
-    encoded = tokenizer(rows, add_special_tokens=True, verbose=False)["input_ids"]
-    overlong = tuple(row for row, ids in enumerate(encoded) if len(ids) > limit)
+    fields = tokenizer(rows, return_special_tokens_mask=True, verbose=False)
+    lengths = list(map(len, fields["input_ids"]))
+    overlong = tuple(row for row, length in enumerate(lengths) if length > limit)
     if overlong and not truncate:
         row = overlong[0]
         room = f" (the model has {positions} positions)" if positions else ""
         raise ValueError(
-            f"Text {row} ({rows[row][:40]!r}…) has {len(encoded[row])} tokens, more than "
+            f"Text {row} ({rows[row][:40]!r}…) has {lengths[row]} tokens, more than "
             f"max_length={limit}{room}; {len(overlong)} of {len(rows)} texts are too long. "
             f"Pass truncate=True to cut them, or leave them out"
         )
-    fields = tokenizer(
-        rows,
-        add_special_tokens=True,
-        truncation=bool(overlong),
-        max_length=limit if overlong else None,
-        return_special_tokens_mask=True,
-        verbose=False,
-    )
+    if overlong:
+        options = {"return_special_tokens_mask": True, "verbose": False}
+        fields = tokenizer(rows, truncation=True, max_length=limit, **options)
     for row, special in enumerate(fields["special_tokens_mask"]):
         if all(special):
             raise ValueError(
                 f"Text {row} has no token of its own after tokenization: {rows[row]!r}. Leave "
                 f"empty texts out before encoding"
             )
-    strings = [tokenizer.convert_ids_to_tokens(ids) for ids in fields["input_ids"]]
+    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("mask", "pad", "unk")}
     return Inputs(
         _pad(fields, padding_id(tokenizer)),
-        tokens=strings,
+        tokens=map(tokenizer.convert_ids_to_tokens, fields["input_ids"]),
         truncated=overlong,
-        replacements=_replacements(tokenizer),
+        replacements={name: token for name, token in ids.items() if token is not None},
     )
 
 
@@ -210,39 +218,25 @@ def _length_limit(
     return max_length
 
 
-def _replacements(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    ids = {
-        "mask": tokenizer.mask_token_id,
-        "pad": tokenizer.pad_token_id,
-        "unk": tokenizer.unk_token_id,
-    }
-    return {name: token for name, token in ids.items() if token is not None}
-
-
 def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """Return the token to pad with; a decoder without one pads with its end-of-text token."""
-    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        if token is not None:
-            return token
-    return 0
+    known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    return next(token for token in known if token is not None)
 
 
 def _pad(fields: Mapping[str, list[list[int]]], padding_id: int) -> dict[str, torch.Tensor]:
     """Pad lists of integers on the right, whatever the tokenizer's own side is."""
     fill = {"input_ids": padding_id, "special_tokens_mask": 1}
-    rows = fields["input_ids"]
-    width = max(map(len, rows))
-    names = [name for name in (*_MODEL_TENSORS, "special_tokens_mask") if name in fields]
-    padded = {
-        name: torch.tensor(
-            [row + [fill.get(name, 0)] * (width - len(row)) for row in map(list, fields[name])]
+    fields = {**fields, "attention_mask": [[1] * len(row) for row in fields["input_ids"]]}
+    return {
+        name: pad_sequence(
+            list(map(torch.tensor, fields[name])),
+            batch_first=True,
+            padding_value=fill.get(name, 0),
         )
-        for name in names
+        for name in (*_MODEL_TENSORS, "special_tokens_mask")
+        if name in fields
     }
-    padded["attention_mask"] = torch.tensor(
-        [[1] * len(row) + [0] * (width - len(row)) for row in rows]
-    )
-    return padded
 
 
 def _check_tensors(data: Mapping[str, torch.Tensor]) -> None:
@@ -261,19 +255,11 @@ def _check_tensors(data: Mapping[str, torch.Tensor]) -> None:
 def _check_padding(attention_mask: torch.Tensor) -> list[int]:
     """Return the row lengths; refuse rows that are empty or not padded on the right."""
     mask = attention_mask.bool()
-    if not mask.any(dim=1).all():
-        row = int((~mask.any(dim=1)).nonzero()[0])
-        raise ValueError(f"Row {row} of the attention mask marks no token at all")
-    if (mask[:, 1:] & ~mask[:, :-1]).any():
-        row = int((mask[:, 1:] & ~mask[:, :-1]).any(dim=1).nonzero()[0])
+    for row in (~mask.any(dim=1)).nonzero():
+        raise ValueError(f"Row {int(row)} of the attention mask marks no token at all")
+    for row in (mask[:, 1:] & ~mask[:, :-1]).any(dim=1).nonzero():
         raise ValueError(
-            f"Row {row} is not padded on the right alone: its attention mask rises from 0 to 1. "
-            f"Set `tokenizer.padding_side = 'right'`"
+            f"Row {int(row)} is not padded on the right alone: its attention mask rises from 0 to "
+            "1. Set `tokenizer.padding_side = 'right'`"
         )
     return mask.sum(dim=1).tolist()
-
-
-def _as_index(which: int | slice | Sequence[int] | torch.Tensor) -> Any:
-    if isinstance(which, torch.Tensor):
-        return which.cpu()
-    return which if isinstance(which, int | slice) else torch.as_tensor(list(which))

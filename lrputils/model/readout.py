@@ -25,8 +25,8 @@ READOUTS = {
 }
 FIRST_BLOCK = "first-block"
 
-# Tokens whose gradients go back at once, where a method has many for one forward pass.
-GRADIENT_TOKENS = 16_384
+# Tokens whose gradients go back at once, where a method takes many.
+GRADIENT_TOKENS = 8192
 
 Target = int | Sequence[int] | Tensor | None
 
@@ -59,10 +59,14 @@ class Reading:
         (gradient,) = torch.autograd.grad(self.output.sum(), self.site, retain_graph=retain_graph)
         return gradient
 
-    def relevance(self, gradient: Tensor) -> Tensor:
-        """R = Σ value ⊙ gradient over the embedding's size: `(batch, tokens)`, 0 at padding."""
+    def relevance(self, gradient: Tensor, value: Tensor | None = None) -> Tensor:
+        """R = Σ value ⊙ gradient over the state's size: `(…, batch, tokens)`, 0 at padding.
+
+        The value is the read-out's, or that of another tensor at which the gradient was taken.
+        """
+        value = self.value if value is None else value
         wide = torch.promote_types(gradient.dtype, torch.float32)
-        return self.per_token((self.value.to(wide) * gradient.to(wide)).sum(-1))
+        return self.per_token((value.to(wide) * gradient.to(wide)).sum(-1))
 
     def per_token(self, scores: Tensor) -> Tensor:
         """Scores `(batch, tokens)` out of the graph, with exactly 0 at padding."""
@@ -152,15 +156,12 @@ def resolve_target(target: Target, logits: Tensor) -> Tensor:
         return logits.detach().argmax(1)
     try:
         chosen = torch.as_tensor(target, device=logits.device)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"target is a class number, or one for each row; got {target!r}"
-        ) from error
+    except (TypeError, ValueError):
+        chosen = logits
     if chosen.dtype.is_floating_point or chosen.dtype == torch.bool:
-        raise ValueError(f"target is a class number; got {target!r}")
+        raise ValueError(f"target is a class number, or one for each row; got {target!r}")
     chosen = chosen.to(torch.long)
-    if chosen.dim() == 0:
-        chosen = chosen.expand(batch)
+    chosen = chosen.expand(batch) if chosen.dim() == 0 else chosen
     if chosen.shape != (batch,):
         raise ValueError(
             f"target has shape {tuple(chosen.shape)}: pass one class, or one for each of the "
@@ -193,18 +194,26 @@ class Blocks:
         return output
 
 
-def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, rows: int) -> Tensor:
+def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, batch_tokens: int) -> Tensor:
     """Vector-Jacobian products of one map, for a stack of gradients at its output.
 
     Args:
-        output: in the graph, which is kept.
-        source: what it was computed from.
+        output: `(batch, tokens, …)`, in the graph, which is kept.
+        source: what it was computed from, or `output` itself.
         gradients: `(n, *output.shape)`.
-        rows: how many of them go back at once; bounds the memory.
+        batch_tokens: how many tokens' gradients go back at once; bounds the memory.
 
     Returns:
         `(n, *source.shape)`.
+
+    Raises:
+        ValueError: a bound below one token.
     """
+    if batch_tokens < 1:
+        raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
+    if output is source:
+        return gradients
+    rows = max(1, batch_tokens // output.shape[:2].numel())
     parts = [
         torch.autograd.grad(output, source, part, retain_graph=True, is_grads_batched=True)[0]
         for part in gradients.split(rows)
@@ -238,9 +247,8 @@ class _Sites:
         output = inner(*args, **kwargs)
         if "word" in self.caught:  # GPT-2 looks token types up in the same table
             return output
-        positions = 0.0
-        if self.architecture.vision:
-            positions = self.architecture.word_embeddings.position_embeddings
+        parts = self.architecture
+        positions = parts.word_embeddings.position_embeddings if parts.vision else 0.0
         word = (output - positions).detach()
         if self.change is not None:
             word = self.change(word)
@@ -260,9 +268,7 @@ class _Sites:
 
     def site(self) -> Tensor:
         """The tensor at which gradients are taken."""
-        if self.readout == "word":
-            return self.caught["input"]
-        return self.value()
+        return self.caught["input"] if self.readout == "word" else self.value()
 
     def value(self) -> Tensor:
         """The tensor that the gradients are multiplied with."""

@@ -19,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,14 +41,6 @@ def _held_std(inner: Forward, norm: nn.Module, x: Tensor) -> Tensor:
     return rules.rms_norm_held_rms(x, norm.weight, norm.variance_epsilon)
 
 
-def _plain_norm(inner: Forward, norm: nn.Module, x: Tensor) -> Tensor:
-    return inner(x)
-
-
-def _plain_activation(function: Forward, x: Tensor) -> Tensor:
-    return function(x)
-
-
 # operation → name of a rule → the rule
 RULES: dict[str, dict[str, Callable]] = {
     "attention": {
@@ -62,8 +55,8 @@ RULES: dict[str, dict[str, Callable]] = {
         "gate-held": rules.GATE_HELD,
         "gradient": rules.GRADIENT_PRODUCT,
     },
-    "activation": {"identity": rules.identity_rule, "gradient": _plain_activation},
-    "norm": {"held-std": _held_std, "gradient": _plain_norm},
+    "activation": {"identity": rules.identity_rule, "gradient": lambda function, x: function(x)},
+    "norm": {"held-std": _held_std, "gradient": lambda inner, norm, x: inner(x)},
 }
 
 
@@ -147,11 +140,8 @@ GRADIENT = Composite(
 )
 
 
-class Rulebook(Protocol):
-    """Anything that names the rule of an operation in a layer, as `Composite.rule` does."""
-
-    def rule(self, operation: str, layer: int | None) -> Callable:
-        """The rule of an operation in a layer; `None` is outside the layers."""
+# Names the rule of an operation in a layer, as `Composite.rule` does.
+Rulebook = Callable[[str, int | None], Callable]
 
 
 @contextmanager
@@ -175,7 +165,7 @@ def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
     """
     architecture = describe(model)
     check_composite(composite, architecture)
-    with installed(architecture, composite):
+    with installed(architecture, composite.rule):
         yield architecture
 
 
@@ -215,8 +205,7 @@ def installed(
     """Install the rules that `rulebook` names; `kernel` then computes the attention."""
 
     def attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        rule = rulebook.rule("attention", call.layer)
-        return kernel(call.with_factors(*rule(*call.factors)))
+        return kernel(call.with_factors(*rulebook("attention", call.layer)(*call.factors)))
 
     with ExitStack() as undo:
         route = undo.enter_context(routed(architecture, attention))
@@ -228,41 +217,34 @@ def _forwards(
     architecture: Architecture, rulebook: Rulebook, route: Route
 ) -> Mapping[nn.Module, Forward]:
     """The replacement for each norm, activation and gated product of the model."""
+
+    def norm(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
+        return rulebook("norm", route.layer)(inner, module, x)
+
+    def activation(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
+        return rulebook("activation", route.layer)(inner, x)
+
+    def gated_mlp(mlp: nn.Module, inner: Forward, x: Tensor) -> Tensor:
+        rule = rulebook("product", route.layer)
+        gate, up = rule(mlp.act_fn(mlp.gate_proj(x)), mlp.up_proj(x))
+        return mlp.down_proj(gate * up)
+
+    def tanh_head(module: nn.Module, inner: Forward, *args: Any, **kwargs: Any) -> Any:
+        with _TanhRule(rulebook("activation", None)):
+            return inner(*args, **kwargs)
+
     kind, forwards = architecture.kind, {}
     for module in architecture.model.modules():
         name = type(module).__name__
         if isinstance(module, nn.LayerNorm) or name == kind.rms_norm:
-            forwards[module] = _norm(module, rulebook, route)
+            forwards[module] = partial(norm, module)
         elif isinstance(module, ACTIVATIONS):
-            forwards[module] = _activation(rulebook, route)
+            forwards[module] = partial(activation, module)
         elif name == kind.gated_mlp:
-            forwards[module] = _gated_mlp(module, rulebook, route)
+            forwards[module] = partial(gated_mlp, module)
         elif name == kind.tanh_head:
-            forwards[module] = _functional_tanh(rulebook)
+            forwards[module] = partial(tanh_head, module)
     return forwards
-
-
-def _norm(norm: nn.Module, rulebook: Rulebook, route: Route) -> Forward:
-    def forward(inner: Forward, x: Tensor) -> Tensor:
-        return rulebook.rule("norm", route.layer)(inner, norm, x)
-
-    return forward
-
-
-def _activation(rulebook: Rulebook, route: Route) -> Forward:
-    def forward(inner: Forward, x: Tensor) -> Tensor:
-        return rulebook.rule("activation", route.layer)(inner, x)
-
-    return forward
-
-
-def _gated_mlp(mlp: nn.Module, rulebook: Rulebook, route: Route) -> Forward:
-    def forward(inner: Forward, x: Tensor) -> Tensor:
-        rule = rulebook.rule("product", route.layer)
-        gate, up = rule(mlp.act_fn(mlp.gate_proj(x)), mlp.up_proj(x))
-        return mlp.down_proj(gate * up)
-
-    return forward
 
 
 class _TanhRule(TorchFunctionMode):
@@ -279,14 +261,6 @@ class _TanhRule(TorchFunctionMode):
         if function is torch.tanh:
             return self.rule(torch.tanh, *args)
         return function(*args, **(kwargs or {}))
-
-
-def _functional_tanh(rulebook: Rulebook) -> Forward:
-    def forward(inner: Forward, *args: Any, **kwargs: Any) -> Any:
-        with _TanhRule(rulebook.rule("activation", None)):
-            return inner(*args, **kwargs)
-
-    return forward
 
 
 def layer_numbers(layers: Iterable[int]) -> frozenset[int]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.forwards import replaced
 from lrputils.model.handles import Handle
-from lrputils.model.readout import Blocks, Reading, Target, read
+from lrputils.model.readout import Blocks, Target, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, propagating
 
 TOLERANCE = 1e-8
@@ -112,12 +112,9 @@ def _gaps(
     with propagating(architecture, composite), replaced(blocks.forwards):
         reading = read(architecture, inputs, target=target)
         gradients = torch.autograd.grad(reading.output.sum(), blocks.inputs)
-    return tuple(_gap(reading, *pair) for pair in zip(blocks.inputs, gradients, strict=True))
-
-
-def _gap(reading: Reading, hidden: Tensor, gradient: Tensor) -> float:
-    total = (hidden * gradient).detach().sum((1, 2))
-    return float((total / reading.output.detach() - 1).abs().max())
+    pairs = zip(blocks.inputs, gradients, strict=True)
+    totals = [(hidden * gradient).sum((1, 2)) for hidden, gradient in pairs]
+    return tuple((total / reading.output - 1).abs().max().item() for total in totals)
 
 
 def _without_biases(model: nn.Module) -> nn.Module:

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from lrputils.model.architectures import Architecture, describe
+from lrputils.model.architectures import describe
 from lrputils.model.attention import stepwise
 from lrputils.model.forwards import replaced
 from lrputils.model.handles import Handle
-from lrputils.model.readout import GRADIENT_TOKENS, Blocks, Reading, Target, pulled_back, read
+from lrputils.model.readout import GRADIENT_TOKENS, Blocks, Target, pulled_back, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, check_layers, installed, layer_numbers
 
 Suffix = frozenset[int]
@@ -53,20 +53,23 @@ def layerwise_bypass(
         TypeError: the model is not covered.
         ValueError: no variants, a layer that the model does not have, or what `read` refuses.
     """
-    if batch_tokens < 1:
-        raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
     architecture = describe(model)
-    variants = _variants(layer_sets, architecture)
+    variants = [layer_numbers(layers) for layers in layer_sets]
+    if not variants:
+        raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
+    check_layers(frozenset().union(*variants), architecture)
     switch, blocks = _Switch(), Blocks(architecture)
-    with installed(architecture, switch, stepwise), replaced(blocks.forwards):
+    with installed(architecture, switch.rule, stepwise), replaced(blocks.forwards):
         reading = read(architecture, inputs, target=target, readout=readout)
-    rows = max(1, batch_tokens // reading.valid.numel())
     # The head is the same for every variant.
     last = torch.autograd.grad(reading.output.sum(), blocks.outputs[-1], retain_graph=True)
     gradients = {frozenset(): last[0]}
     for layer in reversed(range(architecture.layers)):
-        gradients = _through_block(layer, gradients, variants, blocks, switch, rows)
-    scores = _at_readout(reading, blocks.inputs[0], gradients, rows)
+        gradients = _through_block(layer, gradients, variants, blocks, switch, batch_tokens)
+    down = pulled_back(
+        blocks.inputs[0], reading.site, torch.stack(list(gradients.values())), batch_tokens
+    )
+    scores = {suffix: reading.relevance(x) for suffix, x in zip(gradients, down, strict=True)}
     return torch.stack([scores[variant] for variant in variants]).to(torch.float32)
 
 
@@ -87,7 +90,7 @@ class _Switched(Function):
 
 
 class _Switch:
-    """A rulebook that chooses between two composites' shares when the backward pass runs.
+    """Chooses between two composites' shares when the backward pass runs.
 
     `bypassed` holds the layers that follow CP-LRP right now; the others follow AttnLRP.
     """
@@ -106,21 +109,13 @@ class _Switch:
         )
 
 
-def _variants(layer_sets: Sequence[Iterable[int]], architecture: Architecture) -> list[Suffix]:
-    variants = [layer_numbers(layers) for layers in layer_sets]
-    if not variants:
-        raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
-    check_layers(frozenset().union(*variants), architecture)
-    return variants
-
-
 def _through_block(
     layer: int,
     gradients: Mapping[Suffix, Tensor],
     variants: Sequence[Suffix],
     blocks: Blocks,
     switch: _Switch,
-    rows: int,
+    batch_tokens: int,
 ) -> dict[Suffix, Tensor]:
     """From gradients at a layer's output, by suffix above it, to those at its input."""
     wanted = {frozenset(i for i in variant if i >= layer) for variant in variants}
@@ -130,17 +125,6 @@ def _through_block(
         switch.bypassed = frozenset({layer} if bypass else ())
         if suffixes:
             above = torch.stack([gradients[suffix - {layer}] for suffix in suffixes])
-            below = pulled_back(blocks.outputs[layer], blocks.inputs[layer], above, rows)
+            below = pulled_back(blocks.outputs[layer], blocks.inputs[layer], above, batch_tokens)
             passed |= zip(suffixes, below, strict=True)
     return passed
-
-
-def _at_readout(
-    reading: Reading, first: Tensor, gradients: Mapping[Suffix, Tensor], rows: int
-) -> dict[Suffix, Tensor]:
-    """Relevance `(batch, tokens)` at the read-out tensor, below all layers."""
-    if first is not reading.site:
-        above = torch.stack(list(gradients.values()))
-        below = pulled_back(first, reading.site, above, rows)
-        gradients = dict(zip(gradients, below, strict=True))
-    return {suffix: reading.relevance(gradient) for suffix, gradient in gradients.items()}

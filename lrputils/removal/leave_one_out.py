@@ -7,6 +7,7 @@ the rows of all texts together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from lrputils.model.architectures import Architecture, describe
 from lrputils.model.handles import Handle
 from lrputils.model.readout import Target, resolve_target
 from lrputils.removal.packing import bar, evaluate
-from lrputils.removal.rows import Row, Text, every, split, whole
+from lrputils.removal.rows import Row, Text, split, whole
 
 REMOVALS = ("attention-mask", "mask", "pad", "unk", "zero", "delete")
 OUTPUTS = ("logit", "difference", "probability")
@@ -62,53 +63,58 @@ def leave_one_out(
             the model or the inputs do not have.
     """
     architecture = describe(model)
-    _check(removal, output, architecture)
-    texts = split(architecture, inputs)
-    logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=batch_tokens)
-    read = reader(output, resolve_target(target, logits), logits)
+    if removal not in REMOVALS:
+        raise ValueError(f"removal={removal!r} is not one of {REMOVALS}")
+    if architecture.vision and removal != "attention-mask":
+        raise ValueError(
+            f"removal={removal!r} is about words; for image patches use 'attention-mask'"
+        )
+    texts, full, read = start(architecture, inputs, target, output, batch_tokens)
     rows = list(_rows(architecture, texts, removal, inputs))
     with bar(progress, total=len(rows), desc="LOO", unit="row", delay=3, leave=False) as shown:
         without = evaluate(
             architecture, texts, rows, read, batch_tokens=batch_tokens, done=shown.update
         )
-    full = read(logits, torch.arange(len(texts), device=logits.device))
     losses = full.repeat_interleave(torch.tensor([len(t) for t in texts], device=full.device))
-    return _padded(losses - without, inputs, texts)
+    mask = inputs.get("attention_mask")
+    columns = inputs["pixel_values" if architecture.vision else "input_ids"]
+    shape = (len(texts), len(texts[0])) if architecture.vision else columns.shape
+    where = torch.ones(shape, dtype=torch.bool) if mask is None else mask.bool()
+    scores = full.new_zeros(shape).to(columns.device)
+    scores[where.to(scores.device)] = (losses - without).to(scores.device)
+    return scores
 
 
-def reader(output: str, target: Tensor, logits: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return the function that takes f from the logits of rows.
+def start(
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    target: Target,
+    output: str,
+    batch_tokens: int | None,
+) -> tuple[list[Text], Tensor, Callable[[Tensor, Tensor], Tensor]]:
+    """Run the whole texts: the texts, f of each (batch,), and how f is read off other logits.
 
-    Args:
-        output: one of `OUTPUTS`.
-        target: (batch,), the class explained of each text.
-        logits: (batch, classes) of the whole texts; "difference" takes the runner-up from them.
+    The last is a function of logits (n, classes) and the numbers of the n rows' texts, as
+    `lrputils.removal.packing.evaluate` takes it. Other arguments are those of `leave_one_out`.
     """
+    if output not in OUTPUTS:
+        raise ValueError(f"output={output!r} is not one of {OUTPUTS}")
+    texts = split(architecture, inputs)
+    logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=batch_tokens)
+    chosen = resolve_target(target, logits)
     if output == "difference" and logits.shape[1] < 2:
         raise ValueError("output='difference' needs two classes or more; the model has one")
-    others = logits.scatter(1, target[:, None], -torch.inf)
-    runner_up = others.argmax(dim=1)
+    runner_up = logits.scatter(1, chosen[:, None], -torch.inf).argmax(dim=1)
 
     def read(logits: Tensor, texts: Tensor) -> Tensor:
         if output == "probability":
             logits = logits.softmax(dim=1)
-        chosen = logits.gather(1, target[texts, None])[:, 0]
+        value = logits.gather(1, chosen[texts, None])[:, 0]
         if output != "difference":
-            return chosen
-        return chosen - logits.gather(1, runner_up[texts, None])[:, 0]
+            return value
+        return value - logits.gather(1, runner_up[texts, None])[:, 0]
 
-    return read
-
-
-def _check(removal: str, output: str, architecture: Architecture) -> None:
-    if removal not in REMOVALS:
-        raise ValueError(f"removal={removal!r} is not one of {REMOVALS}")
-    if output not in OUTPUTS:
-        raise ValueError(f"output={output!r} is not one of {OUTPUTS}")
-    if architecture.vision and removal != "attention-mask":
-        raise ValueError(
-            f"removal={removal!r} is about words; for image patches use 'attention-mask'"
-        )
+    return texts, read(logits, torch.arange(len(texts), device=logits.device)), read
 
 
 def _rows(
@@ -121,13 +127,17 @@ def _rows(
         head = int(architecture.head_tokens(torch.ones(1, len(text))))
         for token in range(len(text)):
             if removal == "attention-mask" and (len(text) > window or token == head):
-                yield Row(number, len(text), every(len(text)), hidden=token)
-            elif removal == "attention-mask":
-                yield _shorter(number, len(text), token)
-            elif removal == "delete":
-                yield _shorter(number, len(text), token, shifted=True)
+                yield Row(number, len(text), hidden=token)
+            elif removal not in ("attention-mask", "delete"):
+                yield Row(number, len(text), swapped=token, swap_id=swap_id)
+            elif len(text) > 1:
+                kept = partial(_without, len(text), token)
+                yield Row(number, len(text) - 1, kept, shifted=removal == "delete")
             else:
-                yield Row(number, len(text), every(len(text)), swapped=token, swap_id=swap_id)
+                raise ValueError(
+                    f"Text {number} has a single token; removal='delete' would leave nothing of "
+                    "it. Use removal='attention-mask'"
+                )
 
 
 def _window(architecture: Architecture) -> float:
@@ -139,13 +149,8 @@ def _window(architecture: Architecture) -> float:
     return float("inf") if full else window
 
 
-def _shorter(number: int, length: int, token: int, *, shifted: bool = False) -> Row:
-    if length == 1:
-        raise ValueError(
-            f"Text {number} has a single token; removal='delete' would leave nothing of it. Use "
-            f"removal='attention-mask'"
-        )
-    return Row(number, length - 1, lambda: np.delete(np.arange(length), token), shifted=shifted)
+def _without(length: int, token: int) -> np.ndarray:
+    return np.delete(np.arange(length), token)
 
 
 def _replacement(removal: str, inputs: Mapping[str, Any]) -> int:
@@ -157,16 +162,3 @@ def _replacement(removal: str, inputs: Mapping[str, Any]) -> int:
             f"tokenizer that has the token"
         )
     return known[removal]
-
-
-def _padded(values: Tensor, inputs: Mapping[str, Any], texts: Sequence[Text]) -> Tensor:
-    """Put the values of all tokens, text after text, into (batch, tokens)."""
-    mask = inputs.get("attention_mask")
-    if inputs.get("pixel_values") is not None:
-        shape, device = (len(texts), len(texts[0])), inputs["pixel_values"].device
-    else:
-        shape, device = inputs["input_ids"].shape, inputs["input_ids"].device
-    where = torch.ones(shape, dtype=torch.bool) if mask is None else mask.bool()
-    scores = values.new_zeros(shape).to(device)
-    scores[where.to(device)] = values.to(device)
-    return scores

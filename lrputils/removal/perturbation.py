@@ -8,6 +8,7 @@ with every step. The effect of a single token is in `lrputils.removal.leave_one_
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +18,10 @@ from torch import Tensor
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.handles import Handle
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import Target, resolve_target
-from lrputils.removal.leave_one_out import OUTPUTS, reader
+from lrputils.model.readout import Target
+from lrputils.removal.leave_one_out import start
 from lrputils.removal.packing import evaluate
-from lrputils.removal.rows import Row, split, whole
+from lrputils.removal.rows import Row, Text
 
 ORDERS = ("morf", "lerf")
 CHUNK_SCORES = ("sum", "mean")
@@ -84,8 +85,9 @@ def perturbation_curve(
     """
     if order not in ORDERS:
         raise ValueError(f"order={order!r} is not one of {ORDERS}")
-    options = _Options(chunk, chunk_score, target, output, batch_tokens)
-    return _curves(model, inputs, scores, (order,), options)[0]
+    return _curves(
+        model, inputs, scores, (order,), chunk, chunk_score, target, output, batch_tokens
+    )[0]
 
 
 class BothCurves(NamedTuple):
@@ -96,19 +98,10 @@ class BothCurves(NamedTuple):
 
 
 def perturbation_curves(
-    model: Handle,
-    inputs: Mapping[str, Any],
-    scores: Tensor,
-    chunk: int = 1,
-    *,
-    chunk_score: str = "sum",
-    target: Target = None,
-    output: str = "logit",
-    batch_tokens: int | None = None,
+    model: Handle, inputs: Mapping[str, Any], scores: Tensor, chunk: int = 1, **options: Any
 ) -> BothCurves:
     """Return both curves, run together. Arguments and errors are those of `perturbation_curve`."""
-    options = _Options(chunk, chunk_score, target, output, batch_tokens)
-    return BothCurves(*_curves(model, inputs, scores, ORDERS, options))
+    return BothCurves(*_curves(model, inputs, scores, ORDERS, chunk, **options))
 
 
 def perturbation_scores(
@@ -145,60 +138,53 @@ def aopc(curves: Tensor, steps: int | None = None) -> Tensor:
     return curves[..., 0] - curve_mean(curves)
 
 
-class _Options(NamedTuple):
-    chunk: int
-    chunk_score: str
-    target: Target
-    output: str
-    batch_tokens: int | None
-
-
 def _curves(
     model: Handle,
     inputs: Mapping[str, Any],
     scores: Tensor,
     orders: Sequence[str],
-    options: _Options,
+    chunk: int,
+    chunk_score: str = "sum",
+    target: Target = None,
+    output: str = "logit",
+    batch_tokens: int | None = None,
 ) -> Tensor:
     """Curves (orders, [methods,] batch, steps + 1)."""
     architecture = describe(model)
-    _check(options)
-    texts = split(architecture, inputs)
-    valid, content = _masks(architecture, inputs)
+    if not isinstance(chunk, int) or chunk < 1:
+        raise ValueError(f"chunk={chunk!r} is not a positive number of tokens")
+    if chunk_score not in CHUNK_SCORES:
+        raise ValueError(f"chunk_score={chunk_score!r} is not one of {CHUNK_SCORES}")
+    texts, whole, read = start(architecture, inputs, target, output, batch_tokens)
+    valid, content = _masks(architecture, inputs, texts)
     maps = _as_maps(scores, valid, content)
-    limit = options.batch_tokens
-    logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=limit)
-    read = reader(options.output, resolve_target(options.target, logits), logits)
-    steps = -(-content.sum(axis=1) // options.chunk)
-    plan = _plan(maps, valid, content, steps, orders, options)
-    values = evaluate(architecture, texts, plan.rows, read, batch_tokens=limit).to(logits)
-    shape = (len(orders), len(maps), len(texts), int(steps.max()) + 1)
-    curves = torch.full(shape, torch.nan, dtype=logits.dtype, device=logits.device)
-    curves[..., 0] = read(logits, torch.arange(len(texts), device=logits.device))
+    steps = -(-content.sum(axis=1) // chunk)
+    plan = _Plan([], [], [])
+    for text, kept in enumerate(valid):
+        gone_at = {
+            (o, method): _removal_steps(each, content[text, kept], order, chunk, chunk_score)
+            for o, order in enumerate(orders)
+            for method, each in enumerate(maps[:, text, kept])
+        }
+        plan.add(text, gone_at, steps[text])
+    values = evaluate(architecture, texts, plan.rows, read, batch_tokens=batch_tokens)
+    curves = whole.new_full((len(orders), len(maps), len(texts), steps.max() + 1), torch.nan)
+    curves[..., 0] = whole
     if plan.rows:
-        points = torch.tensor(plan.points, device=logits.device)
-        curves[tuple(points.T)] = values[torch.tensor(plan.row_of_point, device=logits.device)]
+        points = torch.tensor(plan.points, device=whole.device)
+        curves[tuple(points.T)] = values[torch.tensor(plan.row_of_point, device=whole.device)]
     return curves if torch.as_tensor(scores).dim() == 3 else curves[:, 0]
 
 
-def _check(options: _Options) -> None:
-    if not isinstance(options.chunk, int) or options.chunk < 1:
-        raise ValueError(f"chunk={options.chunk!r} is not a positive number of tokens")
-    if options.chunk_score not in CHUNK_SCORES:
-        raise ValueError(f"chunk_score={options.chunk_score!r} is not one of {CHUNK_SCORES}")
-    if options.output not in OUTPUTS:
-        raise ValueError(f"output={options.output!r} is not one of {OUTPUTS}")
-
-
-def _masks(architecture: Architecture, inputs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _masks(
+    architecture: Architecture, inputs: Mapping[str, Any], texts: Sequence[Text]
+) -> tuple[np.ndarray, np.ndarray]:
     """Boolean (batch, tokens): where there is a token, and where it is the text's own."""
     if not architecture.vision:
         encoded = Inputs.of(inputs)
         return encoded.valid_mask.cpu().numpy(), encoded.content_mask.cpu().numpy()
-    with torch.no_grad():
-        shape = architecture.word_embeddings(**architecture.arguments(inputs)).shape[:2]
-    valid = np.ones(shape, dtype=bool)
-    return valid, valid & (np.arange(shape[1]) > 0)
+    valid = np.ones((len(texts), len(texts[0])), dtype=bool)
+    return valid, valid & (np.arange(len(texts[0])) > 0)
 
 
 def _as_maps(scores: Tensor, valid: np.ndarray, content: np.ndarray) -> np.ndarray:
@@ -223,49 +209,43 @@ class _Plan(NamedTuple):
     points: list[tuple[int, int, int, int]]
     row_of_point: list[int]
 
+    def add(self, text: int, gone_at: Mapping[tuple[int, int], np.ndarray], steps: int) -> None:
+        """Plan a text's points but the first; curves that leave the same tokens share a row.
 
-def _plan(
-    maps: np.ndarray,
-    valid: np.ndarray,
-    content: np.ndarray,
-    steps: np.ndarray,
-    orders: Sequence[str],
-    options: _Options,
-) -> _Plan:
-    """Plan all points but the first; curves that pass through the same tokens share a row."""
-    plan, known = _Plan([], [], []), {}
-    for text in range(len(valid)):
-        for o, order in enumerate(orders):
-            for method, scores in enumerate(maps[:, text, valid[text]]):
-                gone_at = _removal_steps(scores, content[text, valid[text]], order, options)
-                for step in range(1, steps[text] + 1):
-                    left = gone_at > step
-                    if not left.any():
-                        continue
-                    number = known.setdefault((text, left.tobytes()), len(plan.rows))
-                    if number == len(plan.rows):
-                        plan.rows.append(Row(text, int(left.sum()), _left(gone_at, step)))
-                    plan.points.append((o, method, text, step))
-                    plan.row_of_point.append(number)
-    return plan
+        Args:
+            text: its number.
+            gone_at: (order, method) → the step that removes each token, (tokens,).
+            steps: how many there are.
+        """
+        known: dict[bytes, int] = {}
+        for (order, method), gone in gone_at.items():
+            for step in range(1, steps + 1):
+                left = gone > step
+                if not left.any():
+                    continue
+                number = known.setdefault(left.tobytes(), len(self.rows))
+                if number == len(self.rows):
+                    self.rows.append(Row(text, int(left.sum()), partial(_left, gone, step)))
+                self.points.append((order, method, text, step))
+                self.row_of_point.append(number)
 
 
 def _removal_steps(
-    scores: np.ndarray, content: np.ndarray, order: str, options: _Options
+    scores: np.ndarray, content: np.ndarray, order: str, chunk: int, chunk_score: str
 ) -> np.ndarray:
     """The step, from 1, that removes each token of a text; none for special tokens."""
     own = np.flatnonzero(content)
-    starts = np.arange(0, len(own), options.chunk)
+    starts = np.arange(0, len(own), chunk)
     totals = np.add.reduceat(scores[own], starts)
-    if options.chunk_score == "mean":
+    if chunk_score == "mean":
         totals = totals / np.diff([*starts, len(own)])
     ranking = np.argsort(-totals if order == "morf" else totals, kind="stable")
     step_of_chunk = np.empty(len(starts), dtype=np.int64)
     step_of_chunk[ranking] = np.arange(1, len(starts) + 1)
     gone_at = np.full(len(scores), np.iinfo(np.int64).max)
-    gone_at[own] = step_of_chunk[np.arange(len(own)) // options.chunk]
+    gone_at[own] = step_of_chunk[np.arange(len(own)) // chunk]
     return gone_at
 
 
-def _left(gone_at: np.ndarray, step: int) -> Any:
-    return lambda: np.flatnonzero(gone_at > step)
+def _left(gone_at: np.ndarray, step: int) -> np.ndarray:
+    return np.flatnonzero(gone_at > step)

@@ -42,7 +42,7 @@ class Row:
         text: number of the text.
         length: how many tokens are left.
         kept: returns their indices in the text, in order; called when the row's batch is built,
-            so that the rows of a long text are never all in memory.
+            so that the rows of a long text are never all in memory. None where all are left.
         hidden: index in the row of a token that no query may see, though its own query stays.
         swapped: index in the row of a token that another one replaces.
         swap_id: the token that replaces it; None for a word embedding of zeros.
@@ -51,26 +51,26 @@ class Row:
 
     text: int
     length: int
-    kept: Callable[[], np.ndarray]
+    kept: Callable[[], np.ndarray] | None = None
     hidden: int | None = None
     swapped: int | None = None
     swap_id: int | None = None
     shifted: bool = False
 
     @property
+    def zeroed(self) -> bool:
+        """Whether a word embedding of zeros stands for a token."""
+        return self.swapped is not None and self.swap_id is None
+
+    @property
     def kind(self) -> tuple[bool, bool]:
         """Rows of one kind can share a batch."""
-        return self.hidden is not None, self.swapped is not None and self.swap_id is None
+        return self.hidden is not None, self.zeroed
 
 
 def whole(texts: Sequence[Text]) -> list[Row]:
     """The rows from which nothing is taken."""
-    return [Row(i, len(text), every(len(text))) for i, text in enumerate(texts)]
-
-
-def every(length: int) -> Callable[[], np.ndarray]:
-    """`Row.kept` of a row that keeps all of its text's tokens."""
-    return lambda: np.arange(length)
+    return [Row(i, len(text)) for i, text in enumerate(texts)]
 
 
 def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
@@ -125,7 +125,7 @@ def collate(
     mask = np.arange(width) < lengths[:, None]
     kept = np.zeros((len(batch), width), dtype=np.int64)
     for i, row in enumerate(batch):
-        kept[i, : row.length] = row.kept()
+        kept[i, : row.length] = np.arange(row.length) if row.kept is None else row.kept()
     hidden = [i for i, row in enumerate(batch) if row.hidden is not None]
     visible = mask.copy()
     visible[hidden, [batch[i].hidden for i in hidden]] = False
@@ -141,17 +141,6 @@ def collate(
     if architecture.vision:
         states = torch.stack([texts[row.text].states[put(kept[i])] for i, row in enumerate(batch)])
         return Batch(arguments, head, states)
-    arguments |= _token_arguments(architecture, texts, batch, kept, put)
-    return Batch(arguments, head)
-
-
-def _token_arguments(
-    architecture: Architecture,
-    texts: Sequence[Text],
-    batch: list[Row],
-    kept: np.ndarray,
-    put: Callable[[np.ndarray], Tensor],
-) -> dict[str, Tensor]:
     ids, positions, types = (np.empty_like(kept) for _ in range(3))
     for i, row in enumerate(batch):
         text = texts[row.text]
@@ -163,15 +152,15 @@ def _token_arguments(
             types[i] = text.types[kept[i]]
         if row.swapped is not None and row.swap_id is not None:
             ids[i, row.swapped] = row.swap_id
-    arguments = {"position_ids": put(positions)}
+    arguments["position_ids"] = put(positions)
     if texts[batch[0].text].types is not None:
         arguments["token_type_ids"] = put(types)
-    if not batch[0].kind[1]:
-        return arguments | {"input_ids": put(ids)}
-    embedded = architecture.word_embeddings(put(ids))
-    rows = torch.arange(len(batch), device=embedded.device)
-    embedded[rows, put(np.array([row.swapped for row in batch]))] = 0
-    return arguments | {"inputs_embeds": embedded}
+    if batch[0].zeroed:
+        arguments["inputs_embeds"] = embedded = architecture.word_embeddings(put(ids))
+        embedded[range(len(batch)), [row.swapped for row in batch]] = 0
+    else:
+        arguments["input_ids"] = put(ids)
+    return Batch(arguments, head)
 
 
 def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
@@ -195,13 +184,9 @@ def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
             # each row would be most of the memory.
             states = architecture.backbone(**batch.arguments, use_cache=False)[0]
             rows = torch.arange(len(batch.head), device=states.device)
-            logits = _decoder_head(architecture)(states[rows, batch.head])
+            words = model.get_output_embeddings() if architecture.language_model else None
+            logits = (words or model.score)(states[rows, batch.head])
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def _decoder_head(architecture: Architecture) -> nn.Module:
-    model = architecture.model
-    return model.get_output_embeddings() if architecture.language_model else model.score
 
 
 def _trimmed(architecture: Architecture, head: Tensor) -> dict[nn.Module, Forward]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import lrputils as lrp
-from lrputils import stats
 from lrputils.model.architectures import describe
 from lrputils.model.forwards import replaced
 from lrputils.model.readout import read
-from lrputils.propagation import paths
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, propagating
-from lrputils.propagation.paths import LAYER, PATHS, relevance_paths, routes_by_layer
+from lrputils.propagation.paths import LAYER, PATHS, relevance_paths
 from tests import reference, tiny
 
 BERT_TEXT = torch.tensor([2, 17, 9, 30, 3])
@@ -214,93 +211,3 @@ def test_mistakes_are_named(options, error, words):
 def test_an_uncovered_model_is_refused():
     with pytest.raises(TypeError, match="not a transformers model"):
         relevance_paths(nn.Linear(2, 2), tiny.texts())
-
-
-# --- over a data set ------------------------------------------------------------------------------
-
-
-class Pretokenised:
-    """A classifier as far as `routes_by_layer` looks: texts are digits, one token each."""
-
-    def __init__(self, model):
-        self.model = model
-
-    def encode(self, texts):
-        width = max(map(len, texts))
-        ids = [[int(c) + 10 for c in text] + [tiny.PAD] * (width - len(text)) for text in texts]
-        mask = [[1] * len(text) + [0] * (width - len(text)) for text in texts]
-        return lrp.Inputs({"input_ids": ids, "attention_mask": mask})
-
-
-TEXTS = ["12345", "987", "4601"]
-
-
-@pytest.fixture
-def references():
-    generator = np.random.default_rng(0)
-    return [generator.normal(size=len(text)) for text in TEXTS]
-
-
-def test_each_texts_routes_are_measured_as_if_alone(references):
-    model = tiny.build("roberta")
-    rows = routes_by_layer(Pretokenised(model), TEXTS, references, batch_size=2)
-    assert list(rows.columns) == [
-        *("position", "layer", "route", "share", "r", "r_without", "r_whole")
-    ]
-    assert len(rows) == len(TEXTS) * 3 * len(paths.ROUTES)
-    assert rows.groupby(["position", "layer"]).share.sum().to_numpy() == pytest.approx(1)
-    for position, text in enumerate(TEXTS):
-        inputs = Pretokenised(model).encode([text])
-        flow = relevance_paths(model, inputs, readout=LAYER)[:, :, 0].numpy()
-        carried = relevance_paths(model, inputs)[:, :, 0].numpy()
-        loo = references[position]
-        for layer in range(3):
-            three = {
-                "value": (flow[layer, 0], carried[layer, 0]),
-                "query + key": (
-                    flow[layer, 1] + flow[layer, 2],
-                    carried[layer, 1] + carried[layer, 2],
-                ),
-                "residual": (flow[layer, 3], carried[layer, 3]),
-            }
-            total = sum(np.abs(here).sum() for here, _ in three.values())
-            whole = sum(there for _, there in three.values())
-            for route, (here, there) in three.items():
-                row = rows[
-                    (rows.position == position) & (rows.layer == layer + 1) & (rows.route == route)
-                ].iloc[0]
-                assert row.share == pytest.approx(np.abs(here).sum() / total)
-                assert row.r == pytest.approx(np.corrcoef(there, loo)[0, 1])
-                assert row.r_without == pytest.approx(np.corrcoef(whole - there, loo)[0, 1])
-                assert row.r_whole == pytest.approx(stats.pearson(whole, loo)[0])
-
-
-def test_a_silent_route_has_no_correlation(references):
-    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references, CP_LRP)
-    silent = rows[rows.route == "query + key"]
-    assert silent.r.isna().all()
-    assert (silent.share == 0).all()
-    assert np.allclose(silent.r_without, silent.r_whole)
-
-
-def test_a_summary_has_the_mean_and_the_interval_of_each_layer_and_route(references):
-    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references)
-    summary = paths.summary_by_layer(rows, "r", resamples=200)
-    assert list(summary.index) == [(k, route) for k in (1, 2, 3) for route in paths.ROUTES]
-    some = rows[(rows.layer == 2) & (rows.route == "residual")].r
-    expected = stats.estimate(some, resamples=200)
-    assert tuple(summary.loc[(2, "residual")]) == pytest.approx(expected)
-
-
-def test_a_silent_route_is_left_out_of_the_summary(references):
-    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references, CP_LRP)
-    routes = paths.summary_by_layer(rows, "r").index.get_level_values("route")
-    assert set(routes) == {"value", "residual"}
-
-
-def test_references_must_fit_their_texts(references):
-    classifier = Pretokenised(tiny.build("bert"))
-    with pytest.raises(ValueError, match="2 reference maps, but 3 texts"):
-        routes_by_layer(classifier, TEXTS, references[:2])
-    with pytest.raises(ValueError, match="tokens"):
-        routes_by_layer(classifier, TEXTS, [references[0]] * 3)

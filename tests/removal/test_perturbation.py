@@ -89,7 +89,8 @@ def test_points_that_curves_share_are_evaluated_once(monkeypatch):
         counts.append(len(rows))
         return packing.evaluate(architecture, texts, rows, *args, **options)
 
-    monkeypatch.setattr("lrputils.removal.perturbation.evaluate", spy)
+    for module in ("leave_one_out", "perturbation"):  # the whole texts; the points
+        monkeypatch.setattr(f"lrputils.removal.{module}.evaluate", spy)
     model, inputs = tiny.build("bert"), tiny.texts((8,))
     scores = random_scores(inputs)
     perturbation_curve(model, inputs, torch.stack([scores, scores]), "morf")

@@ -5,8 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lrputils.propagation.paths import ROUTES
 from lrputils.report.figures.paths import ROUTE_COLORS, delivered_to_words, routes_by_layer
+from lrputils.study.routes import ROUTES
 
 TOKENS = ["[CLS]", "not", "a", "dull", "film", "[SEP]"]
 VALUE = np.arange(18, dtype=float).reshape(3, 6) - 5

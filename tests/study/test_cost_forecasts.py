@@ -59,7 +59,6 @@ class TestForecast:
             inputs, before = placeholder.encode(text), len(ran)
             scores = torch.arange(inputs.input_ids.shape[1], dtype=torch.float)[None]
             perturbation_curves(placeholder.model, inputs, scores, chunk)
-            del ran[before]  # the whole text
             del ran[len(ran) - 1 if len(ran) > before else before :]  # the empty one, shared
         maps = 1 + len(METHODS)
         # A last chunk that is shorter makes MoRF and LeRF differ by the tokens it lacks.

@@ -18,7 +18,7 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
 from lrputils.removal.packing import BATCH_TOKENS
 from lrputils.removal.packing import evaluate as run_rows
-from lrputils.removal.rows import Row, every, split
+from lrputils.removal.rows import Row, split
 from lrputils.study.cost.clock import timed
 from lrputils.study.evaluation import REFERENCE, variants_of
 from lrputils.study.variants import LayerSweep, Variant
@@ -132,7 +132,7 @@ def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray]
     lengths = sorted({max(1, len(text[0]) // part) for part in (4, 2, 1)})
 
     def seconds(length: int) -> float:
-        rows = [Row(0, length, every(length))] * max(1, budget // length)
+        rows = [Row(0, length)] * max(1, budget // length)
         work = partial(run_rows, architecture, text, rows, lambda logits, _: logits)
         return timed(classifier.device, work)[0] / len(rows)
 

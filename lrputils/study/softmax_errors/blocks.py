@@ -108,7 +108,7 @@ def softmax_maps(
     """
     architecture = describe(model)
     check_composite(composite, architecture)
-    with installed(architecture, composite) as route:
+    with installed(architecture, composite.rule) as route:
         route.function = blocks = Recorder(route.function)
         reading = read(architecture, inputs, target=target)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
