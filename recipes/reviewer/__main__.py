@@ -17,12 +17,13 @@ from transformers import BertForSequenceClassification as Bert
 
 import lrputils as lrp
 from lrputils.model.classifier import quietly
+from lrputils.runs.folders import claimed, once
+from lrputils.runs.options import shortened
 from lrputils.study.uniform_attention import correct
 from lrputils.training import card
-from lrputils.training.corpus import encode, learn_vocabulary
-from lrputils.training.folder import check_free, claim, finish, once
-from lrputils.training.recipe import Recipe, shortened
-from lrputils.training.run import bert_config, export
+from lrputils.training.corpus import encode, learn_vocabulary, row
+from lrputils.training.recipe import Recipe, add_conditions
+from lrputils.training.run import bert_config, check_free, export
 from lrputils.training.trainer import Conditions, Stage, fit
 from recipes.reviewer import teacher as teaching
 from recipes.reviewer.layers import deepened
@@ -84,11 +85,8 @@ class Sets(NamedTuple):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return role, name, number of texts and identity of each set."""
-        return [
-            {"role": role, "set": texts.name, "texts": len(texts), "identity": texts.identity}
-            for role, sets in self._asdict().items()
-            for texts in ([sets] if role == "divided" else sets)
-        ]
+        sets = self._replace(divided=[self.divided])._asdict().items()
+        return [row(role, texts) for role, several in sets for texts in several]
 
 
 def load_sets(data: Path | None) -> Sets:
@@ -118,10 +116,9 @@ def make(
     out: Path, sets: Sets, teacher: lrp.Classifier, plan: Plan, conditions: Conditions, command: str
 ) -> Path:
     """Make the classifier in `out`, going on where an earlier call was killed."""
-    work = check_free(out)
+    check_free(out)
     facts = {"plan": plan._replace(shape=vars(plan.shape)), "teacher": teacher.identity}
-    claim(work, facts | {"texts": sets.rows()})
-    with quietly():
+    with quietly(), claimed(out, facts | {"texts": sets.rows()}, "training") as work:
         tokenizer = _tokenizer(work, sets, plan)
         teaching.check(teacher, tokenizer, CLASSES)
         asked = sentences_of(sets.divided, 4, 28, plan.sentences, 0)
@@ -140,7 +137,6 @@ def make(
         export(deep, tokenizer, out)
         stages = {plan.first.name: first, plan.second.name: second}
         _card(out, sets, teacher, stages, conditions, command)
-    finish(work)
     return out
 
 
@@ -187,14 +183,14 @@ def _rows(
         part = everything[start : start + 1000]
         encoding = tokenizer(part, max_length=max_length, truncation=True)
         for i, ids in enumerate(encoding["input_ids"]):
-            row = start + i
-            starts = teaching.word_starts(encoding, i) if len(states[row]) else []
+            number = start + i
+            starts = teaching.word_starts(encoding, i) if len(states[number]) else []
             rows.append(
                 {
                     "input_ids": np.array(ids, dtype=np.int32),
-                    "label": targets[row],
+                    "label": targets[number],
                     "starts": np.array(starts, dtype=np.int32),
-                    "states": states[row],
+                    "states": states[number],
                 }
             )
     return rows
@@ -258,9 +254,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="holds sst2/ and imdb/")
     parser.add_argument("--teacher", metavar="MODEL", help="default: the package's own classifier")
     parser.add_argument("--short", action="store_true", help="a miniature on the book's reviews")
-    parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
-    parser.add_argument("--checkpoint-minutes", type=float, default=2.0, metavar="N")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_conditions(parser)
     options = parser.parse_args(arguments)
     if bool(options.data) == options.short:
         parser.error("name --data with SST-2 and IMDB, or take --short, which needs none")

@@ -10,8 +10,8 @@ import torch
 import lrputils.linear_attention as la
 from lrputils.book.layout import find_book
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention import recording
 from lrputils.linear_attention.specifications import measured, specifications
+from lrputils.runs import mnist as recording
 from lrputils.runs import results
 
 SETTINGS = [la.Setting("none", "flattened", "signed"), la.Setting("learned", "mean", "unit")]

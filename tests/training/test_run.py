@@ -91,7 +91,7 @@ def test_a_killed_run_gives_the_same_weights_by_the_same_command(tmp_path, capsy
     assert process.returncode == -signal.SIGKILL, errors.decode()
     assert not (out / "config.json").exists()
     assert call("--out", out, *options, "--hidden", "64") == 1
-    assert "holds a training with hidden = 32, now it is 64" in capsys.readouterr().err
+    assert "holds an unfinished training with hidden = 32, now it is 64" in capsys.readouterr().err
     assert call("--out", out, *options) == 0
     assert not (out / "training").exists()
     assert call("--out", tmp_path / "whole", *options) == 0
@@ -246,7 +246,10 @@ def test_the_verb_shows_its_help_without_torch_and_its_examples_are_recipes():
         (["--data", "reviews", "--epochs", "0"], "--epochs 0.0 must be above 0"),
         (["--data", "reviews", "--minutes", "-1"], "--minutes -1.0 must be above 0"),
         (["--data", "reviews", "--dropout", "1"], "--dropout 1.0 must be below 1"),
-        (["--data", "reviews", "--base", "./nowhere"], "'./nowhere': there is no such folder"),
+        (
+            ["--data", "reviews", "--base", "./nowhere"],
+            "'./nowhere': there is no such file or folder",
+        ),
         (["--data", "reviews", "--base", "x", "--layers", "2"], "--base x decides --layers"),
     ],
 )
