@@ -39,14 +39,14 @@ class Parameter:
     @property
     def wants(self) -> str:
         """The types in words, e.g. `int or None`."""
-        names = ["None" if kind is type(None) else kind.__name__ for kind in self.types]
-        if self.item is not None:
-            names = [f"list of {self.item.__name__}" if n == "list" else n for n in names]
-        return " or ".join(names)
+        names = {type(None): "None"} | (
+            {list: f"list of {self.item.__name__}"} if self.item else {}
+        )
+        return " or ".join(names.get(kind, kind.__name__) for kind in self.types)
 
     def fits(self, value: Any) -> bool:
         """Whether `value` has one of the types; an int fits float, a bool fits only bool."""
-        if isinstance(value, list) and list in self.types and self.item is not None:
+        if isinstance(value, list) and self.item:
             return all(_is(item, self.item) for item in value)
         return any(_is(value, kind) for kind in self.types)
 

@@ -108,13 +108,13 @@ def settle(
     """
     settled = copy.deepcopy(ours)
     mine = defaultdict(list)
-    for kind, holder, key in _places(settled):
-        mine[kind].append((holder, key))
+    for kind, holder, _ in _places(settled):
+        mine[kind].append(holder)
     for kind, theirs, key in _places(reference):
         if not mine[kind]:
             continue
-        holder, my_key = mine[kind].pop(0)
-        values = _joined(holder[my_key]), _joined(theirs[key])
+        holder = mine[kind].pop(0)
+        values = _joined(holder[key]), _joined(theirs[key])
         if kind.startswith("image/"):  # that there is one counts; what it shows is numbers, above
             agrees = bool(values[0]) == bool(values[1])
         elif key != TABLE and TABLE in theirs and TABLE in holder:
@@ -122,7 +122,7 @@ def settle(
         else:
             agrees = values_agree(*values, tolerance)
         if agrees:
-            holder[my_key] = theirs[key]
+            holder[key] = theirs[key]
     return settled
 
 

@@ -28,7 +28,6 @@ from lrputils.runs import results
 from lrputils.runs.folders import claimed, shards
 
 NETWORKS = "networks"  # folder beside the rows: the networks of training seed 0
-_CATEGORIES = ("setting", "removal", "pair")
 _SMALL = {"seed": "int16", "id": "int16", "label": "int16", "target": "int16"}
 
 
@@ -77,6 +76,8 @@ def record_mnist(
         raise FileExistsError(f"{out} holds a finished run: remove it, or name another folder")
     data = load_images(dataset)
     plan = {"data": data.name, "identity": data.identity, "images": images, "epochs": epochs}
+    taken = {setting.name: epochs or epochs_for(data, setting) for setting in settings}
+    decided = {"settings": list(taken), "seeds": seeds, "images": images, "epochs": taken}
     with claimed(out, plan) as work:
         # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
         todo = {
@@ -87,14 +88,7 @@ def record_mnist(
         parts, seconds = shards(work, todo, "networks", quiet)
         provenance = results.provenance(
             command=command or f"record_mnist({str(dataset)!r}, seeds={seeds}, images={images})",
-            parameters={
-                "settings": [setting.name for setting in settings],
-                "seeds": seeds,
-                "images": images,
-                "epochs": {
-                    setting.name: epochs or epochs_for(data, setting) for setting in settings
-                },
-            },
+            parameters=decided,
             seconds=seconds,
             data={"name": data.name, "split": data.note, "identity": data.identity},
         )
@@ -122,6 +116,6 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     order = ["setting", "removal", "pair", "seed", "id"]
     rows = rows.sort_values(order, kind="stable", ignore_index=True)
     floats = rows.select_dtypes("float").columns
-    types = dict.fromkeys(_CATEGORIES, "category") | dict.fromkeys(floats, "float32") | _SMALL
+    types = dict.fromkeys(order[:3], "category") | dict.fromkeys(floats, "float32") | _SMALL
     rows[floats] = rows[floats].round(4)
     return rows[order + [name for name in rows if name not in order]].astype(types)

@@ -91,11 +91,10 @@ def record(
         "texts": [texts.identity, len(texts), texts.ids[0], texts.ids[-1]],
         **asdict(settings),
     }
+    numbers = range(len(texts))
     todo = {
-        f"{start:06d}": partial(
-            _shard, classifier, texts, range(start, start + settings.shard), settings
-        )
-        for start in range(0, len(texts), settings.shard)
+        f"{i:06d}": partial(_shard, classifier, texts, numbers[i : i + settings.shard], settings)
+        for i in numbers[:: settings.shard]
     }
     with claimed(out, plan) as work:
         parts, seconds = shards(work, todo, "shards", quiet)
@@ -150,7 +149,6 @@ def _shard(
     classifier: Classifier, texts: Texts, numbers: Sequence[int], settings: Settings
 ) -> pd.DataFrame:
     """Measure some texts: the main methods, then what is read elsewhere or only correlated."""
-    numbers = [number for number in numbers if number < len(texts)]
     chosen = texts.take(numbers)
     perturbed = settings.ablation_curves is None or numbers[0] < settings.ablation_curves
     options = {

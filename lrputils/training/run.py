@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,12 +65,19 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
         sets.append(found)
     plan = asdict(recipe) | {f"the {s['role']} set": s["identity"] for s in sets}
     with quietly(), claimed(out, plan, "training") as work:
-        tokenizer = _tokenizer(work, recipe, corpus, base)
+        if base:
+            tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
+            tokenizer.pad_token = (
+                tokenizer.pad_token or tokenizer.eos_token
+            )  # as decoders have none
+        else:
+            texts = [*corpus.data, *(corpus.unlabelled or ())]
+            tokenizer = learned_tokenizer(work, recipe, texts)
         model, stages = _trained(work, recipe, corpus, base, tokenizer, conditions)
         export(model, tokenizer, out)
         clf = load_classifier(out, device=conditions.device)
-        texts = corpus.validation
-        right = {texts.name: correct(clf, texts, corpus.classes(texts))}
+        held = corpus.validation
+        right = {held.name: correct(clf, held, corpus.classes(held))}
         card.write(out, clf, stages, sets, right, recipe.command(), recipe.base)
     return out
 
@@ -114,7 +121,7 @@ def _find_base(recipe: Recipe, corpus: Corpus) -> tuple[Path, dict[str, Any]]:
     """
     name, folder, commit = find_model(recipe.base)
     with quietly():
-        positions = describe(_classifier(folder, corpus.names, recipe.seed)).max_positions
+        positions = describe(classifier(folder, corpus.names, recipe.seed)).max_positions
     if positions is not None and recipe.max_length > positions:
         raise ValueError(
             f"--max-length {recipe.max_length} is more than the {positions} positions of --base "
@@ -124,19 +131,25 @@ def _find_base(recipe: Recipe, corpus: Corpus) -> tuple[Path, dict[str, Any]]:
     return folder, {"role": "base model", "set": name, "texts": "–", "identity": identity}
 
 
-def _tokenizer(
-    work: Path, recipe: Recipe, corpus: Corpus, base: Path | None
-) -> PreTrainedTokenizerBase:
-    """Return the base model's tokenizer, or one learned from all texts to learn from."""
+def learned_tokenizer(work: Path, recipe: Recipe, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+    """Return the tokenizer whose vocabulary was learned from the texts, each once."""
 
     def write(folder: Path) -> None:
-        texts = list(dict.fromkeys([*corpus.data, *(corpus.unlabelled or ())]))
-        learn_vocabulary(texts, recipe.vocabulary, recipe.max_length).save_pretrained(folder)
+        different = list(dict.fromkeys(texts))
+        learn_vocabulary(different, recipe.vocabulary, recipe.max_length).save_pretrained(folder)
 
-    folder = base or once(work / "vocabulary", write)
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # as decoders have none
-    return tokenizer
+    return AutoTokenizer.from_pretrained(once(work / "vocabulary", write))
+
+
+def staged(folder: Path, learn: Callable[[], tuple[PreTrainedModel, dict]]) -> dict[str, Any]:
+    """Keep in `folder` what `learn` trains, unless it is there; return what `fit` said of it."""
+
+    def write(folder: Path) -> None:
+        model, result = learn()
+        model.save_pretrained(folder)
+        (folder / "result.json").write_text(json.dumps(result))
+
+    return json.loads((once(folder, write) / "result.json").read_text())
 
 
 def _network(kind: Any, start: Start, seed: int, **changes: Any) -> PreTrainedModel:
@@ -156,7 +169,8 @@ def _network(kind: Any, start: Start, seed: int, **changes: Any) -> PreTrainedMo
     )
 
 
-def _classifier(start: Start, names: Sequence[str], seed: int) -> PreTrainedModel:
+def classifier(start: Start, names: Sequence[str], seed: int) -> PreTrainedModel:
+    """Return a classifier of the named classes; `seed` decides what is new in it."""
     numbers = {name: number for number, name in enumerate(names)}
     named = {"id2label": dict(enumerate(names)), "label2id": numbers}
     return _network(AutoModelForSequenceClassification, start, seed, **named)
@@ -174,7 +188,7 @@ def _trained(
     start: Start = base or bert_config(recipe, len(tokenizer))
     stages = {}
 
-    def pretrain(folder: Path) -> None:
+    def pretrain() -> tuple[PreTrainedModel, dict]:
         model = _network(AutoModelForMaskedLM, start, recipe.seed)
         rate = PRETRAINED_RATE if base else MASKED_RATE
         result = fit(
@@ -185,13 +199,12 @@ def _trained(
             work / "pretraining",
             conditions,
         )
-        model.save_pretrained(folder)
-        (folder / "result.json").write_text(json.dumps(result))
+        return model, result
 
     if corpus.unlabelled:
-        start = once(work / "pretrained", pretrain)
-        stages["pretraining"] = json.loads((start / "result.json").read_text())
-    model = _classifier(start, corpus.names, recipe.seed)
+        stages["pretraining"] = staged(work / "pretrained", pretrain)
+        start = work / "pretrained"
+    model = classifier(start, corpus.names, recipe.seed)
     model.config.pad_token_id = tokenizer.pad_token_id
     rows, held = (
         encode(tokenizer, texts, recipe.max_length, corpus.classes(texts))

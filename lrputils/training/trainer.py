@@ -18,7 +18,6 @@ from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArgum
 from transformers.trainer_callback import PrinterCallback
 
 WARMUP = 0.06
-_LOGS = 0.02  # of all steps, between two that report the loss
 
 
 class Stage(NamedTuple):
@@ -171,7 +170,7 @@ def fit(
             seed=stage.seed,
             save_strategy="no",  # the clock asks for checkpoints
             save_total_limit=1,
-            logging_steps=_LOGS,
+            logging_steps=0.02,  # of all steps
             logging_nan_inf_filter=False,
             eval_strategy="epoch" if validation else "no",
             report_to="none",

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers import BertForSequenceClassification as Bert
+from transformers import PreTrainedTokenizerBase
 
 import lrputils as lrp
 from lrputils.model.classifier import quietly
-from lrputils.runs.folders import claimed, once
+from lrputils.runs.folders import claimed
 from lrputils.runs.options import shortened
 from lrputils.study.uniform_attention import correct
 from lrputils.training import card
-from lrputils.training.corpus import encode, learn_vocabulary, row
+from lrputils.training.corpus import encode, row
 from lrputils.training.recipe import Recipe, add_conditions
-from lrputils.training.run import bert_config, check_free, export
+from lrputils.training.run import (
+    bert_config,
+    check_free,
+    classifier,
+    export,
+    learned_tokenizer,
+    staged,
+)
 from lrputils.training.trainer import Conditions, Stage, fit
 from recipes.reviewer import teacher as teaching
 from recipes.reviewer.layers import deepened
@@ -119,18 +124,26 @@ def make(
     check_free(out)
     facts = {"plan": plan._replace(shape=vars(plan.shape)), "teacher": teacher.identity}
     with quietly(), claimed(out, facts | {"texts": sets.rows()}, "training") as work:
-        tokenizer = _tokenizer(work, sets, plan)
+        texts = [text for texts in (*sets.unlabelled, *sets.training) for text in texts]
+        tokenizer = learned_tokenizer(work, plan.shape, texts)
         teaching.check(teacher, tokenizer, CLASSES)
         asked = sentences_of(sets.divided, 4, 28, plan.sentences, 0)
         asked += [text for texts in sets.taught for text in texts]
         length, quiet = plan.shape.max_length, conditions.quiet
         answers = teaching.ask(teacher, asked, work / "taught", length, quiet)
-        rows = partial(_rows, tokenizer, sets.training, asked, answers)
 
         def learn(stage: Stage, length: int, begin: Callable[[], Bert]) -> tuple[Bert, dict]:
-            write = partial(_learn, begin, rows, length, stage, tokenizer, conditions)
-            folder = once(work / stage.name.replace(" ", "-"), write)
-            return Bert.from_pretrained(folder), json.loads((folder / "result.json").read_text())
+            folder = work / stage.name.replace(" ", "-")
+
+            def fitted() -> tuple[Bert, dict]:
+                model, learned = begin(), _rows(tokenizer, sets.training, asked, answers, length)
+                pupil = Pupil(model, *learned[-1]["states"].shape[1:])
+                checkpoints = folder.with_suffix(".checkpoints")
+                collator = Collator(tokenizer)
+                return model, fit(pupil, learned, collator, stage, checkpoints, conditions)
+
+            result = staged(folder, fitted)
+            return Bert.from_pretrained(folder), result
 
         shallow, first = learn(plan.first, plan.first_length, lambda: _begin(tokenizer, sets, plan))
         deep, second = learn(plan.second, length, lambda: deepened(shallow, plan.shape.layers))
@@ -140,23 +153,10 @@ def make(
     return out
 
 
-def _tokenizer(work: Path, sets: Sets, plan: Plan) -> PreTrainedTokenizerBase:
-    def write(folder: Path) -> None:
-        texts = dict.fromkeys(t for texts in (*sets.unlabelled, *sets.training) for t in texts)
-        shape = plan.shape
-        learn_vocabulary(list(texts), shape.vocabulary, shape.max_length).save_pretrained(folder)
-
-    return AutoTokenizer.from_pretrained(once(work / "vocabulary", write))
-
-
 def _begin(tokenizer: PreTrainedTokenizerBase, sets: Sets, plan: Plan) -> Bert:
     """Return a network of few layers whose embeddings are vectors of neighbours."""
-    torch.manual_seed(0)
-    config = bert_config(plan.shape, len(tokenizer))
-    config.num_hidden_layers = plan.shallow_layers
-    config.id2label = dict(enumerate(CLASSES))
-    config.label2id = {name: number for number, name in enumerate(CLASSES)}
-    model = Bert(config)
+    config = bert_config(replace(plan.shape, layers=plan.shallow_layers), len(tokenizer))
+    model = classifier(config, CLASSES, 0)
     texts = [text for texts in sets.unlabelled for text in texts]
     pieces = [row["input_ids"][1:-1] for row in encode(tokenizer, texts, plan.shape.max_length)]
     vectors = neighbour_vectors(pieces, len(tokenizer), config.hidden_size, 0)
@@ -194,23 +194,6 @@ def _rows(
                 }
             )
     return rows
-
-
-def _learn(
-    begin: Callable[[], Bert],
-    rows: Callable[[int], list[dict[str, Any]]],
-    length: int,
-    stage: Stage,
-    tokenizer: PreTrainedTokenizerBase,
-    conditions: Conditions,
-    folder: Path,
-) -> None:
-    model, learned = begin(), rows(length)
-    pupil = Pupil(model, *learned[-1]["states"].shape[1:])
-    checkpoints = folder.with_suffix(".checkpoints")
-    result = fit(pupil, learned, Collator(tokenizer), stage, checkpoints, conditions)
-    model.save_pretrained(folder)
-    (folder / "result.json").write_text(json.dumps(result))
 
 
 def _card(
