@@ -21,27 +21,6 @@ def _parser() -> argparse.ArgumentParser:
         description="Execute and build the book, with any parameters, models and texts.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    _add_execute(verbs)
-    _add_build(verbs)
-    _add_bench(verbs)
-    _add_train(verbs)
-    recording.add_verb(verbs)
-    return parser
-
-
-def _add_profile(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--profile",
-        default=DEFAULT,
-        metavar="NAME",
-        help="a name from profiles/ or the path of a YAML file (default: %(default)s)",
-    )
-    verb.add_argument("--force", action="store_true", help="execute also what has not changed")
-    verb.add_argument("--quiet", action="store_true", help="no progress bars")
-    verb.add_argument("--verbose", action="store_true", help="show a failed cell and its frames")
-
-
-def _add_execute(verbs: argparse._SubParsersAction) -> None:
     verb = verbs.add_parser(
         "execute",
         help="execute chapters",
@@ -58,8 +37,6 @@ def _add_execute(verbs: argparse._SubParsersAction) -> None:
     _add_profile(verb)
     verb.set_defaults(run=_execute)
 
-
-def _add_build(verbs: argparse._SubParsersAction) -> None:
     verb = verbs.add_parser(
         "build",
         help="build the book's pages",
@@ -75,8 +52,6 @@ def _add_build(verbs: argparse._SubParsersAction) -> None:
     _add_profile(verb)
     verb.set_defaults(run=_build)
 
-
-def _add_bench(verbs: argparse._SubParsersAction) -> None:
     verb = verbs.add_parser(
         "bench",
         help="measure speed, side by side",
@@ -92,126 +67,111 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
     verb.add_argument("--texts", type=int, default=4, metavar="N", help="texts in the batch")
     verb.add_argument("--repeats", type=int, default=7, metavar="N", help="pairs of runs")
     verb.set_defaults(run=_bench)
+    training.add_verb(verbs).set_defaults(run=_train)
+    recording.add_verb(verbs)
+    return parser
 
 
-def _add_train(verbs: argparse._SubParsersAction) -> None:
-    verb = verbs.add_parser(
-        "train",
-        help="train a text classifier",
-        description=training.DESCRIPTION,
-        epilog=training.EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    training.add_options(verb)
-    verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
+def _add_profile(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
-        "--checkpoint-minutes",
-        type=float,
-        default=2.0,
-        metavar="N",
-        help="what a killed run loses at most (default: %(default)s)",
+        "--profile",
+        default=DEFAULT,
+        metavar="NAME",
+        help="a name from profiles/ or the path of a YAML file (default: %(default)s)",
     )
-    verb.add_argument(
-        "--device", choices=("auto", "cpu"), default="auto", help="auto takes a GPU if there is one"
-    )
-    verb.add_argument("--quiet", action="store_true", help="no progress")
-    verb.set_defaults(run=_train)
+    verb.add_argument("--force", action="store_true", help="execute also what has not changed")
+    verb.add_argument("--quiet", action="store_true", help="no progress bars")
+    verb.add_argument("--verbose", action="store_true", help="show a failed cell and its frames")
 
 
-def _train(options: argparse.Namespace) -> None:
+def _train(options: argparse.Namespace) -> Path:
     from lrputils.training.run import train
     from lrputils.training.trainer import Conditions
 
     conditions = Conditions(options.device, options.checkpoint_minutes, options.quiet)
-    print(train(training.recipe_of(options), options.out, conditions))
+    return train(training.recipe_of(options), options.out, conditions)
 
 
-def _bench(options: argparse.Namespace) -> None:
+def _bench(options: argparse.Namespace) -> str:
     from lrputils.study.cost.bench import bench
 
-    recording.check_numbers(options)
     rows = bench(
         options.model, dataset=options.dataset, texts=options.texts, repeats=options.repeats
     )
-    print(rows.to_string(float_format="{:.3g}".format))
+    return rows.to_string(float_format="{:.3g}".format)
 
 
-def _execute(options: argparse.Namespace) -> None:
-    from lrputils.book import execution, profiles
+def _under_profile(book: Book, options: argparse.Namespace, names: list[str]) -> dict[str, Path]:
+    """Execute the named chapters, or all, as a profile says; return their notebooks by name."""
+    from lrputils.book.execution import execute_profile
+    from lrputils.book.parameters import load_profile
 
-    book = find_book()
-    chapters = [book.chapter(name) for name in options.chapters] or book.chapters()
-    parameters = profiles.load_profile(book, options.profile)
-    if options.given or options.out:
-        _execute_apart(book, chapters, parameters, options)
-        return
-    executed = execution.execute_profile(
+    return execute_profile(
         book,
-        chapters,
-        parameters,
+        [book.chapter(name) for name in names] or book.chapters(),
+        load_profile(book, options.profile),
         options.profile,
         force=options.force,
         progress=not options.quiet,
     )
-    if options.profile == DEFAULT:
-        executed = {path.stem: path for path in execution.refresh_twins(book, executed)}
-    for path in executed.values():
-        print(os.path.relpath(path))
 
 
-def _execute_apart(book: Book, chapters: list, parameters: dict, options) -> None:
+def _execute(options: argparse.Namespace) -> str | None:
+    from lrputils.book.execution import refresh_twins
+
+    book = find_book()
+    if options.given or options.out:
+        return _execute_apart(book, options)
+    executed = _under_profile(book, options, options.chapters)
+    paths = refresh_twins(book, executed) if options.profile == DEFAULT else executed.values()
+    return "\n".join(os.path.relpath(path) for path in paths)
+
+
+def _execute_apart(book: Book, options: argparse.Namespace) -> None:
     from lrputils.book.beforehand import check_folder, check_inputs
     from lrputils.book.execution import run_chapter
     from lrputils.book.pairing import read_text
-    from lrputils.book.parameters import checked, declared, from_command_line
+    from lrputils.book.parameters import checked, declared, from_command_line, load_profile
 
+    chapters = [book.chapter(name) for name in options.chapters] or book.chapters()
+    given = load_profile(book, options.profile)
     if options.out is None:
         raise BookError("-p needs --out DIR: a run with other parameters does not replace twins")
-    given = {}
     for chapter in chapters:
         notebook = read_text(chapter.text)
         values = from_command_line(options.given, declared(notebook, chapter.name))
-        values = checked(notebook, chapter.name, values)
-        given[chapter.name] = parameters[chapter.name] | values
+        given[chapter.name] |= checked(notebook, chapter.name, values)
         check_inputs(notebook, chapter.name, given[chapter.name])
     check_folder(options.out, book)
     for chapter in chapters:
         output = options.out / f"{chapter.name}.ipynb"
-        failed = output.with_suffix(".failed.ipynb")
-        progress = not options.quiet
-        run_chapter(chapter, given[chapter.name], output, failed=failed, progress=progress)
-        print(output)
+        failed, progress = output.with_suffix(".failed.ipynb"), not options.quiet
+        print(run_chapter(chapter, given[chapter.name], output, failed=failed, progress=progress))
 
 
-def _build(options: argparse.Namespace) -> None:
-    from lrputils.book import build, execution, profiles
+def _build(options: argparse.Namespace) -> Path:
+    from lrputils.book import build
 
     book = find_book()
-    chapters = book.chapters()
     if options.no_execute:
-        executed = {chapter.name: chapter.notebook for chapter in chapters}
+        executed = {chapter.name: chapter.notebook for chapter in book.chapters()}
     else:
-        executed = execution.execute_profile(
-            book,
-            chapters,
-            profiles.load_profile(book, options.profile),
-            options.profile,
-            force=options.force,
-            progress=not options.quiet,
-        )
+        executed = _under_profile(book, options, [])
     source = book.build_folder / "source"
     build.assemble(
         book, executed, source, profile=options.profile, repository=options.repository_url
     )
     print("building the pages …", file=sys.stderr)
-    print(build.build_html(source, book.root))
+    return build.build_html(source, book.root)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        recording.check_numbers(vars(options), "{flag} {value}")
+        if said := options.run(options):
+            print(said)
     except ModuleNotFoundError as error:
         if (error.name or "lrputils").startswith("lrputils"):
             raise

@@ -50,18 +50,10 @@ def make_assets(
     epochs: int | None = None,
 ) -> Path:
     """Train the networks of `seeds` on `data`, write them and their card; return the folder."""
-    for setting, count in tqdm(seeds.items(), desc="settings"):
-        save_networks([train(data, setting, seed, epochs=epochs) for seed in range(count)], folder)
-    return write_card(folder, data, seeds, epochs)
-
-
-def write_card(
-    folder: str | Path, data: ImageData, seeds: Mapping[Setting, int], epochs: int | None = None
-) -> Path:
-    """Write README.md beside the networks in `folder`, with their test accuracy as stored."""
     images, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
     rows = []
-    for setting, count in seeds.items():
+    for setting, count in tqdm(seeds.items(), desc="settings"):
+        save_networks([train(data, setting, seed, epochs=epochs) for seed in range(count)], folder)
         stored = (load_shipped(setting, seed, folder) for seed in range(count))
         scores = ", ".join(f"{accuracy(network, images, labels):.3f}" for network in stored)
         taken = epochs or epochs_for(data, setting)
@@ -87,8 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--dataset", default="digits", help="digits, mnist or a folder (%(default)s)"
     )
     chosen = parser.parse_args(arguments)
-    data = load_images(chosen.dataset)
-    print(make_assets(chosen.out, data))
+    print(make_assets(chosen.out, load_images(chosen.dataset)))
 
 
 if __name__ == "__main__":

@@ -44,7 +44,11 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     try:
         if "load_texts(" in code:
-            _read_texts(values, given)
+            from lrputils.data.texts import load_texts
+
+            taken = inspect.signature(load_texts).parameters.keys() - {"revision"}  # the model's
+            if taken & given.keys():
+                load_texts(**{name: values[name] for name in taken & values.keys()})
         if "load_images(" in code and values["dataset"] not in ("digits", "mnist"):
             from lrputils.data.images import load_images
 
@@ -57,26 +61,13 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
         raise BookError(f"{chapter}: {error}") from error
 
 
-def _read_texts(values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    from lrputils.data.texts import load_texts
-
-    taken = inspect.signature(load_texts).parameters.keys() - {"revision"}  # that is the model's
-    if taken & given.keys():
-        load_texts(**{name: values[name] for name in taken & values.keys()})
-
-
 def _find_model(name: str, revision: str | None) -> None:
     from lrputils.data import hub
 
-    if not hub.is_path(name):
-        settings = ["config.json"]
-        hub.fetch(
-            name, kind="model", wanted=lambda _: settings, parameter="model", revision=revision
-        )
-        return
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        raise FileNotFoundError(f"model={name!r}: there is no such folder")
+    settings = ["config.json", "adapter_config.json"]
+    _, folder, _ = hub.find(
+        name, kind="model", wanted=lambda _: settings, parameter="model", revision=revision
+    )
     if (folder / "adapter_config.json").is_file():
         raise ValueError(f"model={name!r} holds an adapter: merge it into its base model first")
     if not (folder / "config.json").is_file():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import filecmp
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -22,10 +20,9 @@ _SHOWN = re.compile(r"<img\b[^>]*_images/")
 
 def _entries(book: Book) -> list[Path]:
     toc = yaml.safe_load((book.root / "_toc.yml").read_text(encoding="utf-8"))
-    listed = [toc["root"]]
     groups = [toc, *toc.get("parts", [])]
-    listed += [entry["file"] for group in groups for entry in group.get("chapters", [])]
-    return [Path(entry) for entry in listed]
+    listed = [entry["file"] for group in groups for entry in group.get("chapters", [])]
+    return [Path(entry) for entry in [toc["root"], *listed]]
 
 
 def _configuration(book: Book, profile: str, repository: str | None) -> str:
@@ -37,19 +34,6 @@ def _configuration(book: Book, profile: str, repository: str | None) -> str:
         theme = config["sphinx"]["config"].setdefault("html_theme_options", {})
         theme["announcement"] = f"Every number on these pages was computed under “{profile}”."
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
-
-
-def _put(source: Path, target: Path) -> None:
-    """Copy only what differs, so that Sphinx rebuilds only what changed."""
-    if not target.is_file() or not filecmp.cmp(source, target, shallow=False):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-
-
-def _put_text(text: str, target: Path) -> None:
-    if not target.is_file() or target.read_text(encoding="utf-8") != text:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
 
 
 def assemble(
@@ -65,7 +49,7 @@ def assemble(
     Raises:
         BookError: the table of contents names a page that is not there.
     """
-    wanted = {}
+    wanted = {Path("_toc.yml"): book.root / "_toc.yml"}
     for entry in _entries(book):
         page = book.root / entry.with_suffix(".md")
         source = executed.get(entry.name, page)
@@ -77,14 +61,15 @@ def assemble(
     cards = book.root.glob("lrputils/assets/*/README.md")  # pages include them
     extras = [*book.chapters_folder.glob("*.bib"), *cards, *carried]
     wanted |= {path.relative_to(book.root): path for path in extras if path.is_file()}
-    settings = {Path("_toc.yml"), Path("_config.yml")}
-    for stale in [path for path in target.rglob("*") if path.is_file()]:
-        if stale.relative_to(target) not in wanted.keys() | settings:
-            stale.unlink()
-    for place, source in wanted.items():
-        _put(source, target / place)
-    _put(book.root / "_toc.yml", target / "_toc.yml")
-    _put_text(_configuration(book, profile, repository), target / "_config.yml")
+    contents = {target / place: source.read_bytes() for place, source in wanted.items()}
+    contents[target / "_config.yml"] = _configuration(book, profile, repository).encode()
+    for path in [*target.rglob("*")]:
+        if path.is_file() and path not in contents:
+            path.unlink()
+    for path, content in contents.items():
+        if not path.is_file() or path.read_bytes() != content:  # Sphinx rebuilds what changed
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
 
 def build_html(source: Path, output: Path) -> Path:
@@ -95,8 +80,8 @@ def build_html(source: Path, output: Path) -> Path:
             holds what is wrong.
     """
     start = "from jupyter_book.cli.main import main; main()"
-    command = [sys.executable, "-c", start, "build", str(source)]
-    command += ["--path-output", str(output), "-W", "-n", "--keep-going"]
+    options = ["build", str(source), "--path-output", str(output), "-W", "-n", "--keep-going"]
+    command = [sys.executable, "-c", start, *options]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     index = output / "_build/html/index.html"
     if run.returncode or not index.is_file():

@@ -33,14 +33,11 @@ def problems(text: Path, notebook: Path) -> list[str]:
 
 def images(cell: NotebookNode) -> list[str]:
     """Return the kinds of the images among a code cell's outputs, one for each output with any."""
-    shown = [output.get("data", {}) for output in cell.get("outputs", [])]
-    kinds = [next((kind for kind in data if kind.startswith("image/")), None) for data in shown]
-    return [kind for kind in kinds if kind]
-
-
-def is_figure(cell: NotebookNode) -> bool:
-    """Whether the cell is to show a figure: it has a caption or a text in its place."""
-    return bool({"figure", "image"} & cell.metadata.get("mystnb", {}).keys())
+    shown = [
+        [kind for kind in output.get("data", {}) if kind.startswith("image/")]
+        for output in cell.get("outputs", [])
+    ]
+    return [kinds[0] for kinds in shown if kinds]
 
 
 def missing_figures(notebook: NotebookNode) -> Iterator[str]:
@@ -53,7 +50,7 @@ def missing_figures(notebook: NotebookNode) -> Iterator[str]:
                 yield f"code cell {number} shows {left.group()} instead of the figure"
                 break
         else:
-            if is_figure(cell) and not images(cell):
+            if {"figure", "image"} & cell.metadata.get("mystnb", {}).keys() and not images(cell):
                 yield f"code cell {number} has a figure's caption or alt text, but shows no image"
 
 
@@ -67,8 +64,7 @@ def output_problems(notebook: NotebookNode) -> Iterator[str]:
         yield f"{ignored} cells are exempt from comparison; at most one may be"
     yield from missing_figures(notebook)
     for number, cell in enumerate(code, start=1):
-        for problem in _cell_problems(cell):
-            yield f"code cell {number}: {problem}"
+        yield from (f"code cell {number}: {problem}" for problem in _cell_problems(cell))
 
 
 def _cell_problems(cell: NotebookNode) -> Iterator[str]:
@@ -101,10 +97,9 @@ def _content_problems(output: NotebookNode, cell: NotebookNode) -> Iterator[str]
             if mime == "image/svg+xml" and (pixels := _smallest_type(content)) < _SMALLEST:
                 yield f"shows type of {pixels:.1f} px on a phone: below {_SMALLEST}"
             continue
-        words = content if isinstance(content, str) else str(content)
-        if _PROGRESS.search(words):
+        if _PROGRESS.search(str(content)):
             yield "left a progress bar or a rate among its outputs"
-        if match := _ABSOLUTE.search(words):
+        if match := _ABSOLUTE.search(str(content)):
             yield f"shows an absolute path ({match.group()}…)"
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -45,7 +44,8 @@ class ChapterFailed(BookError):
     """A chapter failed: chapter, cell and error are in the message, the frames in `details`."""
 
     def __init__(self, message: str, keep: Path, details: str = ""):
-        super().__init__(f"{message}; the run as far as it got: {_shown(keep)}")
+        shown = os.path.relpath(keep) if keep.is_relative_to(Path.cwd()) else keep
+        super().__init__(f"{message}; the run as far as it got: {shown}")
         self.details = details
 
 
@@ -67,10 +67,6 @@ def fingerprint(chapter: Chapter, parameters: Mapping[str, Any], sources: str) -
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
-def _shown(path: Path) -> str:
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
-
-
 def run_chapter(
     chapter: Chapter,
     parameters: Mapping[str, Any],
@@ -86,24 +82,20 @@ def run_chapter(
     the caller means. `output` is written only when every cell ran.
 
     Args:
-        chapter: the chapter.
+        chapter: what to execute.
         parameters: checked values that differ from the chapter's defaults.
         output: where the executed notebook goes.
-        failed: where the notebook goes if a cell raises or leaves out its figure; an old one is
-            removed by a success.
-        stamp: what to record in the notebook's metadata under `lrputils`.
+        failed: where it goes if the chapter fails; an old one is removed by a success.
+        stamp: for the notebook's metadata under `lrputils`.
         progress: whether to draw a progress bar over the cells.
 
     Raises:
         ChapterFailed: a cell raised, the kernel died, or a figure is missing.
         BookError: `output` cannot be written; the message says where the finished run is.
     """
-    started = time.monotonic()
-    notebook = _executed(chapter, parameters, failed, progress)
-    without_traces(notebook)
+    notebook = without_traces(_executed(chapter, parameters, failed, progress))
     if stamp is not None:
-        seconds = round(time.monotonic() - started, 1)
-        notebook.metadata["lrputils"] = {**stamp, "seconds": seconds}
+        notebook.metadata["lrputils"] = stamp
     try:
         write_notebook(notebook, output)
     except OSError as error:
@@ -158,10 +150,10 @@ def execute_profile(
     """Execute the chapters under a profile, each only if something that decides it has changed.
 
     Args:
-        book: the book.
-        chapters: which chapters.
+        book: where the notebooks are kept, in `_build/executed/<profile>`.
+        chapters: which ones.
         parameters: `load_profile`'s answer.
-        profile: the profile's name, under which the results are kept in `_build/executed/`.
+        profile: its name.
         force: run also what has not changed.
         progress: whether to draw progress bars.
 
@@ -177,10 +169,9 @@ def execute_profile(
         check_inputs(read_text(chapter.text), chapter.name, parameters[chapter.name])
     for chapter in chapters:
         output, given = folder / f"{chapter.name}.ipynb", parameters[chapter.name]
-        key = fingerprint(chapter, given, sources)
-        if force or _recorded_fingerprint(output) != key:
+        stamp = {"profile": profile, "fingerprint": fingerprint(chapter, given, sources)}
+        if force or _stamp(output) != stamp:
             failed = book.build_folder / "failed" / f"{chapter.name}.ipynb"
-            stamp = {"profile": profile, "fingerprint": key}
             run_chapter(chapter, given, output, failed=failed, stamp=stamp, progress=progress)
         elif progress:
             print(f"{chapter.name}: unchanged", file=sys.stderr)
@@ -188,20 +179,17 @@ def execute_profile(
     return executed
 
 
-def _recorded_fingerprint(path: Path) -> str | None:
+def _stamp(path: Path) -> Mapping[str, Any] | None:
     try:
-        return read_notebook(path).metadata["lrputils"]["fingerprint"]
-    except (OSError, KeyError, ValueError, TypeError):
+        return read_notebook(path).metadata.get("lrputils")
+    except (OSError, ValueError, TypeError):
         return None
 
 
 def refresh_twins(book: Book, executed: Mapping[str, Path]) -> list[Path]:
     """Put executed notebooks beside their texts, without the run's stamp; return their paths."""
-    twins = []
-    for name, path in executed.items():
-        notebook = read_notebook(path)
+    twins = {book.chapter(name).notebook: read_notebook(path) for name, path in executed.items()}
+    for twin, notebook in twins.items():
         notebook.metadata.pop("lrputils", None)
-        twin = book.chapter(name).notebook
         write_notebook(notebook, twin)
-        twins.append(twin)
-    return twins
+    return list(twins)

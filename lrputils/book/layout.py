@@ -68,10 +68,6 @@ class Book:
         return sorted(path.stem for path in (self.root / "profiles").glob("*.yml"))
 
 
-def _is_book(folder: Path) -> bool:
-    return (folder / "_toc.yml").is_file() and (folder / "chapters").is_dir()
-
-
 def find_book(start: Path | None = None) -> Book:
     """Return the book that contains `start` (default: the working directory).
 
@@ -83,7 +79,7 @@ def find_book(start: Path | None = None) -> Book:
     start = (start or Path.cwd()).resolve()
     beside_package = Path(lrputils.__file__).resolve().parent.parent
     for folder in (start, *start.parents, beside_package):
-        if _is_book(folder):
+        if (folder / "_toc.yml").is_file() and (folder / "chapters").is_dir():
             return Book(folder)
     raise BookError(
         f"no book found in {start} or above it: run this inside a clone of the book's repository"

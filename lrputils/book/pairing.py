@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections import Counter
 from pathlib import Path
 
 import jupytext
 import nbformat
 from nbformat import NotebookNode
+
+from lrputils.runs.folders import atomic_write
 
 # Cell metadata of an execution or a front end, of no use to a reader.
 _TRACES = ("papermill", "execution", "collapsed", "scrolled", "ExecuteTime")
@@ -41,16 +41,8 @@ def read_notebook(path: Path) -> NotebookNode:
 
 def write_notebook(notebook: NotebookNode, path: Path) -> None:
     """Write `notebook` to `path` in one step: a reader sees the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".ipynb")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            nbformat.write(notebook, stream)
-        Path(draft).chmod(0o644)
-        os.replace(draft, path)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    with atomic_write(path) as partial, partial.open("w", encoding="utf-8") as stream:
+        nbformat.write(notebook, stream)
 
 
 def without_traces(notebook: NotebookNode) -> NotebookNode:
@@ -75,8 +67,7 @@ def differences(text: Path, notebook: Path) -> list[str]:
         return [f"{text.name} has {len(written)} cells, {notebook.name} has {len(executed)}"]
     found = []
     for number, (left, right) in enumerate(zip(written, executed, strict=True), start=1):
-        for part in ("id", "cell_type", "source", "metadata"):
-            if left[part] != right[part]:
-                found.append(f"cell {number} of {notebook.name} differs from its text in {part}")
-                break
+        parts = ("id", "cell_type", "source", "metadata")
+        if part := next((part for part in parts if left[part] != right[part]), None):
+            found.append(f"cell {number} of {notebook.name} differs from its text in {part}")
     return found

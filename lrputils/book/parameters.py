@@ -1,16 +1,24 @@
-"""A chapter's parameters: what it declares, what it reads, and whether a given value fits."""
+"""A chapter's parameters: what it declares, what it reads, and whether a given value fits.
+
+A profile is a named set of them for the whole book, a mapping in `profiles/<name>.yml`. Its `_all:`
+holds parameters for every chapter that declares them; a section named after a chapter holds that
+chapter's own and wins.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 from nbformat import NotebookNode
 
-from lrputils.book.layout import BookError
+from lrputils.book.layout import DEFAULT, Book, BookError
+from lrputils.book.pairing import read_text
 from lrputils.book.values import check_value
 
 MOST = 8
@@ -31,14 +39,14 @@ class Parameter:
     @property
     def wants(self) -> str:
         """The types in words, e.g. `int or None`."""
-        names = ["None" if kind is type(None) else kind.__name__ for kind in self.types]
-        if self.item is not None:
-            names = [f"list of {self.item.__name__}" if n == "list" else n for n in names]
-        return " or ".join(names)
+        names = {type(None): "None"} | (
+            {list: f"list of {self.item.__name__}"} if self.item else {}
+        )
+        return " or ".join(names.get(kind, kind.__name__) for kind in self.types)
 
     def fits(self, value: Any) -> bool:
         """Whether `value` has one of the types; an int fits float, a bool fits only bool."""
-        if isinstance(value, list) and list in self.types and self.item is not None:
+        if isinstance(value, list) and self.item:
             return all(_is(item, self.item) for item in value)
         return any(_is(value, kind) for kind in self.types)
 
@@ -49,23 +57,16 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def _commented_types(line: str) -> tuple[type, ...]:
-    """Return the types that `name = None  # type: str …` announces, None among them."""
-    comment = _TYPE_COMMENT.search(line)
-    return (_SCALARS[comment.group(1)], type(None)) if comment else (type(None),)
-
-
 def _parameter(statement: ast.stmt, source: str, chapter: str) -> Parameter:
-    try:
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+    with suppress(ValueError, KeyError):
+        targets = getattr(statement, "targets", [])
+        if len(targets) == 1 and isinstance(targets[0], ast.Name):
             default = ast.literal_eval(statement.value)
-            if default is None:
-                line = source.splitlines()[statement.lineno - 1]
-                return Parameter(statement.targets[0].id, None, _commented_types(line))
+            comment = _TYPE_COMMENT.search(source.splitlines()[statement.lineno - 1])
+            announced = (_SCALARS[comment[1]],) if default is None and comment else ()
             item = type(default[0]) if isinstance(default, list) and default else None
-            return Parameter(statement.targets[0].id, default, (type(default),), item)
-    except (ValueError, KeyError, AttributeError):
-        pass
+            types = (*announced, type(default))
+            return Parameter(targets[0].id, default, types, item)
     raise BookError(
         f"{chapter}: `{ast.unparse(statement)}` in the parameters cell is not `name = plain value`"
     )
@@ -93,13 +94,10 @@ def unread(notebook: NotebookNode, chapter: str) -> list[str]:
     read: set[str] = set()
     for cell in notebook.cells:
         if cell.cell_type == "code" and "parameters" not in cell.metadata.get("tags", []):
-            nodes = ast.walk(ast.parse(_plain_python(cell.source)))
+            lines = [line for line in cell.source.splitlines() if not line.startswith(("%", "!"))]
+            nodes = ast.walk(ast.parse("\n".join(lines)))
             read |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     return [name for name in declared(notebook, chapter) if name not in read]
-
-
-def _plain_python(source: str) -> str:
-    return "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
 
 
 def checked(notebook: NotebookNode, chapter: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -117,8 +115,7 @@ def checked(notebook: NotebookNode, chapter: str, given: dict[str, Any]) -> dict
         if name in never_read:
             raise BookError(f"{chapter} declares the parameter {name!r} but never reads it")
         if not parameters[name].fits(value):
-            kind = type(value).__name__
-            wants = parameters[name].wants
+            kind, wants = type(value).__name__, parameters[name].wants
             raise BookError(f"{chapter}: {name} = {value!r} is of type {kind}, wanted: {wants}")
         try:
             check_value(name, value)
@@ -138,21 +135,60 @@ def from_command_line(texts: list[str], parameters: dict[str, Parameter]) -> dic
         name, equals, raw = text.partition("=")
         if not equals or not name.isidentifier():
             raise BookError(f"-p {text!r} is not of the form name=value")
+        values[name] = raw
+        with suppress(yaml.YAMLError):
+            values[name] = yaml.safe_load(raw)
         wanted = parameters.get(name)
-        try:
-            value = yaml.safe_load(raw)
-        except yaml.YAMLError:
-            value = raw
-        if wanted is not None and not wanted.fits(value) and str in wanted.types:
-            value = raw
-        elif wanted is not None and float in wanted.types and isinstance(value, str):
-            value = _float_or_text(value)
-        values[name] = value
+        if wanted is None or wanted.fits(values[name]):
+            continue
+        if str in wanted.types:
+            values[name] = raw
+        elif float in wanted.types:
+            with suppress(ValueError):  # YAML takes 1e-3 for a text
+                values[name] = float(raw)
     return values
 
 
-def _float_or_text(text: str) -> float | str:
+def _read_profile(book: Book, name: str) -> dict[str, dict[str, Any]]:
+    path = Path(name) if name.endswith((".yml", ".yaml")) else book.root / f"profiles/{name}.yml"
+    if not path.is_file():
+        known = ", ".join(book.profiles())
+        raise BookError(f"no profile {name!r}; the profiles are: {known}, or the path of a .yml")
     try:
-        return float(text)
-    except ValueError:
-        return text
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise BookError(f"profile {path.name} is not YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise BookError(f"profile {path.name} must be a mapping of chapters to parameters")
+    if not all(isinstance(section, dict | None) for section in content.values()):
+        raise BookError(f"profile {path.name}: every section must be a mapping name: value")
+    return {section: values or {} for section, values in content.items()}
+
+
+def load_profile(book: Book, name: str = DEFAULT) -> dict[str, dict[str, Any]]:
+    """Return each chapter's parameters under the profile, without those that equal the default.
+
+    Args:
+        book: whose chapters are meant.
+        name: a profile's name, or the path of a YAML file.
+
+    Raises:
+        BookError: an unknown profile, chapter or parameter, a wrong type, or a parameter that its
+            chapter never reads.
+    """
+    sections = _read_profile(book, name)
+    for_all = sections.pop("_all", {})
+    notebooks = {chapter.name: read_text(chapter.text) for chapter in book.chapters()}
+    if strange := [section for section in sections if section not in notebooks]:
+        known = ", ".join(notebooks)
+        raise BookError(f"profile {name}: no chapter {strange[0]!r}; the chapters are: {known}")
+    resolved, used = {}, set()
+    for chapter, notebook in notebooks.items():
+        parameters = declared(notebook, chapter)
+        shared = {key: value for key, value in for_all.items() if key in parameters}
+        used |= shared.keys()
+        values = checked(notebook, chapter, {**shared, **sections.get(chapter, {})})
+        resolved[chapter] = {k: v for k, v in values.items() if v != parameters[k].default}
+    if unknown := sorted(for_all.keys() - used):
+        raise BookError(f"profile {name}: no chapter has the _all parameter(s) {unknown}")
+    return resolved

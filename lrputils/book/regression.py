@@ -13,7 +13,9 @@ import copy
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from lrputils.report.display import TABLE
@@ -27,21 +29,12 @@ class Tolerance(NamedTuple):
 
     def agree(self, ours: float, reference: float) -> bool:
         """Whether two floats agree; NaN agrees with NaN."""
-        if math.isnan(ours) or math.isnan(reference):
-            return math.isnan(ours) and math.isnan(reference)
-        return math.isclose(ours, reference, rel_tol=self.rtol, abs_tol=self.atol)
+        close = math.isclose(ours, reference, rel_tol=self.rtol, abs_tol=self.atol)
+        return close or (math.isnan(ours) and math.isnan(reference))
 
 
 STRICT = Tolerance()
 _NUMBER = re.compile(r"(?<![\w.])[-+−]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
-
-
-def _is_integer(number: str) -> bool:
-    return number.lstrip("-+−").isdigit()
-
-
-def _value(number: str) -> float:
-    return float(number.replace("−", "-"))
 
 
 def texts_agree(ours: str, reference: str, tolerance: Tolerance = STRICT) -> bool:
@@ -52,8 +45,6 @@ def texts_agree(ours: str, reference: str, tolerance: Tolerance = STRICT) -> boo
     >>> texts_agree("r = 0.5 of 13", "r = 0.5 of 12")
     False
     """
-    if ours == reference:
-        return True
     if _NUMBER.sub("#", ours) != _NUMBER.sub("#", reference):
         return False
     pairs = zip(_NUMBER.findall(ours), _NUMBER.findall(reference), strict=True)
@@ -63,25 +54,23 @@ def texts_agree(ours: str, reference: str, tolerance: Tolerance = STRICT) -> boo
 def _numbers_agree(ours: str, reference: str, tolerance: Tolerance) -> bool:
     if ours == reference:
         return True
-    if _is_integer(ours) and _is_integer(reference):
-        return False
-    return tolerance.agree(_value(ours), _value(reference))
+    integers = all(number.lstrip("-+−").isdigit() for number in (ours, reference))
+    values = (float(number.replace("−", "-")) for number in (ours, reference))
+    return not integers and tolerance.agree(*values)
 
 
 def values_agree(ours: Any, reference: Any, tolerance: Tolerance = STRICT) -> bool:
     """Compare two JSON-like values: floats within tolerance, texts by `texts_agree`, else equal."""
-    if isinstance(reference, dict):
-        same_keys = isinstance(ours, dict) and ours.keys() == reference.keys()
-        return same_keys and all(values_agree(ours[k], reference[k], tolerance) for k in reference)
-    if isinstance(reference, list):
-        same_length = isinstance(ours, list) and len(ours) == len(reference)
-        return same_length and all(
-            values_agree(a, b, tolerance) for a, b in zip(ours, reference, strict=True)
-        )
-    if isinstance(reference, str):
-        return isinstance(ours, str) and texts_agree(ours, reference, tolerance)
-    if isinstance(reference, float) and isinstance(ours, (int, float)):
+    if isinstance(reference, float) and isinstance(ours, int | float):
         return tolerance.agree(ours, reference)
+    if isinstance(reference, dict) and isinstance(ours, dict):
+        same = ours.keys() == reference.keys()
+        return same and all(values_agree(ours[k], reference[k], tolerance) for k in reference)
+    if isinstance(reference, list) and isinstance(ours, list):
+        pairs = zip(ours, reference, strict=False)
+        return len(ours) == len(reference) and all(values_agree(*p, tolerance) for p in pairs)
+    if isinstance(reference, str) and isinstance(ours, str):
+        return texts_agree(ours, reference, tolerance)
     return ours == reference
 
 
@@ -118,31 +107,28 @@ def settle(
     shown rounded beside its full precision (the `TABLE` type) is compared at full precision.
     """
     settled = copy.deepcopy(ours)
-    mine: dict[str, list[tuple[dict[str, Any], str]]] = {}
-    for kind, holder, key in _places(settled):
-        mine.setdefault(kind, []).append((holder, key))
+    mine = defaultdict(list)
+    for kind, holder, _ in _places(settled):
+        mine[kind].append(holder)
     for kind, theirs, key in _places(reference):
-        if not mine.get(kind):
+        if not mine[kind]:
             continue
-        holder, my_key = mine[kind].pop(0)
-        precise = TABLE in theirs and TABLE in holder
+        holder = mine[kind].pop(0)
+        values = _joined(holder[key]), _joined(theirs[key])
         if kind.startswith("image/"):  # that there is one counts; what it shows is numbers, above
-            agrees = bool(holder[my_key]) == bool(theirs[key])
-        elif precise and key != TABLE:
-            agrees = _shapes_agree(_joined(holder[my_key]), _joined(theirs[key]))
+            agrees = bool(values[0]) == bool(values[1])
+        elif key != TABLE and TABLE in theirs and TABLE in holder:
+            agrees = _shape(values[0]) == _shape(values[1])
         else:
-            agrees = values_agree(_joined(holder[my_key]), _joined(theirs[key]), tolerance)
+            agrees = values_agree(*values, tolerance)
         if agrees:
-            holder[my_key] = theirs[key]
+            holder[key] = theirs[key]
     return settled
 
 
-def _shapes_agree(ours: Any, reference: Any) -> bool:
-    """Whether two renderings differ in nothing but digits and the spaces that align them."""
-    if not isinstance(ours, str) or not isinstance(reference, str):
-        return ours == reference
-    left, right = (re.sub(r"\s+", " ", _NUMBER.sub("#", text)) for text in (ours, reference))
-    return left == right
+def _shape(value: Any) -> Any:
+    """Return a rendering without its digits and the spaces that align them."""
+    return re.sub(r"\s+", " ", _NUMBER.sub("#", value)) if isinstance(value, str) else value
 
 
 def _joined(value: Any) -> Any:
@@ -150,8 +136,6 @@ def _joined(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "".join(value)
     if isinstance(value, str) and value[:1] in "{[":
-        try:
+        with suppress(ValueError):
             return json.loads(value)
-        except ValueError:
-            return value
     return value

@@ -74,10 +74,12 @@ def check_parameters() -> None:
     from IPython import get_ipython
 
     variables = get_ipython().user_ns
-    cells = list(variables.get("In", []))
-    place = max((i for i, cell in enumerate(cells) if cell.startswith("# Parameters\n")), default=0)
-    known = _assigned(cells[place - 1]) if place else []
-    for name in _assigned(cells[place]) if place else []:
+    cells = variables.get("In", [])
+    injected = [i for i, cell in enumerate(cells) if cell.startswith("# Parameters\n")]
+    if not injected:
+        return
+    known = _assigned(cells[injected[-1] - 1])
+    for name in _assigned(cells[injected[-1]]):
         if name not in known:
             has = ", ".join(known) or "none"
             raise ValueError(f"this chapter has no parameter {name!r}; it has: {has}")

@@ -15,7 +15,8 @@ import pandas as pd
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-_WORK, _PLAN, _LOCK = "shards", "plan.json", "lock"
+_PLAN, _LOCK = "plan.json", "lock"
+_WORK = {"recording": "shards", "training": "training"}  # what is done → the folder of its parts
 
 
 @contextmanager
@@ -38,8 +39,8 @@ def write_json(path: Path, facts: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def claimed(out: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
-    """Claim `out` for this process; give the folder for the parts of a run, `out/shards`.
+def claimed(out: Path, plan: Mapping[str, Any], doing: str = "recording") -> Iterator[Path]:
+    """Claim `out` for this process; give the folder for the parts of a run.
 
     A killed run leaves its finished parts there, and the same plan goes on with them. What ends
     without a finished part leaves nothing, and the system frees the lock of a killed process. The
@@ -48,13 +49,14 @@ def claimed(out: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
     Args:
         out: the folder of the finished run; made if need be.
         plan: what decides the parts, as JSON can hold it.
+        doing: "recording", whose parts are in `out/shards`, or "training", in `out/training`.
 
     Raises:
         ValueError: `out` is a file, another process holds it, or parts of another plan lie there.
     """
     if out.is_file():
         raise ValueError(f"{out} is a file: name a folder")
-    work = out / _WORK
+    work = out / _WORK[doing]
     missing = [folder for folder in (out, *out.parents) if not folder.exists()]
     work.mkdir(parents=True, exist_ok=True)
     lock = FileLock(work / _LOCK, timeout=0)
@@ -62,13 +64,14 @@ def claimed(out: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
         lock.acquire()
     except Timeout:
         raise ValueError(
-            f"another process is recording into {out}: wait until it has ended, or name another "
+            f"another process is {doing} into {out}: wait until it has ended, or name another "
             "folder"
         ) from None
     try:
-        _agree_on(work, json.loads(json.dumps(plan)))
+        _agree_on(work, json.loads(json.dumps(plan)), doing)
         yield work
-        shutil.rmtree(work)
+        os.replace(work, done := work.with_name(f"{work.name}.done"))  # or a half of it went on
+        shutil.rmtree(done)
     except BaseException:
         if not _parts(work):
             shutil.rmtree(work)
@@ -78,6 +81,17 @@ def claimed(out: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
         raise
     finally:
         lock.release()
+
+
+def once(folder: Path, write: Callable[[Path], None]) -> Path:
+    """Return `folder`, written by `write` unless it is there; it is there only when whole."""
+    if not folder.is_dir():
+        partial = folder.with_name(f"{folder.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        write(partial)
+        partial.replace(folder)
+    return folder
 
 
 def shards(
@@ -103,14 +117,14 @@ def shards(
     return found, sum(rows.attrs.pop("seconds") for rows in found)
 
 
-def _agree_on(work: Path, plan: dict[str, Any]) -> None:
+def _agree_on(work: Path, plan: dict[str, Any], doing: str) -> None:
     """Write down the plan; refuse to go on with parts of another one."""
     path = work / _PLAN
     old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     for key in [*plan, *old] if _parts(work) else ():
         if old.get(key) != plan.get(key):
             raise ValueError(
-                f"{work} holds an unfinished recording with {key} = {old.get(key)}, now it is "
+                f"{work} holds an unfinished {doing} with {key} = {old.get(key)}, now it is "
                 f"{plan.get(key)}: repeat the old command, or remove that folder"
             )
     write_json(path, plan)

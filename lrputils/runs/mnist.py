@@ -28,9 +28,7 @@ from lrputils.runs import results
 from lrputils.runs.folders import claimed, shards
 
 NETWORKS = "networks"  # folder beside the rows: the networks of training seed 0
-_CATEGORIES = ("setting", "removal", "pair")
 _SMALL = {"seed": "int16", "id": "int16", "label": "int16", "target": "int16"}
-_DECIMALS = 4
 
 
 def record_mnist(
@@ -77,13 +75,9 @@ def record_mnist(
     if (out / results.PROVENANCE).exists():
         raise FileExistsError(f"{out} holds a finished run: remove it, or name another folder")
     data = load_images(dataset)
-    parameters = {
-        "settings": [setting.name for setting in settings],
-        "seeds": seeds,
-        "images": images,
-        "epochs": {setting.name: epochs or epochs_for(data, setting) for setting in settings},
-    }
     plan = {"data": data.name, "identity": data.identity, "images": images, "epochs": epochs}
+    taken = {setting.name: epochs or epochs_for(data, setting) for setting in settings}
+    decided = {"settings": list(taken), "seeds": seeds, "images": images, "epochs": taken}
     with claimed(out, plan) as work:
         # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
         todo = {
@@ -94,7 +88,7 @@ def record_mnist(
         parts, seconds = shards(work, todo, "networks", quiet)
         provenance = results.provenance(
             command=command or f"record_mnist({str(dataset)!r}, seeds={seeds}, images={images})",
-            parameters=parameters,
+            parameters=decided,
             seconds=seconds,
             data={"name": data.name, "split": data.note, "identity": data.identity},
         )
@@ -112,11 +106,8 @@ def _network(
     rows = measured([network], test[:images])
     if seed == 0:
         save_networks([network], work / NETWORKS)
-    return rows.assign(
-        seed=seed,
-        label=data.test_labels[rows["id"]],
-        accuracy=accuracy(network, test, labels),
-    )
+    right = accuracy(network, test, labels)
+    return rows.assign(seed=seed, label=data.test_labels[rows["id"]], accuracy=right)
 
 
 def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
@@ -125,7 +116,6 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     order = ["setting", "removal", "pair", "seed", "id"]
     rows = rows.sort_values(order, kind="stable", ignore_index=True)
     floats = rows.select_dtypes("float").columns
-    types = dict.fromkeys(_CATEGORIES, "category") | dict.fromkeys(floats, "float32") | _SMALL
-    rows[floats] = rows[floats].round(_DECIMALS)
-    rest = [name for name in rows if name not in order]
-    return rows[order + rest].astype(types)
+    types = dict.fromkeys(order[:3], "category") | dict.fromkeys(floats, "float32") | _SMALL
+    rows[floats] = rows[floats].round(4)
+    return rows[order + [name for name in rows if name not in order]].astype(types)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +24,22 @@ _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
 killed goes on by the same command."""
 
+_OF_TEXTS = ("split", "text_column", "label_column", "limit", "seed")
 # Where and how it runs does not change the rows.
-_LEFT_OUT = ("verb", "kind", "run", "measure", "quiet", "device", "out")
-
-
+_LEFT_OUT = ("verb", "kind", "run", "quiet", "device", "out")
 # The smallest value that makes sense of each number of the command line.
 _LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(
-    ("limit", "max_length", "batch_size", "chunk", "seeds", "images", "texts", "repeats"), 1
+    ("limit", "max_length", "batch_size", "chunk", "shard", "seeds", "images", "texts", "repeats"),
+    1,
 )
 
 
-def check_numbers(options: argparse.Namespace) -> None:
-    """Refuse numbers that no run can have, before anything is loaded."""
+def check_numbers(values: Mapping[str, Any], written: str = "{name}={value}") -> None:
+    """Refuse numbers that no run can have; `written` is how the message writes a name and value."""
     for name, least in _LEAST.items():
-        value = getattr(options, name, None)
-        if value is not None and value < least:
-            raise ValueError(f"{_flag(name)} {value}: the smallest possible value is {least}")
+        if (value := values.get(name)) is not None and value < least:
+            place = written.format(name=name, flag=flag(name), value=value)
+            raise ValueError(f"{place}: the smallest possible value is {least}")
 
 
 def add_verb(verbs: argparse._SubParsersAction) -> None:
@@ -49,7 +50,7 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
         description="Record a run: a row per example and method, and where the rows come from.",
     )
     kinds = verb.add_subparsers(dest="kind", required=True, metavar="KIND")
-    for name, summary, description, measure, add_options in (
+    for name, summary, description, record, add_options in (
         ("texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options),
         ("softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice),
         ("mnist", "chapter 2's networks on images", _MNIST, _record_mnist, _mnist_options),
@@ -65,7 +66,7 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
             "--out", type=Path, required=True, metavar="DIR", help="results/EXPERIMENT/RUN"
         )
         kind.add_argument("--quiet", action="store_true", help="no progress")
-        kind.set_defaults(run=_run, measure=measure)
+        kind.set_defaults(run=record)
 
 
 def _choice(kind: argparse.ArgumentParser) -> None:
@@ -102,11 +103,6 @@ def _mnist_options(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--images", type=int, default=200, metavar="N", help="images a network")
 
 
-def _run(options: argparse.Namespace) -> None:
-    check_numbers(options)
-    print(options.measure(options))
-
-
 def _chosen(options: argparse.Namespace) -> dict[str, Any]:
     """Load what `_choice` chooses; return it as the arguments of a recording."""
     from lrputils.data.texts import load_texts
@@ -117,14 +113,10 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
             options.model, revision=options.revision, device=options.device
         ),
         "texts": load_texts(
-            options.dataset,
-            split=options.split,
-            text_column=options.text_column,
-            label_column=options.label_column,
-            limit=options.limit,
-            seed=options.seed,
+            options.dataset, **{name: getattr(options, name) for name in _OF_TEXTS}
         ),
         "out": options.out,
+        "quiet": options.quiet,
         "command": _command(options),
         "parameters": {name: getattr(options, name) for name in ("split", "limit", "seed")},
     }
@@ -142,15 +134,14 @@ def _record_texts(options: argparse.Namespace) -> Path:
         ablation_curves=options.ablation_curves,
         batch_size=options.batch_size,
     )
-    return record(**_chosen(options), settings=settings, quiet=options.quiet)
+    return record(**_chosen(options), settings=settings)
 
 
 def _record_softmax(options: argparse.Namespace) -> Path:
-    from lrputils.runs.softmax import record_softmax
+    from lrputils.runs.texts import record_softmax
 
-    return record_softmax(
-        **_chosen(options), batch_size=options.batch_size, max_length=options.max_length
-    )
+    sizes = {"batch_size": options.batch_size, "max_length": options.max_length}
+    return record_softmax(**_chosen(options), **sizes)
 
 
 def _record_mnist(options: argparse.Namespace) -> Path:
@@ -171,15 +162,19 @@ def _command(options: argparse.Namespace) -> str:
     words = ["lrputils", "record", options.kind]
     for name, value in vars(options).items():
         if name not in _LEFT_OUT and value is not None:
-            words += [_flag(name), _short(str(value))]
+            words += [flag(name), shortened(str(value))]
     return shlex.join([*words, "--out", "DIR"])
 
 
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
+    """Return the option that sets an attribute of the parsed command line."""
     return f"--{name.replace('_', '-')}"
 
 
-def _short(value: str) -> str:
-    path = Path(value).expanduser()
-    local = path.exists() or path.is_absolute() or value.startswith(".")
-    return "/".join(path.parts[-2:]) if local else value
+def shortened(place: str) -> str:
+    """Return a data set's or model's name as others may read it: of a path, the last two parts."""
+    name, comma, options = place.partition(",")
+    path = Path(name).expanduser()
+    if path.exists() or path.is_absolute() or name.startswith("."):
+        name = "/".join(path.parts[-2:])
+    return name + comma + options

@@ -11,9 +11,10 @@ import hashlib
 import json
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,8 @@ class Recording(Run):
 
     def facts(self) -> dict[str, Any]:
         """What prose quotes of a text run: `caption`, `model` (its name), `texts` (how many)."""
-        known = self.provenance
-        names = {"model": known["model"]["name"], "texts": known["data"]["texts"]}
-        return {"caption": self.caption(), **names}
+        model, data = self.provenance["model"], self.provenance["data"]
+        return {"caption": self.caption(), "model": model["name"], "texts": data["texts"]}
 
 
 def load(experiment: str, run: str, folder: str | Path | None = None) -> Recording:
@@ -71,11 +71,11 @@ def load(experiment: str, run: str, folder: str | Path | None = None) -> Recordi
         FileNotFoundError: there is no such recording; the message lists those there are.
         ValueError: the rows are not the ones that the provenance describes.
     """
-    homes = [Path(folder)] if folder is not None else list(_homes())
+    above = (Path.cwd(), *Path.cwd().parents, *Path(__file__).resolve().parents)
+    homes = [Path(folder)] if folder is not None else [place / "results" for place in above]
     for home in homes:
-        place = home / experiment / run
-        if (place / PROVENANCE).is_file():
-            return _read(place)
+        if (home / experiment / run / PROVENANCE).is_file():
+            return _read(home / experiment / run)
     known = sorted({f"{p.parts[-3]}/{p.parts[-2]}" for h in homes for p in h.glob("*/*/*.json")})
     raise FileNotFoundError(
         f"no recorded run {experiment}/{run}; there are {known}. Recorded runs lie in `results/` "
@@ -83,44 +83,34 @@ def load(experiment: str, run: str, folder: str | Path | None = None) -> Recordi
     )
 
 
-def _homes() -> Iterator[Path]:
-    for start in (Path.cwd(), Path(__file__).resolve().parent):
-        yield from (folder / "results" for folder in (start, *start.parents))
-
-
 def _read(place: Path) -> Recording:
     provenance = json.loads((place / PROVENANCE).read_text(encoding="utf-8"))
-    digest = _digest(place / ROWS)
-    if digest != provenance["rows"]["sha256"]:
+    digest, told = _digest(place / ROWS), provenance["rows"]["sha256"]
+    if digest != told:
         raise ValueError(
             f"{place.parent.name}/{place.name}: {ROWS} has sha256 {digest[:12]}…, its provenance "
-            f"says {provenance['rows']['sha256'][:12]}…: record the run again"
+            f"says {told[:12]}…: record the run again"
         )
-    rows = pd.read_parquet(place / ROWS)
-    return Recording(_labelled(rows) if "method" in rows else rows, provenance)
+    return Recording(_labelled(pd.read_parquet(place / ROWS)), provenance)
 
 
 def _labelled(rows: pd.DataFrame) -> pd.DataFrame:
     """Give rows recorded under names like "front 3 @ sum" the columns that took their place."""
-    if "family" in rows:
+    if "family" in rows or "method" not in rows:
         return rows
     names = pd.Series(rows.method.unique())
     parts = names.str.extract(_OLD_NAME).set_index(names)
-    columns = {
-        "method": parts.method.fillna("attnlrp"),
-        "readout": parts.readout.fillna("word"),
-        "family": parts.family.fillna(""),
-        "layer": parts.layer.fillna("0").astype(int),
-    }
-    return rows.assign(**{name: rows.method.map(values) for name, values in columns.items()})
+    parts = parts.fillna({"method": "attnlrp", "readout": "word", "family": "", "layer": "0"})
+    parts = parts.astype({"layer": int})
+    return rows.assign(**{name: rows.method.map(parts[name]) for name in parts})
 
 
 def write(folder: str | Path, rows: pd.DataFrame, provenance: Mapping[str, Any]) -> Path:
     """Write a recording into `folder`; the provenance goes last and names the rows' sha256."""
     folder = Path(folder)
-    with atomic_write(folder / ROWS) as partial:
-        rows.to_parquet(partial, index=False, compression="zstd", compression_level=15)
-        facts = {**provenance, "rows": {"count": len(rows), "sha256": _digest(partial)}}
+    with atomic_write(folder / ROWS) as draft:
+        rows.to_parquet(draft, index=False, compression="zstd", compression_level=15)
+        facts = {**provenance, "rows": {"count": len(rows), "sha256": _digest(draft)}}
         (folder / PROVENANCE).unlink(missing_ok=True)
     write_json(folder / PROVENANCE, facts)
     return folder
@@ -169,19 +159,14 @@ def hardware(device: str | torch.device) -> str:
 
 def _revision() -> str:
     """Return the commit of the code that runs; "unknown" where it is not a repository."""
-    here = Path(__file__).parents[1]
+    git = partial(
+        subprocess.check_output, cwd=Path(__file__).parents[1], text=True, stderr=subprocess.DEVNULL
+    )
     try:
-        commit = _git(here, "rev-parse", "HEAD")
-        return commit + (" with changes" if _git(here, "status", "--porcelain", ".") else "")
+        commit = git(["git", "rev-parse", "HEAD"]).strip()
+        return commit + (" with changes" if git(["git", "status", "--porcelain", "."]) else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    run = subprocess.run(
-        ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True
-    )
-    return run.stdout.strip()
 
 
 def _digest(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Record a text experiment: every method and every layer ablation on every text.
+"""Record a text experiment: every method and layer ablation, or attention's softmax errors.
 
 The texts are measured shard by shard. A shard is written atomically, so a run that was killed
 continues by the same command and loses at most one. `lrputils.runs.results` reads recordings,
@@ -7,6 +7,7 @@ continues by the same command and loses at most one. `lrputils.runs.results` rea
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,10 +23,11 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
 from lrputils.runs import results
 from lrputils.runs.folders import claimed, shards
+from lrputils.runs.options import check_numbers
 from lrputils.study.evaluation import Evaluation, evaluate
+from lrputils.study.softmax_errors import layer_errors
 from lrputils.study.variants import Label, LayerSweep, Variant
 
-_COUNTS = ("chunk", "max_length", "shard", "batch_size")
 _AWAY = tuple(readout for readout in READOUTS if readout != "word")
 
 
@@ -51,10 +53,7 @@ class Settings:
     batch_size: int = 16
 
     def __post_init__(self) -> None:
-        for name, least in {"ablation_curves": 0, **dict.fromkeys(_COUNTS, 1)}.items():
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name}={value}: the smallest possible value is {least}")
+        check_numbers(vars(self))
         unknown = [name for name in self.methods if name not in METHODS]
         if unknown or not self.methods:
             raise ValueError(f"unknown method(s) {unknown or ''}; choose from {list(METHODS)}")
@@ -92,11 +91,10 @@ def record(
         "texts": [texts.identity, len(texts), texts.ids[0], texts.ids[-1]],
         **asdict(settings),
     }
+    numbers = range(len(texts))
     todo = {
-        f"{start:06d}": partial(
-            _shard, classifier, texts, range(start, start + settings.shard), settings
-        )
-        for start in range(0, len(texts), settings.shard)
+        f"{i:06d}": partial(_shard, classifier, texts, numbers[i : i + settings.shard], settings)
+        for i in numbers[:: settings.shard]
     }
     with claimed(out, plan) as work:
         parts, seconds = shards(work, todo, "shards", quiet)
@@ -105,22 +103,54 @@ def record(
             command=command,
             parameters={**(parameters or {}), **asdict(settings)},
             seconds=seconds,
-            device=classifier.device,
-            model={"name": classifier.name, "identity": classifier.identity},
-            data={"name": texts.name, "identity": texts.identity, "texts": len(texts)},
+            **_measured(classifier, texts),
             accuracy=results.Recording(rows, {}).accuracy(),
         )
         return results.write(out, rows, facts)
+
+
+def record_softmax(
+    classifier: Classifier,
+    texts: Texts,
+    out: str | Path,
+    *,
+    batch_size: int = 16,
+    max_length: int | None = None,
+    command: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Record `lrputils.study.softmax_errors.layer_errors` of every text into `out`; see `record`.
+
+    Two passes a text: so little that there is nothing to go on with after a kill.
+    """
+    options = {"batch_size": batch_size, "max_length": max_length}
+    with claimed(Path(out), {}):
+        began = time.monotonic()
+        rows = layer_errors(classifier, texts, truncate=True, progress=not quiet, **options)
+        facts = results.provenance(
+            command=command,
+            parameters={**(parameters or {}), **options},
+            seconds=time.monotonic() - began,
+            **_measured(classifier, texts),
+        )
+        return results.write(out, _compact(rows.drop(columns="position")), facts)
+
+
+def _measured(classifier: Classifier, texts: Texts) -> dict[str, Any]:
+    return {
+        "device": classifier.device,
+        "model": {"name": classifier.name, "identity": classifier.identity},
+        "data": {"name": texts.name, "identity": texts.identity, "texts": len(texts)},
+    }
 
 
 def _shard(
     classifier: Classifier, texts: Texts, numbers: Sequence[int], settings: Settings
 ) -> pd.DataFrame:
     """Measure some texts: the main methods, then what is read elsewhere or only correlated."""
-    numbers = [number for number in numbers if number < len(texts)]
     chosen = texts.take(numbers)
-    limit = settings.ablation_curves
-    perturbed = limit is None or numbers[0] < limit
+    perturbed = settings.ablation_curves is None or numbers[0] < settings.ablation_curves
     options = {
         "batch_size": settings.batch_size,
         "max_length": settings.max_length,
@@ -132,9 +162,9 @@ def _shard(
         for method in ("attnlrp", "cp-lrp")
         for readout in _AWAY
     ]
-    sweep = [LayerSweep("word")]
-    first = [*settings.methods, *(sweep if perturbed else [])]
-    rest = [*([] if perturbed else sweep), *away, *(LayerSweep(readout) for readout in _AWAY)]
+    sweeps = [LayerSweep(readout) for readout in ("word", *_AWAY)]
+    first = [*settings.methods, *sweeps[:perturbed]]
+    rest = [*sweeps[perturbed:1], *away, *sweeps[1:]]
     main = evaluate(classifier, chosen, first, chunk=settings.chunk, **options)
     more = evaluate(classifier, chosen, rest, reference=main, **options)
     return pd.concat([_rows(main), _rows(more)[lambda rows: rows.method != "loo"]])

@@ -88,21 +88,29 @@ def write(
         folder: the classifier's.
         classifier: as loaded from there.
         stages: name → `fit`'s answer.
-        sets: a row for each set of texts: role, name, number of texts, identity.
+        sets: `Corpus.table()`, and what else was learned from.
         right: validation set → whether each text is classified correctly, 0 or 1 (texts,).
         command: repeats the training; without local paths.
         base: the model that it started from, if any.
         more: further sections by title.
     """
+    name = folder.resolve().name
     facts = results.provenance(command=command, parameters={}, seconds=0, device=classifier.device)
     accuracy = {name: estimate(values) for name, values in right.items()}
     rows = [(name, len(right[name]), percent(value)) for name, value in accuracy.items()]
     learned = {row["identity"] for row in sets if row["role"] == "training"}
     seen = {row["set"] for row in sets if row["role"] != "training" and row["identity"] in learned}
+    metadata = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-classification",
+        base_model=None if base is None or hub.is_path(base) else base,
+        model_name=name,
+        eval_results=[_result(validation, value) for validation, value in accuracy.items()],
+    )
     card = ModelCard.from_template(
-        _metadata(folder, accuracy, base),
+        metadata,
         template_str=_TEMPLATE,
-        name=folder.resolve().name,
+        name=name,
         kind=type(classifier.model).__name__,
         labels=", ".join(classifier.labels),
         layers=classifier.architecture.layers,
@@ -122,22 +130,13 @@ def write(
     return folder / "README.md"
 
 
-def _metadata(folder: Path, accuracy: Mapping[str, Estimate], base: str | None) -> ModelCardData:
-    return ModelCardData(
-        library_name="transformers",
-        pipeline_tag="text-classification",
-        base_model=None if base is None or hub.is_path(base) else base,
-        model_name=folder.resolve().name,
-        eval_results=[
-            EvalResult(
-                task_type="text-classification",
-                dataset_type="text",
-                dataset_name=name,
-                metric_type="accuracy",
-                metric_value=round(value.value, 4),
-            )
-            for name, value in accuracy.items()
-        ],
+def _result(validation: str, accuracy: Estimate) -> EvalResult:
+    return EvalResult(
+        task_type="text-classification",
+        dataset_type="text",
+        dataset_name=validation,
+        metric_type="accuracy",
+        metric_value=round(accuracy.value, 4),
     )
 
 

@@ -12,7 +12,8 @@ from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from lrputils.data.texts import OWN, Texts, load_texts
-from lrputils.training.recipe import Recipe, parse, shortened
+from lrputils.runs.options import shortened
+from lrputils.training.recipe import Recipe, parse
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _CHUNK = 1000
@@ -43,16 +44,14 @@ class Corpus:
 
     def table(self) -> list[dict[str, Any]]:
         """Return role, name, number of texts and identity of each set."""
-        sets = {
-            "training": self.data,
-            "validation": self.validation,
-            "pretraining": self.unlabelled,
-        }
-        return [
-            {"role": role, "set": texts.name, "texts": len(texts), "identity": texts.identity}
-            for role, texts in sets.items()
-            if texts is not None
-        ]
+        roles = ("training", "validation", "pretraining")
+        sets = zip(roles, (self.data, self.validation, self.unlabelled), strict=True)
+        return [row(role, texts) for role, texts in sets if texts is not None]
+
+
+def row(role: str, texts: Texts) -> dict[str, Any]:
+    """Return what a card's table says of a set of texts."""
+    return {"role": role, "set": texts.name, "texts": len(texts), "identity": texts.identity}
 
 
 def load_corpus(recipe: Recipe) -> Corpus:

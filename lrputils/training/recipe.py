@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
+
+from lrputils.runs.options import flag, shortened
 
 DESCRIPTION = """\
 Train a text classifier: a small BERT from scratch, or with --base any pretrained model.
@@ -60,20 +63,8 @@ def parse(source: str) -> tuple[str, dict[str, str | int]]:
     return dataset, options
 
 
-def shortened(place: str) -> str:
-    """Return a data set's or model's name as a card may state it: of a path, the last two parts."""
-    dataset, comma, options = place.partition(",")
-    path = Path(dataset).expanduser()
-    if path.exists() or path.is_absolute() or dataset.startswith("."):
-        dataset = "/".join(path.parts[-2:])
-    return dataset + comma + options
-
-
 def _option(default: Any, help_text: str, metavar: str = "N") -> Any:
-    metadata = {"help": help_text, "metavar": metavar}
-    if default == []:
-        return field(default_factory=list, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"help": help_text, "metavar": metavar})
 
 
 @dataclass(frozen=True)
@@ -84,12 +75,14 @@ class Recipe:
     it was killed in pretraining, whose masks are then drawn anew.
     """
 
-    data: str = field(metadata={"help": "labelled texts to learn from", "metavar": "DATA"})
+    data: str = _option(MISSING, "labelled texts to learn from", "DATA")
     validation: str | None = _option(
         None, "labelled texts to measure on (default: a tenth of --data, held out)", "DATA"
     )
     unlabelled: str | None = _option(None, "texts to pretrain on: masks are guessed", "DATA")
-    labels: list[str] = _option([], "names of the classes, in order of the sorted labels", "NAME")
+    labels: Sequence[str] = _option(
+        (), "names of the classes, in order of the sorted labels", "NAME"
+    )
     base: str | None = _option(None, "a model to fine-tune: hub name or folder", "MODEL")
     vocabulary: int = _option(8192, "word pieces, at most")
     layers: int = _option(6, "layers of the network")
@@ -114,16 +107,15 @@ class Recipe:
         Raises:
             ValueError: names the option.
         """
-        default = {f.name: f.default for f in fields(self)}
         for name, value in asdict(self).items():
             may_be_zero = name in ("seed", "dropout")
             if isinstance(value, int | float) and (value < 0 or not (value or may_be_zero)):
-                raise ValueError(f"{_flag(name)} {value} must be above 0")
+                raise ValueError(f"{flag(name)} {value} must be above 0")
         if self.dropout >= 1:
             raise ValueError(f"--dropout {self.dropout} must be below 1")
         if self.hidden % self.heads:
             raise ValueError(f"--hidden {self.hidden} does not divide into --heads {self.heads}")
-        given = [_flag(name) for name in _SHAPE if getattr(self, name) != default[name]]
+        given = [flag(name) for name in _SHAPE if getattr(self, name) != getattr(Recipe, name)]
         if self.base and given:
             raise ValueError(f"--base {self.base} decides {', '.join(given)}: leave out either")
         for source in filter(None, (self.data, self.validation, self.unlabelled)):
@@ -137,39 +129,59 @@ class Recipe:
 
     def command(self) -> str:
         """Return the command of this recipe: what differs from the defaults, paths shortened."""
-        default, words = {f.name: f.default for f in fields(self)}, []
-        for name, value in asdict(self).items():
-            if isinstance(value, list):
-                words += [_flag(name), *value] if value else []
-            elif value != default[name]:
-                words += [_flag(name), shortened(str(value))]
-        return shlex.join(["lrputils", "train", "--out", "DIR", *words])
+        words = ["lrputils", "train", "--out", "DIR"]
+        for f in fields(self):
+            if f.name == "labels" and self.labels:
+                words += ["--labels", *self.labels]
+            elif f.name != "labels" and (value := getattr(self, f.name)) != f.default:
+                words += [flag(f.name), shortened(str(value))]
+        return shlex.join(words)
 
 
-def add_options(verb: argparse.ArgumentParser) -> None:
-    """Add the fields of a recipe to a parser, as options.
+def add_verb(verbs: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Add `train`, whose options are the fields of a recipe and of `trainer.Conditions`.
 
     By hand: transformers' `HfArgumentParser` takes seconds to import, also for the other verbs.
     """
+    verb = verbs.add_parser(
+        "train",
+        help="train a text classifier",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     kinds = get_type_hints(Recipe)
     for f in fields(Recipe):
-        several = get_origin(kinds[f.name]) is list
-        shown = several or f.default is None or "default" in f.metadata["help"]
+        shown = f.default in (None, (), MISSING) or "default" in f.metadata["help"]
         verb.add_argument(
-            _flag(f.name),
+            flag(f.name),
             type=(get_args(kinds[f.name]) or [kinds[f.name]])[0],
-            nargs="+" if several else None,
-            default=[] if several else f.default,
-            required=f.name == "data",
+            nargs="+" if f.name == "labels" else None,
+            default=None if f.default is MISSING else f.default,
+            required=f.default is MISSING,
             metavar=f.metadata["metavar"],
             help=f.metadata["help"] + ("" if shown else " (default: %(default)s)"),
         )
+    verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
+    add_conditions(verb)
+    return verb
+
+
+def add_conditions(parser: argparse.ArgumentParser) -> None:
+    """Add what does not change the weights: `trainer.Conditions`."""
+    parser.add_argument(
+        "--checkpoint-minutes",
+        type=float,
+        default=2.0,
+        metavar="N",
+        help="what a killed run loses at most (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--device", choices=("auto", "cpu"), default="auto", help="auto takes a GPU if there is one"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def recipe_of(parsed: argparse.Namespace) -> Recipe:
     """Return the recipe that parsed options describe."""
     return Recipe(**{f.name: getattr(parsed, f.name) for f in fields(Recipe)})
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

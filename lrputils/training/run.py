@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,10 @@ from transformers import (
 
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import find_model, load_classifier, quietly
+from lrputils.runs.folders import claimed, once
 from lrputils.study.uniform_attention import correct
 from lrputils.training import card
 from lrputils.training.corpus import Corpus, encode, learn_vocabulary, load_corpus
-from lrputils.training.folder import check_free, claim, finish, once
 from lrputils.training.recipe import MASKED_RATE, PRETRAINED_RATE, Recipe
 from lrputils.training.trainer import Conditions, Stage, fit
 
@@ -56,26 +55,43 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
     """
     recipe.check()
     out, conditions = Path(out).expanduser(), conditions or Conditions()
-    work = check_free(out)
+    check_free(out)
     if find_spec("accelerate") is None:
         raise ImportError("training needs the package `accelerate`: pip install accelerate")
     corpus = load_corpus(recipe)
-    sets = corpus.table()
-    with quietly():
-        base = None
-        if recipe.base:
-            base, found = _find_base(recipe, corpus)
-            sets.append(found)
-        claim(work, asdict(recipe) | {f"the {s['role']} set": s["identity"] for s in sets})
-        tokenizer = _tokenizer(work, recipe, corpus, base)
+    sets, base = corpus.table(), None
+    if recipe.base:
+        base, found = _find_base(recipe, corpus)
+        sets.append(found)
+    plan = asdict(recipe) | {f"the {s['role']} set": s["identity"] for s in sets}
+    with quietly(), claimed(out, plan, "training") as work:
+        if base:
+            tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
+            tokenizer.pad_token = (
+                tokenizer.pad_token or tokenizer.eos_token
+            )  # as decoders have none
+        else:
+            texts = [*corpus.data, *(corpus.unlabelled or ())]
+            tokenizer = learned_tokenizer(work, recipe, texts)
         model, stages = _trained(work, recipe, corpus, base, tokenizer, conditions)
         export(model, tokenizer, out)
         clf = load_classifier(out, device=conditions.device)
-        texts = corpus.validation
-        right = {texts.name: correct(clf, texts, corpus.classes(texts))}
-    card.write(out, clf, stages, sets, right, recipe.command(), recipe.base)
-    finish(work)
+        held = corpus.validation
+        right = {held.name: correct(clf, held, corpus.classes(held))}
+        card.write(out, clf, stages, sets, right, recipe.command(), recipe.base)
     return out
+
+
+def check_free(out: Path) -> None:
+    """Refuse what is neither new, empty, nor the folder of a training that was interrupted.
+
+    Raises:
+        FileExistsError: it holds something else.
+    """
+    if not out.exists() or (out / "training").is_dir() or (out.is_dir() and not [*out.iterdir()]):
+        return
+    what = "a model" if (out / "config.json").is_file() else "something else"
+    raise FileExistsError(f"--out {out} already holds {what}: name a new folder")
 
 
 def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, out: Path) -> None:
@@ -104,7 +120,8 @@ def _find_base(recipe: Recipe, corpus: Corpus) -> tuple[Path, dict[str, Any]]:
     What could not be used later is refused here.
     """
     name, folder, commit = find_model(recipe.base)
-    positions = describe(_classifier(folder, corpus.names, recipe.seed)).max_positions
+    with quietly():
+        positions = describe(classifier(folder, corpus.names, recipe.seed)).max_positions
     if positions is not None and recipe.max_length > positions:
         raise ValueError(
             f"--max-length {recipe.max_length} is more than the {positions} positions of --base "
@@ -114,41 +131,49 @@ def _find_base(recipe: Recipe, corpus: Corpus) -> tuple[Path, dict[str, Any]]:
     return folder, {"role": "base model", "set": name, "texts": "–", "identity": identity}
 
 
-def _tokenizer(
-    work: Path, recipe: Recipe, corpus: Corpus, base: Path | None
-) -> PreTrainedTokenizerBase:
-    """Return the base model's tokenizer, or one learned from all texts to learn from."""
+def learned_tokenizer(work: Path, recipe: Recipe, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+    """Return the tokenizer whose vocabulary was learned from the texts, each once."""
 
     def write(folder: Path) -> None:
-        texts = list(dict.fromkeys([*corpus.data, *(corpus.unlabelled or ())]))
-        tokenizer = learn_vocabulary(texts, recipe.vocabulary, recipe.max_length)
-        tokenizer.save_pretrained(folder)
+        different = list(dict.fromkeys(texts))
+        learn_vocabulary(different, recipe.vocabulary, recipe.max_length).save_pretrained(folder)
 
-    folder = base or once(work / "vocabulary", write)
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # as decoders have none
-    return tokenizer
+    return AutoTokenizer.from_pretrained(once(work / "vocabulary", write))
 
 
-def _classifier(start: Start, names: Sequence[str], seed: int) -> PreTrainedModel:
-    """Return a classifier of the named classes; `seed` decides what is new in it.
+def staged(folder: Path, learn: Callable[[], tuple[PreTrainedModel, dict]]) -> dict[str, Any]:
+    """Keep in `folder` what `learn` trains, unless it is there; return what `fit` said of it."""
 
-    The output layer of a pretrained one is kept where it tells as many classes apart.
-    """
+    def write(folder: Path) -> None:
+        model, result = learn()
+        model.save_pretrained(folder)
+        (folder / "result.json").write_text(json.dumps(result))
+
+    return json.loads((once(folder, write) / "result.json").read_text())
+
+
+def _network(kind: Any, start: Start, seed: int, **changes: Any) -> PreTrainedModel:
+    """Return a network of an automatic kind; `seed` decides what is new in it."""
     torch.manual_seed(seed)
     pretrained = isinstance(start, Path)
     config = AutoConfig.from_pretrained(start, trust_remote_code=False) if pretrained else start
-    config.id2label = dict(enumerate(names))
-    config.label2id = {name: number for number, name in enumerate(names)}
+    config.update(changes)
     if not pretrained:
-        return AutoModelForSequenceClassification.from_config(config)
-    return AutoModelForSequenceClassification.from_pretrained(
+        return kind.from_config(config)
+    return kind.from_pretrained(
         start,
         config=config,
         dtype=torch.float32,
-        ignore_mismatched_sizes=True,
+        ignore_mismatched_sizes=True,  # the output layer is kept if it has as many classes
         trust_remote_code=False,
     )
+
+
+def classifier(start: Start, names: Sequence[str], seed: int) -> PreTrainedModel:
+    """Return a classifier of the named classes; `seed` decides what is new in it."""
+    numbers = {name: number for number, name in enumerate(names)}
+    named = {"id2label": dict(enumerate(names)), "label2id": numbers}
+    return _network(AutoModelForSequenceClassification, start, seed, **named)
 
 
 def _trained(
@@ -162,11 +187,24 @@ def _trained(
     """Return the trained classifier, and what each stage reported."""
     start: Start = base or bert_config(recipe, len(tokenizer))
     stages = {}
+
+    def pretrain() -> tuple[PreTrainedModel, dict]:
+        model = _network(AutoModelForMaskedLM, start, recipe.seed)
+        rate = PRETRAINED_RATE if base else MASKED_RATE
+        result = fit(
+            model,
+            encode(tokenizer, corpus.unlabelled, recipe.max_length),
+            DataCollatorForLanguageModeling(tokenizer, pad_to_multiple_of=_MULTIPLE),
+            Stage("pretraining", recipe.pretraining_epochs, recipe.batch, rate, seed=recipe.seed),
+            work / "pretraining",
+            conditions,
+        )
+        return model, result
+
     if corpus.unlabelled:
-        write = partial(_pretrain, start, work, recipe, corpus, tokenizer, conditions)
-        start = once(work / "pretrained", write)
-        stages["pretraining"] = json.loads((start / "result.json").read_text())
-    model = _classifier(start, corpus.names, recipe.seed)
+        stages["pretraining"] = staged(work / "pretrained", pretrain)
+        start = work / "pretrained"
+    model = classifier(start, corpus.names, recipe.seed)
     model.config.pad_token_id = tokenizer.pad_token_id
     rows, held = (
         encode(tokenizer, texts, recipe.max_length, corpus.classes(texts))
@@ -182,32 +220,3 @@ def _trained(
         validation=held,
     )
     return model, stages
-
-
-def _pretrain(
-    start: Start,
-    work: Path,
-    recipe: Recipe,
-    corpus: Corpus,
-    tokenizer: PreTrainedTokenizerBase,
-    conditions: Conditions,
-    folder: Path,
-) -> None:
-    torch.manual_seed(recipe.seed)
-    if isinstance(start, Path):
-        model = AutoModelForMaskedLM.from_pretrained(
-            start, dtype=torch.float32, trust_remote_code=False
-        )
-    else:
-        model = AutoModelForMaskedLM.from_config(start)
-    rate = PRETRAINED_RATE if recipe.base else MASKED_RATE
-    result = fit(
-        model,
-        encode(tokenizer, corpus.unlabelled, recipe.max_length),
-        DataCollatorForLanguageModeling(tokenizer, pad_to_multiple_of=_MULTIPLE),
-        Stage("pretraining", recipe.pretraining_epochs, recipe.batch, rate, seed=recipe.seed),
-        work / "pretraining",
-        conditions,
-    )
-    model.save_pretrained(folder)
-    (folder / "result.json").write_text(json.dumps(result))

@@ -18,7 +18,6 @@ from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArgum
 from transformers.trainer_callback import PrinterCallback
 
 WARMUP = 0.06
-_LOGS = 0.02  # of all steps, between two that report the loss
 
 
 class Stage(NamedTuple):
@@ -95,9 +94,7 @@ class _Clock(TrainerCallback):
         # A run that goes on in the middle of an epoch has to find the texts in the same order.
         torch.manual_seed(hash((self.stage.seed, int(state.epoch or 0))))
 
-    def on_step_begin(
-        self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: Any, state: Any, control: Any, optimizer: Any, **_: Any) -> None:
         # The Trainer's schedules know steps only; this one reaches zero also when time is up.
         share = rate_at(self.progress(state.global_step + 1, state.max_steps + 1))
         for group in optimizer.param_groups:
@@ -112,7 +109,7 @@ class _Clock(TrainerCallback):
             state.log_history.append({"step": state.global_step, "seconds": self.seconds})
             control.should_save, self.saved = True, time.monotonic()
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
         if (loss := logs.get("loss")) is None:
             return
         self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
@@ -122,9 +119,7 @@ class _Clock(TrainerCallback):
                 f"than {args.learning_rate:g} may help"
             )
 
-    def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: Any = None, **kw: Any
-    ) -> None:
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **_: Any) -> None:
         if not self.bar.disable:
             shown = f"epoch {state.epoch:.3g}: accuracy {metrics['eval_accuracy']:.1%}"
             self.bar.write(shown, file=sys.stderr)
@@ -136,8 +131,7 @@ def fit(
     collator: Callable[[list], dict[str, torch.Tensor]],
     stage: Stage,
     folder: Path,
-    conditions: Conditions | None = None,
-    *,
+    conditions: Conditions,
     validation: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Train `model` in place; go on from the last whole checkpoint in `folder`, if there is one.
@@ -157,11 +151,32 @@ def fit(
     Raises:
         ValueError: the loss is no longer a number.
     """
-    conditions = conditions or Conditions()
+    gpu = conditions.device != "cpu" and torch.cuda.is_available()
     clock = _Clock(stage, conditions)
     trainer = Trainer(
         model=model,
-        args=_arguments(stage, folder, conditions, bool(validation)),
+        args=TrainingArguments(
+            output_dir=str(folder),
+            num_train_epochs=stage.epochs,
+            per_device_train_batch_size=stage.batch,
+            per_device_eval_batch_size=stage.batch,
+            train_sampling_strategy="group_by_length",
+            learning_rate=stage.learning_rate,
+            lr_scheduler_type="constant",  # the clock has its own
+            weight_decay=0.01,
+            bf16=gpu and torch.cuda.is_bf16_supported(),
+            use_cpu=not gpu,
+            dataloader_pin_memory=gpu,
+            seed=stage.seed,
+            save_strategy="no",  # the clock asks for checkpoints
+            save_total_limit=1,
+            logging_steps=0.02,  # of all steps
+            logging_nan_inf_filter=False,
+            eval_strategy="epoch" if validation else "no",
+            report_to="none",
+            disable_tqdm=True,  # the clock has a bar
+            remove_unused_columns=False,
+        ),
         train_dataset=rows,
         eval_dataset=validation,
         data_collator=collator,
@@ -181,46 +196,17 @@ def fit(
     }
 
 
-def _arguments(
-    stage: Stage, folder: Path, conditions: Conditions, validated: bool
-) -> TrainingArguments:
-    gpu = conditions.device != "cpu" and torch.cuda.is_available()
-    return TrainingArguments(
-        output_dir=str(folder),
-        num_train_epochs=stage.epochs,
-        per_device_train_batch_size=stage.batch,
-        per_device_eval_batch_size=stage.batch,
-        train_sampling_strategy="group_by_length",
-        learning_rate=stage.learning_rate,
-        lr_scheduler_type="constant",  # the clock has its own
-        weight_decay=0.01,
-        bf16=gpu and torch.cuda.is_bf16_supported(),
-        use_cpu=not gpu,
-        dataloader_pin_memory=gpu,
-        seed=stage.seed,
-        save_strategy="no",  # the clock asks for checkpoints
-        save_total_limit=1,
-        logging_steps=_LOGS,
-        logging_nan_inf_filter=False,
-        eval_strategy="epoch" if validated else "no",
-        report_to="none",
-        disable_tqdm=True,  # the clock has a bar
-        remove_unused_columns=False,
-    )
-
-
 def _accuracy(predicted: EvalPrediction) -> dict[str, float]:
     return {"accuracy": float((predicted.predictions.argmax(-1) == predicted.label_ids).mean())}
 
 
 def last_checkpoint(folder: Path) -> str | None:
     """Return the last checkpoint that was written to its end; remove the others."""
-    whole = []
+    whole = {}
     for checkpoint in folder.glob("checkpoint-*"):
         try:  # the Trainer writes this file last
             json.loads((checkpoint / "trainer_state.json").read_text())
-            whole.append(checkpoint)
+            whole[int(checkpoint.name.rsplit("-", 1)[1])] = str(checkpoint)
         except (OSError, ValueError):
             shutil.rmtree(checkpoint)
-    last = max(whole, key=lambda path: int(path.name.rsplit("-", 1)[1]), default=None)
-    return None if last is None else str(last)
+    return whole[max(whole)] if whole else None

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers import BertForSequenceClassification as Bert
+from transformers import PreTrainedTokenizerBase
 
 import lrputils as lrp
 from lrputils.model.classifier import quietly
+from lrputils.runs.folders import claimed
+from lrputils.runs.options import shortened
 from lrputils.study.uniform_attention import correct
 from lrputils.training import card
-from lrputils.training.corpus import encode, learn_vocabulary
-from lrputils.training.folder import check_free, claim, finish, once
-from lrputils.training.recipe import Recipe, shortened
-from lrputils.training.run import bert_config, export
+from lrputils.training.corpus import encode, row
+from lrputils.training.recipe import Recipe, add_conditions
+from lrputils.training.run import (
+    bert_config,
+    check_free,
+    classifier,
+    export,
+    learned_tokenizer,
+    staged,
+)
 from lrputils.training.trainer import Conditions, Stage, fit
 from recipes.reviewer import teacher as teaching
 from recipes.reviewer.layers import deepened
@@ -84,11 +90,8 @@ class Sets(NamedTuple):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return role, name, number of texts and identity of each set."""
-        return [
-            {"role": role, "set": texts.name, "texts": len(texts), "identity": texts.identity}
-            for role, sets in self._asdict().items()
-            for texts in ([sets] if role == "divided" else sets)
-        ]
+        sets = self._replace(divided=[self.divided])._asdict().items()
+        return [row(role, texts) for role, several in sets for texts in several]
 
 
 def load_sets(data: Path | None) -> Sets:
@@ -118,49 +121,42 @@ def make(
     out: Path, sets: Sets, teacher: lrp.Classifier, plan: Plan, conditions: Conditions, command: str
 ) -> Path:
     """Make the classifier in `out`, going on where an earlier call was killed."""
-    work = check_free(out)
+    check_free(out)
     facts = {"plan": plan._replace(shape=vars(plan.shape)), "teacher": teacher.identity}
-    claim(work, facts | {"texts": sets.rows()})
-    with quietly():
-        tokenizer = _tokenizer(work, sets, plan)
+    with quietly(), claimed(out, facts | {"texts": sets.rows()}, "training") as work:
+        texts = [text for texts in (*sets.unlabelled, *sets.training) for text in texts]
+        tokenizer = learned_tokenizer(work, plan.shape, texts)
         teaching.check(teacher, tokenizer, CLASSES)
         asked = sentences_of(sets.divided, 4, 28, plan.sentences, 0)
         asked += [text for texts in sets.taught for text in texts]
         length, quiet = plan.shape.max_length, conditions.quiet
         answers = teaching.ask(teacher, asked, work / "taught", length, quiet)
-        rows = partial(_rows, tokenizer, sets.training, asked, answers)
 
         def learn(stage: Stage, length: int, begin: Callable[[], Bert]) -> tuple[Bert, dict]:
-            write = partial(_learn, begin, rows, length, stage, tokenizer, conditions)
-            folder = once(work / stage.name.replace(" ", "-"), write)
-            return Bert.from_pretrained(folder), json.loads((folder / "result.json").read_text())
+            folder = work / stage.name.replace(" ", "-")
+
+            def fitted() -> tuple[Bert, dict]:
+                model, learned = begin(), _rows(tokenizer, sets.training, asked, answers, length)
+                pupil = Pupil(model, *learned[-1]["states"].shape[1:])
+                checkpoints = folder.with_suffix(".checkpoints")
+                collator = Collator(tokenizer)
+                return model, fit(pupil, learned, collator, stage, checkpoints, conditions)
+
+            result = staged(folder, fitted)
+            return Bert.from_pretrained(folder), result
 
         shallow, first = learn(plan.first, plan.first_length, lambda: _begin(tokenizer, sets, plan))
         deep, second = learn(plan.second, length, lambda: deepened(shallow, plan.shape.layers))
         export(deep, tokenizer, out)
         stages = {plan.first.name: first, plan.second.name: second}
         _card(out, sets, teacher, stages, conditions, command)
-    finish(work)
     return out
-
-
-def _tokenizer(work: Path, sets: Sets, plan: Plan) -> PreTrainedTokenizerBase:
-    def write(folder: Path) -> None:
-        texts = dict.fromkeys(t for texts in (*sets.unlabelled, *sets.training) for t in texts)
-        shape = plan.shape
-        learn_vocabulary(list(texts), shape.vocabulary, shape.max_length).save_pretrained(folder)
-
-    return AutoTokenizer.from_pretrained(once(work / "vocabulary", write))
 
 
 def _begin(tokenizer: PreTrainedTokenizerBase, sets: Sets, plan: Plan) -> Bert:
     """Return a network of few layers whose embeddings are vectors of neighbours."""
-    torch.manual_seed(0)
-    config = bert_config(plan.shape, len(tokenizer))
-    config.num_hidden_layers = plan.shallow_layers
-    config.id2label = dict(enumerate(CLASSES))
-    config.label2id = {name: number for number, name in enumerate(CLASSES)}
-    model = Bert(config)
+    config = bert_config(replace(plan.shape, layers=plan.shallow_layers), len(tokenizer))
+    model = classifier(config, CLASSES, 0)
     texts = [text for texts in sets.unlabelled for text in texts]
     pieces = [row["input_ids"][1:-1] for row in encode(tokenizer, texts, plan.shape.max_length)]
     vectors = neighbour_vectors(pieces, len(tokenizer), config.hidden_size, 0)
@@ -187,34 +183,17 @@ def _rows(
         part = everything[start : start + 1000]
         encoding = tokenizer(part, max_length=max_length, truncation=True)
         for i, ids in enumerate(encoding["input_ids"]):
-            row = start + i
-            starts = teaching.word_starts(encoding, i) if len(states[row]) else []
+            number = start + i
+            starts = teaching.word_starts(encoding, i) if len(states[number]) else []
             rows.append(
                 {
                     "input_ids": np.array(ids, dtype=np.int32),
-                    "label": targets[row],
+                    "label": targets[number],
                     "starts": np.array(starts, dtype=np.int32),
-                    "states": states[row],
+                    "states": states[number],
                 }
             )
     return rows
-
-
-def _learn(
-    begin: Callable[[], Bert],
-    rows: Callable[[int], list[dict[str, Any]]],
-    length: int,
-    stage: Stage,
-    tokenizer: PreTrainedTokenizerBase,
-    conditions: Conditions,
-    folder: Path,
-) -> None:
-    model, learned = begin(), rows(length)
-    pupil = Pupil(model, *learned[-1]["states"].shape[1:])
-    checkpoints = folder.with_suffix(".checkpoints")
-    result = fit(pupil, learned, Collator(tokenizer), stage, checkpoints, conditions)
-    model.save_pretrained(folder)
-    (folder / "result.json").write_text(json.dumps(result))
 
 
 def _card(
@@ -258,9 +237,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="holds sst2/ and imdb/")
     parser.add_argument("--teacher", metavar="MODEL", help="default: the package's own classifier")
     parser.add_argument("--short", action="store_true", help="a miniature on the book's reviews")
-    parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
-    parser.add_argument("--checkpoint-minutes", type=float, default=2.0, metavar="N")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_conditions(parser)
     options = parser.parse_args(arguments)
     if bool(options.data) == options.short:
         parser.error("name --data with SST-2 and IMDB, or take --short, which needs none")

@@ -33,9 +33,8 @@ class Pupil(nn.Module):
         self.classifier = classifier
         hidden = classifier.config.hidden_size
         self.guesses = nn.ModuleList(nn.Linear(hidden, dimensions) for _ in range(depths))
-        for guess in self.guesses:  # the mean: worse guesses would drown the classes at first
-            nn.init.zeros_(guess.weight)
-            nn.init.zeros_(guess.bias)
+        for parameter in self.guesses.parameters():
+            nn.init.zeros_(parameter)  # the mean: worse guesses would drown the classes at first
 
     def forward(
         self,

@@ -19,6 +19,8 @@ from tqdm import tqdm
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from lrputils import Classifier
+from lrputils.removal.packing import by_length
+from lrputils.runs.folders import atomic_write
 
 DEPTHS = 3  # the teacher's layers whose states are kept: a third of its depth, two thirds, all
 DIMENSIONS = 64  # of each; of a fine-tuned BERT's 384 they hold two thirds to three quarters
@@ -77,7 +79,6 @@ def ask(
         max_length: tokens of its own a text; the rest is cut.
         quiet: no progress.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "basis.npz"
     if not path.is_file():
         _save(path, _principal(teacher, texts[:_SHARD], max_length))
@@ -115,9 +116,7 @@ def _batches(
     """Yield row numbers, logits, states (words, depths, hidden), and words of each row."""
     layers = teacher.architecture.layers
     depths = [layers * depth // DEPTHS for depth in range(1, DEPTHS + 1)]
-    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-    for start in range(0, len(order), _BATCH):
-        rows = order[start : start + _BATCH]
+    for rows in by_length(texts, _BATCH):
         encoding = teacher.tokenizer(
             [texts[row] for row in rows],
             max_length=min(max_length, teacher.architecture.max_positions or max_length),
@@ -151,10 +150,8 @@ def _principal(teacher: Classifier, texts: Sequence[str], max_length: int) -> di
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
+    with atomic_write(path) as partial, partial.open("wb") as file:
         np.savez(file, **arrays)
-    partial.replace(path)
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from lrputils.book.execution import (
 )
 from lrputils.book.layout import BookError
 from lrputils.book.pairing import read_notebook, write_notebook
-from lrputils.book.profiles import load_profile
+from lrputils.book.parameters import load_profile
 
 
 def outputs(path) -> str:

@@ -16,7 +16,7 @@ MISTAKES = [
     ("3 --out FILE/run", "--out FILE/run cannot be written: Not a directory"),
     ("3 --out CHAPTERS", "is where the committed twins are; name another folder"),
     ("3 -p limit=2", "-p needs --out DIR"),
-    ("3 --out RUN -p model=FOLDER/none", "03_sst: model='FOLDER/none': there is no such folder"),
+    ("3 --out RUN -p model=FOLDER/none", "03_sst: model='FOLDER/none': there is no such file or"),
     ("3 --out RUN -p model=FOLDER", "03_sst: model='FOLDER' holds no config.json"),
     ("3 --out RUN -p model=ADAPTER", "03_sst: model='ADAPTER' holds an adapter: merge it"),
     ("3 --out RUN -p model=some/bert", "'some/bert' is not a folder here, is not in the local"),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from lrputils.book.layout import BookError, find_book
-from lrputils.book.profiles import load_profile
+from lrputils.book.parameters import load_profile
 
 
 def write(book, text: str, name: str = "mine") -> str:

@@ -9,7 +9,7 @@ import pytest
 from lrputils.book.execution import execute_profile, refresh_twins
 from lrputils.book.layout import find_book
 from lrputils.book.pairing import read_notebook, write_notebook
-from lrputils.book.profiles import load_profile
+from lrputils.book.parameters import load_profile
 from lrputils.book.regression import Tolerance, settle, stated_tolerance, texts_agree, values_agree
 from lrputils.report.display import TABLE
 

@@ -5,12 +5,13 @@ from types import SimpleNamespace
 import IPython
 import pytest
 
-from lrputils import linear_attention, precision
+from lrputils import linear_attention
 from lrputils.book.layout import find_book
 from lrputils.book.pairing import read_text
 from lrputils.book.parameters import declared
 from lrputils.book.values import RULES, check_parameters, check_value
 from lrputils.model import readout
+from lrputils.study.cost import precision
 
 ALLOWED = {
     "readout": readout.READOUTS,

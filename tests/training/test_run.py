@@ -91,7 +91,7 @@ def test_a_killed_run_gives_the_same_weights_by_the_same_command(tmp_path, capsy
     assert process.returncode == -signal.SIGKILL, errors.decode()
     assert not (out / "config.json").exists()
     assert call("--out", out, *options, "--hidden", "64") == 1
-    assert "holds a training with hidden = 32, now it is 64" in capsys.readouterr().err
+    assert "holds an unfinished training with hidden = 32, now it is 64" in capsys.readouterr().err
     assert call("--out", out, *options) == 0
     assert not (out / "training").exists()
     assert call("--out", tmp_path / "whole", *options) == 0
