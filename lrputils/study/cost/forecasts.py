@@ -25,7 +25,6 @@ from lrputils.study.variants import LayerSweep, Variant
 
 # `warn_if_long` warns on a CPU above this many seconds.
 LONG = 1_800
-_ENCODED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -117,8 +116,8 @@ def text_lengths(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return each text's tokens, with and without special ones; `cut` as in `encode`."""
     found = []
-    for start in range(0, len(texts), _ENCODED_AT_ONCE):
-        inputs = classifier.encode(list(texts[start : start + _ENCODED_AT_ONCE]), **cut)
+    for start in range(0, len(texts), 256):
+        inputs = classifier.encode(list(texts[start : start + 256]), **cut)
         found.append(torch.stack([inputs.lengths, inputs.content_mask.sum(1)]).cpu())
     lengths, content = torch.cat(found, dim=1).numpy()
     return lengths, content
@@ -149,7 +148,6 @@ def _method_seconds(
 ) -> tuple[float, dict[str, torch.Tensor]]:
     with torch.no_grad():
         target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
-
     work = partial(variant.maps, classifier.model, probe, target)
     if classifier.device.type != "cpu":
         work()  # the first one loads its kernels

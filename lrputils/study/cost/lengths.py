@@ -7,7 +7,7 @@ differs; `trend` takes texts of different lengths as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,9 +22,6 @@ from lrputils.model.inputs import Inputs
 from lrputils.study.cost.clock import timed
 from lrputils.study.cost.forecasts import text_lengths
 from lrputils.study.evaluation import REFERENCE
-
-# Below so many texts a rank correlation has no interval worth drawing.
-_FEWEST = 4
 
 
 def at_lengths(
@@ -63,24 +60,20 @@ def at_lengths(
         for length in lengths:
             inputs = classifier.encode([texts[position]], length, truncate=True)
             if not rows:
-                list(_timed_maps(classifier, inputs, names))  # the first run is slower
-            rows += [
-                {"position": position, "tokens": length, **row}
-                for row in _timed_maps(classifier, inputs, names)
-            ]
+                _timed_maps(classifier, inputs, names)  # the first run is slower
+            timed_maps = _timed_maps(classifier, inputs, names)
+            rows += [{"position": position, "tokens": length, **row} for row in timed_maps]
     return pd.DataFrame(rows)
 
 
 def _timed_maps(
     classifier: Classifier, inputs: Inputs, names: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield seconds and r of each method; the first is the reference."""
-    loo = None
-    for name in names:
-        work = partial(attribute, classifier.model, inputs, name)
-        seconds, scores = timed(classifier.device, work)
-        loo = scores if loo is None else loo
-        yield {"method": name, "seconds": seconds, "r": float(stats.pearson(scores, loo)[0])}
+) -> list[dict[str, Any]]:
+    """Seconds and r of each method; the first is the reference."""
+    works = {name: partial(attribute, classifier.model, inputs, name) for name in names}
+    found = {name: timed(classifier.device, work) for name, work in works.items()}
+    r = {name: float(stats.pearson(found[name][1], found[names[0]][1])[0]) for name in names}
+    return [{"method": name, "seconds": found[name][0], "r": r[name]} for name in names]
 
 
 def growth(costs: pd.DataFrame) -> pd.Series:
@@ -90,12 +83,8 @@ def growth(costs: pd.DataFrame) -> pd.Series:
         costs: columns `tokens`, `method`, `seconds`, as `at_lengths` returns them.
     """
     logs = costs.assign(x=np.log(costs.tokens), y=np.log(costs.seconds))
-    return pd.Series(
-        {
-            name: np.polyfit(rows.x, rows.y, 1)[0]
-            for name, rows in logs.groupby("method", sort=False)
-        }
-    )
+    methods = logs.groupby("method", sort=False)
+    return pd.Series({name: np.polyfit(rows.x, rows.y, 1)[0] for name, rows in methods})
 
 
 def agreement(costs: pd.DataFrame, **options: Any) -> pd.DataFrame:
@@ -141,7 +130,7 @@ def trend(
         kept = per_text[name].notna().to_numpy()
         r, n = per_text[name].to_numpy(float)[kept], tokens[kept]
         rows[name] = {"rho": np.nan, "low": np.nan, "high": np.nan, "texts": len(r)}
-        if len(r) < _FEWEST or np.ptp(n) == 0 or np.ptp(r) == 0:
+        if len(r) < 4 or np.ptp(n) == 0 or np.ptp(r) == 0:
             continue
         # Ours, not scipy's bootstrap: a draw of equal values has no rho and is left out.
         draws = np.random.default_rng(seed).integers(0, len(r), size=(resamples, len(r)))

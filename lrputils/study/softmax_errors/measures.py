@@ -10,7 +10,6 @@ import pandas as pd
 import scipy.stats
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from lrputils import stats
 from lrputils.data.texts import Texts
@@ -86,10 +85,10 @@ def layer_errors(
             [texts[row] for row in batch], max_length=max_length, truncate=truncate
         )
         measured = measures(softmax_maps(classifier.model, inputs, composite=composite))
-        for layer in range(next(iter(measured.values())).shape[0]):
-            columns = {name: values[layer] for name, values in measured.items()}
-            head = {"position": batch, "id": [ids[row] for row in batch], "layer": layer + 1}
-            frames.append(pd.DataFrame({**head, **columns}))
+        head = {"position": batch, "id": [ids[row] for row in batch]}
+        for layer, values in enumerate(zip(*measured.values(), strict=True), 1):
+            columns = dict(zip(measured, values, strict=True))
+            frames.append(pd.DataFrame({**head, "layer": layer, **columns}))
     return pd.concat(frames).sort_values(["position", "layer"], ignore_index=True)
 
 
@@ -105,21 +104,14 @@ def measures(maps: SoftmaxMaps) -> dict[str, np.ndarray]:
         "uniform": size["uniform"] / (size["uniform"] + size["attended"] + size["contrast"]),
         "linearisation": error / size["removal"],
     }
-    accounts = ("value", "softmax", "attnlrp", "taylor")
-    return {
+    found = {
         "entropy": maps.entropy.double().cpu().numpy(),
-        **{name: _finite(share).cpu().numpy() for name, share in shares.items()},
-        **{f"r_{name}": _agreement(getattr(maps, name), maps) for name in accounts},
+        **{name: x.where(x.isfinite(), torch.nan).cpu().numpy() for name, x in shares.items()},
     }
-
-
-def _finite(share: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(share), share, torch.nan)
-
-
-def _agreement(account: Tensor, maps: SoftmaxMaps) -> np.ndarray:
-    pairs = zip(account, maps.removal, strict=True)
-    return np.stack([stats.pearson(ours, exact, where=maps.valid) for ours, exact in pairs])
+    for name in ("value", "softmax", "attnlrp", "taylor"):
+        pairs = zip(getattr(maps, name), maps.removal, strict=True)
+        found[f"r_{name}"] = np.stack([stats.pearson(*pair, where=maps.valid) for pair in pairs])
+    return found
 
 
 def per_layer(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
@@ -144,12 +136,12 @@ def against_gains(gains: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         much CP-LRP's account of a removal is better than AttnLRP's inside the block itself.
         Columns are those of `RankAgreement`.
     """
-    names = ("entropy", "structural", "uniform", "linearisation")
-    found = {name: per_layer(rows, name) for name in names}
-    found["value − attnlrp"] = per_layer(rows, "r_value") - per_layer(rows, "r_attnlrp")
-    pairs = {name: gains.align(values, join="inner", axis=0) for name, values in found.items()}
-    agreements = [across_layers(*pair) for pair in pairs.values()]
-    return pd.DataFrame(agreements, index=list(pairs))
+    rows = rows.assign(**{"value − attnlrp": rows.r_value - rows.r_attnlrp})
+    agreements = [
+        across_layers(*gains.align(per_layer(rows, measure), join="inner", axis=0))
+        for measure in PREDICTED
+    ]
+    return pd.DataFrame(agreements, index=list(PREDICTED))
 
 
 def as_predicted(explained: Mapping[str, pd.DataFrame]) -> list[str]:
