@@ -66,9 +66,8 @@ class Run:
         None where a text has no label, or one that is no class of the model.
         """
         texts = self.rows.drop_duplicates(_text(self.rows))
-        if texts.label.isna().any():
-            return None
-        return float((texts.target == texts.label).mean())
+        known = texts.label.notna().all()
+        return float((texts.target == texts.label).mean()) if known else None
 
 
 def _text(rows: pd.DataFrame) -> str:

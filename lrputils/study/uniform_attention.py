@@ -67,18 +67,14 @@ def attention_matters(
     if not uniform:
         return AttentionMatters(estimate(own), None, None, {})
 
-    def flattened(layers: range | None) -> np.ndarray:
+    def flattened(layers: range | None = None) -> np.ndarray:
         with uniform_attention(classifier.model, layers):
             return correct(classifier, texts, classes, max_length=max_length)
 
-    flat = flattened(None)
+    flat = flattened()
     depths = _quarters(classifier.architecture.layers)
-    return AttentionMatters(
-        estimate(own),
-        estimate(flat),
-        paired_difference(own, flat),
-        {depth: paired_difference(own, flattened(depth)) for depth in depths},
-    )
+    falls = {depth: paired_difference(own, flattened(depth)) for depth in depths}
+    return AttentionMatters(estimate(own), estimate(flat), paired_difference(own, flat), falls)
 
 
 def _quarters(layers: int) -> list[range]:
@@ -95,9 +91,8 @@ def uniform_attention(model: nn.Module, layers: Container[int] | None = None) ->
     """
 
     def function(call: AttentionCall) -> tuple[Tensor, None]:
-        if layers is None or call.layer in layers:
-            return _uniform(call), None
-        return fused(call)
+        chosen = layers is None or call.layer in layers
+        return (_uniform(call), None) if chosen else fused(call)
 
     with routed(model, function):
         yield
@@ -113,8 +108,7 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
     if texts.labels is None:
         raise ValueError(f"{texts.name!r} has no labels to measure accuracy on")
     names, number = classifier.labels, classifier.class_numbers
-    unknown = sorted({str(label) for label in texts.labels if label not in number})
-    if unknown:
+    if unknown := sorted({str(label) for label in texts.labels if label not in number}):
         raise ValueError(
             f"{texts.name!r} has labels {unknown[:5]} that are no class of {classifier.name!r}: "
             f"those are {list(names)}, or 0 to {len(names) - 1}"
@@ -123,11 +117,7 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
 
 
 def correct(
-    classifier: Classifier,
-    texts: Texts,
-    classes: np.ndarray,
-    *,
-    max_length: int | None = None,
+    classifier: Classifier, texts: Texts, classes: np.ndarray, *, max_length: int | None = None
 ) -> np.ndarray:
     """Return whether each text is put into its class: 1 or 0, floats (texts,)."""
     model = classifier.model
@@ -149,12 +139,10 @@ def batched(
 ) -> Iterator[tuple[np.ndarray, Inputs]]:
     """Yield row numbers and inputs; texts of like length together, the longest first."""
     order = np.argsort([-len(text) for text in texts], kind="stable")
-    start = 0
     rows = 8
-    while start < len(order):
-        chosen = order[start : start + rows]
+    while len(order):
+        chosen, order = order[:rows], order[rows:]
         inputs = classifier.encode([texts[i] for i in chosen], max_length, truncate=True)
         yield chosen, inputs
-        start += len(chosen)
         # The next texts are shorter, in characters; tokens follow them closely enough.
         rows = max(1, min(256, _TOKENS // inputs["input_ids"].shape[1]))

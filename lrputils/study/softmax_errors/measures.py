@@ -81,9 +81,7 @@ def layer_errors(
     frames = []
     batches = by_length(texts, batch_size)
     for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
-        inputs = classifier.encode(
-            [texts[row] for row in batch], max_length=max_length, truncate=truncate
-        )
+        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
         measured = measures(softmax_maps(classifier.model, inputs, composite=composite))
         head = {"position": batch, "id": [ids[row] for row in batch]}
         for layer, values in enumerate(zip(*measured.values(), strict=True), 1):
