@@ -223,7 +223,10 @@ def joined(text: str, spans: Sequence[tuple[int, int] | None], tokens: Sequence[
     words: list[Word] = []
     first = end = None  # of the word at hand; None behind what is not in the text
     for place, span in enumerate(spans):
-        start, stop = _trimmed(text, *span) if span else (0, 0)
+        start, stop = span or (0, 0)
+        # Without white space at its ends: byte-level tokenizers count the space before.
+        start += len(text[start:stop]) - len(text[start:stop].lstrip())
+        stop = start + len(text[start:stop].strip())
         if start == stop:  # special, or white space alone
             name = tokens[place] if span is None else "␣"
             words.append(Word(name, (place,), (name,), True))
@@ -237,13 +240,6 @@ def joined(text: str, spans: Sequence[tuple[int, int] | None], tokens: Sequence[
             words.append(Word(text[start:stop], (place,), (text[start:stop],), start != end))
             first, end = start, stop
     return words
-
-
-def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
-    """The span without white space at its ends; byte-level tokenizers count the space before."""
-    piece = text[start:stop]
-    start += len(piece) - len(piece.lstrip())
-    return start, start + len(piece.strip())
 
 
 def _goes_on(text: str, place: int) -> bool:

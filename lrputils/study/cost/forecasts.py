@@ -23,9 +23,6 @@ from lrputils.study.cost.clock import timed
 from lrputils.study.evaluation import REFERENCE, variants_of
 from lrputils.study.variants import LayerSweep, Variant
 
-# `warn_if_long` warns on a CPU above this many seconds.
-LONG = 1_800
-
 
 @dataclass(frozen=True)
 class Forecast:
@@ -52,7 +49,7 @@ class Forecast:
         parts["together"] = self.total
         return pd.DataFrame({"seconds": parts, "share": parts / self.total})
 
-    def warn_if_long(self, limit: float = LONG) -> None:
+    def warn_if_long(self, limit: float = 1_800) -> None:
         """Warn if the run would take a CPU more than `limit` seconds, and say what is faster."""
         if self.device.type == "cpu" and self.total > limit:
             warnings.warn(

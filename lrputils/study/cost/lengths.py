@@ -87,12 +87,11 @@ def growth(costs: pd.DataFrame) -> pd.Series:
     return pd.Series({name: np.polyfit(rows.x, rows.y, 1)[0] for name, rows in methods})
 
 
-def agreement(costs: pd.DataFrame, **options: Any) -> pd.DataFrame:
+def agreement(costs: pd.DataFrame) -> pd.DataFrame:
     """Return each method's mean r at each length, and how it changes from shortest to longest.
 
     Args:
         costs: as `at_lengths` returns them.
-        options: those of `lrputils.stats.bootstrap_interval`.
 
     Returns:
         A row a method (without LOO); a column a length with the mean over texts; `change`, the
@@ -105,20 +104,16 @@ def agreement(costs: pd.DataFrame, **options: Any) -> pd.DataFrame:
         means[name] = wide.mean().add_suffix(" tokens")
         changes[name] = wide.iloc[:, -1] - wide.iloc[:, 0]
     changes = pd.DataFrame(changes)
-    ends = stats.estimates(changes, **options)[["low", "high"]]
+    ends = stats.estimates(changes)[["low", "high"]]
     return pd.DataFrame(means).T.assign(change=changes.mean()).join(ends)
 
 
-def trend(
-    per_text: pd.DataFrame, tokens: ArrayLike, *, resamples: int = 2_000, seed: int = 0
-) -> pd.DataFrame:
+def trend(per_text: pd.DataFrame, tokens: ArrayLike) -> pd.DataFrame:
     """Return how each method's r changes with the length of the text, over texts.
 
     Args:
         per_text: (texts, methods), correlations; NaN is left out.
         tokens: (texts,), their lengths.
-        resamples: number of bootstrap samples of texts.
-        seed: of the random draws.
 
     Returns:
         A row a method: `rho`, Spearman's rank correlation of r and length over texts, with the ends
@@ -133,7 +128,7 @@ def trend(
         if len(r) < 4 or np.ptp(n) == 0 or np.ptp(r) == 0:
             continue
         # Ours, not scipy's bootstrap: a draw of equal values has no rho and is left out.
-        draws = np.random.default_rng(seed).integers(0, len(r), size=(resamples, len(r)))
+        draws = np.random.default_rng(0).integers(0, len(r), size=(2_000, len(r)))
         low, high = np.nanquantile(stats.spearman(r[draws], n[draws]), [0.025, 0.975])
         rows[name] |= {"rho": float(stats.spearman(r, n)[0]), "low": low, "high": high}
     return pd.DataFrame.from_dict(rows, orient="index")

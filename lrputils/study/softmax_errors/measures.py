@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
-from lrputils.propagation.composites import ATTN_LRP, Composite
 from lrputils.removal.packing import bar, by_length
 from lrputils.study.by_text import wide
 from lrputils.study.softmax_errors.blocks import SoftmaxMaps, softmax_maps
@@ -47,7 +46,6 @@ def layer_errors(
     classifier: Classifier,
     texts: Texts | Sequence[str],
     *,
-    composite: Composite = ATTN_LRP,
     batch_size: int = 16,
     max_length: int | None = None,
     truncate: bool = False,
@@ -58,7 +56,6 @@ def layer_errors(
     Args:
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer, or plain strings.
-        composite: as in `softmax_maps`.
         batch_size: texts a batch.
         max_length: longest text allowed, in tokens; the model's own limit if not given.
         truncate: cut longer texts instead of refusing them.
@@ -82,7 +79,7 @@ def layer_errors(
     batches = by_length(texts, batch_size)
     for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
-        measured = measures(softmax_maps(classifier.model, inputs, composite=composite))
+        measured = measures(softmax_maps(classifier.model, inputs))
         head = {"position": batch, "id": [ids[row] for row in batch]}
         for layer, values in enumerate(zip(*measured.values(), strict=True), 1):
             columns = dict(zip(measured, values, strict=True))
@@ -161,7 +158,7 @@ class RankAgreement(NamedTuple):
     Attributes:
         rho: Spearman's rank correlation over layers, of the two means over texts; NaN where one of
             them is the same in every layer.
-        low: lower end of its interval, texts resampled.
+        low: lower end of its 95% interval, texts resampled.
         high: upper end.
         p: how often a random order of the layers is as far from 0, in either direction.
         layers: how many layers there are.
@@ -174,14 +171,7 @@ class RankAgreement(NamedTuple):
     layers: int
 
 
-def across_layers(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> RankAgreement:
+def across_layers(first: ArrayLike, second: ArrayLike, *, resamples: int = 2000) -> RankAgreement:
     """Compare two measurements by the order in which they put the layers.
 
     The interval covers the choice of texts, not of models: would the orders agree on other texts of
@@ -191,9 +181,7 @@ def across_layers(
     Args:
         first: (texts, layers); a text with a NaN in either is left out.
         second: the same shape, of the same texts.
-        confidence: coverage aimed at by the interval.
         resamples: bootstrap samples of the texts, and random orders of the layers.
-        seed: of both.
 
     Raises:
         ValueError: shapes differ, fewer than two layers, or no text left. A single text has no
@@ -209,7 +197,7 @@ def across_layers(
             f"{layers} layers and {len(left)} complete texts: an order of layers can be compared "
             "from two layers and one text on"
         )
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     drawn = generator.integers(0, len(left), size=(resamples, len(left)))
     shares = np.stack([np.bincount(row, minlength=len(left)) for row in drawn]) / len(left)
     boot = stats.spearman(shares @ left, shares @ right)
@@ -218,8 +206,7 @@ def across_layers(
     shuffled = generator.permuted(np.tile(ranks, (resamples, 1)), axis=1)
     chance = stats.spearman(np.tile(left.mean(0), (resamples, 1)), shuffled)
     as_far = np.count_nonzero(np.abs(chance) >= abs(rho) - 1e-9)
-    tail = (1 - confidence) / 2
     boot = boot[~np.isnan(boot)] if len(left) > 1 else boot[:0]
-    low, high = np.quantile(boot, [tail, 1 - tail]) if len(boot) else (np.nan, np.nan)
+    low, high = np.quantile(boot, [0.025, 0.975]) if len(boot) else (np.nan, np.nan)
     p = float(1 + as_far) / (1 + resamples) if np.isfinite(rho) else np.nan
     return RankAgreement(rho, float(low), float(high), p, layers)
