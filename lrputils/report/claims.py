@@ -5,7 +5,7 @@ One row a claim, for the introduction; each chapter derives the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -18,6 +18,8 @@ from lrputils.study import softmax_errors
 # The paper divides every map by its sum before it correlates; nothing requires it.
 _COLUMNS = ("r_normalised", "r")
 _FIRST, _SECOND = "attnlrp", "cp-lrp"
+_HEAD = ["claim", "chapter", "data", "paper", "recorded", "low", "high", "verdict"]
+_HEAD += ["raw", "raw low", "raw high"]
 _INTERVALS = {"recorded": ("low", "high"), "raw": ("raw low", "raw high")}
 
 
@@ -42,20 +44,9 @@ def claims(
     rows = _linear_attention(mnist, setting, removal)
     for data, recording in texts.items():
         rows += _texts(data, recording)
-    frame = pd.DataFrame(rows).set_index("claim")
+    frame = pd.DataFrame(rows, columns=_HEAD).set_index("claim")
     frame.attrs["intervals"] = _INTERVALS
     return frame
-
-
-def _by_margin(low: float, high: float, printed: float) -> str:
-    return verdict(low - printed, high - printed)
-
-
-def _by_sign(low: float, high: float, printed: float) -> str:
-    """Judge a difference by its sign: a margin as large as the printed value tells nothing."""
-    if low <= 0 <= high:
-        return CANNOT_TELL
-    return "holds" if (low > 0) == (printed > 0) else "opposite"
 
 
 def _row(
@@ -64,24 +55,26 @@ def _row(
     claim: str,
     printed: float,
     estimates: Iterable[Sequence],
-    judge: Callable[[float, float, float], str] = _by_margin,
-) -> dict[str, object]:
-    """One row; the two `estimates`, of `_COLUMNS`, begin with value, low and high."""
-    (own, low, high), raw = (estimate[:3] for estimate in estimates)
-    return {
-        "claim": f"{data}: {claim}",
-        "chapter": chapter,
-        "data": data,
-        "paper": float(printed),
-        "recorded": own,
-        "low": low,
-        "high": high,
-        "verdict": judge(low, high, printed),
-        **dict(zip(("raw", "raw low", "raw high"), raw, strict=True)),
-    }
+    *,
+    sign: bool = False,
+) -> tuple:
+    """One row of `_HEAD`; the two `estimates`, of `_COLUMNS`, begin with value, low and high.
+
+    With `sign`, of a difference, the sign alone is judged: a margin as large as the printed value
+    tells nothing.
+    """
+    own, raw = (estimate[:3] for estimate in estimates)
+    _, low, high = own
+    if not sign:
+        judged = verdict(low - printed, high - printed)
+    elif low <= 0 <= high:
+        judged = CANNOT_TELL
+    else:
+        judged = "holds" if (low > 0) == (printed > 0) else "opposite"
+    return f"{data}: {claim}", chapter, data, float(printed), *own, judged, *raw
 
 
-def _linear_attention(mnist: Recording, setting: Setting, removal: str) -> list[dict]:
+def _linear_attention(mnist: Recording, setting: Setting, removal: str) -> list[tuple]:
     readings = linear_attention.specifications(mnist.rows)
     own, raw = (linear_attention.of_reading(readings, setting, removal, c) for c in _COLUMNS)
     printed = paper.table1().drop_duplicates("pair").set_index("pair")["r"]
@@ -89,7 +82,7 @@ def _linear_attention(mnist: Recording, setting: Setting, removal: str) -> list[
     return [_row(2, "MNIST", pair, printed[pair], (own[pair], raw[pair])) for pair in lrp]
 
 
-def _texts(data: str, recording: Recording) -> list[dict]:
+def _texts(data: str, recording: Recording) -> list[tuple]:
     """AttnLRP and CP-LRP against LOO, their difference by text, and the gain of later layers."""
     printed = paper.table2().loc[data].r
     maps = [recording.per_text(column, [_FIRST, _SECOND]) for column in _COLUMNS]
@@ -105,8 +98,8 @@ def _texts(data: str, recording: Recording) -> list[dict]:
     ]
     gaps = [stats.paired_difference(wide[_FIRST], wide[_SECOND]) for wide in maps]
     gap = printed[_FIRST] - printed[_SECOND]
-    rows.append(_row(*task, "AttnLRP − CP-LRP", gap, gaps, _by_sign))
+    rows.append(_row(*task, "AttnLRP − CP-LRP", gap, gaps, sign=True))
     gains = [softmax_errors.single_layer_gains(recording, column) for column in _COLUMNS]
     late = map(softmax_errors.late_minus_early, gains)
     theirs = softmax_errors.published_late_minus_early(data)
-    return [*rows, _row(5, data.upper(), "later − earlier layers", theirs, late, _by_sign)]
+    return [*rows, _row(5, data.upper(), "later − earlier layers", theirs, late, sign=True)]

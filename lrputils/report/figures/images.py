@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from lrputils.report.figures.style import COLORS, DIVERGING, WIDTH, new_figure
+from lrputils.report.figures.style import COLORS, DIVERGING, WIDTH, new_figure, two_columns
 
 
 def attribution_grid(
@@ -56,7 +55,7 @@ def sign_flips(rows: pd.DataFrame, pairs: Sequence[str], *, title: str) -> Figur
         rows: of `lrputils.linear_attention.agreement`.
         pairs: the pairs of maps to draw, a panel each.
     """
-    figure, panels = _two_columns(len(pairs), 2.5, title)
+    figure, panels = two_columns(len(pairs), 2.5, title)
     for panel, pair in zip(panels, pairs, strict=True):
         part = rows[rows["pair"] == pair]
         panel.plot([-1, 1], [[-1, 1], [1, -1]], color=COLORS["faint"], lw=1, zorder=0)
@@ -86,7 +85,7 @@ def specification_panels(
         published: pair → the paper's number, drawn as a line; its pairs decide the panels.
     """
     names = (table["setting"] + ", " + table["removal"]).drop_duplicates().tolist()
-    figure, panels = _two_columns(len(published), 0.5 + 0.19 * len(names), title)
+    figure, panels = two_columns(len(published), 0.5 + 0.19 * len(names), title)
     for panel, (pair, value) in zip(panels, published.items(), strict=True):
         part = table[table["pair"] == pair]
         places = [names.index(f"{row.setting}, {row.removal}") for row in part.itertuples()]
@@ -106,13 +105,3 @@ def specification_panels(
         panel.label_outer()
     figure.legend_below()
     return figure
-
-
-def _two_columns(count: int, height: float, title: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure with `count` panels in rows of two, each row `height` inches tall."""
-    rows = -(-count // 2)
-    size = {"rows": rows, "columns": 2, "squeeze": False}
-    figure, axes = new_figure(WIDTH, 0.8 + rows * height, title=title, **size)
-    for panel in axes.flat[count:]:
-        panel.set_axis_off()
-    return figure, list(axes.flat[:count])

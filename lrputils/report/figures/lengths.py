@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lrputils import stats
-from lrputils.report.figures.style import COLORS, WIDTH, band, new_figure, of_method
+from lrputils.report.figures.style import COLORS, WIDTH, band, new_figure, of_method, two_columns
 from lrputils.study.evaluation import REFERENCE, Curves
 
 # Texts have different numbers of chunks; their curves meet on this grid of shares.
@@ -83,19 +83,15 @@ def agreement_by_length(
         labels: method → name shown.
     """
     methods = list(recorded.columns)
-    rows = -(-len(methods) // 2)
-    size = {"rows": rows, "columns": 2, "sharex": True, "sharey": True, "squeeze": False}
-    figure, panels = new_figure(WIDTH, 0.8 + 2.0 * rows, title=title, **size)
-    for axes, method in zip(panels.flat, methods, strict=False):
+    figure, panels = two_columns(len(methods), 2.0, title, sharex=True, sharey=True)
+    for axes, method in zip(panels, methods, strict=True):
         _dots_and_bins(axes, recorded[method].to_numpy(float), np.asarray(tokens, float))
         means = cuts[cuts.method == method].groupby("tokens").r.mean()
         axes.plot(means.index, means, "-s", color=of_method(method), lw=2, ms=5, zorder=5)
         axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
         axes.set_title(labels.get(method, method), fontsize=10, loc="left")
-    for axes in panels.flat[len(methods) :]:
-        axes.set_visible(False)
-    _length_axis(panels[-1], [*tokens, *cuts.tokens])
-    panels[0, 0].set_ylim(-1.05, 1.05)
+    _length_axis(panels[(len(methods) - 1) // 2 * 2 :], [*tokens, *cuts.tokens])
+    panels[0].set_ylim(-1.05, 1.05)
     figure.supylabel("Pearson r with LOO", fontsize=10)
     return figure
 

@@ -91,6 +91,18 @@ def new_figure(
         return figure, figure.subplots(rows, columns, **options)
 
 
+def two_columns(
+    count: int, height: float, title: str, **options: Any
+) -> tuple[Drawing, list[Axes]]:
+    """Return a figure with `count` panels in rows of two, each row `height` inches tall."""
+    rows = -(-count // 2)
+    size = {"rows": rows, "columns": 2, "squeeze": False, **options}
+    figure, axes = new_figure(WIDTH, 0.8 + rows * height, title=title, **size)
+    for panel in axes.flat[count:]:
+        panel.set_visible(False)
+    return figure, list(axes.flat[:count])
+
+
 def band(axes: Axes, table: pd.DataFrame, *, alpha: float = 0.18, **options: Any) -> None:
     """Draw the column `value` over the index as a line, and `low` to `high` as a band around it."""
     (line,) = axes.plot(table.index, table.value, **options)
