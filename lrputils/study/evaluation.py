@@ -109,9 +109,8 @@ def evaluate(
         raise ValueError(
             f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"
         )
-    batches = by_length(texts, batch_size)
     found: dict[int, dict[str, Any]] = {}
-    for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
+    for batch in bar(progress, iterable=by_length(texts, batch_size), desc="texts", unit="batch"):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
         known = None if reference is None else [reference.maps[REFERENCE][row] for row in batch]
         results = _batch(classifier, inputs, variants, known, chunk)
@@ -132,8 +131,7 @@ def variants_of(
         for method in (REFERENCE, *methods)
     ]
     names = {variant.name for variant in asked if isinstance(variant, Variant)}
-    stray = [name for name in options if name not in names]
-    if stray:
+    if stray := [name for name in options if name not in names]:
         raise ValueError(f"options of {stray}, which are not among the methods {sorted(names)}")
     first: dict[Any, Variant | LayerSweep] = {}
     for variant in asked:

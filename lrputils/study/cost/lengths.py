@@ -61,8 +61,8 @@ def at_lengths(
             inputs = classifier.encode([texts[position]], length, truncate=True)
             if not rows:
                 _timed_maps(classifier, inputs, names)  # the first run is slower
-            timed_maps = _timed_maps(classifier, inputs, names)
-            rows += [{"position": position, "tokens": length, **row} for row in timed_maps]
+            head = {"position": position, "tokens": length}
+            rows += [{**head, **row} for row in _timed_maps(classifier, inputs, names)]
     return pd.DataFrame(rows)
 
 

@@ -76,8 +76,7 @@ def layer_errors(
         raise ValueError("there are no texts to measure")
     ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
     frames = []
-    batches = by_length(texts, batch_size)
-    for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
+    for batch in bar(progress, iterable=by_length(texts, batch_size), desc="texts", unit="batch"):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
         measured = measures(softmax_maps(classifier.model, inputs))
         head = {"position": batch, "id": [ids[row] for row in batch]}
