@@ -6,7 +6,7 @@ words; what attributions through its attention say is then of little interest.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from lrputils.data.texts import Texts
 from lrputils.model.attention import AttentionCall, fused, routed
 from lrputils.model.classifier import Classifier
-from lrputils.model.inputs import Inputs
 from lrputils.stats import Estimate, estimate, paired_difference
 
 _TOKENS = 16384
@@ -124,25 +123,17 @@ def correct(
     training = model.training
     model.eval()
     predicted = np.empty(len(texts), dtype=np.int64)
+    # Texts of like length together, the longest first.
+    order, rows = np.argsort([-len(text) for text in texts], kind="stable"), 8
     try:
-        for rows, inputs in batched(classifier, texts, max_length):
+        while len(order):
+            chosen, order = order[:rows], order[rows:]
+            inputs = classifier.encode([texts[i] for i in chosen], max_length, truncate=True)
             with torch.no_grad():
                 logits = model(**inputs.model_kwargs()).logits
-            predicted[rows] = logits.argmax(-1).cpu().numpy()
+            predicted[chosen] = logits.argmax(-1).cpu().numpy()
+            # The next texts are shorter, in characters; tokens follow them closely enough.
+            rows = max(1, min(256, _TOKENS // inputs["input_ids"].shape[1]))
     finally:
         model.train(training)
     return (predicted == classes).astype(float)
-
-
-def batched(
-    classifier: Classifier, texts: Sequence[str], max_length: int | None
-) -> Iterator[tuple[np.ndarray, Inputs]]:
-    """Yield row numbers and inputs; texts of like length together, the longest first."""
-    order = np.argsort([-len(text) for text in texts], kind="stable")
-    rows = 8
-    while len(order):
-        chosen, order = order[:rows], order[rows:]
-        inputs = classifier.encode([texts[i] for i in chosen], max_length, truncate=True)
-        yield chosen, inputs
-        # The next texts are shorter, in characters; tokens follow them closely enough.
-        rows = max(1, min(256, _TOKENS // inputs["input_ids"].shape[1]))

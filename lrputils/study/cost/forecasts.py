@@ -96,8 +96,13 @@ def forecast(
     seconds = {REFERENCE: float((lengths * row_seconds(lengths - 1) + row_seconds(lengths)).sum())}
     alike = order[len(order) // 2 :][: 1 if classifier.device.type == "cpu" else 16]
     probe, maps = classifier.encode([texts[row] for row in alike], **cut), 1
+    with torch.no_grad():
+        target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
     for variant in variants_of(methods, options or {}, progress=False)[1:]:
-        taken, found = _method_seconds(classifier, variant, probe)
+        work = partial(variant.maps, classifier.model, probe, target)
+        if classifier.device.type != "cpu":
+            work()  # the first one loads its kernels
+        taken, found = timed(classifier.device, work)
         name = variant.name if isinstance(variant, Variant) else f"{len(found)} ablations"
         seconds[name] = taken * lengths.sum() / int(probe.lengths.sum())
         maps += len(found)
@@ -138,17 +143,6 @@ def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray]
     # Relative errors count: a short row's milliseconds as much as a long row's.
     weights, _ = nnls(powers / taken[:, None], np.ones(len(taken)))
     return lambda n: weights[0] + weights[1] * n + weights[2] * np.square(n, dtype=float)
-
-
-def _method_seconds(
-    classifier: Classifier, variant: Variant | LayerSweep, probe: Inputs
-) -> tuple[float, dict[str, torch.Tensor]]:
-    with torch.no_grad():
-        target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
-    work = partial(variant.maps, classifier.model, probe, target)
-    if classifier.device.type != "cpu":
-        work()  # the first one loads its kernels
-    return timed(classifier.device, work)
 
 
 def _duration(seconds: float) -> str:
