@@ -206,6 +206,7 @@ def across_layers(first: ArrayLike, second: ArrayLike, *, resamples: int = 2000)
     chance = stats.spearman(np.tile(left.mean(0), (resamples, 1)), shuffled)
     as_far = np.count_nonzero(np.abs(chance) >= abs(rho) - 1e-9)
     boot = boot[~np.isnan(boot)] if len(left) > 1 else boot[:0]
-    low, high = np.quantile(boot, [0.025, 0.975]) if len(boot) else (np.nan, np.nan)
+    tail = (1 - 0.95) / 2
+    low, high = np.quantile(boot, [tail, 1 - tail]) if len(boot) else (np.nan, np.nan)
     p = float(1 + as_far) / (1 + resamples) if np.isfinite(rho) else np.nan
     return RankAgreement(rho, float(low), float(high), p, layers)
