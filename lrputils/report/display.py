@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -13,56 +14,49 @@ import pandas as pd
 TABLE = "application/vnd.lrputils.table+json"
 
 
+@dataclass
 class ShownTable:
     """A data frame that a notebook shows rounded; `frame` holds the values."""
 
-    def __init__(self, frame: pd.DataFrame, digits: int, intervals: Mapping[str, tuple[str, str]]):
-        missing = [c for k, pair in intervals.items() for c in (k, *pair) if c not in frame]
-        if missing:
-            raise ValueError(f"no column(s) {missing} in the table; it has {list(frame.columns)}")
-        self.frame = frame
-        self._digits = digits
-        self._intervals = intervals
+    frame: pd.DataFrame
+    digits: int
+    intervals: Mapping[str, tuple[str, str]]
 
     def rounded(self, *, between: str = "{} {}") -> pd.DataFrame:
         """Return the table as texts; `between` joins a value and its interval."""
         shown = self.frame.map(self._text)
-        for column, (low, high) in self._intervals.items():
+        for column, (low, high) in self.intervals.items():
             ends = zip(shown[column], shown[low], shown[high], strict=True)
             shown[column] = [between.format(v, f"[{a}, {b}]") if a else v for v, a, b in ends]
-        return shown.drop(columns=[c for pair in self._intervals.values() for c in pair])
+        return shown.drop(columns=[c for pair in self.intervals.values() for c in pair])
 
-    def _html(self) -> str:
-        """The table as HTML: an interval in a second line, the rows' name in the corner."""
+    def _text(self, value: Any) -> str:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return ""
+        return f"{value:.{self.digits}f}" if isinstance(value, float) else str(value)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
         # Two characters that need no escaping stand for the tags until the rest is escaped.
         shown = self.rounded(between="{}\x02{}\x03")
         if shown.index.nlevels == 1:
             shown = shown.rename_axis(index=None, columns=shown.index.name)
         with pd.option_context("display.max_colwidth", None):
             page = shown.to_html(border=0, classes="lrp-table")
-        return page.replace("\x02", "<br><small>").replace("\x03", "</small>")
-
-    def _text(self, value: Any) -> str:
-        if value is None or (isinstance(value, float) and math.isnan(value)):
-            return ""
-        return f"{value:.{self._digits}f}" if isinstance(value, float) else str(value)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
-        shown = self.rounded()
         return {
-            "text/html": self._html(),
-            "text/plain": shown.to_string(),
+            # An interval in a second line, the rows' name in the corner.
+            "text/html": page.replace("\x02", "<br><small>").replace("\x03", "</small>"),
+            "text/plain": self.rounded().to_string(),
             TABLE: {
                 "index": [str(label) for label in self.frame.index],
-                "columns": {str(name): _plain(self.frame[name]) for name in self.frame},
+                "columns": {str(n): [*map(_plain, self.frame[n])] for n in self.frame},
             },
         }
 
 
-def _plain(column: pd.Series) -> list[Any]:
-    values = [value.item() if hasattr(value, "item") else value for value in column]
-    bad = [isinstance(value, float) and not math.isfinite(value) for value in values]
-    return [str(v) if b else v for v, b in zip(values, bad, strict=True)]
+def _plain(value: Any) -> Any:
+    """As JSON holds it; what is not finite as a text."""
+    value = value.item() if hasattr(value, "item") else value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def show(
@@ -84,4 +78,7 @@ def show(
         ValueError: `intervals` names a column that the table does not have.
     """
     known = {k: v for k, v in table.attrs.get("intervals", {}).items() if {k, *v} <= {*table}}
-    return ShownTable(table, digits, {**known, **(intervals or {})})
+    known |= intervals or {}
+    if missing := [c for k, pair in known.items() for c in (k, *pair) if c not in table]:
+        raise ValueError(f"no column(s) {missing} in the table; it has {list(table.columns)}")
+    return ShownTable(table, digits, known)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -18,16 +18,11 @@ def bind(**facts: Any) -> None:
     """
     from myst_nb import glue
 
-    for name, value in _named(facts):
-        glue(name, value, display=False)
-
-
-def _named(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in facts.items():
         if isinstance(value, tuple):
-            ends = dict(zip((name, f"{name}_low", f"{name}_high"), value[:3], strict=True))
-            yield from _named(ends)
+            names = name, f"{name}_low", f"{name}_high"
+            bind(**dict(zip(names, value[:3], strict=True)))
         elif isinstance(value, (Mapping, pd.Series)):
-            yield from _named({f"{name}_{key}": part for key, part in value.items()})
+            bind(**{f"{name}_{key}": part for key, part in value.items()})
         else:
-            yield name, value.item() if hasattr(value, "item") else value
+            glue(name, value.item() if hasattr(value, "item") else value, display=False)

@@ -41,7 +41,6 @@ _STYLE = """<style>
 .lrp-heatmap .scores th.piece { padding-left: 1.5em; font-weight: normal; }
 </style>"""
 
-
 Writer = Callable[[float], str]
 
 
@@ -127,15 +126,11 @@ class Heatmap:
         caption = f"{'Predicted' if target is None else 'Class'}: {name}, probability {share:.2f}"
         words = None
         if classifier.tokenizer.is_fast:
-            fields = classifier.tokenizer(
-                text, truncation=bool(cut), return_offsets_mapping=True, verbose=False, **cut
-            )
+            options = {"truncation": bool(cut), "return_offsets_mapping": True, "verbose": False}
+            spans = classifier.tokenizer(text, **options, **cut)["offset_mapping"]
             special = inputs["special_tokens_mask"][0].tolist()
-            spans = [
-                None if out else span
-                for span, out in zip(fields["offset_mapping"], special, strict=True)
-            ]
-            words = joined(text, spans, inputs.tokens[0])
+            pairs = zip(special, spans, strict=True)
+            words = joined(text, [None if out else span for out, span in pairs], inputs.tokens[0])
         return cls(inputs.tokens[0], maps, words=words, caption=caption)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
@@ -148,46 +143,42 @@ class Heatmap:
 
     def _html(self) -> str:
         head = f"<p><b>{escape(self.caption)}</b></p>" if self.caption else ""
-        rows = "".join(self._row(name, scores) for name, scores in self.maps.items())
-        return f'<div class="lrp-heatmap">{_STYLE}{head}{rows}{_LEGEND}{self._table()}</div>'
+        # Each word's score in each map, and how the map's numbers are written.
+        sums = {
+            name: np.array([scores[list(word.pieces)].sum() for word in self.words])
+            for name, scores in self.maps.items()
+        }
+        shown = {name: _format(scores, sums[name]) for name, scores in self.maps.items()}
+        rows = "".join(self._row(name, sums[name], shown[name]) for name in self.maps)
+        return f'<div class="lrp-heatmap">{_STYLE}{head}{rows}{_LEGEND}{self._table(shown)}</div>'
 
-    def _row(self, name: str, scores: np.ndarray) -> str:
+    def _row(self, name: str, sums: np.ndarray, shown: Writer) -> str:
         """One map: its name, its strongest words, and the text in its colours."""
-        sums = self._sums(scores)
         largest = np.abs(sums).max(initial=0.0) or 1.0
-        shown = _format(scores, sums)
         spans = ""
         for word, score in zip(self.words, sums, strict=True):
             tip = f"{word.text} {shown(score)}"
             if len(word.pieces) > 1:
-                parts = zip(word.spellings, word.pieces, strict=True)
-                tip += " = " + ", ".join(f"{text} {shown(scores[i])}" for text, i in parts)
+                parts = zip(word.spellings, self.maps[name][list(word.pieces)], strict=True)
+                tip += " = " + ", ".join(f"{text} {shown(part)}" for text, part in parts)
             spans += " " * word.spaced + (
                 f'<span tabindex="-1" style="--s:{score / largest:.2f}" '
                 f'data-score="{escape(tip)}">{escape(word.text)}</span>'
             )
-        strongest = self._strongest(sums, largest, shown)
+        # The word that speaks most for the class, and the one most against it, if any does.
+        strongest = [
+            f"most {side}: “{escape(self.words[place].text)}” {shown(sums[place])}"
+            for side, sign in (("for", 1), ("against", -1))
+            for place in np.argsort(-sign * sums, kind="stable")[:1]
+            if sign * sums[place] > 0.01 * largest
+        ]
         return (
-            f"<p><b>{escape(name)}</b> <small>{strongest}</small></p>"
+            f"<p><b>{escape(name)}</b> <small>{'; '.join(strongest)}</small></p>"
             f'<p class="words" aria-hidden="true">{spans}</p>'
         )
 
-    def _sums(self, scores: np.ndarray) -> np.ndarray:
-        return np.array([scores[list(word.pieces)].sum() for word in self.words])
-
-    def _strongest(self, sums: np.ndarray, largest: float, shown: Writer) -> str:
-        """The word that speaks most for the class, and the one most against it, if any does."""
-        found = []
-        for side, sign in (("for", 1), ("against", -1)):
-            place = int((sign * sums).argmax()) if len(sums) else 0
-            if len(sums) and sign * sums[place] > 0.01 * largest:
-                word = escape(self.words[place].text)
-                found.append(f"most {side}: “{word}” {shown(sums[place])}")
-        return "; ".join(found)
-
-    def _table(self) -> str:
+    def _table(self, shown: Mapping[str, Writer]) -> str:
         """Every word's scores, and below a word of several pieces those of the pieces."""
-        shown = {m: _format(scores, self._sums(scores)) for m, scores in self.maps.items()}
         lines = ""
         for word in self.words:
             parts = [("", word.text, list(word.pieces))]
@@ -195,9 +186,8 @@ class Heatmap:
                 pairs = zip(word.spellings, word.pieces, strict=True)
                 parts += [(' class="piece"', text, [place]) for text, place in pairs]
             for kind, text, places in parts:
-                cells = "".join(
-                    f"<td>{shown[m](scores[places].sum())}</td>" for m, scores in self.maps.items()
-                )
+                scores = [write(self.maps[name][places].sum()) for name, write in shown.items()]
+                cells = "".join(f"<td>{score}</td>" for score in scores)
                 lines += f'<tr><th scope="row"{kind}>{escape(text)}</th>{cells}</tr>'
         names = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.maps)
         return (
@@ -233,7 +223,10 @@ def joined(text: str, spans: Sequence[tuple[int, int] | None], tokens: Sequence[
     words: list[Word] = []
     first = end = None  # of the word at hand; None behind what is not in the text
     for place, span in enumerate(spans):
-        start, stop = _trimmed(text, *span) if span else (0, 0)
+        start, stop = span or (0, 0)
+        # Without white space at its ends: byte-level tokenizers count the space before.
+        start += len(text[start:stop]) - len(text[start:stop].lstrip())
+        stop = start + len(text[start:stop].strip())
         if start == stop:  # special, or white space alone
             name = tokens[place] if span is None else "␣"
             words.append(Word(name, (place,), (name,), True))
@@ -247,13 +240,6 @@ def joined(text: str, spans: Sequence[tuple[int, int] | None], tokens: Sequence[
             words.append(Word(text[start:stop], (place,), (text[start:stop],), start != end))
             first, end = start, stop
     return words
-
-
-def _trimmed(text: str, start: int, stop: int) -> tuple[int, int]:
-    """The span without white space at its ends; byte-level tokenizers count the space before."""
-    piece = text[start:stop]
-    start += len(piece) - len(piece.lstrip())
-    return start, start + len(piece.strip())
 
 
 def _goes_on(text: str, place: int) -> bool:

@@ -62,23 +62,17 @@ def compare(
         if stray := [row for row in rows if row not in ours.index]:
             raise ValueError(f"`{name}` has row(s) {stray}; this run has {list(ours.index)}")
     printed = printed.reindex(ours.index)
-    kept = kept.reindex(ours.index).replace([-math.inf, math.inf], math.nan)
-    ends = {"value": "", "low": " low", "high": " high"}
+    frame = printed.to_frame("paper")
+    if recorded is not None:
+        kept = kept.reindex(ours.index).replace([-math.inf, math.inf], math.nan)
+        frame[["recorded", *_RECORDED["recorded"]]] = kept
+        frame["recorded verdict"] = _verdicts(kept.sub(printed, axis=0), margin)
     difference = ours.sub(printed, axis=0)
-    frame = pd.DataFrame(
-        {
-            "paper": printed,
-            **{f"recorded{end}": kept[key] for key, end in ends.items()},
-            "recorded verdict": _verdicts(kept.sub(printed, axis=0), margin),
-            "this run": ours.value,
-            "low": ours.low,
-            "high": ours.high,
-            **{f"difference{end}": difference[key] for key, end in ends.items()},
-            "verdict": _verdicts(difference, margin),
-        }
-    )
+    frame[["this run", *INTERVALS["this run"]]] = ours
+    frame[["difference", *INTERVALS["difference"]]] = difference
+    frame["verdict"] = _verdicts(difference, margin)
     frame.attrs["intervals"] = INTERVALS if recorded is None else {**INTERVALS, **_RECORDED}
-    return frame.drop(columns=[c for c in frame if recorded is None and c.startswith("recorded")])
+    return frame
 
 
 def _as_table(measured: Mapping[str, Measured] | pd.DataFrame) -> pd.DataFrame:
@@ -99,8 +93,7 @@ def _as_table(measured: Mapping[str, Measured] | pd.DataFrame) -> pd.DataFrame:
 
 
 def _verdicts(difference: pd.DataFrame, margin: float) -> list[str]:
-    ends = zip(difference.low, difference.high, strict=True)
-    return [verdict(low, high, margin) for low, high in ends]
+    return [verdict(*ends, margin) for ends in difference[["low", "high"]].to_numpy()]
 
 
 def compare_runs(
@@ -152,11 +145,10 @@ def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         Columns NAME, `NAME low` and `NAME high` of each part; `lrputils.report.display.show` knows
         which are intervals.
     """
-    ends = {"value": "", "low": " low", "high": " high"}
-    frame = pd.DataFrame(
-        {f"{name}{end}": part[key] for name, part in parts.items() for key, end in ends.items()}
-    )
-    frame.attrs["intervals"] = {name: (f"{name} low", f"{name} high") for name in parts}
+    intervals = {name: (f"{name} low", f"{name} high") for name in parts}
+    frame = pd.concat([part[["value", "low", "high"]] for part in parts.values()], axis=1)
+    frame.columns = [column for name, ends in intervals.items() for column in (name, *ends)]
+    frame.attrs["intervals"] = intervals
     return frame
 
 
@@ -189,8 +181,8 @@ def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.
     found: dict[str, dict[str, stats.Estimate]] = {first: {}, second: {}, "difference": {}}
     for place in (place for place in READOUTS if known.get(place) == 2):
         wide = evaluation.per_text(column, [first, second], place)
-        found[first][place] = stats.estimate(wide[first])
-        found[second][place] = stats.estimate(wide[second])
+        for method in (first, second):
+            found[method][place] = stats.estimate(wide[method])
         found["difference"][place] = stats.paired_difference(wide[first], wide[second])
     return side_by_side({name: stats.table(estimates) for name, estimates in found.items()})
 
@@ -206,8 +198,7 @@ def leaders(runs: Mapping[str, Run], columns: Sequence[str] = ("r", "delta")) ->
     rows = {}
     for name, run in runs.items():
         means = pd.DataFrame({column: run.summary(column).value for column in columns})
-        means = means.loc[[method for method in means.index if method in METHODS]]
-        means = means.drop(index="loo")
+        means = means[means.index.isin(METHODS)].drop(index="loo")
         ranks = means.rank()
         rows[name] = {
             "maps": len(means),
@@ -230,10 +221,9 @@ def first_chunk(evaluation: Evaluation, chunk: int) -> dict[str, float]:
         Means over texts, in logits: `promised`, the largest sum of LOO over a chunk; `lost`, what
         the logit falls by when that chunk goes.
     """
-    own = zip(evaluation.maps["loo"], evaluation.content, strict=True)
     sums = [
         np.add.reduceat(scores[content], np.arange(0, content.sum(), chunk)).max()
-        for scores, content in own
+        for scores, content in zip(evaluation.maps["loo"], evaluation.content, strict=True)
     ]
     lost = [curves.morf[0] - curves.morf[1] for curves in evaluation.curves["loo"]]
     return {"promised": float(np.mean(sums)), "lost": float(np.mean(lost))}
@@ -243,10 +233,10 @@ def run_card(classifier: Classifier, texts: Texts, evaluation: Evaluation) -> pd
     """Return what a run measured: model, texts, lengths and accuracy, a row each."""
     accuracy = evaluation.accuracy()
     lengths = [len(row) for row in evaluation.tokens]
+    kind, layers = type(classifier.model).__name__, classifier.architecture.layers
     facts = {
         "model": classifier.name,
-        "architecture": f"{type(classifier.model).__name__}, "
-        f"{classifier.architecture.layers} layers",
+        "architecture": f"{kind}, {layers} layers",
         "weights": _short(classifier.identity),
         "texts": f"{len(texts)} of {texts.name}",
         "their identity": _short(texts.identity),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -54,11 +53,9 @@ class Run:
         order = rows[["family", "layer"]].drop_duplicates()
         return wide(rows, column, ["family", "layer"])[list(order.itertuples(index=False))]
 
-    def summary(
-        self, column: str = "r", methods: Sequence[str] | None = None, **options: Any
-    ) -> pd.DataFrame:
+    def summary(self, column: str = "r", methods: Sequence[str] | None = None) -> pd.DataFrame:
         """Return each method's mean of a column over texts, as `lrputils.stats.estimates`."""
-        return stats.estimates(self.per_text(column, methods), **options)
+        return stats.estimates(self.per_text(column, methods))
 
     def accuracy(self) -> float | None:
         """Return the share of texts whose predicted class is their label.
@@ -66,9 +63,8 @@ class Run:
         None where a text has no label, or one that is no class of the model.
         """
         texts = self.rows.drop_duplicates(_text(self.rows))
-        if texts.label.isna().any():
-            return None
-        return float((texts.target == texts.label).mean())
+        known = texts.label.notna().all()
+        return float((texts.target == texts.label).mean()) if known else None
 
 
 def _text(rows: pd.DataFrame) -> str:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
 from lrputils.data.texts import Texts, as_texts
@@ -107,12 +109,9 @@ def evaluate(
         raise ValueError(
             f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"
         )
-    batches = by_length(texts, batch_size)
     found: dict[int, dict[str, Any]] = {}
-    for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
-        inputs = classifier.encode(
-            [texts[row] for row in batch], max_length=max_length, truncate=truncate
-        )
+    for batch in bar(progress, iterable=by_length(texts, batch_size), desc="texts", unit="batch"):
+        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
         known = None if reference is None else [reference.maps[REFERENCE][row] for row in batch]
         results = _batch(classifier, inputs, variants, known, chunk)
         found |= zip(batch, results, strict=True)
@@ -132,8 +131,7 @@ def variants_of(
         for method in (REFERENCE, *methods)
     ]
     names = {variant.name for variant in asked if isinstance(variant, Variant)}
-    stray = [name for name in options if name not in names]
-    if stray:
+    if stray := [name for name in options if name not in names]:
         raise ValueError(f"options of {stray}, which are not among the methods {sorted(names)}")
     first: dict[Any, Variant | LayerSweep] = {}
     for variant in asked:
@@ -153,8 +151,9 @@ def _batch(
     with torch.inference_mode():
         logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
     target = logits.argmax(dim=-1)
-    loo = Label(REFERENCE)
-    maps = {} if known is None else {loo: _padded(known, inputs.input_ids.shape[1])}
+    loo, maps = Label(REFERENCE), {}
+    if known is not None:
+        maps[loo] = pad_sequence([torch.from_numpy(scores) for scores in known], batch_first=True)
     for variant in variants:
         if not (isinstance(variant, Variant) and variant.label in maps):
             maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target).items()}
@@ -169,10 +168,7 @@ def _batch(
             "content": content[row, :length],
             "maps": {name: scores[row, :length].numpy() for name, scores in maps.items()},
             "curves": {name: texts[row] for name, texts in curves.items()},
-            "compared": {
-                name: {column: values[row] for column, values in columns.items()}
-                for name, columns in compared.items()
-            },
+            "compared": {name: rows[row] for name, rows in compared.items()},
         }
         for row, length in enumerate(inputs.lengths.tolist())
     ]
@@ -181,8 +177,8 @@ def _batch(
 def _curves(
     classifier: Classifier,
     inputs: Inputs,
-    maps: Mapping[Label, torch.Tensor],
-    target: torch.Tensor,
+    maps: Mapping[Label, Tensor],
+    target: Tensor,
     chunk: int,
 ) -> dict[Label, list[Curves]]:
     scores = torch.stack(list(maps.values()))
@@ -195,27 +191,18 @@ def _curves(
     }
 
 
-def _padded(maps: Sequence[np.ndarray], width: int) -> torch.Tensor:
-    scores = torch.zeros(len(maps), width)
-    for row, values in enumerate(maps):
-        scores[row, : len(values)] = torch.from_numpy(values)
-    return scores
-
-
-def _compare(scores: torch.Tensor, loo: torch.Tensor, inputs: Inputs) -> dict[str, np.ndarray]:
+def _compare(scores: Tensor, loo: Tensor, inputs: Inputs) -> list[dict[str, Any]]:
     valid, content = inputs.valid_mask.cpu(), inputs.content_mask.cpu()
-    ours, theirs = stats.sum_to_one(scores, valid), stats.sum_to_one(loo, valid)
-    usable = ~(np.isnan(ours.scores).any(axis=1) | np.isnan(theirs.scores).any(axis=1))
-    r = stats.pearson(scores, loo, where=valid)
-    normalised = stats.pearson(
-        np.nan_to_num(ours.scores), np.nan_to_num(theirs.scores), where=valid
-    )
-    return {
-        "r": r,
+    maps = [stats.sum_to_one(rows, valid) for rows in (scores, loo)]
+    usable = ~np.isnan([each.scores for each in maps]).any(axis=(0, 2))
+    normalised = stats.pearson(*(np.nan_to_num(each.scores) for each in maps), where=valid)
+    columns = {
+        "r": stats.pearson(scores, loo, where=valid),
         "r_content": stats.pearson(scores, loo, where=content),
         "r_normalised": np.where(usable, normalised, np.nan),
-        "flipped": ours.flipped,
+        "flipped": maps[0].flipped,
     }
+    return pd.DataFrame(columns).to_dict("records")
 
 
 def _collect(
@@ -239,22 +226,17 @@ def _collect(
         for position, result in enumerate(results)
         for label, compared in result["compared"].items()
     ]
-    return Evaluation(
-        rows=pd.DataFrame(rows),
-        maps=_by_method(results, "maps"),
-        tokens=tuple(result["tokens"] for result in results),
-        content=tuple(result["content"] for result in results),
-        curves=_by_method(results, "curves"),
-    )
+    names = ("maps", "tokens", "content", "curves")
+    maps, tokens, content, curves = (tuple(result[n] for result in results) for n in names)
+    return Evaluation(pd.DataFrame(rows), _by_method(maps), tokens, content, _by_method(curves))
 
 
-def _by_method(
-    results: Sequence[Mapping[str, Any]], part: str
-) -> dict[str | Label, tuple[Any, ...]]:
+def _by_method(texts: Sequence[Mapping[Label, Any]]) -> dict[str | Label, tuple[Any, ...]]:
+    """Turn one mapping a text round; a method's first label goes by the method's name."""
     found: dict[str | Label, tuple[Any, ...]] = {}
-    for label in results[0][part]:
+    for label in texts[0]:
         first = not label.family and label.method not in found
-        found[label.method if first else label] = tuple(result[part][label] for result in results)
+        found[label.method if first else label] = tuple(parts[label] for parts in texts)
     return found
 
 

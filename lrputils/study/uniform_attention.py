@@ -6,7 +6,7 @@ words; what attributions through its attention say is then of little interest.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from lrputils.data.texts import Texts
 from lrputils.model.attention import AttentionCall, fused, routed
 from lrputils.model.classifier import Classifier
-from lrputils.model.inputs import Inputs
 from lrputils.stats import Estimate, estimate, paired_difference
 
 _TOKENS = 16384
@@ -67,18 +66,14 @@ def attention_matters(
     if not uniform:
         return AttentionMatters(estimate(own), None, None, {})
 
-    def flattened(layers: range | None) -> np.ndarray:
+    def flattened(layers: range | None = None) -> np.ndarray:
         with uniform_attention(classifier.model, layers):
             return correct(classifier, texts, classes, max_length=max_length)
 
-    flat = flattened(None)
+    flat = flattened()
     depths = _quarters(classifier.architecture.layers)
-    return AttentionMatters(
-        estimate(own),
-        estimate(flat),
-        paired_difference(own, flat),
-        {depth: paired_difference(own, flattened(depth)) for depth in depths},
-    )
+    falls = {depth: paired_difference(own, flattened(depth)) for depth in depths}
+    return AttentionMatters(estimate(own), estimate(flat), paired_difference(own, flat), falls)
 
 
 def _quarters(layers: int) -> list[range]:
@@ -95,9 +90,8 @@ def uniform_attention(model: nn.Module, layers: Container[int] | None = None) ->
     """
 
     def function(call: AttentionCall) -> tuple[Tensor, None]:
-        if layers is None or call.layer in layers:
-            return _uniform(call), None
-        return fused(call)
+        chosen = layers is None or call.layer in layers
+        return (_uniform(call), None) if chosen else fused(call)
 
     with routed(model, function):
         yield
@@ -113,8 +107,7 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
     if texts.labels is None:
         raise ValueError(f"{texts.name!r} has no labels to measure accuracy on")
     names, number = classifier.labels, classifier.class_numbers
-    unknown = sorted({str(label) for label in texts.labels if label not in number})
-    if unknown:
+    if unknown := sorted({str(label) for label in texts.labels if label not in number}):
         raise ValueError(
             f"{texts.name!r} has labels {unknown[:5]} that are no class of {classifier.name!r}: "
             f"those are {list(names)}, or 0 to {len(names) - 1}"
@@ -123,38 +116,24 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
 
 
 def correct(
-    classifier: Classifier,
-    texts: Texts,
-    classes: np.ndarray,
-    *,
-    max_length: int | None = None,
+    classifier: Classifier, texts: Texts, classes: np.ndarray, *, max_length: int | None = None
 ) -> np.ndarray:
     """Return whether each text is put into its class: 1 or 0, floats (texts,)."""
     model = classifier.model
     training = model.training
     model.eval()
     predicted = np.empty(len(texts), dtype=np.int64)
+    # Texts of like length together, the longest first.
+    order, rows = np.argsort([-len(text) for text in texts], kind="stable"), 8
     try:
-        for rows, inputs in batched(classifier, texts, max_length):
+        while len(order):
+            chosen, order = order[:rows], order[rows:]
+            inputs = classifier.encode([texts[i] for i in chosen], max_length, truncate=True)
             with torch.no_grad():
                 logits = model(**inputs.model_kwargs()).logits
-            predicted[rows] = logits.argmax(-1).cpu().numpy()
+            predicted[chosen] = logits.argmax(-1).cpu().numpy()
+            # The next texts are shorter, in characters; tokens follow them closely enough.
+            rows = max(1, min(256, _TOKENS // inputs["input_ids"].shape[1]))
     finally:
         model.train(training)
     return (predicted == classes).astype(float)
-
-
-def batched(
-    classifier: Classifier, texts: Sequence[str], max_length: int | None
-) -> Iterator[tuple[np.ndarray, Inputs]]:
-    """Yield row numbers and inputs; texts of like length together, the longest first."""
-    order = np.argsort([-len(text) for text in texts], kind="stable")
-    start = 0
-    rows = 8
-    while start < len(order):
-        chosen = order[start : start + rows]
-        inputs = classifier.encode([texts[i] for i in chosen], max_length, truncate=True)
-        yield chosen, inputs
-        start += len(chosen)
-        # The next texts are shorter, in characters; tokens follow them closely enough.
-        rows = max(1, min(256, _TOKENS // inputs["input_ids"].shape[1]))

@@ -82,9 +82,8 @@ class LayerSweep:
     def maps(self, model: nn.Module, inputs: Inputs, target: Tensor) -> dict[Label, Tensor]:
         """Return `{label: scores}` of all ablations, scores (batch, tokens)."""
         sets = layer_sets(describe(model).layers, self.families)
-        scores = layerwise_bypass(
-            model, inputs, list(sets.values()), target=target, readout=self.readout
-        )
+        options = {"target": target, "readout": self.readout}
+        scores = layerwise_bypass(model, inputs, list(sets.values()), **options)
         labels = [Label("attnlrp", self.readout, family, k) for family, k in sets]
         return dict(zip(labels, scores, strict=True))
 

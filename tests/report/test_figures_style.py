@@ -16,7 +16,7 @@ def drawn():
     left.set_title("one panel", fontsize=10, loc="left")
     right.scatter([0, 1], [1, 0], rasterized=True)
     figure.headline("A message that is longer than one line of a figure which fits a phone's page")
-    figure.legend_below(*left.get_legend_handles_labels())
+    figure.legend_below()
     return figure
 
 

@@ -48,7 +48,7 @@ def test_any_values_can_be_drawn(values):
 def test_the_heatmap_has_a_row_for_each_bracketing(k, trees):
     figure = bracketing_heatmap(k)
     axis = figure.axes[0]
-    assert axis.images[0].get_array().shape == (trees, k)
+    assert axis.collections[0].get_array().shape == (trees, k)
     assert len(axis.get_yticklabels()) == trees
     assert len(axis.texts) == trees * k
 

@@ -10,21 +10,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lrputils.report.figures.style import COLORS, WIDTH, Drawing, new_figure
+from lrputils.report.figures.style import COLORS, WIDTH, band, new_figure
 from lrputils.study.softmax_errors.ablation import RAW, SUM_TO_ONE, layer_count
+from lrputils.study.variants import ABLATIONS
 
-_FAMILIES = {
-    "front": "front: layers 1 to k",
-    "back": "back: layers k to {layers}",
-    "single": "single: layer k alone",
-}
+_CAPTIONS = ("front: layers 1 to k", "back: layers k to {layers}", "single: layer k alone")
 _COLORS = {RAW: COLORS["ink"], SUM_TO_ONE: COLORS["blue"]}
-_SERIES = (
-    (COLORS["ink"], "o"),
-    (COLORS["blue"], "s"),
-    (COLORS["vermilion"], "^"),
-    (COLORS["green"], "D"),
-)
+_SERIES = (("ink", "o"), ("blue", "s"), ("vermilion", "^"), ("green", "D"))
 
 
 def ablations(
@@ -33,61 +25,47 @@ def ablations(
     *,
     title: str = "CP's rule in the first, the last, or one layer",
 ) -> Figure:
-    """Draw the ablations of several runs: a column a run, a row a family.
+    """Draw the ablations of several runs: a column a run, a row each of `ABLATIONS`.
 
     Args:
-        runs: run → convention (`RAW`, `SUM_TO_ONE`) → columns `value`, `low`, `high` by family and
-            layer, with ("attnlrp", 0) among the rows where there is one: a dotted line.
-        published: run → the paper's means by family and layer, dashed. Where the model has another
-            number of layers, they are drawn at the same relative depth.
-        title: the figure's message.
+        runs: run → convention (`RAW`, `SUM_TO_ONE`) → columns `value`, `low`, `high` by ablation
+            and layer, with ("attnlrp", 0) among the rows where there is one: a dotted line.
+        published: run → the paper's means by ablation and layer, dashed. Where the model has
+            another number of layers, they are drawn at the same relative depth.
     """
-    figure, grid = new_figure(
-        _width(len(runs)), 7.0, rows=3, columns=len(runs), sharey=True, squeeze=False
-    )
-    for column, (run, summaries) in enumerate(runs.items()):
+    size = {"rows": 3, "columns": len(runs), "sharey": True, "squeeze": False}
+    figure, grid = new_figure(_width(len(runs)), 7.0, title=title, **size)
+    for column, (run, summaries) in zip(grid.T, runs.items(), strict=True):
         layers = layer_count(next(iter(summaries.values())))
-        for axes, family in zip(grid[:, column], _FAMILIES, strict=True):
+        for axes, ablation, caption in zip(column, ABLATIONS, _CAPTIONS, strict=True):
             for convention, summary in summaries.items():
-                _draw_family(axes, family, convention, summary, layers)
+                line = {"color": _COLORS.get(convention, COLORS["muted"]), "label": convention}
+                band(axes, summary.loc[ablation], ls="-", marker="o", ms=3.5, lw=1.6, **line)
+                if ("attnlrp", 0) in summary.index:
+                    dotted = {"color": line["color"], "lw": 1, "ls": ":", "zorder": 1}
+                    axes.axhline(summary.value["attnlrp", 0], **dotted)
             if published and run in published:
-                _draw_published(axes, family, published[run], layers)
-            axes.set_title(_FAMILIES[family].format(layers=layers), fontsize=10, loc="left")
+                _draw_published(axes, ablation, published[run], layers)
             axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
-            _layer_axis(axes, layers)
-        first = grid[0, column]
-        first.set_title(f"{run}\n{first.get_title(loc='left')}", fontsize=10, loc="left")
-        grid[-1, column].set_xlabel("layer k")
+            heading = f"{run}\n" if axes is column[0] else ""
+            _layer_axis(axes, heading + caption.format(layers=layers), layers)
+        column[-1].set_xlabel("layer k")
     for axes in grid[:, 0]:
         axes.set_ylabel("r with LOO")
-    _legend(figure)
-    figure.headline(title)
+    figure.legend_below()
     return figure
 
 
-def _draw_family(
-    axes: Axes, family: str, convention: str, summary: pd.DataFrame, layers: int
-) -> None:
-    places = np.arange(1, layers + 1)
-    rows = summary.loc[family]
-    colour = _COLORS.get(convention, COLORS["muted"])
-    axes.fill_between(places, rows.low, rows.high, color=colour, alpha=0.18, lw=0)
-    axes.plot(places, rows.value, "o-", color=colour, ms=3.5, lw=1.6, label=convention)
-    if ("attnlrp", 0) in summary.index:
-        axes.axhline(summary.value["attnlrp", 0], color=colour, lw=1, ls=":", zorder=1)
-
-
-def _draw_published(axes: Axes, family: str, published: pd.Series, layers: int) -> None:
+def _draw_published(axes: Axes, ablation: str, published: pd.Series, layers: int) -> None:
     theirs = layer_count(published)
     numbers = np.arange(1, theirs + 1)
     places = {
         "front": numbers * layers / theirs,
         "back": layers + 1 - (theirs + 1 - numbers) * layers / theirs,
         "single": (numbers - 0.5) * layers / theirs + 0.5,
-    }[family]
-    axes.plot(
-        places, published[family], "--", color=COLORS["muted"], lw=1.8, zorder=1, label="the paper"
-    )
+    }[ablation]
+    line = {"color": COLORS["muted"], "lw": 1.8, "zorder": 1, "label": "the paper"}
+    axes.plot(places, published[ablation], "--", **line)
 
 
 def by_layer(
@@ -108,63 +86,36 @@ def by_layer(
     rows, columns, shared = len(next(iter(runs.values()))), len(runs), "row"
     if stacked := columns > 2:
         rows, columns, shared = columns, rows, "col"
-    figure, grid = new_figure(
-        _width(columns),
-        1.2 + 1.8 * rows,
-        rows=rows,
-        columns=columns,
-        sharey=shared if len(runs) > 1 else False,
-        squeeze=False,
-    )
+    size = {"rows": rows, "columns": columns, "squeeze": False}
+    size["sharey"] = shared if len(runs) > 1 else False
+    figure, grid = new_figure(_width(columns), 1.2 + 1.8 * rows, title=title, **size)
     for axes in grid[-1]:
         axes.set_xlabel("layer")
-    grid = grid.T if stacked else grid
-    for column, (run, panels) in enumerate(runs.items()):
-        for axes, (measurement, series) in zip(grid[:, column], panels.items(), strict=True):
+    for column, (run, panels) in zip(grid if stacked else grid.T, runs.items(), strict=True):
+        for axes, (measurement, series) in zip(column, panels.items(), strict=True):
             several = series if isinstance(series, Mapping) else {"": series}
             for place, (label, table) in enumerate(several.items()):
-                _draw_series(axes, table, label, place, len(several), measurement in zero)
+                shift = 0.14 * (place - (len(several) - 1) / 2)
+                _draw_series(axes, table, label, _SERIES[place % 4], shift, measurement in zero)
             if measurement in zero:
                 axes.axhline(0, color=COLORS["muted"], lw=1, zorder=0)
-            axes.set_title(measurement, fontsize=10, loc="left")
-            _layer_axis(axes, max(table.index))
-        first = grid[0, column]
-        heading = f"{run}\n" if len(runs) > 1 else ""
-        first.set_title(heading + first.get_title(loc="left"), fontsize=10, loc="left")
-    _legend(figure)
-    figure.headline(title)
+            heading = f"{run}\n" if axes is column[0] and len(runs) > 1 else ""
+            _layer_axis(axes, heading + measurement, max(table.index))
+    figure.legend_below()
     return figure
 
 
 def _draw_series(
-    axes: Axes, table: pd.DataFrame, label: str, place: int, of: int, zero: bool
+    axes: Axes, table: pd.DataFrame, label: str, look: tuple[str, str], shift: float, zero: bool
 ) -> None:
-    colour, marker = _SERIES[place % len(_SERIES)]
-    places = np.asarray(table.index, dtype=float) + 0.14 * (place - (of - 1) / 2)
+    colour, marker = COLORS[look[0]], look[1]
+    places = table.index + shift
     axes.vlines(places, table.low, table.high, color=colour, lw=2, alpha=0.6)
     axes.plot(places, table.value, "-", color=colour, lw=1, alpha=0.5)
     clear = (table.low > 0) | (table.high < 0) | (not zero)
-    faces = [colour if sure else "white" for sure in clear]
-    axes.scatter(
-        places,
-        table.value,
-        s=24,
-        marker=marker,
-        c=faces,
-        edgecolors=colour,
-        zorder=3,
-        label=label or None,
-    )
-
-
-def _legend(figure: Drawing) -> None:
-    """One legend below all panels; each label once."""
-    found = {}
-    for axes in figure.axes:
-        handles, labels = axes.get_legend_handles_labels()
-        found |= dict(zip(labels, handles, strict=True))
-    if found:
-        figure.legend_below(found.values(), found)
+    faces = np.where(clear, colour, "white")
+    dots = {"s": 24, "marker": marker, "zorder": 3, "label": label or None}
+    axes.scatter(places, table.value, c=faces, edgecolors=colour, **dots)
 
 
 def _width(columns: int) -> float:
@@ -172,6 +123,7 @@ def _width(columns: int) -> float:
     return 4.2 if columns == 1 else WIDTH
 
 
-def _layer_axis(axes: Axes, layers: int) -> None:
+def _layer_axis(axes: Axes, title: str, layers: int) -> None:
+    axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlim(0.5, layers + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lrputils import stats
-from lrputils.report.figures.style import COLORS, WIDTH, new_figure, of_method
+from lrputils.report.figures.style import COLORS, WIDTH, band, new_figure, of_method, two_columns
 from lrputils.study.evaluation import REFERENCE, Curves
 
 # Texts have different numbers of chunks; their curves meet on this grid of shares.
@@ -44,37 +44,25 @@ def removal_curves(
     Args:
         curves: method → one `Curves` a text, as `Evaluation.curves`.
         labels: method → name shown.
-        title: the figure's message.
     """
-    figure, panels = new_figure(WIDTH, 5.6, rows=2, sharex=True)
+    figure, panels = new_figure(WIDTH, 5.6, title=title, rows=2, sharex=True)
     sides = {
         "lerf": "least relevant first: higher is better",
         "morf": "most relevant first: lower is better",
     }
     for axes, (side, caption) in zip(panels, sides.items(), strict=True):
         for method, texts in curves.items():
-            _mean_curve(axes, [getattr(c, side) for c in texts], method, labels)
+            values = pd.DataFrame(resampled([getattr(c, side) for c in texts]), columns=_SHARES)
+            look = {"color": of_method(method), "label": labels.get(method, method)}
+            # Dashes on top: where LOO's curve and another one coincide, both can be seen.
+            look |= {"ls": (0, (3, 2)), "zorder": 5} if method == REFERENCE else {}
+            band(axes, stats.estimates(values, resamples=1_000), alpha=0.1, lw=2, **look)
         axes.set_title(caption, fontsize=10, loc="left")
         axes.set_ylabel("logit")
     panels[1].set_xlabel("share of the text gone")
     panels[1].set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25%", "50%", "75%", "all"])
-    figure.legend_below(*panels[0].get_legend_handles_labels())
-    figure.headline(title)
+    figure.legend_below()
     return figure
-
-
-def _mean_curve(
-    axes: Axes, texts: Sequence[np.ndarray], method: str, labels: Mapping[str, str]
-) -> None:
-    values = resampled(texts)
-    colour = of_method(method)
-    # Dashes on top: where LOO's curve and another one coincide, both can be seen.
-    dashes = {"ls": (0, (3, 2)), "zorder": 5} if method == REFERENCE else {}
-    mean = values.mean(0)
-    axes.plot(_SHARES, mean, color=colour, lw=2, label=labels.get(method, method), **dashes)
-    if len(values) > 1:
-        ends = np.array([stats.estimate(v, resamples=1_000)[1:3] for v in values.T])
-        axes.fill_between(_SHARES, *ends.T, color=colour, alpha=0.1, lw=0)
 
 
 def agreement_by_length(
@@ -93,26 +81,18 @@ def agreement_by_length(
         tokens: (texts,), their lengths.
         cuts: as `lrputils.study.cost.at_lengths` returns them: coloured, the mean at each length.
         labels: method → name shown.
-        title: the figure's message.
     """
     methods = list(recorded.columns)
-    rows = -(-len(methods) // 2)
-    figure, panels = new_figure(
-        WIDTH, 0.8 + 2.0 * rows, rows=rows, columns=2, sharex=True, sharey=True, squeeze=False
-    )
-    for axes, method in zip(panels.flat, methods, strict=False):
+    figure, panels = two_columns(len(methods), 2.0, title, sharex=True, sharey=True)
+    for axes, method in zip(panels, methods, strict=True):
         _dots_and_bins(axes, recorded[method].to_numpy(float), np.asarray(tokens, float))
         means = cuts[cuts.method == method].groupby("tokens").r.mean()
-        colour = of_method(method)
-        axes.plot(means.index, means, "-s", color=colour, lw=2, ms=5, zorder=5)
+        axes.plot(means.index, means, "-s", color=of_method(method), lw=2, ms=5, zorder=5)
         axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
         axes.set_title(labels.get(method, method), fontsize=10, loc="left")
-    for axes in panels.flat[len(methods) :]:
-        axes.set_visible(False)
-    _length_axis(panels[-1], [*tokens, *cuts.tokens])
-    panels[0, 0].set_ylim(-1.05, 1.05)
+    _length_axis(panels[(len(methods) - 1) // 2 * 2 :], [*tokens, *cuts.tokens])
+    panels[0].set_ylim(-1.05, 1.05)
     figure.supylabel("Pearson r with LOO", fontsize=10)
-    figure.headline(title)
     return figure
 
 
@@ -139,19 +119,15 @@ def _length_axis(axes: Sequence[Axes], lengths: Sequence[float]) -> None:
 
 
 def cost_by_length(
-    costs: pd.DataFrame,
-    *,
-    labels: Mapping[str, str],
-    title: str = "What a longer text costs",
+    costs: pd.DataFrame, *, labels: Mapping[str, str], title: str = "What a longer text costs"
 ) -> Figure:
     """Draw seconds a text against its tokens, both axes logarithmic, a dot a text.
 
     Args:
         costs: as `lrputils.study.cost.at_lengths` returns them.
         labels: method → name shown.
-        title: the figure's message.
     """
-    figure, axes = new_figure(WIDTH, 3.4)
+    figure, axes = new_figure(WIDTH, 3.4, title=title)
     for method, rows in costs.groupby("method", sort=False):
         colour = of_method(method)
         axes.scatter(rows.tokens, rows.seconds, s=12, color=colour, alpha=0.4, lw=0)
@@ -164,5 +140,4 @@ def cost_by_length(
     axes.yaxis.set_minor_locator(NullLocator())
     axes.legend(frameon=False)
     axes.set_ylabel("seconds a text")
-    figure.headline(title)
     return figure

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
-from lrputils.report.figures.style import COLORS, DIVERGING, WIDTH, new_figure
+from lrputils.report.figures.style import COLORS, DIVERGING, WIDTH, band, new_figure
 
 # CP-LRP keeps the values alone, and AttnLRP adds queries and keys: the routes take their colours.
 ROUTE_COLORS = {
@@ -40,18 +41,13 @@ def delivered_to_words(
         query_key: the same for its queries and keys together.
         loo: `(tokens,)`.
         most: of a longer text only the tokens with the largest |LOO| are drawn, in its order.
-        title: the figure's message.
     """
     drawn = np.sort(np.argsort(-np.abs(loo), kind="stable")[:most])
     layers = len(value)
     parts = {"through values": value[:, drawn], "through queries and keys": query_key[:, drawn]}
-    figure, axes = new_figure(
-        WIDTH,
-        2.2 + 0.3 * layers,
-        rows=3,
-        height_ratios=[layers, layers, max(1.0, layers / 8)],
-        sharex=True,
-    )
+    heights = [layers, layers, max(1.0, layers / 8)]
+    size = {"rows": 3, "height_ratios": heights, "sharex": True}
+    figure, axes = new_figure(WIDTH, 2.2 + 0.3 * layers, title=title, **size)
     limit = max(float(np.abs(part).max()) for part in parts.values()) or 1.0
     for place, (name, part) in zip(axes, parts.items(), strict=False):
         image = _matrix(place, part, limit)
@@ -62,26 +58,16 @@ def delivered_to_words(
     _matrix(axes[2], loo[None, drawn], float(np.abs(loo[drawn]).max()) or 1.0)
     axes[2].set_yticks([1], ["LOO"])
     axes[2].set_xticks(range(len(drawn)), [tokens[i] for i in drawn], rotation=90)
-    figure.headline(title)
     return figure
 
 
-def _matrix(axes: Axes, rows: np.ndarray, limit: float):
+def _matrix(axes: Axes, rows: np.ndarray, limit: float) -> AxesImage:
     """Rows from the bottom up, counted from 1."""
-    image = axes.imshow(
-        rows,
-        origin="lower",
-        aspect="auto",
-        cmap=DIVERGING,
-        vmin=-limit,
-        vmax=limit,
-        extent=(-0.5, rows.shape[1] - 0.5, 0.5, len(rows) + 0.5),
-        interpolation="nearest",
-    )
-    for side in ("left", "bottom"):
-        axes.spines[side].set_visible(False)
+    extent = (-0.5, rows.shape[1] - 0.5, 0.5, len(rows) + 0.5)
+    look = {"cmap": DIVERGING, "vmin": -limit, "vmax": limit, "interpolation": "nearest"}
+    axes.spines[["left", "bottom"]].set_visible(False)
     axes.tick_params(length=0)
-    return image
+    return axes.imshow(rows, origin="lower", aspect="auto", extent=extent, **look)
 
 
 def routes_by_layer(
@@ -97,26 +83,15 @@ def routes_by_layer(
             layer's input that came in by the route. Layers count from 1.
         r: the same for the correlation with LOO of what the route delivers to the words; rows that
             are absent or NaN are left out.
-        title: the figure's message.
     """
-    figure, (above, below) = new_figure(WIDTH, 5.4, rows=2, sharex=True)
+    figure, (above, below) = new_figure(WIDTH, 5.4, title=title, rows=2, sharex=True)
     for axes, summary in ((above, share), (below, r)):
         for route, part in summary.groupby(level="route", sort=False):
-            _line(axes, part.droplevel("route").dropna(), route)
-    above.set_ylabel("share of |relevance|")
-    above.set_ylim(0, 1)
-    figure.legend_below(*above.get_legend_handles_labels(), columns=3)
+            look = {"color": ROUTE_COLORS[route], "marker": _MARKERS[route], "ms": 5}
+            band(axes, part.droplevel("route").dropna(), label=route, **look)
+    above.set(ylabel="share of |relevance|", ylim=(0, 1))
     below.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
-    below.set_ylabel("Pearson r with LOO")
-    below.set_ylim(-1.05, 1.05)
-    below.set_xlabel("layer")
+    below.set(xlabel="layer", ylabel="Pearson r with LOO", ylim=(-1.05, 1.05))
     below.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-    figure.headline(title)
+    figure.legend_below(columns=3)
     return figure
-
-
-def _line(axes: Axes, summary: pd.DataFrame, route: str) -> None:
-    colour = ROUTE_COLORS[route]
-    axes.fill_between(summary.index, summary.low, summary.high, color=colour, alpha=0.2, lw=0)
-    marker = _MARKERS[route]
-    axes.plot(summary.index, summary.value, f"{marker}-", color=colour, ms=5, label=route)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable
 from typing import Any
 
+import pandas as pd
 import seaborn as sns
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
@@ -34,12 +35,8 @@ DIVERGING = LinearSegmentedColormap.from_list(
 WIDTH = 5.1
 _STYLE = {
     **sns.axes_style("ticks"),
-    "font.size": 10,
-    "axes.labelsize": 10,
-    "xtick.labelsize": 10,
-    "ytick.labelsize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
+    **dict.fromkeys(["font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"], 10),
+    **dict.fromkeys(["axes.spines.top", "axes.spines.right"], False),
 }
 # The same figure gives the same bytes; text is drawn, so that no reader's fonts change its width.
 _SVG = {"svg.hashsalt": "lrputils", "svg.fonttype": "path"}
@@ -66,19 +63,52 @@ class Drawing(Figure):
         lines = textwrap.fill(text, max(int(10 * self.get_figwidth()), 20))
         self.suptitle(lines, fontsize=11, fontweight="bold", x=0.01, ha="left")
 
-    def legend_below(self, handles: Iterable, labels: Iterable[str], columns: int = 2) -> None:
-        """Put one legend below all panels."""
-        place = {"loc": "outside lower center", "ncols": columns, "frameon": False}
-        self.legend(list(handles), list(labels), **place)
+    def legend_below(self, columns: int = 2) -> None:
+        """Put one legend below all panels, each label once; none where nothing has a label."""
+        found = {}
+        for axes in self.axes:
+            handles, labels = axes.get_legend_handles_labels()
+            found |= dict(zip(labels, handles, strict=True))
+        if found:
+            place = {"loc": "outside lower center", "ncols": columns, "frameon": False}
+            self.legend(found.values(), found.keys(), **place)
 
 
 def new_figure(
-    width: float = WIDTH, height: float = 3.2, *, rows: int = 1, columns: int = 1, **options: Any
+    width: float = WIDTH,
+    height: float = 3.2,
+    *,
+    title: str = "",
+    rows: int = 1,
+    columns: int = 1,
+    **options: Any,
 ) -> tuple[Drawing, Any]:
     """Return `(figure, axes)` of this size in inches, unknown to pyplot, so that it shows once."""
     with rc_context(_STYLE):
         figure = Drawing(figsize=(width, height), layout="constrained")
+        if title:
+            figure.headline(title)
         return figure, figure.subplots(rows, columns, **options)
+
+
+def two_columns(
+    count: int, height: float, title: str, **options: Any
+) -> tuple[Drawing, list[Axes]]:
+    """Return a figure with `count` panels in rows of two, each row `height` inches tall."""
+    rows = -(-count // 2)
+    size = {"rows": rows, "columns": 2, "squeeze": False, **options}
+    figure, axes = new_figure(WIDTH, 0.8 + rows * height, title=title, **size)
+    for panel in axes.flat[count:]:
+        panel.set_visible(False)
+    return figure, list(axes.flat[:count])
+
+
+def band(axes: Axes, table: pd.DataFrame, *, alpha: float = 0.18, **options: Any) -> None:
+    """Draw the column `value` over the index as a line, and `low` to `high` as a band around it."""
+    (line,) = axes.plot(table.index, table.value, **options)
+    if table.low.notna().any():
+        ends = table.index, table.low, table.high
+        axes.fill_between(*ends, color=line.get_color(), alpha=alpha, lw=0)
 
 
 def of_method(name: str) -> str:

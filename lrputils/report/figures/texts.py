@@ -31,10 +31,9 @@ def correlation_by_method(
         published: method → the paper's mean, drawn as a diamond.
         recorded: (texts, methods), correlations of a recorded run, drawn as a shape behind the
             dots, its mean as a stroke; methods that were not recorded have none.
-        title: the figure's message.
     """
     methods = list(per_text.columns)
-    figure, axes = new_figure(WIDTH, 0.9 + 0.5 * len(methods))
+    figure, axes = new_figure(WIDTH, 0.9 + 0.5 * len(methods), title=title)
     jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(per_text))
     for place, method in enumerate(methods):
         colour = of_method(method)
@@ -49,21 +48,16 @@ def correlation_by_method(
     axes.axvline(0, color=COLORS["faint"], lw=1, zorder=0)
     axes.set_yticks(range(len(methods)), [labels.get(method, method) for method in methods])
     axes.invert_yaxis()
-    axes.set_xlim(-1.05, 1.05)
-    axes.set_xticks([-1, -0.5, 0, 0.5, 1])
-    axes.set_xlabel("Pearson r with LOO")
-    figure.headline(title)
+    axes.set(xlim=(-1.05, 1.05), xticks=[-1, -0.5, 0, 0.5, 1], xlabel="Pearson r with LOO")
     return figure
 
 
 def _density(axes: Axes, values: np.ndarray, place: float, height: float = 0.4) -> None:
     """The distribution of `values` as a shape around y = place, and its mean as a stroke."""
     axes.plot([values.mean()] * 2, [place - height, place + height], color=COLORS["muted"], lw=1.5)
-    if len(values) < 3 or np.ptp(values) == 0:
-        return
-    grid = np.linspace(-1, 1, 201)
-    density = gaussian_kde(values)(grid)
-    density *= height / density.max()
-    axes.fill_between(
-        grid, place - density, place + density, color=COLORS["faint"], alpha=0.8, lw=0, zorder=0
-    )
+    if len(values) > 2 and np.ptp(values):
+        grid = np.linspace(-1, 1, 201)
+        density = gaussian_kde(values)(grid)
+        density *= height / density.max()
+        look = {"color": COLORS["faint"], "alpha": 0.8, "lw": 0, "zorder": 0}
+        axes.fill_between(grid, place - density, place + density, **look)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -55,13 +56,13 @@ def compare(
     Raises:
         ArithmeticError: the outputs differ by more than the tolerance.
     """
-    outputs = comparison.ours(), comparison.other()
+    sides = comparison.ours, comparison.other
+    ours, other = (work() for work in sides)
     difference = float("nan")
     if comparison.tolerance is not None:
-        difference = float((outputs[0] - outputs[1]).abs().max() / outputs[1].abs().max())
+        difference = float((ours - other).abs().max() / other.abs().max())
         if not difference <= comparison.tolerance:
             raise ArithmeticError(f"{comparison.name}: the outputs differ by {difference:.1e}")
-    sides = comparison.ours, comparison.other
     pairs = np.array([[timed(device, work)[0] for work in sides] for _ in range(repeats)])
     ratios = pairs[:, 0] / pairs[:, 1]
     return {
@@ -112,23 +113,23 @@ def comparisons(classifier: Classifier, inputs: Inputs) -> list[Comparison]:
         maps = [attribute(model, inputs, "attnlrp", bypass_layers=chosen) for chosen in sets]
         return torch.stack(maps)
 
+    plain = partial(plain_gradient, classifier, inputs)
     return [
-        Comparison(
-            f"{method} / plain forward + backward",
-            lambda method=method: attribute(model, inputs, method),
-            lambda: plain_gradient(classifier, inputs),
-        )
-        for method in ("attnlrp", "cp-lrp")
-    ] + [
+        *(
+            Comparison(
+                f"{m} / plain forward + backward", partial(attribute, model, inputs, m), plain
+            )
+            for m in ("attnlrp", "cp-lrp")
+        ),
         Comparison(
             "LOO / one masked pass a token",
             lambda: leave_one_out(model, first)[first.content_mask],
-            lambda: masked_loo(classifier, inputs),
+            partial(masked_loo, classifier, inputs),
             tolerance=1e-3,
         ),
         Comparison(
             f"{len(sets)} bypass variants at once / one by one",
-            lambda: layerwise_bypass(model, inputs, sets),
+            partial(layerwise_bypass, model, inputs, sets),
             separately,
             tolerance=1e-5,
         ),

@@ -64,9 +64,8 @@ def measured(device: str | torch.device) -> Iterator[Spent]:
         if cuda:
             torch.cuda.synchronize(spent.device)
         spent.seconds = time.perf_counter() - started
-        spent.peak_bytes = (
-            torch.cuda.max_memory_allocated(spent.device) if cuda else _process_peak()
-        )
+        peak = torch.cuda.max_memory_allocated(spent.device) if cuda else _process_peak()
+        spent.peak_bytes = peak
 
 
 def _process_peak() -> float:

@@ -23,10 +23,6 @@ from lrputils.study.cost.clock import timed
 from lrputils.study.evaluation import REFERENCE, variants_of
 from lrputils.study.variants import LayerSweep, Variant
 
-# `warn_if_long` warns on a CPU above this many seconds.
-LONG = 1_800
-_ENCODED_AT_ONCE = 256
-
 
 @dataclass(frozen=True)
 class Forecast:
@@ -53,7 +49,7 @@ class Forecast:
         parts["together"] = self.total
         return pd.DataFrame({"seconds": parts, "share": parts / self.total})
 
-    def warn_if_long(self, limit: float = LONG) -> None:
+    def warn_if_long(self, limit: float = 1_800) -> None:
         """Warn if the run would take a CPU more than `limit` seconds, and say what is faster."""
         if self.device.type == "cpu" and self.total > limit:
             warnings.warn(
@@ -100,8 +96,13 @@ def forecast(
     seconds = {REFERENCE: float((lengths * row_seconds(lengths - 1) + row_seconds(lengths)).sum())}
     alike = order[len(order) // 2 :][: 1 if classifier.device.type == "cpu" else 16]
     probe, maps = classifier.encode([texts[row] for row in alike], **cut), 1
+    with torch.no_grad():
+        target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
     for variant in variants_of(methods, options or {}, progress=False)[1:]:
-        taken, found = _method_seconds(classifier, variant, probe)
+        work = partial(variant.maps, classifier.model, probe, target)
+        if classifier.device.type != "cpu":
+            work()  # the first one loads its kernels
+        taken, found = timed(classifier.device, work)
         name = variant.name if isinstance(variant, Variant) else f"{len(found)} ablations"
         seconds[name] = taken * lengths.sum() / int(probe.lengths.sum())
         maps += len(found)
@@ -117,8 +118,8 @@ def text_lengths(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return each text's tokens, with and without special ones; `cut` as in `encode`."""
     found = []
-    for start in range(0, len(texts), _ENCODED_AT_ONCE):
-        inputs = classifier.encode(list(texts[start : start + _ENCODED_AT_ONCE]), **cut)
+    for start in range(0, len(texts), 256):
+        inputs = classifier.encode(list(texts[start : start + 256]), **cut)
         found.append(torch.stack([inputs.lengths, inputs.content_mask.sum(1)]).cpu())
     lengths, content = torch.cat(found, dim=1).numpy()
     return lengths, content
@@ -142,18 +143,6 @@ def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray]
     # Relative errors count: a short row's milliseconds as much as a long row's.
     weights, _ = nnls(powers / taken[:, None], np.ones(len(taken)))
     return lambda n: weights[0] + weights[1] * n + weights[2] * np.square(n, dtype=float)
-
-
-def _method_seconds(
-    classifier: Classifier, variant: Variant | LayerSweep, probe: Inputs
-) -> tuple[float, dict[str, torch.Tensor]]:
-    with torch.no_grad():
-        target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
-
-    work = partial(variant.maps, classifier.model, probe, target)
-    if classifier.device.type != "cpu":
-        work()  # the first one loads its kernels
-    return timed(classifier.device, work)
 
 
 def _duration(seconds: float) -> str:

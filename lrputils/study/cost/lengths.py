@@ -7,7 +7,7 @@ differs; `trend` takes texts of different lengths as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,9 +22,6 @@ from lrputils.model.inputs import Inputs
 from lrputils.study.cost.clock import timed
 from lrputils.study.cost.forecasts import text_lengths
 from lrputils.study.evaluation import REFERENCE
-
-# Below so many texts a rank correlation has no interval worth drawing.
-_FEWEST = 4
 
 
 def at_lengths(
@@ -63,24 +60,20 @@ def at_lengths(
         for length in lengths:
             inputs = classifier.encode([texts[position]], length, truncate=True)
             if not rows:
-                list(_timed_maps(classifier, inputs, names))  # the first run is slower
-            rows += [
-                {"position": position, "tokens": length, **row}
-                for row in _timed_maps(classifier, inputs, names)
-            ]
+                _timed_maps(classifier, inputs, names)  # the first run is slower
+            head = {"position": position, "tokens": length}
+            rows += [{**head, **row} for row in _timed_maps(classifier, inputs, names)]
     return pd.DataFrame(rows)
 
 
 def _timed_maps(
     classifier: Classifier, inputs: Inputs, names: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    """Yield seconds and r of each method; the first is the reference."""
-    loo = None
-    for name in names:
-        work = partial(attribute, classifier.model, inputs, name)
-        seconds, scores = timed(classifier.device, work)
-        loo = scores if loo is None else loo
-        yield {"method": name, "seconds": seconds, "r": float(stats.pearson(scores, loo)[0])}
+) -> list[dict[str, Any]]:
+    """Seconds and r of each method; the first is the reference."""
+    works = {name: partial(attribute, classifier.model, inputs, name) for name in names}
+    found = {name: timed(classifier.device, work) for name, work in works.items()}
+    r = {name: float(stats.pearson(found[name][1], found[names[0]][1])[0]) for name in names}
+    return [{"method": name, "seconds": found[name][0], "r": r[name]} for name in names]
 
 
 def growth(costs: pd.DataFrame) -> pd.Series:
@@ -90,20 +83,15 @@ def growth(costs: pd.DataFrame) -> pd.Series:
         costs: columns `tokens`, `method`, `seconds`, as `at_lengths` returns them.
     """
     logs = costs.assign(x=np.log(costs.tokens), y=np.log(costs.seconds))
-    return pd.Series(
-        {
-            name: np.polyfit(rows.x, rows.y, 1)[0]
-            for name, rows in logs.groupby("method", sort=False)
-        }
-    )
+    methods = logs.groupby("method", sort=False)
+    return pd.Series({name: np.polyfit(rows.x, rows.y, 1)[0] for name, rows in methods})
 
 
-def agreement(costs: pd.DataFrame, **options: Any) -> pd.DataFrame:
+def agreement(costs: pd.DataFrame) -> pd.DataFrame:
     """Return each method's mean r at each length, and how it changes from shortest to longest.
 
     Args:
         costs: as `at_lengths` returns them.
-        options: those of `lrputils.stats.bootstrap_interval`.
 
     Returns:
         A row a method (without LOO); a column a length with the mean over texts; `change`, the
@@ -116,20 +104,16 @@ def agreement(costs: pd.DataFrame, **options: Any) -> pd.DataFrame:
         means[name] = wide.mean().add_suffix(" tokens")
         changes[name] = wide.iloc[:, -1] - wide.iloc[:, 0]
     changes = pd.DataFrame(changes)
-    ends = stats.estimates(changes, **options)[["low", "high"]]
+    ends = stats.estimates(changes)[["low", "high"]]
     return pd.DataFrame(means).T.assign(change=changes.mean()).join(ends)
 
 
-def trend(
-    per_text: pd.DataFrame, tokens: ArrayLike, *, resamples: int = 2_000, seed: int = 0
-) -> pd.DataFrame:
+def trend(per_text: pd.DataFrame, tokens: ArrayLike) -> pd.DataFrame:
     """Return how each method's r changes with the length of the text, over texts.
 
     Args:
         per_text: (texts, methods), correlations; NaN is left out.
         tokens: (texts,), their lengths.
-        resamples: number of bootstrap samples of texts.
-        seed: of the random draws.
 
     Returns:
         A row a method: `rho`, Spearman's rank correlation of r and length over texts, with the ends
@@ -141,10 +125,10 @@ def trend(
         kept = per_text[name].notna().to_numpy()
         r, n = per_text[name].to_numpy(float)[kept], tokens[kept]
         rows[name] = {"rho": np.nan, "low": np.nan, "high": np.nan, "texts": len(r)}
-        if len(r) < _FEWEST or np.ptp(n) == 0 or np.ptp(r) == 0:
+        if len(r) < 4 or np.ptp(n) == 0 or np.ptp(r) == 0:
             continue
         # Ours, not scipy's bootstrap: a draw of equal values has no rho and is left out.
-        draws = np.random.default_rng(seed).integers(0, len(r), size=(resamples, len(r)))
+        draws = np.random.default_rng(0).integers(0, len(r), size=(2_000, len(r)))
         low, high = np.nanquantile(stats.spearman(r[draws], n[draws]), [0.025, 0.975])
         rows[name] |= {"rho": float(stats.spearman(r, n)[0]), "low": low, "high": high}
     return pd.DataFrame.from_dict(rows, orient="index")

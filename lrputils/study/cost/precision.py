@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -49,14 +50,12 @@ def matmul_precision(precision: str, device: str | torch.device = "cpu") -> Iter
             f"precision={precision!r} is not available on {kind!r} devices; choose from {known}"
         )
     settings = _settings(kind)
-    if settings is None:
-        if precision != "float32":
-            raise RuntimeError(
-                f"precision={precision!r} on a {kind!r} device needs torch 2.9 or newer; this is "
-                f"{torch.__version__}. Use 'float32'"
-            )
-        yield
-        return
+    if settings is None and precision != "float32":
+        raise RuntimeError(
+            f"precision={precision!r} on a {kind!r} device needs torch 2.9 or newer; this is "
+            f"{torch.__version__}. Use 'float32'"
+        )
+    settings = settings or SimpleNamespace(fp32_precision=None)
     before = settings.fp32_precision
     settings.fp32_precision = "ieee" if precision == "float32" else precision
     try:

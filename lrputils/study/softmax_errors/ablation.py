@@ -12,6 +12,7 @@ import pandas as pd
 
 from lrputils import paper, stats
 from lrputils.study.by_text import Run
+from lrputils.study.variants import ABLATIONS
 
 RAW, SUM_TO_ONE = "raw r", "maps divided by their sums"
 # convention → column of an evaluation's rows
@@ -19,7 +20,7 @@ CONVENTIONS = {RAW: "r", SUM_TO_ONE: "r_normalised"}
 # What Table A3 prints, and raw r behind it → column of an evaluation's rows
 _PRINTED = {"r": "r_normalised", "LeRF": "lerf", "MoRF": "morf", "Δ": "delta", RAW: "r"}
 _BASELINES = ("attnlrp", "cp-lrp")
-_ORDER = (*_BASELINES, "front", "back", "single")
+_ORDER = (*_BASELINES, *ABLATIONS)
 
 
 def curves(run: Run, *, resamples: int = 2000) -> dict[str, pd.DataFrame]:
@@ -47,9 +48,8 @@ def beside(printed: pd.DataFrame, runs: Mapping[str, Run], layers: int) -> pd.Da
     sources = {"paper": printed.set_axis(["r", "LeRF", "MoRF", "Δ"], axis=1)}
     for name, run in runs.items():
         known = {label: column for label, column in _PRINTED.items() if column in run.rows}
-        sources[name] = pd.DataFrame(
-            {label: _means(_ablations(run, column)) for label, column in known.items()}
-        )
+        means = {label: _means(_ablations(run, column)) for label, column in known.items()}
+        sources[name] = pd.DataFrame(means)
     parts = {name: aligned(table, layers) for name, table in sources.items()}
     rows = {row for table in parts.values() for row in table.index}
     order = sorted(rows, key=lambda row: (_ORDER.index(row[0]), row[1]))
@@ -141,10 +141,8 @@ def late_minus_early(gains: pd.DataFrame) -> stats.Estimate:
     middle = gains.shape[1] // 2
     if not middle:
         raise ValueError("a single layer has no early half: the gain of layers cannot be compared")
-    late, early = (
-        half.mean(axis=1, skipna=False) for half in (gains.iloc[:, middle:], gains.iloc[:, :middle])
-    )
-    return stats.paired_difference(late, early)
+    halves = gains.iloc[:, middle:], gains.iloc[:, :middle]  # late, early
+    return stats.paired_difference(*(half.mean(axis=1, skipna=False) for half in halves))
 
 
 def late_gains(run: Run) -> pd.DataFrame:
@@ -159,6 +157,4 @@ def published_late_minus_early(data: str) -> float:
 
     The paper prints no texts, hence no interval. `data` and errors: see `lrputils.paper.ablations`.
     """
-    singles = paper.ablations(data).r["single"]
-    middle = len(singles) // 2
-    return float(singles.iloc[middle:].mean() - singles.iloc[:middle].mean())
+    return late_minus_early(paper.ablations(data).r[["single"]].to_frame().T).value

@@ -113,10 +113,8 @@ def softmax_maps(
         reading = read(architecture, inputs, target=target)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     with torch.no_grad():
-        layers = [
-            _layer(call, gradient, reading)
-            for call, gradient in zip(blocks.calls, gradients, strict=True)
-        ]
+        pairs = zip(blocks.calls, gradients, strict=True)
+        layers = [_layer(call, gradient, reading) for call, gradient in pairs]
     stacked = {name: torch.stack([layer[name] for layer in layers]) for name in layers[0]}
     return SoftmaxMaps(**stacked, valid=reading.valid)
 

@@ -10,12 +10,10 @@ import pandas as pd
 import scipy.stats
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
-from lrputils.propagation.composites import ATTN_LRP, Composite
 from lrputils.removal.packing import bar, by_length
 from lrputils.study.by_text import wide
 from lrputils.study.softmax_errors.blocks import SoftmaxMaps, softmax_maps
@@ -48,7 +46,6 @@ def layer_errors(
     classifier: Classifier,
     texts: Texts | Sequence[str],
     *,
-    composite: Composite = ATTN_LRP,
     batch_size: int = 16,
     max_length: int | None = None,
     truncate: bool = False,
@@ -59,7 +56,6 @@ def layer_errors(
     Args:
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer, or plain strings.
-        composite: as in `softmax_maps`.
         batch_size: texts a batch.
         max_length: longest text allowed, in tokens; the model's own limit if not given.
         truncate: cut longer texts instead of refusing them.
@@ -80,16 +76,13 @@ def layer_errors(
         raise ValueError("there are no texts to measure")
     ids = texts.ids if isinstance(texts, Texts) else tuple(map(str, range(len(texts))))
     frames = []
-    batches = by_length(texts, batch_size)
-    for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
-        inputs = classifier.encode(
-            [texts[row] for row in batch], max_length=max_length, truncate=truncate
-        )
-        measured = measures(softmax_maps(classifier.model, inputs, composite=composite))
-        for layer in range(next(iter(measured.values())).shape[0]):
-            columns = {name: values[layer] for name, values in measured.items()}
-            head = {"position": batch, "id": [ids[row] for row in batch], "layer": layer + 1}
-            frames.append(pd.DataFrame({**head, **columns}))
+    for batch in bar(progress, iterable=by_length(texts, batch_size), desc="texts", unit="batch"):
+        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
+        measured = measures(softmax_maps(classifier.model, inputs))
+        head = {"position": batch, "id": [ids[row] for row in batch]}
+        for layer, values in enumerate(zip(*measured.values(), strict=True), 1):
+            columns = dict(zip(measured, values, strict=True))
+            frames.append(pd.DataFrame({**head, "layer": layer, **columns}))
     return pd.concat(frames).sort_values(["position", "layer"], ignore_index=True)
 
 
@@ -105,21 +98,14 @@ def measures(maps: SoftmaxMaps) -> dict[str, np.ndarray]:
         "uniform": size["uniform"] / (size["uniform"] + size["attended"] + size["contrast"]),
         "linearisation": error / size["removal"],
     }
-    accounts = ("value", "softmax", "attnlrp", "taylor")
-    return {
+    found = {
         "entropy": maps.entropy.double().cpu().numpy(),
-        **{name: _finite(share).cpu().numpy() for name, share in shares.items()},
-        **{f"r_{name}": _agreement(getattr(maps, name), maps) for name in accounts},
+        **{name: x.where(x.isfinite(), torch.nan).cpu().numpy() for name, x in shares.items()},
     }
-
-
-def _finite(share: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(share), share, torch.nan)
-
-
-def _agreement(account: Tensor, maps: SoftmaxMaps) -> np.ndarray:
-    pairs = zip(account, maps.removal, strict=True)
-    return np.stack([stats.pearson(ours, exact, where=maps.valid) for ours, exact in pairs])
+    for name in ("value", "softmax", "attnlrp", "taylor"):
+        pairs = zip(getattr(maps, name), maps.removal, strict=True)
+        found[f"r_{name}"] = np.stack([stats.pearson(*pair, where=maps.valid) for pair in pairs])
+    return found
 
 
 def per_layer(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
@@ -144,12 +130,12 @@ def against_gains(gains: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
         much CP-LRP's account of a removal is better than AttnLRP's inside the block itself.
         Columns are those of `RankAgreement`.
     """
-    names = ("entropy", "structural", "uniform", "linearisation")
-    found = {name: per_layer(rows, name) for name in names}
-    found["value − attnlrp"] = per_layer(rows, "r_value") - per_layer(rows, "r_attnlrp")
-    pairs = {name: gains.align(values, join="inner", axis=0) for name, values in found.items()}
-    agreements = [across_layers(*pair) for pair in pairs.values()]
-    return pd.DataFrame(agreements, index=list(pairs))
+    rows = rows.assign(**{"value − attnlrp": rows.r_value - rows.r_attnlrp})
+    agreements = [
+        across_layers(*gains.align(per_layer(rows, measure), join="inner", axis=0))
+        for measure in PREDICTED
+    ]
+    return pd.DataFrame(agreements, index=list(PREDICTED))
 
 
 def as_predicted(explained: Mapping[str, pd.DataFrame]) -> list[str]:
@@ -171,7 +157,7 @@ class RankAgreement(NamedTuple):
     Attributes:
         rho: Spearman's rank correlation over layers, of the two means over texts; NaN where one of
             them is the same in every layer.
-        low: lower end of its interval, texts resampled.
+        low: lower end of its 95% interval, texts resampled.
         high: upper end.
         p: how often a random order of the layers is as far from 0, in either direction.
         layers: how many layers there are.
@@ -184,14 +170,7 @@ class RankAgreement(NamedTuple):
     layers: int
 
 
-def across_layers(
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> RankAgreement:
+def across_layers(first: ArrayLike, second: ArrayLike, *, resamples: int = 2000) -> RankAgreement:
     """Compare two measurements by the order in which they put the layers.
 
     The interval covers the choice of texts, not of models: would the orders agree on other texts of
@@ -201,9 +180,7 @@ def across_layers(
     Args:
         first: (texts, layers); a text with a NaN in either is left out.
         second: the same shape, of the same texts.
-        confidence: coverage aimed at by the interval.
         resamples: bootstrap samples of the texts, and random orders of the layers.
-        seed: of both.
 
     Raises:
         ValueError: shapes differ, fewer than two layers, or no text left. A single text has no
@@ -219,7 +196,7 @@ def across_layers(
             f"{layers} layers and {len(left)} complete texts: an order of layers can be compared "
             "from two layers and one text on"
         )
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     drawn = generator.integers(0, len(left), size=(resamples, len(left)))
     shares = np.stack([np.bincount(row, minlength=len(left)) for row in drawn]) / len(left)
     boot = stats.spearman(shares @ left, shares @ right)
@@ -228,8 +205,8 @@ def across_layers(
     shuffled = generator.permuted(np.tile(ranks, (resamples, 1)), axis=1)
     chance = stats.spearman(np.tile(left.mean(0), (resamples, 1)), shuffled)
     as_far = np.count_nonzero(np.abs(chance) >= abs(rho) - 1e-9)
-    tail = (1 - confidence) / 2
     boot = boot[~np.isnan(boot)] if len(left) > 1 else boot[:0]
+    tail = (1 - 0.95) / 2
     low, high = np.quantile(boot, [tail, 1 - tail]) if len(boot) else (np.nan, np.nan)
     p = float(1 + as_far) / (1 + resamples) if np.isfinite(rho) else np.nan
     return RankAgreement(rho, float(low), float(high), p, layers)
