@@ -98,9 +98,12 @@ def _divided(texts: Texts, seed: int) -> tuple[Texts, Texts]:
 def _labels_of(texts: Texts) -> tuple[int | str, ...]:
     if texts.labels is None:
         raise ValueError(f"{texts.name!r} has no labels: name their column with label_column=…")
-    if {type(label) for label in texts.labels} not in ({int}, {str}):
-        odd = next(label for label in texts.labels if not isinstance(label, int | str))
-        raise ValueError(f"{texts.name!r} has labels that are not all integers or names: {odd!r}")
+    kind = type(texts.labels[0])
+    odd = [x for x in texts.labels if type(x) is not kind or kind not in (int, str)]
+    if odd:
+        raise ValueError(
+            f"{texts.name!r} has labels that are not all integers, or not all names: {odd[0]!r}"
+        )
     return tuple(sorted(set(texts.labels)))
 
 

@@ -18,8 +18,9 @@ from transformers import GPT2Config, GPT2ForSequenceClassification
 
 import lrputils as lrp
 from lrputils.__main__ import _parser, main
+from lrputils.data.texts import Texts
 from lrputils.study.uniform_attention import correct
-from lrputils.training import run, trainer
+from lrputils.training import corpus, run, trainer
 from lrputils.training.corpus import encode, learn_vocabulary, load_corpus
 from lrputils.training.recipe import EPILOG, Recipe, parse, recipe_of
 from lrputils.training.trainer import Conditions, Stage
@@ -97,6 +98,13 @@ def test_a_killed_run_gives_the_same_weights_by_the_same_command(tmp_path, capsy
     assert call("--out", tmp_path / "whole", *options) == 0
     for name in ("model.safetensors", "tokenizer.json"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize("labels", [(0, "good"), ("good", 0), (0.5, 1.5), (0, None)])
+def test_labels_of_several_kinds_are_refused_by_name(labels):
+    texts = Texts(("a film", "another"), labels, ("0", "1"), "mixed", "sha256 0")
+    with pytest.raises(ValueError, match="'mixed' has labels that are not all integers, or not"):
+        corpus._labels_of(texts)
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(trained, tmp_path, capsys):
@@ -191,9 +199,9 @@ def test_texts_are_cut_or_divided_and_a_tenth_is_held_out():
     assert [row["label"] for row in cut] == [1, 0]
     divided = [row["input_ids"].tolist()[1:-1] for row in encode(tokenizer, [long, short], 6)]
     assert [piece for row in divided[:-1] for piece in row] == whole
-    corpus = load_corpus(Recipe("reviews"))
-    assert len(corpus.validation) == 24
-    ids = (*corpus.data.ids, *corpus.validation.ids)
+    loaded = load_corpus(Recipe("reviews"))
+    assert len(loaded.validation) == 24
+    ids = (*loaded.data.ids, *loaded.validation.ids)
     assert sorted(ids) == sorted(lrp.load_texts("reviews").ids)
 
 
