@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,11 @@ class _Tab:
             self._note(answer)
 
     async def settled(self) -> None:
-        for _ in range(9):  # a page that leads on to another one takes its scripts with it
-            try:
-                return await self.evaluate(_SETTLED)
-            except RuntimeError:
-                await asyncio.sleep(0.5)
+        for _ in range(20):
+            with suppress(RuntimeError):  # a page that leads on takes its scripts with it
+                if await self.evaluate(_SETTLED):
+                    return
+            await asyncio.sleep(0.2)
         raise TimeoutError("the page does not settle")
 
     async def arrived(self) -> None:
@@ -98,9 +99,12 @@ class _Tab:
 
 
 _SETTLED = """(async () => {
+  if (document.readyState !== "complete" || document.querySelector("meta[http-equiv=refresh i]"))
+    return false;
   if (window.MathJax && MathJax.startup && MathJax.startup.promise)
     await MathJax.startup.promise;
-  await new Promise((done) => setTimeout(done, 150));
+  await new Promise((done) => setTimeout(done, 300));
+  return true;
 })()"""
 
 
