@@ -13,8 +13,8 @@ Measure every method, read-out and layer ablation on every text, and write a row
 DIR/rows.parquet, with DIR/provenance.json. What was killed goes on by the same command.
 
 Leave-one-out costs a forward pass a token. On one core and a 6-layer model of width 384, a sentence
-takes about 4 seconds, a review cut at 256 tokens about 20. --ablation-curves, --max-length and
---methods bound it."""
+takes about 4 seconds, a review cut at 256 tokens about 20. --curves, --ablation-curves,
+--max-length and --methods bound it."""
 
 _SOFTMAX = """\
 Measure, for every layer and text, how flat attention is and how far the rules for it are from an
@@ -89,6 +89,7 @@ def _choice(kind: argparse.ArgumentParser) -> None:
 def _texts_options(kind: argparse.ArgumentParser) -> None:
     _choice(kind)
     kind.add_argument("--methods", metavar="A,B", help="these only (default: all)")
+    kind.add_argument("--curves", metavar="A,B", help="perturb along these only (default: all)")
     kind.add_argument(
         "--chunk", type=int, default=1, metavar="N", help="tokens that go at once (default: 1)"
     )
@@ -126,15 +127,20 @@ def _record_texts(options: argparse.Namespace) -> Path:
     from lrputils.attribution import METHODS
     from lrputils.runs.texts import Settings, record
 
-    listed = filter(None, (options.methods or "").replace(" ", "").split(","))
     settings = Settings(
-        methods=tuple(METHODS if options.methods is None else listed),
+        methods=tuple(METHODS) if options.methods is None else _listed(options.methods),
+        curves=_listed(options.curves),
         chunk=options.chunk,
         max_length=options.max_length,
         ablation_curves=options.ablation_curves,
         batch_size=options.batch_size,
     )
     return record(**_chosen(options), settings=settings)
+
+
+def _listed(names: str | None) -> tuple[str, ...] | None:
+    """Split "a, b"; None stays None."""
+    return None if names is None else tuple(filter(None, names.replace(" ", "").split(",")))
 
 
 def _record_softmax(options: argparse.Namespace) -> Path:

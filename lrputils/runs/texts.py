@@ -37,6 +37,7 @@ class Settings:
 
     Attributes:
         methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
+        curves: perturb the texts along these methods' maps, beside leave-one-out's; None: all.
         chunk: tokens that go at once along the perturbation curves.
         max_length: longer texts are cut to this many tokens; the model's own limit if not given.
         ablation_curves: perturb along the layer ablations too, on this many texts, the first ones,
@@ -46,6 +47,7 @@ class Settings:
     """
 
     methods: tuple[str, ...] = tuple(METHODS)
+    curves: tuple[str, ...] | None = None
     chunk: int = 1
     max_length: int | None = None
     ablation_curves: int | None = None
@@ -57,6 +59,8 @@ class Settings:
         unknown = [name for name in self.methods if name not in METHODS]
         if unknown or not self.methods:
             raise ValueError(f"unknown method(s) {unknown or ''}; choose from {list(METHODS)}")
+        if stray := [name for name in self.curves or () if name not in self.methods]:
+            raise ValueError(f"curves of {stray}, which are not among the methods {self.methods}")
 
 
 def record(
@@ -163,8 +167,10 @@ def _shard(
         for readout in _AWAY
     ]
     sweeps = [LayerSweep(readout) for readout in ("word", *_AWAY)]
-    first = [*settings.methods, *sweeps[:perturbed]]
-    rest = [*sweeps[perturbed:1], *away, *sweeps[1:]]
+    along = settings.methods if settings.curves is None else settings.curves
+    first = [*along, *sweeps[:perturbed]]
+    others = [name for name in settings.methods if name not in along]
+    rest = [*others, *sweeps[perturbed:1], *away, *sweeps[1:]]
     main = evaluate(classifier, chosen, first, chunk=settings.chunk, **options)
     more = evaluate(classifier, chosen, rest, reference=main, **options)
     return pd.concat([_rows(main), _rows(more)[lambda rows: rows.method != "loo"]])
