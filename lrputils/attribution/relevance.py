@@ -35,6 +35,14 @@ def lrp(
         return reading.relevance(reading.gradient())
 
 
+def lrp_everywhere(
+    model: Handle, inputs: Mapping[str, Any], *, target: Target, composite: Composite
+) -> dict[str, Tensor]:
+    """`lrp` at every read-out that the model has, by one forward and backward pass."""
+    with propagating(model, composite) as architecture:
+        return read(architecture, inputs, target=target).everywhere()
+
+
 @method("attnlrp", "AttnLRP", "vermilion")
 def attnlrp(
     model: Handle,

@@ -25,6 +25,14 @@ READOUTS = {
 }
 FIRST_BLOCK = "first-block"
 
+
+def readouts(architecture: Architecture) -> list[str]:
+    """The read-outs of `READOUTS` that this model has: "post-norm" needs that LayerNorm."""
+    return [
+        name for name in READOUTS if name != "post-norm" or architecture.embedding_norm is not None
+    ]
+
+
 # Tokens whose gradients go back at once, where a method takes many.
 GRADIENT_TOKENS = 8192
 
@@ -44,6 +52,7 @@ class Reading:
             only where the read-out is one summand of the tensor that the model takes (ViT).
         valid: boolean `(batch, tokens)`, False at padding.
         head: boolean `(batch, tokens)`, True at the token whose final state the head reads.
+        places: `site` and `value` of every read-out that the model has, by name.
     """
 
     output: Tensor
@@ -53,11 +62,19 @@ class Reading:
     value: Tensor
     valid: Tensor
     head: Tensor
+    places: Mapping[str, tuple[Tensor, Tensor]]
 
     def gradient(self, *, retain_graph: bool = False) -> Tensor:
         """What flows back to the read-out tensor from the explained logits: `site`'s shape."""
         (gradient,) = torch.autograd.grad(self.output.sum(), self.site, retain_graph=retain_graph)
         return gradient
+
+    def everywhere(self) -> dict[str, Tensor]:
+        """R at every read-out that the model has, `(batch, tokens)` each, by one backward pass."""
+        sites, values = zip(*self.places.values(), strict=True)
+        gradients = torch.autograd.grad(self.output.sum(), sites)
+        found = zip(gradients, values, strict=True)
+        return {name: self.relevance(*pair) for name, pair in zip(self.places, found, strict=True)}
 
     def relevance(self, gradient: Tensor, value: Tensor | None = None) -> Tensor:
         """R = Σ value ⊙ gradient over the state's size: `(…, batch, tokens)`, 0 at padding.
@@ -108,7 +125,7 @@ def read(
             undo.enter_context(replaced(forwards))
         logits = run(architecture, arguments)
     chosen = resolve_target(target, logits)
-    site = seen.site()
+    site, value = seen.place(readout)
     valid = arguments.get("attention_mask")
     valid = torch.ones(site.shape[:2], device=site.device) if valid is None else valid
     places = torch.arange(valid.shape[1], device=valid.device)
@@ -117,9 +134,10 @@ def read(
         logits=logits.detach(),
         target=chosen,
         site=site,
-        value=seen.value().detach(),
+        value=value,
         valid=valid.bool(),
         head=architecture.head_tokens(valid)[:, None] == places,
+        places={name: seen.place(name) for name in readouts(architecture)},
     )
 
 
@@ -227,7 +245,7 @@ class _Sites:
     def __init__(self, architecture: Architecture, readout: str, change: Callable | None):
         if readout not in (*READOUTS, FIRST_BLOCK):
             raise ValueError(f"unknown read-out {readout!r}; there are {sorted(READOUTS)}")
-        if readout == "post-norm" and architecture.embedding_norm is None:
+        if readout not in (*readouts(architecture), FIRST_BLOCK):
             raise ValueError(
                 f"{type(architecture.model).__name__} has no LayerNorm after its embeddings: "
                 "use readout='sum'"
@@ -266,12 +284,9 @@ class _Sites:
         self.caught.setdefault(FIRST_BLOCK, hidden)
         return inner(hidden, *args, **kwargs)
 
-    def site(self) -> Tensor:
-        """The tensor at which gradients are taken."""
-        return self.caught["input"] if self.readout == "word" else self.value()
-
-    def value(self) -> Tensor:
-        """The tensor that the gradients are multiplied with."""
-        if self.readout == "sum" and "sum" not in self.caught:
-            return self.caught[FIRST_BLOCK]  # nothing stands between the sum and the first block
-        return self.caught[self.readout]
+    def place(self, readout: str) -> tuple[Tensor, Tensor]:
+        """Where gradients are taken, and what they are multiplied with, out of the graph."""
+        if readout == "sum" and "sum" not in self.caught:
+            readout = FIRST_BLOCK  # nothing stands between the sum and the first block
+        value = self.caught[readout]
+        return (self.caught["input"] if readout == "word" else value), value.detach()

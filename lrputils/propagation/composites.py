@@ -9,7 +9,7 @@ thread, until the block ends: the forward pass computes what it computed before.
 |---|---|---|
 | attention | halved products, the softmax's Jacobian | A held constant, all relevance to V |
 | product (gate ⊙ up in SwiGLU) | halved | gate held constant |
-| activation | identity rule | identity rule |
+| activation, and the head's | identity rule | identity rule |
 | norm | standard deviation held constant | standard deviation held constant |
 | linear, embedding, residual sum | plain gradient | plain gradient |
 """
@@ -41,6 +41,16 @@ def _held_std(inner: Forward, norm: nn.Module, x: Tensor) -> Tensor:
     return rules.rms_norm_held_rms(x, norm.weight, norm.variance_epsilon)
 
 
+def _held(inner: Forward, norm: nn.Module, x: Tensor) -> Tensor:
+    if isinstance(norm, nn.LayerNorm):
+        return rules.layer_norm_held(x, norm.weight, norm.bias, norm.eps)
+    return _held_std(inner, norm, x)
+
+
+def _gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return function(x)
+
+
 # operation → name of a rule → the rule
 RULES: dict[str, dict[str, Callable]] = {
     "attention": {
@@ -48,6 +58,7 @@ RULES: dict[str, dict[str, Callable]] = {
         "cp": rules.CP_ATTENTION,
         "half-value": rules.HALF_VALUE_ATTENTION,
         "whole-value": rules.WHOLE_VALUE_ATTENTION,
+        "identity": rules.IDENTITY_ATTENTION,
         "gradient": rules.GRADIENT_ATTENTION,
     },
     "product": {
@@ -55,8 +66,13 @@ RULES: dict[str, dict[str, Callable]] = {
         "gate-held": rules.GATE_HELD,
         "gradient": rules.GRADIENT_PRODUCT,
     },
-    "activation": {"identity": rules.identity_rule, "gradient": lambda function, x: function(x)},
-    "norm": {"held-std": _held_std, "gradient": lambda inner, norm, x: inner(x)},
+    "activation": {"identity": rules.identity_rule, "gradient": _gradient},
+    "head": {"identity": rules.identity_rule, "gradient": _gradient},
+    "norm": {
+        "held-std": _held_std,
+        "held": _held,
+        "gradient": lambda inner, norm, x: inner(x),
+    },
 }
 
 
@@ -65,17 +81,19 @@ class Composite:
     """A rule for each operation, and exceptions in single layers.
 
     Attributes:
-        attention: "attnlrp", "cp", "gradient", or the controls between the first two, "half-value"
-            and "whole-value".
+        attention: "attnlrp", "cp", "gradient"; the controls between the first two, "half-value"
+            and "whole-value"; or "identity", AttnLRP with R(Z) = R(A) in place of Eq. 5.
         product: the gated product of SwiGLU: "halved", "gate-held" or "gradient".
         activation: "identity" or "gradient".
-        norm: "held-std" or "gradient".
+        head: the activation of the classification head, outside the layers; the same choice.
+        norm: "held-std", "held" (the mean, too) or "gradient".
         exceptions: (layer, operation) → rule, as sorted pairs; layers count from 0. Made by `but`.
     """
 
     attention: str
     product: str
     activation: str = "identity"
+    head: str = "identity"
     norm: str = "held-std"
     exceptions: tuple[tuple[tuple[int, str], str], ...] = ()
 
@@ -136,7 +154,11 @@ class Composite:
 ATTN_LRP = Composite(attention="attnlrp", product="halved")
 CP_LRP = Composite(attention="cp", product="gate-held")
 GRADIENT = Composite(
-    attention="gradient", product="gradient", activation="gradient", norm="gradient"
+    attention="gradient",
+    product="gradient",
+    activation="gradient",
+    head="gradient",
+    norm="gradient",
 )
 
 
@@ -205,7 +227,12 @@ def installed(
     """Install the rules that `rulebook` names; `kernel` then computes the attention."""
 
     def attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        return kernel(call.with_factors(*rulebook("attention", call.layer)(*call.factors)))
+        rule = rulebook("attention", call.layer)
+        call = call.with_factors(*rule(*call.factors))
+        if softmax := getattr(rule, "softmax", None):
+            weights = call.weights(softmax)
+            return call.combined(weights), weights
+        return kernel(call)
 
     with ExitStack() as undo:
         route = undo.enter_context(routed(architecture, attention))
@@ -222,7 +249,7 @@ def _forwards(
         return rulebook("norm", route.layer)(inner, module, x)
 
     def activation(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
-        return rulebook("activation", route.layer)(inner, x)
+        return rulebook("head" if route.layer is None else "activation", route.layer)(inner, x)
 
     def gated_mlp(mlp: nn.Module, inner: Forward, x: Tensor) -> Tensor:
         rule = rulebook("product", route.layer)
@@ -230,7 +257,7 @@ def _forwards(
         return mlp.down_proj(gate * up)
 
     def tanh_head(module: nn.Module, inner: Forward, *args: Any, **kwargs: Any) -> Any:
-        with _TanhRule(rulebook("activation", None)):
+        with _TanhRule(rulebook("head", None)):
             return inner(*args, **kwargs)
 
     kind, forwards = architecture.kind, {}

@@ -46,10 +46,12 @@ class Shares:
 
     Attributes:
         shares: one a factor.
+        softmax: of attention, what takes the softmax's place: the same values, other gradients.
+            None is the plain softmax.
     """
 
-    def __init__(self, *shares: float):
-        self.shares = shares
+    def __init__(self, *shares: float, softmax: Callable[[Tensor], Tensor] | None = None):
+        self.shares, self.softmax = shares, softmax
 
     def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
         """Return the factors as they are, with gradients that keep their shares."""
@@ -75,6 +77,29 @@ GATE_HELD = Shares(0, 1)
 # No rule: both factors get their plain gradient, and y's relevance counts twice.
 GRADIENT_PRODUCT = Shares(1, 1)
 
+
+class _IdentitySoftmax(Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor) -> Tensor:
+        weights = torch.softmax(z, -1)
+        ctx.save_for_backward(torch.where(z == 0, 0.0, weights / z))
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (ratio,) = ctx.saved_tensors
+        return gradient * ratio
+
+
+def identity_softmax(z: Tensor) -> Tensor:
+    """A = softmax(Z) over the last axis with the identity rule in place of Eq. 5: R(Z) = R(A).
+
+    So g(Z) = A / Z · g(A), and 0 where Z = 0. You et al. name it for their layer ablation; near
+    Z = 0 the ratio has no bound.
+    """
+    return _IdentitySoftmax.apply(z)
+
+
 # --- attention O = A·V with A = softmax(Z), Z = s·Q·Kᵀ: shares of Q, K and V ----------------------
 
 # AttnLRP halves both products and keeps the softmax's own Jacobian. O_jp = Σ_i A_ji V_ip:
@@ -93,6 +118,8 @@ CP_ATTENTION = Shares(0, 0, 1)
 # CP-LRP with AttnLRP's softmax opened.
 HALF_VALUE_ATTENTION = Shares(0, 0, 1 / 2)
 WHOLE_VALUE_ATTENTION = Shares(1 / 4, 1 / 4, 1)
+# AttnLRP with the softmax's rule taken literally as the identity.
+IDENTITY_ATTENTION = Shares(*ATTNLRP_ATTENTION.shares, softmax=identity_softmax)
 # No rule: the plain gradient through both products and the softmax.
 GRADIENT_ATTENTION = Shares(1, 1, 1)
 
@@ -126,17 +153,21 @@ def identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 class _LayerNorm(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, held_mean: bool
+    ) -> Tensor:
+        ctx.held_mean = held_mean
         y, _, inverse_std = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
         ctx.save_for_backward(weight, inverse_std)
         return y
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         weight, inverse_std = ctx.saved_tensors
         gradient = gradient * weight
-        gradient = gradient - gradient.mean(-1, keepdim=True)
-        return gradient * inverse_std.to(gradient.dtype), None, None, None
+        if not ctx.held_mean:
+            gradient = gradient - gradient.mean(-1, keepdim=True)
+        return gradient * inverse_std.to(gradient.dtype), None, None, None, None
 
 
 def layer_norm_held_std(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
@@ -145,7 +176,15 @@ def layer_norm_held_std(x: Tensor, weight: Tensor, bias: Tensor | None, eps: flo
     What is left is linear in x, with bias b: You et al., Eq. 1 applies, and
     g(x) = (w ⊙ g(y) − mean(w ⊙ g(y))) / σ.
     """
-    return _LayerNorm.apply(x, weight, bias, eps)
+    return _LayerNorm.apply(x, weight, bias, eps, False)
+
+
+def layer_norm_held(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    """LayerNorm with its mean and σ held constant, as one published CP-LRP does: g(x) = w g(y) / σ.
+
+    Code read: github.com/AmeenAli/XAI_Transformers.
+    """
+    return _LayerNorm.apply(x, weight, bias, eps, True)
 
 
 def rms_norm_held_rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:

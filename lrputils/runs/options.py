@@ -20,6 +20,11 @@ _SOFTMAX = """\
 Measure, for every layer and text, how flat attention is and how far the rules for it are from an
 exact removal inside the block: two passes a text. Chapter 5 reads the rows."""
 
+_MAPS = """\
+Keep the maps of every text under each convention: the rules of LRP, where relevance is read, how a
+token is removed. Chapter 6 compares them. What was killed goes on by the same command.
+Leave-one-out costs most; --removals bounds it."""
+
 _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
 killed goes on by the same command."""
@@ -52,6 +57,7 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
     kinds = verb.add_subparsers(dest="kind", required=True, metavar="KIND")
     for name, summary, description, record, add_options in (
         ("texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options),
+        ("maps", "its maps under each convention", _MAPS, _record_maps, _maps_options),
         ("softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice),
         ("mnist", "chapter 2's networks on images", _MNIST, _record_mnist, _mnist_options),
     ):
@@ -98,6 +104,11 @@ def _texts_options(kind: argparse.ArgumentParser) -> None:
     )
 
 
+def _maps_options(kind: argparse.ArgumentParser) -> None:
+    _choice(kind)
+    kind.add_argument("--removals", metavar="A,B", help="these only (default: all)")
+
+
 def _mnist_options(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--dataset", default="mnist", metavar="NAME", help="default: %(default)s")
     kind.add_argument("--seeds", type=int, default=10, metavar="N", help="networks a setting")
@@ -141,6 +152,18 @@ def _record_texts(options: argparse.Namespace) -> Path:
 def _listed(names: str | None) -> tuple[str, ...] | None:
     """Split "a, b"; None stays None."""
     return None if names is None else tuple(filter(None, names.replace(" ", "").split(",")))
+
+
+def _record_maps(options: argparse.Namespace) -> Path:
+    from lrputils.removal.leave_one_out import REMOVALS
+    from lrputils.runs.texts import record_maps
+
+    return record_maps(
+        **_chosen(options),
+        removals=REMOVALS if options.removals is None else _listed(options.removals),
+        max_length=options.max_length,
+        batch_size=options.batch_size,
+    )
 
 
 def _record_softmax(options: argparse.Namespace) -> Path:

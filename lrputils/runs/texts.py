@@ -1,4 +1,4 @@
-"""Record a text experiment: every method and layer ablation, or attention's softmax errors.
+"""Record a text experiment: methods and ablations, maps by convention, or the softmax's errors.
 
 The texts are measured shard by shard. A shard is written atomically, so a run that was killed
 continues by the same command and loses at most one. `lrputils.runs.results` reads recordings,
@@ -21,9 +21,11 @@ from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
+from lrputils.removal.leave_one_out import REMOVALS
 from lrputils.runs import results
 from lrputils.runs.folders import claimed, shards
 from lrputils.runs.options import check_numbers
+from lrputils.study.conventions import maps
 from lrputils.study.evaluation import Evaluation, evaluate
 from lrputils.study.softmax_errors import layer_errors
 from lrputils.study.variants import Label, LayerSweep, Variant
@@ -92,7 +94,7 @@ def record(
     settings, out = settings or Settings(), Path(out)
     plan = {
         "model": classifier.identity,
-        "texts": [texts.identity, len(texts), texts.ids[0], texts.ids[-1]],
+        "texts": _chosen(texts),
         **asdict(settings),
     }
     numbers = range(len(texts))
@@ -139,6 +141,51 @@ def record_softmax(
             **_measured(classifier, texts),
         )
         return results.write(out, _compact(rows.drop(columns="position")), facts)
+
+
+def record_maps(
+    classifier: Classifier,
+    texts: Texts,
+    out: str | Path,
+    *,
+    removals: Sequence[str] = REMOVALS,
+    max_length: int | None = None,
+    batch_size: int = 16,
+    shard: int = 16,
+    command: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Record `lrputils.study.conventions.maps` of every text into `out`; see `record`."""
+    options = {"removals": list(removals), "max_length": max_length, "batch_size": batch_size}
+    if strays := [name for name in removals if name not in REMOVALS]:
+        raise ValueError(f"unknown removal(s) {strays}; choose from {list(REMOVALS)}")
+    plan = {"model": classifier.identity, "texts": _chosen(texts), "shard": shard, **options}
+    numbers = range(len(texts))
+    todo = {
+        f"{i:06d}": partial(maps, classifier, texts.take(numbers[i : i + shard]), **options)
+        for i in numbers[::shard]
+    }
+    with claimed(Path(out), plan) as work:
+        parts, seconds = shards(work, todo, "shards", quiet)
+        facts = results.provenance(
+            command=command,
+            parameters={**(parameters or {}), **options},
+            seconds=seconds,
+            **_measured(classifier, texts),
+        )
+        rows = pd.concat(parts, ignore_index=True)
+        return results.write(out, rows.assign(scores=rows.scores.map(_shortened)), facts)
+
+
+def _shortened(scores: np.ndarray) -> np.ndarray:
+    """Keep 14 bits of each number, 6e-5 of it: what follows would not be squeezed."""
+    mantissa, exponent = np.frexp(scores)
+    return np.ldexp(np.round(mantissa * 2**14) / 2**14, exponent).astype(np.float32)
+
+
+def _chosen(texts: Texts) -> list[Any]:
+    return [texts.identity, len(texts), texts.ids[0], texts.ids[-1]]
 
 
 def _measured(classifier: Classifier, texts: Texts) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lrputils.attribution import METHODS, attribute
 from lrputils.model.architectures import describe
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import READOUTS
+from lrputils.model.readout import READOUTS, readouts
 from lrputils.propagation.composites import Composite
 from lrputils.propagation.layerwise import layerwise_bypass
 
@@ -108,7 +108,5 @@ def at_every_readout(*methods: str, model: nn.Module | None = None) -> list[Vari
     With a `model`, read-outs that it does not have are left out: "post-norm" in one without a
     LayerNorm behind its embeddings.
     """
-    places = list(READOUTS)
-    if model is not None and describe(model).embedding_norm is None:
-        places.remove("post-norm")
+    places = list(READOUTS) if model is None else readouts(describe(model))
     return [Variant(method, method, {"readout": place}) for method in methods for place in places]

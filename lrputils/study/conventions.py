@@ -1,0 +1,122 @@
+"""One text's maps under each convention that an LRP experiment must choose.
+
+The paper's question, does LRP track leave-one-out, has an answer for each choice of rules, read-out
+and removal; how maps are then normalised, which tokens count and which coefficient compares them is
+in `lrputils.study.specifications`, which reads these maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lrputils.attribution import attribute
+from lrputils.attribution.relevance import lrp_everywhere
+from lrputils.data.texts import Texts
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import run
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite
+from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.removal.packing import by_length
+
+# What stands for attention: the two methods, controls that change one thing, and the gradient.
+ATTENTION = {
+    "attnlrp": ATTN_LRP,
+    "cp-lrp": CP_LRP,
+    "half-value": ATTN_LRP.but(attention="half-value"),
+    "whole-value": ATTN_LRP.but(attention="whole-value"),
+    "identity": ATTN_LRP.but(attention="identity"),
+    "grad-x-input": GRADIENT,
+}
+# What else an implementation may do otherwise, for both methods.
+OTHERWISE = (
+    {"norm": "held"},
+    {"norm": "gradient"},
+    {"activation": "gradient"},
+    {"head": "gradient"},
+)
+
+
+def composites(layers: int) -> dict[tuple[str, str], Composite]:
+    """Return the composites of a model by (method, its other rules; "" for the default).
+
+    "front-half" and "back-half" are AttnLRP with CP-LRP's rule in the first, or last, half of the
+    layers.
+    """
+    named = ATTENTION | {
+        "front-half": ATTN_LRP.bypass(range(layers // 2)),
+        "back-half": ATTN_LRP.bypass(range(layers // 2, layers)),
+    }
+    found = {(name, ""): composite for name, composite in named.items()}
+    for change in OTHERWISE:
+        told = " ".join(f"{operation}={rule}" for operation, rule in change.items())
+        found |= {(name, told): ATTENTION[name].but(**change) for name in ("attnlrp", "cp-lrp")}
+    return found
+
+
+def maps(
+    classifier: Classifier,
+    texts: Texts,
+    removals: Sequence[str] = ("attention-mask",),
+    *,
+    batch_size: int = 16,
+    max_length: int | None = None,
+) -> pd.DataFrame:
+    """Return every map of every text, the predicted class explained; longer texts are cut.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `load_texts`' answer.
+        removals: those of `leave_one_out` to measure, one map each.
+        batch_size: texts a batch.
+        max_length: cut texts to this many tokens; the model's own limit if not given.
+
+    Returns:
+        one row a text and map: `id`, `target`, `label` (the text's own class, None without one),
+        `logit`, `method` (of `composites`, "loo" or "mask-gradient"), `rules`, `readout` and
+        `removal` ("" where there is no choice), `scores` and `content` (false at special tokens),
+        both float32 or boolean arrays (tokens,).
+    """
+    found: dict[int, list[dict[str, Any]]] = {}
+    for batch in by_length(texts, batch_size):
+        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
+        with torch.inference_mode():
+            logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
+        target = logits.argmax(1)
+        content = inputs.content_mask.cpu().numpy()
+        labels = list(_maps(classifier, inputs, target, removals))
+        for row, (text, length) in enumerate(zip(batch, inputs.lengths.tolist(), strict=True)):
+            facts = {
+                "id": texts.ids[text],
+                "target": int(target[row]),
+                "label": classifier.class_numbers.get(texts.labels[text]) if texts.labels else None,
+                "logit": float(logits[row, target[row]]),
+                "content": content[row, :length],
+            }
+            found[text] = [
+                {**facts, **label, "scores": scores[row, :length].cpu().numpy()}
+                for label, scores in labels
+            ]
+    return pd.DataFrame([row for text in sorted(found) for row in found[text]])
+
+
+def _maps(
+    classifier: Classifier, inputs: Inputs, target: Tensor, removals: Sequence[str]
+) -> Iterator[tuple[dict[str, str], Tensor]]:
+    model, none = classifier.model, dict.fromkeys(("rules", "readout", "removal"), "")
+    for removal in removals:
+        scores = leave_one_out(model, inputs, target=target, removal=removal, progress=False)
+        yield {**none, "method": "loo", "removal": removal}, scores
+    yield (
+        {**none, "method": "mask-gradient"},
+        attribute(model, inputs, "mask-gradient", target=target),
+    )
+    for (method, rules), composite in composites(classifier.architecture.layers).items():
+        everywhere = lrp_everywhere(model, inputs, target=target, composite=composite)
+        for readout, scores in everywhere.items():
+            yield {**none, "method": method, "rules": rules, "readout": readout}, scores
