@@ -26,7 +26,6 @@ from lrputils.propagation.composites import ATTN_LRP, CP_LRP, check_layers, inst
 Suffix = frozenset[int]
 
 
-@torch.inference_mode(False)
 def layerwise_bypass(
     model: Handle,
     inputs: Mapping[str, Any],
@@ -53,6 +52,19 @@ def layerwise_bypass(
         TypeError: the model is not covered.
         ValueError: no variants, a layer that the model does not have, or what `read` refuses.
     """
+    return bypass_at([readout], model, inputs, layer_sets, target, batch_tokens)[readout]
+
+
+@torch.inference_mode(False)
+def bypass_at(
+    places: Sequence[str],
+    model: Handle,
+    inputs: Mapping[str, Any],
+    layer_sets: Sequence[Iterable[int]],
+    target: Target = None,
+    batch_tokens: int = GRADIENT_TOKENS,
+) -> dict[str, Tensor]:
+    """`layerwise_bypass` at several read-outs, whose passes through the layers are the same."""
     architecture = describe(model)
     variants = [layer_numbers(layers) for layers in layer_sets]
     if not variants:
@@ -60,17 +72,20 @@ def layerwise_bypass(
     check_layers(frozenset().union(*variants), architecture)
     switch, blocks = _Switch(), Blocks(architecture)
     with installed(architecture, switch.rule, stepwise), replaced(blocks.forwards):
-        reading = read(architecture, inputs, target=target, readout=readout)
+        reading = read(architecture, inputs, target=target, readout=places[0])
     # The head is the same for every variant.
     last = torch.autograd.grad(reading.output.sum(), blocks.outputs[-1], retain_graph=True)
     gradients = {frozenset(): last[0]}
     for layer in reversed(range(architecture.layers)):
         gradients = _through_block(layer, gradients, variants, blocks, switch, batch_tokens)
-    down = pulled_back(
-        blocks.inputs[0], reading.site, torch.stack(list(gradients.values())), batch_tokens
-    )
-    scores = {suffix: reading.relevance(x) for suffix, x in zip(gradients, down, strict=True)}
-    return torch.stack([scores[variant] for variant in variants]).to(torch.float32)
+    below, found = torch.stack(list(gradients.values())), {}
+    for place in places:
+        site, value = reading.places[place]
+        down = pulled_back(blocks.inputs[0], site, below, batch_tokens)
+        pairs = zip(gradients, down, strict=True)
+        scores = {suffix: reading.relevance(x, value) for suffix, x in pairs}
+        found[place] = torch.stack([scores[variant] for variant in variants]).to(torch.float32)
+    return found
 
 
 class _Switched(Function):

@@ -20,7 +20,7 @@ import pandas as pd
 from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
-from lrputils.model.readout import READOUTS
+from lrputils.model.readout import readouts
 from lrputils.removal.leave_one_out import REMOVALS
 from lrputils.runs import results
 from lrputils.runs.folders import claimed, shards
@@ -29,9 +29,6 @@ from lrputils.study.conventions import maps
 from lrputils.study.evaluation import Evaluation, evaluate
 from lrputils.study.softmax_errors import layer_errors
 from lrputils.study.variants import Label, LayerSweep, Variant
-
-_AWAY = tuple(readout for readout in READOUTS if readout != "word")
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -208,16 +205,16 @@ def _shard(
         "truncate": True,
         "progress": False,
     }
+    places = readouts(classifier.architecture)
     away = [
-        Variant(method, method, {"readout": readout})
+        Variant(method, method, {"readout": place})
         for method in ("attnlrp", "cp-lrp")
-        for readout in _AWAY
+        for place in places[1:]
     ]
-    sweeps = [LayerSweep(readout) for readout in ("word", *_AWAY)]
     along = settings.methods if settings.curves is None else settings.curves
-    first = [*along, *sweeps[:perturbed]]
+    first = [*along, *[LayerSweep()] * perturbed]
     others = [name for name in settings.methods if name not in along]
-    rest = [*others, *sweeps[perturbed:1], *away, *sweeps[1:]]
+    rest = [*others, *away, LayerSweep(places[perturbed:])]
     main = evaluate(classifier, chosen, first, chunk=settings.chunk, **options)
     more = evaluate(classifier, chosen, rest, reference=main, **options)
     return pd.concat([_rows(main), _rows(more)[lambda rows: rows.method != "loo"]])

@@ -16,7 +16,7 @@ from lrputils.model.architectures import describe
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import READOUTS, readouts
 from lrputils.propagation.composites import Composite
-from lrputils.propagation.layerwise import layerwise_bypass
+from lrputils.propagation.layerwise import bypass_at
 
 ABLATIONS = ("front", "back", "single")
 
@@ -67,11 +67,11 @@ class LayerSweep:
     the last, "single" k in layer k alone.
 
     Attributes:
-        readout: "word", "sum" or "post-norm".
+        readout: "word", "sum" or "post-norm", or several of them.
         families: which of `ABLATIONS`.
     """
 
-    readout: str = "word"
+    readout: str | Sequence[str] = "word"
     families: Sequence[str] = ABLATIONS
 
     def __post_init__(self) -> None:
@@ -82,10 +82,13 @@ class LayerSweep:
     def maps(self, model: nn.Module, inputs: Inputs, target: Tensor) -> dict[Label, Tensor]:
         """Return `{label: scores}` of all ablations, scores (batch, tokens)."""
         sets = layer_sets(describe(model).layers, self.families)
-        options = {"target": target, "readout": self.readout}
-        scores = layerwise_bypass(model, inputs, list(sets.values()), **options)
-        labels = [Label("attnlrp", self.readout, family, k) for family, k in sets]
-        return dict(zip(labels, scores, strict=True))
+        places = [self.readout] if isinstance(self.readout, str) else self.readout
+        found = bypass_at(places, model, inputs, list(sets.values()), target)
+        return {
+            Label("attnlrp", place, family, k): scores
+            for place in places
+            for (family, k), scores in zip(sets, found[place], strict=True)
+        }
 
 
 def layer_sets(
