@@ -30,6 +30,7 @@ from lrputils.study.evaluation import Evaluation, evaluate
 from lrputils.study.softmax_errors import layer_errors
 from lrputils.study.variants import Label, LayerSweep, Variant
 
+
 @dataclass(frozen=True)
 class Settings:
     """What decides the rows, beside the model and the texts.
