@@ -85,6 +85,18 @@ def layer_norm(
     return result
 
 
+def held_layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, norm_eps: float, relevance: Tensor, eps: float
+) -> Tensor:
+    """LayerNorm with its mean μ and σ constant: the diagonal map w/σ with bias b − w·μ/σ."""
+    result = torch.zeros_like(x)
+    for row in range(len(x)):
+        share = weight / torch.sqrt(x[row].var(unbiased=False) + norm_eps)
+        matrix, of_mean = torch.diag(share), bias - share * x[row].mean()
+        result[row] = linear(x[row : row + 1], matrix, of_mean, relevance[row : row + 1], eps)[0]
+    return result
+
+
 def rms_norm(x: Tensor, weight: Tensor, norm_eps: float, relevance: Tensor, eps: float) -> Tensor:
     """RMSNorm with its root mean square ρ constant: the diagonal map w/ρ."""
     result = torch.zeros_like(x)
@@ -163,7 +175,8 @@ class _Layer:
                 of_v[:, c] = constant_weights(weights, self.v[:, c], relevance[:, c], eps)
                 continue
             of_weights, of_v[:, c] = product(weights, self.v[:, c], relevance[:, c], eps)
-            of_scores = softmax(self.scores(c), of_weights)
+            # "identity": R(Z) = R(A), as it is.
+            of_scores = softmax(self.scores(c), of_weights) if rule == "attnlrp" else of_weights
             of_q[:, c], of_keys = product(self.scale * self.q[:, c], self.k[:, c].T, of_scores, eps)
             of_k[:, c] = of_keys.T
         maps = self.block.attention.self
@@ -179,10 +192,12 @@ def bert(
     target: int,
     attention_rule: Callable[[int], str] = lambda layer: "attnlrp",
     eps: float = 0.0,
+    head_rule: str = "identity",
 ) -> tuple[Tensor, Tensor]:
     """Logits `(classes,)` and relevance `(tokens,)` at the word embeddings of one text `(tokens,)`.
 
-    `attention_rule(layer)` is "attnlrp" or "cp". The model is a float64 BERT classifier.
+    `attention_rule(layer)` is "attnlrp", "cp" or "identity"; `head_rule`, the pooler's tanh's, is
+    "identity" or "gradient". The model is a float64 BERT classifier.
     """
     embeddings = model.bert.embeddings
     word = embeddings.word_embeddings.weight[input_ids]
@@ -202,6 +217,9 @@ def bert(
     relevance = torch.zeros_like(logits)
     relevance[0, target] = logits[0, target]
     relevance = _back(model.classifier, pooled, relevance, eps)  # then tanh: the identity rule
+    if head_rule == "gradient":
+        hidden = _apply(pooler, x[:1])
+        relevance = relevance / pooled * (1 - pooled**2) * hidden
     of_first = _back(pooler, x[:1], relevance, eps)
     relevance = torch.cat([of_first, torch.zeros_like(x[1:])])
     for number, layer in reversed(list(enumerate(layers))):

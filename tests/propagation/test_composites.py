@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.architectures import describe
-from lrputils.model.readout import FIRST_BLOCK, read
+from lrputils.model.readout import FIRST_BLOCK, read, readouts
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite, propagating
 from tests import tiny
 
@@ -96,6 +97,17 @@ def test_an_instance_forward_of_the_users_own_survives():
     norm.forward = own
     relevance(model, inputs, ATTN_LRP)
     assert norm.__dict__["forward"] is own
+
+
+@pytest.mark.parametrize("composite", [ATTN_LRP, CP_LRP.but(norm="held")])
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_every_read_out_by_one_backward_pass(name, composite):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    found = lrp_everywhere(model, inputs, target=None, composite=composite)
+    assert list(found) == readouts(describe(model))
+    for place, scores in found.items():
+        alone, _ = relevance(model, inputs, composite, readout=place)
+        assert torch.equal(scores, alone)
 
 
 # --- gate 3 ---------------------------------------------------------------------------------------

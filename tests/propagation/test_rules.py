@@ -97,6 +97,19 @@ def test_attention_rules(tokens, size):
         assert all(close(f, s) for f, s in zip(fast, slow, strict=True))
 
 
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_the_softmax_taken_as_the_identity(tokens):
+    scores = random(tokens, tokens).requires_grad_()
+    relevance = random(tokens, tokens, seed=1)
+    weights = rules.identity_softmax(scores)
+    assert torch.equal(weights, torch.softmax(scores, -1))
+    (fast,) = relevance_by_gradient(weights, relevance, scores)
+    assert close(fast, relevance)
+    zero = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(rules.identity_softmax(zero).sum(), zero)
+    assert torch.equal(gradient, torch.zeros_like(zero))
+
+
 def by_steps(scale):
     return lambda *factors: stepwise(AttentionCall(0, *factors, None, scale))[0]
 
@@ -152,6 +165,10 @@ def test_layer_norm(rows, size, eps):
     (fast,) = relevance_by_gradient(y, relevance, x)
     slow = reference.layer_norm(x.detach(), weight, bias, eps, relevance, 0.0)
     assert close(fast, slow)
+    y = rules.layer_norm_held(x, weight, bias, eps)
+    assert torch.equal(y, F.layer_norm(x, (size,), weight, bias, eps))
+    (fast,) = relevance_by_gradient(y, relevance, x)
+    assert close(fast, reference.held_layer_norm(x.detach(), weight, bias, eps, relevance, 0.0))
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 2), (3, 4), (2, 7)])
@@ -165,17 +182,26 @@ def test_rms_norm(rows, size):
 @pytest.mark.parametrize("bypassed", [set(), {0, 2}, {0, 1, 2}])
 @pytest.mark.parametrize("length", [1, 4])
 def test_a_whole_bert_equals_the_explicit_rules(bypassed, length):
+    composite = ATTN_LRP.bypass(bypassed)
+    agree(composite, length, lambda layer: "cp" if layer in bypassed else "attnlrp")
+
+
+@pytest.mark.parametrize("length", [1, 4])
+def test_a_whole_bert_equals_the_other_rules(length):
+    agree(ATTN_LRP.but(attention="identity"), length, lambda layer: "identity")
+    agree(ATTN_LRP.but(head="gradient"), length, lambda layer: "attnlrp", head_rule="gradient")
+    mixed = ATTN_LRP.but(layers=[1], attention="identity")
+    agree(mixed, length, lambda layer: "identity" if layer == 1 else "attnlrp")
+
+
+def agree(composite, length, attention_rule, **options):
     model = tiny.build("bert", seed=length)
     inputs = tiny.texts((length,), seed=length)
-    with propagating(model, ATTN_LRP.bypass(bypassed)) as architecture:
+    with propagating(model, composite) as architecture:
         reading = read(architecture, inputs)
         fast = reading.relevance(reading.gradient())[0]
-    logits, slow = reference.bert(
-        model,
-        inputs["input_ids"][0],
-        int(reading.target),
-        lambda layer: "cp" if layer in bypassed else "attnlrp",
-    )
+    ids, target = inputs["input_ids"][0], int(reading.target)
+    logits, slow = reference.bert(model, ids, target, attention_rule, **options)
     assert close(reading.logits[0], logits)
     assert close(fast, slow)
 

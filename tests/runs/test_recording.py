@@ -11,9 +11,11 @@ from transformers import BertConfig, BertForSequenceClassification
 import lrputils as lrp
 from lrputils import __main__ as command_line
 from lrputils.model.readout import READOUTS
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP
 from lrputils.runs import results
 from lrputils.runs import texts as recording
-from lrputils.runs.texts import Settings, record
+from lrputils.runs.texts import Settings, record, record_maps
+from lrputils.study.conventions import composites
 from lrputils.study.softmax_errors import MEASURES, layer_errors
 from lrputils.study.variants import Label, layer_sets
 
@@ -159,6 +161,8 @@ def test_a_second_run_into_the_folder_is_refused(classifier, texts, tmp_path, mo
         ("texts --ablation-curves -1", "--ablation-curves -1: the smallest possible value is 0"),
         ("texts --limit 0", "--limit 0: the smallest possible value is 1"),
         ("texts --seed -1", "--seed -1: the smallest possible value is 0"),
+        ("texts --methods ig --curves rollout", "curves of ['rollout'], which are not among"),
+        ("maps --removals mask,all", "unknown removal(s) ['all']; choose from ['attention-mask'"),
         ("softmax --batch-size -2", "--batch-size -2: the smallest possible value is 1"),
         ("softmax --max-length 0", "--max-length 0: the smallest possible value is 1"),
         ("mnist --seeds 0", "--seeds 0: the smallest possible value is 1"),
@@ -193,6 +197,30 @@ def test_bench_refuses_numbers_that_no_run_can_have(arguments, capsys):
 def test_impossible_settings_are_refused(value, message):
     with pytest.raises(ValueError, match=message):
         Settings(**value)
+
+
+def test_maps_are_those_of_each_convention(classifier, texts, tmp_path):
+    out = tmp_path / "maps" / "tiny"
+    record_maps(classifier, texts, out, removals=["attention-mask", "delete"], shard=2, quiet=True)
+    rows = results.load("maps", "tiny", tmp_path).rows
+    assert list(rows.id.unique()) == list(texts.ids)
+    keys = ["method", "rules", "readout", "removal"]
+    wanted = [(*key, place, "") for key in composites(2) for place in READOUTS]
+    wanted += [("loo", "", "", "attention-mask"), ("loo", "", "", "delete")]
+    wanted += [("mask-gradient", "", "", "")]
+    assert sorted(rows.groupby(keys).size().items()) == sorted((k, len(texts)) for k in wanted)
+    inputs = classifier.encode(texts[3])
+    by_key = rows[rows.id == texts.ids[3]].set_index(keys)
+    for key, method, options in (
+        (("loo", "", "", "delete"), "loo", {"removal": "delete"}),
+        (("attnlrp", "", "sum", ""), "attnlrp", {"readout": "sum"}),
+        (("half-value", "", "word", ""), ATTN_LRP.but(attention="half-value"), {}),
+        (("cp-lrp", "norm=held", "word", ""), CP_LRP.but(norm="held"), {}),
+        (("back-half", "", "word", ""), "attnlrp", {"bypass_layers": [1]}),
+    ):
+        expected = lrp.attribute(classifier, inputs, method, **options)[0].numpy()
+        assert by_key.loc[key, "scores"] == pytest.approx(expected, rel=1e-4, abs=1e-5), key
+        assert list(by_key.loc[key, "content"]) == inputs.content_mask[0].tolist()
 
 
 def test_a_recording_of_softmax_errors_says_how_to_repeat_it(tmp_path):
