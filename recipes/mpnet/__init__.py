@@ -1,0 +1,1 @@
+"""How the twelve-layer classifiers of the recorded runs are assembled."""

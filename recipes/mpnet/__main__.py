@@ -1,0 +1,90 @@
+"""Assemble a twelve-layer classifier of the recorded runs: `python -m recipes.mpnet sst2 DIR`."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import transformers
+from huggingface_hub import snapshot_download
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import lrputils  # noqa: F401  (makes a CUDA build of torchvision importable)
+
+BASE = "sentence-transformers/all-mpnet-base-v2"
+SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
+ADAPTERS = {
+    "sst2": "4ab90aa25ac4111c22bdeda16bf5944a7b4d7e27d9d65e7bf3c70bbf7d11ee69",
+    "imdb": "236901698c9b21785dbb10cfa1029eb19d323dd73be29a4be90c3a482848c09f",
+}
+SCALE = 2  # α / r of the adapters: α = 16, rank r = 8
+_FILES = ["config.json", "model.safetensors", "tokenizer*", "vocab.txt", "special_tokens_map.json"]
+
+
+def assemble(base: Path, adapter: Path, out: Path) -> Path:
+    """Write the base with the adapter and its head merged in, float32, into `out`; return it.
+
+    Args:
+        base: a folder with an MPNet encoder and its tokenizer.
+        adapter: safetensors; `NAME.A` (rank, in) and `NAME.B` (out, rank) for a linear map NAME,
+            whose weight becomes W + 2·B·A (Hu et al., 2021), and `classifier.h.*`, the head.
+        out: the folder of the classifier.
+    """
+    names = ("negative", "positive")
+    model = transformers.MPNetForSequenceClassification.from_pretrained(
+        base,
+        num_labels=2,
+        id2label=dict(enumerate(names)),
+        label2id={name: number for number, name in enumerate(names)},
+        dtype=torch.float32,
+    )
+    merge(model, load_file(adapter))
+    model.save_pretrained(out)
+    transformers.AutoTokenizer.from_pretrained(base).save_pretrained(out)
+    return out
+
+
+@torch.no_grad()
+def merge(model: nn.Module, adapter: Mapping[str, Tensor]) -> None:
+    """Add each low-rank product to its weight, in float64, and copy the head."""
+    for name, tensor in adapter.items():
+        if name.endswith(".A"):
+            weight = model.get_submodule(name[:-2]).weight
+            change = SCALE * adapter[f"{name[:-1]}B"].double() @ tensor.double()
+            weight.copy_((weight.double() + change).float())
+        elif name.startswith("classifier.h."):
+            model.get_parameter(name.replace(".h.", ".")).copy_(tensor.float())
+
+
+def checked(path: Path, sha256: str) -> Path:
+    """Return the path of a file if it is the one that the recorded runs used.
+
+    Raises:
+        ValueError: it is another file.
+    """
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != sha256:
+        raise ValueError(f"{path} has sha256 {found[:12]}…, the recorded runs used {sha256[:12]}…")
+    return path
+
+
+def main(arguments: list[str] | None = None) -> Path:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m recipes.mpnet", description=__doc__)
+    parser.add_argument("task", choices=sorted(ADAPTERS))
+    parser.add_argument("out", type=Path, help="the classifier's folder; 440 MB")
+    parser.add_argument("--base", type=Path, help=f"a folder with {BASE} (default: from the hub)")
+    options = parser.parse_args(arguments)
+    adapter = Path(__file__).parent / f"{options.task}.safetensors"
+    base = options.base or Path(snapshot_download(BASE, allow_patterns=_FILES))
+    checked(adapter, ADAPTERS[options.task])
+    checked(base / "model.safetensors", SHA256)
+    return assemble(base, adapter, options.out)
+
+
+if __name__ == "__main__":
+    print(main())
