@@ -134,6 +134,8 @@ def summary(rows: pd.DataFrame, method: str = "attnlrp") -> pd.DataFrame:
         for name, (value, low, high, *_) in measured.items():
             found[form] |= {name: value, f"{name} low": low, f"{name} high": high}
     table = pd.DataFrame.from_dict(found, orient="index")
+    rest = table.columns.drop("logit")
+    table[rest] = table[rest].round(6) + 0.0  # below that differences are rounding; no −0
     names = ("r", "r with LOO", "difference")
     table.attrs["intervals"] = {name: (f"{name} low", f"{name} high") for name in names}
     return table

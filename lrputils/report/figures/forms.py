@@ -16,7 +16,7 @@ _SERIES = (("vermilion", "o"), ("blue", "s"), ("ink", "^"), ("green", "D"))
 def agreement_of_forms(
     runs: Mapping[str, pd.DataFrame],
     *,
-    title: str = "One function, several maps: AttnLRP follows the form",
+    title: str = "One function, several AttnLRP maps",
 ) -> Figure:
     """Draw each form's r with the standard form's map, a series a run.
 
