@@ -24,6 +24,7 @@ from lrputils.products import (
     flow,
     integrated_gradients,
     kary_equal_split,
+    layers,
     leaf_depths,
     leave_one_out,
     parse,
@@ -442,3 +443,54 @@ def test_parse_repeats_what_it_cannot_read(expression, message):
 def test_mistakes_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call(symbols([2, 3, 4]))
+
+
+# --- networks of layers ---------------------------------------------------------------------------
+
+FIRST, SECOND, POINT = [[1, 2, -1], [2, -1, 1]], [[3, -1]], [2, 3, 4]
+
+
+@given(
+    st.lists(nonzero, min_size=6, max_size=6),
+    st.lists(fractions, min_size=3, max_size=3),
+    st.lists(nonzero, min_size=3, max_size=3),
+)
+@settings(deadline=None)
+def test_the_epsilon_rule_is_leave_one_out_in_linear_networks_with_biases(weights, biases, x):
+    matrix, bias, above = [weights[:3], weights[3:]], biases[:2], [[1, -2]]
+    network = [(matrix, bias), (above, biases[2:])]
+    states = [sum(w * v for w, v in zip(row, x, strict=True)) for row in matrix]
+    states = [z + b for z, b in zip(states, bias, strict=True)]
+    if 0 in states or layers.output(network, x) == 0:
+        return
+    assert layers.epsilon_rule(network, x) == layers.leave_one_out(network, x)
+    kept = layers.output(network, x) - sum(layers.epsilon_rule(network, x))
+    assert kept == layers.output(network, [0, 0, 0])
+
+
+def test_the_epsilon_rule_against_autograd():
+    x = torch.tensor(POINT, dtype=torch.float64, requires_grad=True)
+    first, second = (torch.tensor(m, dtype=torch.float64) for m in (FIRST, SECOND))
+    (second @ torch.relu(first @ x)).sum().backward()
+    found = layers.epsilon_rule([FIRST, "relu", SECOND], POINT)
+    np.testing.assert_allclose([*map(float, found)], (x * x.grad).detach())
+
+
+@pytest.mark.parametrize("network", [[FIRST, "relu", SECOND], [FIRST, "product"]])
+def test_a_kink_and_a_product_part_the_two_and_conserve(network):
+    scores = layers.epsilon_rule(network, POINT)
+    assert scores != layers.leave_one_out(network, POINT)
+    assert sum(scores) == layers.output(network, POINT)
+
+
+def test_with_epsilon_merging_layers_changes_the_answer():
+    apart, merged = [FIRST, SECOND], [[[1, 7, -4]]]
+    assert layers.epsilon_rule(apart, POINT) == layers.epsilon_rule(merged, POINT)
+    assert layers.epsilon_rule(apart, POINT, "1/2") != layers.epsilon_rule(merged, POINT, "1/2")
+
+
+def test_a_vanishing_unit_needs_an_epsilon():
+    network = [[[1, -1], [1, 1]], [[1, 1]]]
+    with pytest.raises(ZeroDivisionError):
+        layers.epsilon_rule(network, [1, 1])
+    assert layers.epsilon_rule(network, [1, 1], "1/1000") != layers.leave_one_out(network, [1, 1])

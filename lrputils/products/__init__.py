@@ -5,9 +5,11 @@
     products.relevance(x1 * (x2 * x3))          # x1: 12, x2: 6, x3: 6
     products.leave_one_out(x1 * (x2 * x3))      # 24 each, however it is bracketed
 
-Everything is computed in fractions. The package knows products only: no sums, tensors or networks.
+Everything is computed in fractions. Trees know products only; `layers` has small networks of linear
+layers beside them, and there are no tensors.
 """
 
+from lrputils.products import layers
 from lrputils.products.attributions import (
     Visit,
     flow,

@@ -94,7 +94,7 @@ def check(
     plain = read(architecture, inputs, target=target)
     with propagating(architecture, composite):
         ruled = read(architecture, inputs, target=target)
-    bare = describe(_without_biases(architecture.model))
+    bare = describe(without_biases(architecture.model))
     inputs = {k: v.cpu() for k, v in inputs.items() if isinstance(v, Tensor)}
     return ConservationReport(
         model=type(architecture.model).__name__,
@@ -117,10 +117,11 @@ def _gaps(
     return tuple((total / reading.output - 1).abs().max().item() for total in totals)
 
 
-def _without_biases(model: nn.Module) -> nn.Module:
+def without_biases(model: nn.Module, zeroed: bool = True) -> nn.Module:
+    """A float64 copy on the CPU, its biases set to zero if `zeroed`."""
     bare = copy.deepcopy(model).to("cpu", torch.float64)
     for name, parameter in bare.named_parameters():
-        if name.rsplit(".", 1)[-1] == "bias":
+        if zeroed and name.rsplit(".", 1)[-1] == "bias":
             parameter.data.zero_()
     return bare
 

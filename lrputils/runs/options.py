@@ -20,6 +20,10 @@ _SOFTMAX = """\
 Measure, for every layer and text, how flat attention is and how far the rules for it are from an
 exact removal inside the block: two passes a text. Chapter 5 reads the rows."""
 
+_REFACTORED = """\
+Measure how AttnLRP's maps change when every layer computes the same attention in another way.
+Chapter 2 reads the rows. Eleven passes forward and back a text, and leave-one-out."""
+
 _MAPS = """\
 Keep the maps of every text under each convention: the rules of LRP, where relevance is read, how a
 token is removed. Chapter 6 compares them. What was killed goes on by the same command.
@@ -59,6 +63,13 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
         ("texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options),
         ("maps", "its maps under each convention", _MAPS, _record_maps, _maps_options),
         ("softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice),
+        (
+            "refactored",
+            "its maps through other forms of attention",
+            _REFACTORED,
+            _record_refactored,
+            _choice,
+        ),
         ("mnist", "chapter 2's networks on images", _MNIST, _record_mnist, _mnist_options),
     ):
         kind = kinds.add_parser(
@@ -169,8 +180,17 @@ def _record_maps(options: argparse.Namespace) -> Path:
 def _record_softmax(options: argparse.Namespace) -> Path:
     from lrputils.runs.texts import record_softmax
 
-    sizes = {"batch_size": options.batch_size, "max_length": options.max_length}
-    return record_softmax(**_chosen(options), **sizes)
+    return record_softmax(**_chosen(options), **_sizes(options))
+
+
+def _record_refactored(options: argparse.Namespace) -> Path:
+    from lrputils.runs.texts import record_refactored
+
+    return record_refactored(**_chosen(options), **_sizes(options))
+
+
+def _sizes(options: argparse.Namespace) -> dict[str, Any]:
+    return {"batch_size": options.batch_size, "max_length": options.max_length}
 
 
 def _record_mnist(options: argparse.Namespace) -> Path:

@@ -1,4 +1,4 @@
-"""Record a text experiment: methods and ablations, maps by convention, or the softmax's errors.
+"""Record a text experiment: methods and ablations, maps by convention, and what attention hides.
 
 The texts are measured shard by shard. A shard is written atomically, so a run that was killed
 continues by the same command and loses at most one. `lrputils.runs.results` reads recordings,
@@ -8,7 +8,7 @@ continues by the same command and loses at most one. `lrputils.runs.results` rea
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from lrputils.runs.folders import claimed, shards
 from lrputils.runs.options import check_numbers
 from lrputils.study.conventions import maps
 from lrputils.study.evaluation import Evaluation, evaluate
+from lrputils.study.refactorings import compared
 from lrputils.study.softmax_errors import layer_errors
 from lrputils.study.variants import Label, LayerSweep, Variant
 
@@ -120,25 +121,59 @@ def record_softmax(
     *,
     batch_size: int = 16,
     max_length: int | None = None,
-    command: str = "",
-    parameters: Mapping[str, Any] | None = None,
-    quiet: bool = False,
+    **how: Any,
 ) -> Path:
     """Record `lrputils.study.softmax_errors.layer_errors` of every text into `out`; see `record`.
 
     Two passes a text: so little that there is nothing to go on with after a kill.
     """
     options = {"batch_size": batch_size, "max_length": max_length}
+
+    def measure() -> pd.DataFrame:
+        progress = not how.get("quiet")
+        rows = layer_errors(classifier, texts, truncate=True, progress=progress, **options)
+        return _compact(rows.drop(columns="position"))
+
+    return _at_once(measure, classifier, texts, out, options, **how)
+
+
+def record_refactored(
+    classifier: Classifier,
+    texts: Texts,
+    out: str | Path,
+    *,
+    batch_size: int = 16,
+    max_length: int | None = None,
+    **how: Any,
+) -> Path:
+    """Record AttnLRP's rows of `lrputils.study.refactorings.compared` into `out`; see `record`."""
+    options = {"batch_size": batch_size, "max_length": max_length}
+    measure = partial(compared, classifier, texts, controls=False, **options)
+    return _at_once(measure, classifier, texts, out, options, **how)
+
+
+def _at_once(
+    measure: Callable[[], pd.DataFrame],
+    classifier: Classifier,
+    texts: Texts,
+    out: str | Path,
+    options: Mapping[str, Any],
+    *,
+    command: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Record what `measure` returns; a run that was killed begins again."""
     with claimed(Path(out), {}):
         began = time.monotonic()
-        rows = layer_errors(classifier, texts, truncate=True, progress=not quiet, **options)
+        rows = measure()
         facts = results.provenance(
             command=command,
             parameters={**(parameters or {}), **options},
             seconds=time.monotonic() - began,
             **_measured(classifier, texts),
         )
-        return results.write(out, _compact(rows.drop(columns="position")), facts)
+        return results.write(out, rows, facts)
 
 
 def record_maps(

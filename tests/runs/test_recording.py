@@ -12,6 +12,7 @@ import lrputils as lrp
 from lrputils import __main__ as command_line
 from lrputils.model.readout import READOUTS
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP
+from lrputils.propagation.refactored import FORMS
 from lrputils.runs import results
 from lrputils.runs import texts as recording
 from lrputils.runs.texts import Settings, record, record_maps
@@ -238,3 +239,12 @@ def test_a_recording_of_softmax_errors_says_how_to_repeat_it(tmp_path):
     expected = layer_errors(lrp.load_classifier(), ["a dull film", "a fine film"])
     assert list(recording.rows) == ["id", "layer", *MEASURES]
     np.testing.assert_allclose(recording.rows[[*MEASURES]], expected[[*MEASURES]], atol=1e-4)
+
+
+def test_a_recording_of_refactored_attention_has_a_row_a_form(tmp_path):
+    out = tmp_path / "refactored" / "own"
+    command_line.main(["record", "refactored", "--limit", "1", "--quiet", "--out", str(out)])
+    recording = results.load("refactored", "own", folder=tmp_path)
+    assert list(recording.rows.form) == list(FORMS)
+    assert set(recording.rows.method) == {"attnlrp"}
+    assert recording.rows.logit.max() < 1e-4

@@ -1,0 +1,238 @@
+"""One attention, computed in other ways: the function stays, the products in it do not.
+
+A *form* computes softmax(s·Q·Kᵀ)·V from linear maps, products and functions of one tensor, and
+returns what plain attention returns, to rounding. The rules follow the form: a product's factors
+share its relevance (You et al., Eqs. 3 and 4); a linear map takes the plain gradient (Eq. 1), and
+so does a function of one tensor, be it the softmax, an exponential or a reciprocal, whose Taylor
+bias is dropped (Eq. 5). What the answers have in common is measured in
+`lrputils.study.refactorings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lrputils.model.architectures import Architecture, describe
+from lrputils.model.attention import AttentionCall, additive, with_all_heads
+from lrputils.model.handles import Handle
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite, installed
+from lrputils.propagation.rules import GRADIENT_PRODUCT, HALVED_PRODUCT, Shares
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a method does inside an attention.
+
+    Attributes:
+        composite: the method's rules everywhere else.
+        split: the shares of a product's two factors.
+        held: whether all that is made of queries and keys is a constant.
+    """
+
+    composite: Composite
+    split: Shares
+    held: bool = False
+
+    def weights(self, made: Tensor) -> Tensor:
+        """What was made of queries and keys, as the method sees it."""
+        return made.detach() if self.held else made
+
+
+RULES = {
+    "attnlrp": Rule(ATTN_LRP, HALVED_PRODUCT),
+    "cp-lrp": Rule(CP_LRP, GRADIENT_PRODUCT, held=True),
+    "gradient": Rule(GRADIENT, GRADIENT_PRODUCT),
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a form is computed: a call with a value for every query head, and the layer's b_Q.
+
+    Attributes:
+        call: what the layer's attention takes.
+        rule: the method's.
+        query_bias: `(heads, 1, size)`, a part of every query; 0 where the model has none.
+    """
+
+    call: AttentionCall
+    rule: Rule
+    query_bias: Tensor | float
+
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        """s·Q·Kᵀ, one product, without the mask: `(batch, heads, queries, keys)`."""
+        query, key = self.rule.split(query, key)
+        return self.call.with_factors(query, key, self.call.value).scores()
+
+    def masked(self, scores: Tensor) -> Tensor:
+        """Z: the scores with the mask, which is a constant summand."""
+        return self.rule.weights(scores + additive(self.call.mask, scores.dtype))
+
+    def weights(self) -> Tensor:
+        """A = softmax(Z), one node."""
+        return torch.softmax(self.masked(self.scores(self.call.query, self.call.key)), -1)
+
+    def times(self, left: Tensor, right: Tensor) -> Tensor:
+        """A product of matrices, by the rule."""
+        left, right = self.rule.split(left, right)
+        return left @ right
+
+
+Form = Callable[[Site], Tensor]
+
+
+def standard(at: Site) -> Tensor:
+    """A·V with A = softmax(s·Q·Kᵀ)."""
+    return at.times(at.weights(), at.call.value)
+
+
+def _basis(size: int, like: Tensor) -> Tensor:
+    """An invertible matrix `(size, size)`, the same in every run."""
+    generator = torch.Generator().manual_seed(size)
+    orthogonal, _ = torch.linalg.qr(torch.randn(size, size, generator=generator).double())
+    return (orthogonal * torch.linspace(0.5, 2, size).double()).to(like)
+
+
+def value_basis(at: Site) -> Tensor:
+    """A·(V·P) and P⁻¹ behind: W_V and W_O multiplied by P and P⁻¹, as in merging the two."""
+    basis = _basis(at.call.value.shape[-1], at.call.value)
+    return at.times(at.weights(), at.call.value @ basis) @ torch.linalg.inv(basis)
+
+
+def query_key_basis(at: Site) -> Tensor:
+    """(Q·P)·(K·P⁻ᵀ)ᵀ in place of Q·Kᵀ, as in scaling Q against K or merging W_Q·W_Kᵀ."""
+    basis = _basis(at.call.query.shape[-1], at.call.query)
+    key = at.call.key @ torch.linalg.inv(basis).T
+    return standard(replace(at, call=replace(at.call, query=at.call.query @ basis, key=key)))
+
+
+def key_bias(at: Site) -> Tensor:
+    """K + c: adds the same number to all scores of a query."""
+    return standard(replace(at, call=replace(at.call, key=at.call.key + _shift(at.call.key))))
+
+
+def value_bias(at: Site) -> Tensor:
+    """A·(V + c) − c: the rows of A sum to one."""
+    shift = _shift(at.call.value)
+    return at.times(at.weights(), at.call.value + shift) - shift
+
+
+def _shift(like: Tensor) -> Tensor:
+    """A vector `(size,)` of the order of the tensor's own entries, the same in every run."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(like.shape[-1], generator=generator).to(like) * like.detach().std()
+
+
+def two_heads(at: Site) -> Tensor:
+    """Each head as two heads of the same weights, with half of W_V each."""
+    halves = [at.times(at.weights(), at.call.value / 2) for _ in range(2)]
+    return halves[0] + halves[1]
+
+
+def query_bias_apart(at: Site) -> Tensor:
+    """(Q − b_Q)·Kᵀ + b_Q·Kᵀ: with the bias multiplied out, the second term is linear in K."""
+    key, bias = at.call.key, at.query_bias
+    linear = at.call.with_factors(bias + 0 * at.call.query.detach(), key, at.call.value).scores()
+    scores = at.scores(at.call.query - bias, key) + linear
+    return at.times(torch.softmax(at.masked(scores), -1), at.call.value)
+
+
+def _exponentials(at: Site) -> tuple[Tensor, Tensor]:
+    """exp(Z), scaled down by a constant in every row, and the reciprocal of its row sums."""
+    masked = at.masked(at.scores(at.call.query, at.call.key))
+    exponentials = torch.exp(masked - masked.detach().amax(-1, keepdim=True))
+    return exponentials, 1 / exponentials.sum(-1, keepdim=True)
+
+
+def normaliser_apart(at: Site) -> Tensor:
+    """The softmax as a product, exp(Z) times 1 / its row sum."""
+    exponentials, reciprocal = at.rule.split(*_exponentials(at))
+    return at.times(exponentials * reciprocal, at.call.value)
+
+
+def normalised_last(at: Site) -> Tensor:
+    """(exp(Z)·V) times 1 / row sum: the order of FlashAttention, which fused kernels compute."""
+    exponentials, reciprocal = _exponentials(at)
+    output, reciprocal = at.rule.split(at.times(exponentials, at.call.value), reciprocal)
+    return output * reciprocal
+
+
+def _apart(at: Site, fixed: Tensor) -> Tensor:
+    """C·V + (A − C)·V with a constant C: the first term is linear in V."""
+    return fixed @ at.call.value + at.times(at.weights() - fixed, at.call.value)
+
+
+def own_value_apart(at: Site) -> Tensor:
+    """V + (A − I)·V: what a token keeps of itself, and what others change."""
+    tokens = at.call.value.shape[-2]
+    return _apart(at, torch.eye(tokens, dtype=at.call.value.dtype, device=at.call.value.device))
+
+
+def mean_value_apart(at: Site) -> Tensor:
+    """U·V + (A − U)·V with uniform attention U: the mean value, and the deviations from it."""
+    seen = at.call.seen().to(at.call.value.dtype)
+    return _apart(at, seen / seen.sum(-1, keepdim=True).clamp(min=1))
+
+
+# What a reader calls it → the form. The first is the one that `propagating` has.
+FORMS: dict[str, Form] = {
+    "A·V, A = softmax(QKᵀ)": standard,
+    "values in another basis": value_basis,
+    "queries and keys in another basis": query_key_basis,
+    "a key bias more": key_bias,
+    "a value bias more, taken off": value_bias,
+    "each head as two": two_heads,
+    "query bias multiplied out": query_bias_apart,
+    "own value apart: V + (A − I)V": own_value_apart,
+    "mean value apart: UV + (A − U)V": mean_value_apart,
+    "softmax as exp(Z) · 1/s": normaliser_apart,
+    "normalised last: (exp(Z) V) · 1/s": normalised_last,
+}
+
+
+@contextmanager
+def refactored(
+    model: Handle, form: Form, rule: Rule = RULES["attnlrp"], gate: Tensor | None = None
+) -> Iterator[Architecture]:
+    """Inside the block, `model` computes its attention in this form, and gradients follow the rule.
+
+    Args:
+        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        form: one of `FORMS`, or a function like them.
+        rule: one of `RULES`.
+        gate: `(batch, tokens)` positive weights of the keys, A_ji ∝ m_i exp(Z_ji); 1 by default.
+
+    Raises:
+        TypeError: the model is not covered.
+        RuntimeError: rules are already installed in this model, in this thread.
+    """
+    architecture = describe(model)
+    biases = _query_biases(architecture)
+
+    def attention(call: AttentionCall) -> tuple[Tensor, None]:
+        value, key = (with_all_heads(x, call.query) for x in (call.value, call.key))
+        mask = call.mask
+        if gate is not None:
+            mask = additive(mask, gate.dtype) + gate.log()[:, None, None]
+        here = replace(call, key=key, value=value, mask=mask)
+        output = form(Site(here, rule, biases[call.layer]))
+        return output.to(value.dtype).transpose(1, 2).contiguous(), None
+
+    plain = rule.composite.but(attention="gradient")  # the form has the attention's rules in it
+    with installed(architecture, plain.rule, attention):
+        yield architecture
+
+
+def _query_biases(architecture: Architecture) -> list[Tensor | float]:
+    """Each layer's b_Q, `(heads, 1, size)`; 0 where queries have no map and bias of their own."""
+    heads, found = architecture.model.config.num_attention_heads, {}
+    for attention, layers in architecture.attentions.items():
+        maps = (getattr(attention, name, None) for name in ("query", "q_lin", "q"))
+        bias = next((m.bias for m in maps if getattr(m, "bias", None) is not None), None)
+        found |= dict.fromkeys(layers, 0.0 if bias is None else bias.view(heads, 1, -1))
+    return [found[layer] for layer in range(architecture.layers)]

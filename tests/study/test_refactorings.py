@@ -1,0 +1,37 @@
+"""How maps through other forms of one attention are compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lrputils as lrp
+from lrputils.propagation import refactored as rf
+from lrputils.study import refactorings
+
+FORMS = {"plain": rf.standard, "biased": rf.value_bias, "last": rf.normalised_last}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    classifier = lrp.load_classifier(dtype="float64")
+    return refactorings.compared(classifier, lrp.load_texts(limit=3, seed=0), forms=FORMS)
+
+
+def test_only_attnlrp_sees_the_form(rows):
+    assert len(rows) == 3 * len(FORMS) * 4
+    assert rows.logit.max() < 1e-9
+    controls = rows[rows.method != "attnlrp"]
+    assert controls.moved.max() < 1e-9
+    np.testing.assert_allclose(controls.r, 1)
+    last = rows[(rows.method == "attnlrp") & (rows.form == "last")]
+    assert last.moved.min() > 0.01
+
+
+def test_the_summary_pairs_by_text(rows):
+    table = refactorings.summary(rows)
+    assert list(table.index) == list(FORMS)
+    assert table.difference["biased"] == pytest.approx(0)
+    gap = table["r with LOO"]["last"] - table["r with LOO"]["plain"]
+    assert table.difference["last"] == pytest.approx(gap, abs=2e-6)
+    assert table["r low"]["last"] <= table.r["last"] <= table["r high"]["last"]
