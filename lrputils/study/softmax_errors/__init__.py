@@ -19,13 +19,9 @@ from lrputils.study.softmax_errors.ablation import (
     single_layer_gains,
 )
 from lrputils.study.softmax_errors.blocks import SoftmaxMaps, softmax_maps
+from lrputils.study.softmax_errors.gauge import CHANGES, INSIDE, reparameterised
 from lrputils.study.softmax_errors.measures import (
     MEASURES,
-    PREDICTED,
-    RankAgreement,
-    across_layers,
-    against_gains,
-    as_predicted,
     estimates_by_layer,
     layer_errors,
     measures,
