@@ -9,7 +9,7 @@ import scipy.stats
 import torch
 
 import lrputils as lrp
-from lrputils import paper
+from lrputils import paper, stats
 from lrputils.model.attention import fused, routed, with_all_heads
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT
 from lrputils.removal.mask_gradient import mask_gradient
@@ -25,10 +25,13 @@ from lrputils.study.softmax_errors import (
     beside,
     curves,
     estimates_by_layer,
+    halves,
     late_gains,
     late_minus_early,
     layer_errors,
     measures,
+    moved_by,
+    published_halves,
     published_late_minus_early,
     reparameterised,
     single_layer_gains,
@@ -257,6 +260,21 @@ class TestGauge:
         paths = [lrp.relevance_paths(m, inputs, readout="layer") for m in (one, other)]
         assert (paths[0] - paths[1]).abs().max() > 1e-3
 
+    def test_what_moves_is_told(self, case):
+        model, inputs = case
+        moved = moved_by(model, inputs)
+        assert list(moved.index) == list(CHANGES)
+        still = moved[["logits", "map @ sum", "measures"]]
+        assert (still.to_numpy() < 1e-6).all()
+        far = moved.drop(columns=still.columns) > 0.05
+        assert {name: list(far.index[far[name]]) for name in far} == {
+            "map @ word": ["embeddings"],
+            "map @ post-norm": ["layer input"],
+            "stored structural": ["value bias"],
+            "stored r_value": ["value bias"],
+            "stored r_softmax": ["key bias"],
+        }
+
     def test_it_is_a_berts(self):
         with pytest.raises(TypeError, match="not GPT2"):
             reparameterised(tiny.build("gpt2"))
@@ -363,13 +381,13 @@ class TestAblation:
     def run(self):
         labels = [Label(name) for name in ("loo", "ig", "attnlrp", "cp-lrp")]
         labels += [Label("attnlrp", "word", *ablation) for ablation in layer_sets(12)]
-        labels += [Label("attnlrp", "sum", *at) for at in [("", 0), *layer_sets(12, ["single"])]]
+        labels += [Label("attnlrp", "sum", *at) for at in [("", 0), *layer_sets(12)]]
         rows = pd.DataFrame(
             [(str(text), *label) for text in range(5) for label in labels],
             columns=["id", *Label._fields],
         )
         generator = np.random.default_rng(0)
-        for column in ("r", "r_normalised", "lerf", "morf", "delta"):
+        for column in ("r", "r_normalised", "r_content", "lerf", "morf", "delta"):
             rows[column] = generator.uniform(-1, 1, len(rows))
         rows.loc[(rows.id > "1") & (rows.family == "back") & (rows.layer == 10), "lerf"] = np.nan
         return results.Recording(rows, {})
@@ -389,6 +407,21 @@ class TestAblation:
         found = late_gains(run)
         assert list(found.index) == ["word", "sum"]
         assert tuple(found.loc["sum"]) == late_minus_early(single_layer_gains(run, readout="sum"))
+
+    def test_halves_are_two_paired_tests_at_each_readout_under_each_convention(self, run):
+        found = halves(run)
+        assert list(found) == ["back − front", "late − early"]
+        for column, rule in (("r", RAW), ("r_normalised", SUM_TO_ONE), ("r_content", None)):
+            rule = rule or "without special tokens"
+            for at in ("word", "sum"):
+                wide = run.ablations(column, at)
+                expected = stats.paired_difference(wide["back", 7], wide["front", 6])
+                assert tuple(found["back − front"].loc[(at, rule)]) == expected
+                gains = single_layer_gains(run, column, at)
+                assert tuple(found["late − early"].loc[(at, rule)]) == late_minus_early(gains)
+        one = run.rows[(run.rows.family == "") | (run.rows.layer == 1)]
+        with pytest.raises(ValueError, match="single layer"):
+            halves(results.Recording(one, {}))
 
     def test_late_minus_early_is_paired_and_gives_the_middle_to_the_late(self):
         gains = pd.DataFrame([[1, 2, 6.0], [0, 4, 4]], columns=[1, 2, 3])
@@ -471,6 +504,9 @@ class TestAblation:
         early = sum(rows["single", k] for k in range(1, 7)) / 6
         assert published_late_minus_early("imdb") == pytest.approx(late - early)
         assert published_late_minus_early("sst") > 0 > published_late_minus_early("imdb")
+        back, front = rows["back", 7], rows["front", 6]
+        expected = {"back − front": back - front, "late − early": late - early}
+        assert published_halves("imdb") == pytest.approx(expected)
 
     def test_curves_are_means_of_both_conventions(self, run):
         found = curves(run, resamples=50)

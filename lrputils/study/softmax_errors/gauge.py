@@ -15,11 +15,20 @@ the block:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from transformers import BertForSequenceClassification
+
+from lrputils.attribution import attribute
+from lrputils.model.architectures import describe
+from lrputils.model.readout import READOUTS, read
+from lrputils.study.softmax_errors.blocks import softmax_maps
+from lrputils.study.softmax_errors.measures import MEASURES, measures
 
 INSIDE = ("key bias", "value bias", "query and key", "value basis")
 CHANGES = (*INSIDE, "layer input", "embeddings")
@@ -49,6 +58,43 @@ def reparameterised(
     for change in changes:
         _CHANGES[change](model.bert, lambda *shape: size * _normal(random, *shape))
     return model
+
+
+def moved_by(
+    model: BertForSequenceClassification, inputs: Mapping[str, Any], method: str = "attnlrp"
+) -> pd.DataFrame:
+    """Say how far each change of parameters moves what is said about one function.
+
+    Args:
+        model: a BERT; see `reparameterised`.
+        inputs: a batch of encoded texts.
+        method: whose maps.
+
+    Returns:
+        A row a change of `CHANGES`, the largest move over texts, tokens and layers. Columns:
+        `logits`; `map @ READOUT`, also in logits; `measures`, of all of `MEASURES`; and the
+        measures that rest on a zero of V or Z, had they been measured from the stored one.
+    """
+    before = _said(reparameterised(model), inputs, method)
+    rows = {}
+    for change in CHANGES:
+        after = _said(reparameterised(model, change), inputs, method)
+        moved = {name: np.nanmax(np.abs(after[name] - known)) for name, known in before.items()}
+        moved["measures"] = max(moved.pop(name) for name in MEASURES)
+        rows[change] = moved
+    return pd.DataFrame.from_dict(rows, orient="index").astype(float)
+
+
+def _said(model: BertForSequenceClassification, inputs: Mapping[str, Any], method: str) -> dict:
+    """All that `moved_by` compares, of one parameterisation."""
+    logits = read(describe(model), inputs).output.detach().numpy(force=True)
+    maps = {
+        f"map @ {place}": attribute(model, inputs, method, readout=place).numpy(force=True)
+        for place in READOUTS
+    }
+    stored = measures(softmax_maps(model, inputs, centred=False))
+    stored = {f"stored {name}": stored[name] for name in ("structural", "r_value", "r_softmax")}
+    return {"logits": logits, **maps, **measures(softmax_maps(model, inputs)), **stored}
 
 
 def _normal(random: torch.Generator, *shape: int) -> Tensor:
