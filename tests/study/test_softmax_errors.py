@@ -26,7 +26,6 @@ from lrputils.study.softmax_errors import (
     curves,
     estimates_by_layer,
     halves,
-    late_gains,
     late_minus_early,
     layer_errors,
     measures,
@@ -402,11 +401,6 @@ class TestAblation:
         np.testing.assert_array_equal(gains[5], away["single", 5] - own)
         with pytest.raises(KeyError, match="post-norm"):
             single_layer_gains(run, readout="post-norm")
-
-    def test_late_gains_are_those_of_each_readout(self, run):
-        found = late_gains(run)
-        assert list(found.index) == ["word", "sum"]
-        assert tuple(found.loc["sum"]) == late_minus_early(single_layer_gains(run, readout="sum"))
 
     def test_halves_are_two_paired_tests_at_each_readout_under_each_convention(self, run):
         found = halves(run)

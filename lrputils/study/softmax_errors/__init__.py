@@ -13,7 +13,6 @@ from lrputils.study.softmax_errors.ablation import (
     beside,
     curves,
     halves,
-    late_gains,
     late_minus_early,
     layer_count,
     named,

@@ -146,13 +146,6 @@ def late_minus_early(gains: pd.DataFrame) -> stats.Estimate:
     return stats.paired_difference(*(half.mean(axis=1, skipna=False) for half in halves))
 
 
-def late_gains(run: Run, column: str = "r") -> pd.DataFrame:
-    """`late_minus_early` of a run at each read-out of its ablations: a row each, `stats.table`."""
-    return stats.table(
-        {at: late_minus_early(single_layer_gains(run, column, at)) for at in _readouts(run)}
-    )
-
-
 def halves(run: Run) -> dict[str, pd.DataFrame]:
     """Do the later layers matter more? Two paired tests, positive where they do.
 
