@@ -1,7 +1,8 @@
 """The routes by which relevance arrives, over the texts of a data set.
 
 A route is a path of `lrputils.propagation.paths`, or queries and keys together. Each is measured by
-its share of what arrives at a layer, and by how what it delivers agrees with exact LOO.
+what it delivers to the read-out: how much, and how far that agrees with exact LOO. What stands at a
+layer's own input is not used: it depends on where that layer's LayerNorm puts its zero.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lrputils import stats
 from lrputils.model.classifier import Classifier
 from lrputils.propagation.composites import ATTN_LRP, Composite
-from lrputils.propagation.paths import LAYER, PATHS, relevance_paths
+from lrputils.propagation.paths import PATHS, relevance_paths
 from lrputils.removal.packing import by_length
 
 # The softmax is reached through queries and keys together.
@@ -48,10 +49,10 @@ def routes_by_layer(
 
     Returns:
         A row a text, layer and route, columns `position` (of the text), `layer` (from 1), `route`;
-        `share`: Σ |relevance| of the route at the layer's input, over the tokens, as a share of
-        that of the layer's three routes; `r`: Pearson's correlation with the reference of what the
-        route delivers to the read-out; `r_without`: that of the whole map without it;
-        `r_whole`: that of the whole map. NaN where a map is constant or a share 0 / 0.
+        `share`: Σ |relevance| over the tokens of what the route delivers to the read-out, as a
+        share of that of the layer's three routes; `r`: its Pearson correlation with the reference;
+        `r_without`: that of the whole map without it; `r_whole`: that of the whole map. NaN where
+        a map is constant or a share 0 / 0.
 
     Raises:
         ValueError: not one reference a text, or one of another length than its text.
@@ -66,9 +67,8 @@ def routes_by_layer(
         if found != lengths:
             raise ValueError(f"reference maps of {found} tokens, but texts of {lengths}")
         known = pad_sequence(maps, batch_first=True).numpy()
-        at_layer = relevance_paths(classifier.model, inputs, composite, readout=LAYER)
         carried = relevance_paths(classifier.model, inputs, composite, readout=readout)
-        frames.append(_compared(rows, at_layer, carried, known, inputs.valid_mask))
+        frames.append(_compared(rows, carried, known, inputs.valid_mask))
     return pd.concat(frames).sort_values(["position", "layer"], kind="stable", ignore_index=True)
 
 
@@ -101,12 +101,12 @@ def _by_route(scores: Tensor) -> dict[str, np.ndarray]:
 
 
 def _compared(
-    rows: Sequence[int], at_layer: Tensor, carried: Tensor, reference: np.ndarray, valid: Tensor
+    rows: Sequence[int], carried: Tensor, reference: np.ndarray, valid: Tensor
 ) -> pd.DataFrame:
-    flow = {route: np.abs(scores).sum(2) for route, scores in _by_route(at_layer).items()}
+    delivered = _by_route(carried)
+    flow = {route: np.abs(scores).sum(2) for route, scores in delivered.items()}
     total = sum(flow.values())
     total[total == 0] = np.nan
-    delivered = _by_route(carried)
     whole = sum(delivered.values())
     parts = [
         pd.DataFrame(

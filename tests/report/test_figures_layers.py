@@ -78,23 +78,42 @@ class TestByLayer:
 
     def test_a_mean_whose_interval_reaches_zero_is_hollow_where_zero_is_the_question(self):
         table = self.table([-0.3, 0.05, 0.3])
-        figure = draw.by_layer({"": {"gain": table, "entropy": table}}, title="t", zero=["gain"])
-        gain, entropy = (axes.collections[-1].get_facecolors() for axes in figure.axes)
-        assert [tuple(face) == (1, 1, 1, 1) for face in gain] == [False, True, False]
-        assert not any(tuple(face) == (1, 1, 1, 1) for face in entropy)
-        assert [axes.get_title(loc="left") for axes in figure.axes] == ["gain", "entropy"]
+        for zero, hollow in ((True, [False, True, False]), (False, [False] * 3)):
+            (axes,) = draw.by_layer({"run": table}, title="t", zero=zero).axes
+            faces = axes.collections[-1].get_facecolors()
+            drawn = [tuple(face) == (1, 1, 1, 1) for face in faces]
+            assert drawn == hollow
 
-    def test_panels_of_one_column_may_have_different_depths(self):
-        panels = {"six": self.table([0.1] * 6), "two": self.table([0.1] * 2)}
-        figure = draw.by_layer({"": panels}, title="t")
-        assert [axes.get_xlim() for axes in figure.axes] == [(0.5, 6.5), (0.5, 2.5)]
+    def test_runs_of_different_depth_share_a_scale_in_two_columns(self):
+        panels = {f"run {k}": self.table([0.1 * k] * k) for k in (6, 2, 12)}
+        figure = draw.by_layer(panels, title="t", label="share")
+        seen = [axes for axes in figure.axes if axes.get_visible()]
+        assert [axes.get_xlim() for axes in seen] == [(0.5, 6.5), (0.5, 2.5), (0.5, 12.5)]
+        assert len({axes.get_ylim() for axes in seen}) == 1
+        assert [axes.get_title(loc="left") for axes in seen] == list(panels)
+        assert [axes.get_ylabel() for axes in seen] == ["share", "", "share"]
 
     def test_several_series_have_marks_and_a_legend(self):
         series = {"a": self.table([0.1, 0.2]), "b": self.table([0.3, 0.4])}
-        figure = draw.by_layer({"run": {"r": series}, "other": {"r": series}}, title="t")
+        figure = draw.by_layer({"run": series, "other": series}, title="t")
         assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b"]
-        assert [axes.get_title(loc="left") for axes in figure.axes] == ["run\nr", "other\nr"]
 
     def test_a_figure_is_not_left_open_to_be_shown_twice(self):
-        draw.by_layer({"": {"r": self.table([0.1])}}, title="t")
+        draw.by_layer({"": self.table([0.1])}, title="t")
         assert plt.get_fignums() == []
+
+
+class TestHalves:
+    def test_every_readout_of_every_run_has_its_row_and_the_paper_its_place(self):
+        rows = [(at, rule) for at in ("word", "sum") for rule in (RAW, SUM_TO_ONE, "another")]
+        runs = {"one": estimates(rows), "two": estimates(rows[:3], seed=1)}
+        figure = draw.halves(runs, {"one": 0.3, "two": -0.2}, title="t", label="difference")
+        (axes,) = figure.axes
+        names = [text.get_text() for text in axes.get_yticklabels()]
+        assert names == ["one", "word", "sum", "two", "word"]
+        np.testing.assert_array_equal(line(axes, "the paper").get_xydata(), [[0.3, 0], [-0.2, 3]])
+        raw = line(axes, RAW)
+        assert raw.get_ydata() == pytest.approx([0.85, 1.85, 3.85])
+        values = [runs["one"].value["word", RAW], runs["one"].value["sum", RAW]]
+        assert raw.get_xdata().tolist() == [*values, runs["two"].value["word", RAW]]
+        assert len(line(axes, SUM_TO_ONE).get_xdata()) == 3

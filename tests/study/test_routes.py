@@ -8,7 +8,7 @@ import pytest
 import lrputils as lrp
 from lrputils import stats
 from lrputils.propagation.composites import CP_LRP
-from lrputils.propagation.paths import LAYER, relevance_paths
+from lrputils.propagation.paths import relevance_paths
 from lrputils.study import routes
 from lrputils.study.routes import routes_by_layer
 from tests import tiny
@@ -46,27 +46,23 @@ def test_each_texts_routes_are_measured_as_if_alone(references):
     assert rows.groupby(["position", "layer"]).share.sum().to_numpy() == pytest.approx(1)
     for position, text in enumerate(TEXTS):
         inputs = Pretokenised(model).encode([text])
-        flow = relevance_paths(model, inputs, readout=LAYER)[:, :, 0].numpy()
         carried = relevance_paths(model, inputs)[:, :, 0].numpy()
         loo = references[position]
         for layer in range(3):
             three = {
-                "value": (flow[layer, 0], carried[layer, 0]),
-                "query + key": (
-                    flow[layer, 1] + flow[layer, 2],
-                    carried[layer, 1] + carried[layer, 2],
-                ),
-                "residual": (flow[layer, 3], carried[layer, 3]),
+                "value": carried[layer, 0],
+                "query + key": carried[layer, 1] + carried[layer, 2],
+                "residual": carried[layer, 3],
             }
-            total = sum(np.abs(here).sum() for here, _ in three.values())
-            whole = sum(there for _, there in three.values())
-            for route, (here, there) in three.items():
+            total = sum(np.abs(delivered).sum() for delivered in three.values())
+            whole = sum(three.values())
+            for route, delivered in three.items():
                 row = rows[
                     (rows.position == position) & (rows.layer == layer + 1) & (rows.route == route)
                 ].iloc[0]
-                assert row.share == pytest.approx(np.abs(here).sum() / total)
-                assert row.r == pytest.approx(np.corrcoef(there, loo)[0, 1])
-                assert row.r_without == pytest.approx(np.corrcoef(whole - there, loo)[0, 1])
+                assert row.share == pytest.approx(np.abs(delivered).sum() / total)
+                assert row.r == pytest.approx(np.corrcoef(delivered, loo)[0, 1])
+                assert row.r_without == pytest.approx(np.corrcoef(whole - delivered, loo)[0, 1])
                 assert row.r_whole == pytest.approx(stats.pearson(whole, loo)[0])
 
 

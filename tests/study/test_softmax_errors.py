@@ -9,38 +9,37 @@ import scipy.stats
 import torch
 
 import lrputils as lrp
-from lrputils import paper
-from lrputils.model.attention import AttentionCall, fused, routed, with_all_heads
+from lrputils import paper, stats
+from lrputils.model.attention import fused, routed, with_all_heads
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT
-from lrputils.propagation.rules import ATTNLRP_ATTENTION
 from lrputils.removal.mask_gradient import mask_gradient
 from lrputils.runs import results
 from lrputils.study.softmax_errors import (
+    CHANGES,
+    INSIDE,
     MEASURES,
-    PREDICTED,
     RAW,
     SUM_TO_ONE,
     SoftmaxMaps,
-    across_layers,
-    against_gains,
     aligned,
-    as_predicted,
     beside,
     curves,
     estimates_by_layer,
-    late_gains,
+    halves,
     late_minus_early,
     layer_errors,
     measures,
-    per_layer,
+    moved_by,
+    published_halves,
     published_late_minus_early,
+    reparameterised,
     single_layer_gains,
     softmax_maps,
 )
 from lrputils.study.variants import Label, layer_sets
 from tests import tiny
 
-ACCOUNTS = ("uniform", "attended", "contrast", "softmax", "attnlrp", "taylor", "removal")
+ACCOUNTS = ("contrast", "structural", "softmax", "softmax_attended", "removal")
 
 
 class Blocks:
@@ -86,21 +85,20 @@ def by_hand(blocks, layer):
             if len(seen) > 1:
                 share = -(weights * weights.log()).sum() / np.log(len(seen))
                 entropies.append(float(share))
+            mean, average = value[h, seen].mean(0), logits.mean()
+            attended = weights @ logits
             for place, i in enumerate(seen):
+                if i == j and i != blocks.readout:
+                    continue
                 a, z, difference = weights[place], logits[place], (value[h, i] - out) @ g
                 others = [other for other in seen if other != i]
                 left = (scaling * key[h, others] @ query[h, j] + bias[others]).softmax(0)
                 left = left @ value[h, others]
-                change = (out - left) @ g if others else a * difference
-                counts = i != j or i == blocks.readout
-                maps["uniform"][i] += out @ g / len(seen)
-                maps["attended"][i] += (a - 1 / len(seen)) * (out @ g)
                 maps["contrast"][i] += a * difference
-                maps["softmax"][i] += z * a * difference
-                maps["attnlrp"][i] += a * (value[h, i] @ g) / 2 + z * a * difference / 4
-                maps["attnlrp"][j] += z * a * difference / 4
-                maps["taylor"][i] += counts * a * difference
-                maps["removal"][i] += counts * change
+                maps["structural"][i] += a * (out - mean) @ g
+                maps["softmax"][i] += (z - average) * a * difference
+                maps["softmax_attended"][i] += (z - attended) * a * difference
+                maps["removal"][i] += (out - left) @ g
     return maps, np.mean(entropies)
 
 
@@ -124,39 +122,35 @@ def test_every_account_equals_its_equation(name):
 def test_estimates_of_removal_add_up_to_the_mask_gradient(name):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
     maps = softmax_maps(model, inputs, composite=GRADIENT)
-    for account, form in (("removal", "exact-block"), ("taylor", "first-order")):
+    for account, form in (("removal", "exact-block"), ("contrast", "first-order")):
         expected = mask_gradient(model, inputs, form=form)
         torch.testing.assert_close(getattr(maps, account).sum(0), expected)
 
 
-@pytest.mark.parametrize("name", ["bert", "llama"])
-def test_attnlrps_account_is_what_its_rules_hand_to_query_key_and_value(name):
-    model, inputs = tiny.build(name), tiny.row(tiny.inputs_for(name), 0)
-    maps, blocks = softmax_maps(model, inputs, composite=GRADIENT), Blocks(model, inputs)
-    for layer, (*leaves, mask, scaling, output) in blocks.calls.items():
-        again = AttentionCall(layer, *ATTNLRP_ATTENTION(*leaves), mask, scaling).output()
-        flowed = torch.autograd.grad(again, leaves, output.grad)
-        relevance = sum((x * g).sum((0, 1, 3)) for x, g in zip(leaves, flowed, strict=True))
-        torch.testing.assert_close(maps.attnlrp[layer, 0], relevance)
-
-
 @pytest.mark.parametrize("composite", [ATTN_LRP, CP_LRP, ATTN_LRP.bypass({1})])
 def test_g_follows_the_composite(composite):
-    model, inputs = tiny.build("bert"), tiny.texts()
+    model, inputs = tiny.build("bert"), tiny.row(tiny.texts(), 0)
     maps = softmax_maps(model, inputs, composite=composite)
-    caught = {}
+    attention, caught = model.bert.encoder.layer[0].attention.self, {}
+
+    def keep(module, given, output):
+        caught.update(x=given[0], output=output[0])
+
     with lrp.propagating(model, composite):
-        attention = model.bert.encoder.layer[0].attention.self
-        hook = attention.register_forward_hook(lambda *args: caught.update(output=args[2][0]))
+        hook = attention.register_forward_hook(keep)
         model.requires_grad_(True)
         logits = model(**lrp.describe(model).arguments(inputs)).logits
-        (g,) = torch.autograd.grad(logits.max(1).values.sum(), caught["output"])
+        (g,) = torch.autograd.grad(logits.max(), caught["output"])
         hook.remove()
         model.requires_grad_(False)
-    passed = torch.where(maps.valid, (caught["output"] * g).sum(-1), 0.0).sum(1).detach()
-    # What a layer's outputs hold is handed out in full by the structural part alone.
-    torch.testing.assert_close(maps.structural[0].sum(1), passed)
-    torch.testing.assert_close(maps.value[0].sum(1), passed)
+    parts = (attention.query, attention.key, attention.value)
+    q, k, v = (part(caught["x"])[0].detach().unflatten(1, (4, 4)) for part in parts)
+    weights = torch.einsum("jhd,ihd->hji", q / 2, k).softmax(-1)
+    products = torch.einsum("ihd,jhd->hji", v, g[0].unflatten(1, (4, 4)))
+    contrast = (weights * (products - (weights * products).sum(-1, keepdim=True))).sum(0)
+    own = contrast.diagonal().clone()
+    own[0] = 0  # [CLS] is read, and keeps its own row
+    torch.testing.assert_close(maps.contrast[0, 0], contrast.sum(0) - own)
 
 
 def uniform_attention(model):
@@ -167,45 +161,124 @@ def uniform_attention(model):
     return model
 
 
-def test_uniform_attention_to_equal_values_is_all_structure_and_no_effect():
+def test_equal_values_have_no_structure_and_no_effect_but_for_their_stored_zero():
     model, inputs = uniform_attention(tiny.build("bert")), tiny.texts()
     for layer in model.bert.encoder.layer:
         torch.nn.init.zeros_(layer.attention.self.value.weight)
-    maps = softmax_maps(model, inputs)
-    found = measures(maps)
-    np.testing.assert_allclose(found["entropy"], 1)
-    np.testing.assert_allclose(found["structural"], 1)
-    np.testing.assert_allclose(found["uniform"], 1)
-    assert maps.value.abs().sum() > 0.1
-    assert maps.removal.abs().max() < 1e-12
+    maps, stored = softmax_maps(model, inputs), softmax_maps(model, inputs, centred=False)
+    np.testing.assert_allclose(measures(maps)["entropy"], 1)
+    for account in (maps.value, maps.softmax, maps.removal, stored.removal):
+        assert account.abs().max() < 1e-12
+    assert stored.structural.abs().sum() > 0.1  # a bias of the values alone
     own = lrp.leave_one_out(model, inputs)[:, 1:]  # [CLS] is read, and keeps its own row
     assert own.abs().max() < 1e-12
     assert lrp.attribute(model, inputs, "cp-lrp").abs().max() > 0.01
 
 
-def test_with_uniform_attention_removals_are_linear_up_to_one_factor():
+def test_with_uniform_attention_there_is_no_structure_and_removals_are_linear_up_to_a_factor():
     model, inputs = uniform_attention(tiny.build("bert")), tiny.texts((7, 4, 5))
     maps = softmax_maps(model, inputs)
     shares = 1 / inputs["attention_mask"].sum(1)
+    assert (
+        maps.structural.abs().max()
+        < 1e-12
+        < softmax_maps(model, inputs, centred=False).structural.abs().max()
+    )
     np.testing.assert_allclose(measures(maps)["linearisation"], np.tile(shares, (3, 1)))
     np.testing.assert_allclose(measures(maps)["r_taylor"], 1)
     assert maps.softmax.abs().max() == 0  # Z = 0: nothing goes through the softmax
     assert np.isnan(measures(maps)["r_softmax"]).all()
 
 
-def test_a_shift_of_the_logits_moves_the_softmax_path_alone():
-    # A key bias adds q_j·b to every logit of query j: attention and output stay as they are.
-    model, inputs = tiny.build("bert"), tiny.texts()
-    before = softmax_maps(model, inputs)
-    for layer in model.bert.encoder.layer:
-        layer.attention.self.key.bias += 3
-    after = softmax_maps(model, inputs, composite=CP_LRP)
-    unshifted = tiny.build("bert")
-    reference = softmax_maps(unshifted, inputs, composite=CP_LRP)
-    for account in ("uniform", "attended", "contrast", "taylor", "removal", "entropy"):
-        torch.testing.assert_close(getattr(after, account), getattr(reference, account))
-    assert (after.softmax - reference.softmax).abs().max() > 0.1
-    assert before.valid.equal(after.valid)
+class TestGauge:
+    """What must not depend on how the function is parameterised, and what does."""
+
+    @pytest.fixture(scope="class", params=["tiny", "embedded"])
+    def case(self, request):
+        if request.param == "tiny":
+            return tiny.build("bert"), tiny.texts()
+        classifier = lrp.load_classifier()
+        return classifier.model, classifier.encode(list(lrp.load_texts(limit=3)))
+
+    def both(self, case, *changes):
+        model, inputs = case
+        return reparameterised(model), reparameterised(model, *changes, seed=3), inputs
+
+    def logits(self, model, inputs):
+        with torch.no_grad():
+            return model(**lrp.describe(model).arguments(inputs)).logits
+
+    @pytest.mark.parametrize("changes", [*([c] for c in CHANGES), INSIDE, CHANGES])
+    def test_no_change_reaches_logits_or_measures(self, case, changes):
+        one, other, inputs = self.both(case, *changes)
+        torch.testing.assert_close(
+            self.logits(other, inputs), self.logits(one, inputs), rtol=0, atol=1e-6
+        )
+        expected = measures(softmax_maps(one, inputs))
+        for name, values in measures(softmax_maps(other, inputs)).items():
+            np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-5, err_msg=name)
+
+    @pytest.mark.parametrize(
+        ("change", "moved"),
+        [
+            ("key bias", {"r_softmax"}),
+            ("value bias", {"structural", "r_value"}),
+            ("query and key", set()),
+            ("value basis", set()),
+        ],
+    )
+    def test_measured_from_the_stored_zero_they_move(self, case, change, moved):
+        one, other, inputs = self.both(case, change)
+        before, after = (
+            measures(softmax_maps(model, inputs, centred=False)) for model in (one, other)
+        )
+        far = {name for name in MEASURES if np.nanmax(np.abs(after[name] - before[name])) > 1e-5}
+        assert far == moved
+        assert all(np.nanmax(np.abs(after[name] - before[name])) > 0.1 for name in moved)
+
+    @pytest.mark.parametrize("method", ["attnlrp", "cp-lrp"])
+    @pytest.mark.parametrize(
+        ("change", "moved"),
+        [
+            *((change, set()) for change in INSIDE),
+            ("layer input", {"post-norm"}),
+            ("embeddings", {"word"}),
+        ],
+    )
+    def test_the_map_at_the_sum_never_moves(self, case, change, moved, method):
+        one, other, inputs = self.both(case, change)
+        for place in ("word", "sum", "post-norm"):
+            maps = [lrp.attribute(m, inputs, method, readout=place) for m in (one, other)]
+            difference = float((maps[0] - maps[1]).abs().max() / maps[0].abs().max())
+            assert difference > 0.1 if place in moved else difference < 1e-5
+
+    def test_the_routes_to_the_sum_do_not_move_but_those_at_a_layers_input_do(self, case):
+        one, other, inputs = self.both(case, *CHANGES)
+        paths = [lrp.relevance_paths(m, inputs, readout="sum") for m in (one, other)]
+        torch.testing.assert_close(paths[0], paths[1], rtol=0, atol=1e-8)
+        paths = [lrp.relevance_paths(m, inputs, readout="layer") for m in (one, other)]
+        assert (paths[0] - paths[1]).abs().max() > 1e-3
+
+    def test_what_moves_is_told(self, case):
+        model, inputs = case
+        moved = moved_by(model, inputs)
+        assert list(moved.index) == list(CHANGES)
+        still = moved[["logits", "map @ sum", "measures"]]
+        assert (still.to_numpy() < 1e-6).all()
+        far = moved.drop(columns=still.columns) > 0.05
+        assert {name: list(far.index[far[name]]) for name in far} == {
+            "map @ word": ["embeddings"],
+            "map @ post-norm": ["layer input"],
+            "stored structural": ["value bias"],
+            "stored r_value": ["value bias"],
+            "stored r_softmax": ["key bias"],
+        }
+
+    def test_it_is_a_berts(self):
+        with pytest.raises(TypeError, match="not GPT2"):
+            reparameterised(tiny.build("gpt2"))
+        with pytest.raises(KeyError):
+            reparameterised(tiny.build("bert"), "no change")
 
 
 def test_measures_equal_their_equations():
@@ -217,20 +290,18 @@ def test_measures_equal_their_equations():
     }
     maps = SoftmaxMaps(**drawn, entropy=torch.rand(2, 2), valid=valid)
     found = measures(maps)
-    assert set(found) == set(MEASURES)
+    assert list(found) == list(MEASURES)
     for layer, row, tokens in ((0, 0, 5), (1, 1, 3)):
         one = {name: scores[layer, row, :tokens].numpy() for name, scores in drawn.items()}
-        structural = np.abs(one["uniform"] + one["attended"]).sum()
-        parts = {n: np.abs(one[n]).sum() for n in ("uniform", "attended", "contrast")}
-        error = np.abs(one["taylor"] - one["removal"]).sum() / np.abs(one["removal"]).sum()
+        size = {name: np.abs(scores).sum() for name, scores in one.items()}
+        value, error = one["structural"] + one["contrast"], one["contrast"] - one["removal"]
         expected = {
-            "structural": structural / (structural + parts["contrast"]),
-            "uniform": parts["uniform"] / sum(parts.values()),
-            "linearisation": error,
+            "linearisation": np.abs(error).sum() / size["removal"],
+            "structural": size["structural"] / (size["structural"] + size["contrast"]),
+            "r_taylor": np.corrcoef(one["contrast"], one["removal"])[0, 1],
+            "r_value": np.corrcoef(value, one["removal"])[0, 1],
             "r_softmax": np.corrcoef(one["softmax"], one["removal"])[0, 1],
-            "r_value": np.corrcoef(
-                one["uniform"] + one["attended"] + one["contrast"], one["removal"]
-            )[0, 1],
+            "r_softmax_attended": np.corrcoef(one["softmax_attended"], one["removal"])[0, 1],
         }
         for name, value in expected.items():
             assert found[name][layer, row] == pytest.approx(value), name
@@ -287,71 +358,6 @@ def test_rows_of_a_data_set_are_those_of_its_texts(placeholder):
         layer_errors(placeholder, [])
 
 
-class TestAcrossLayers:
-    def values(self, seed=0, texts=9, layers=6):
-        generator = np.random.default_rng(seed)
-        return generator.normal(size=(2, texts, layers)) + np.linspace(0, 2, layers)
-
-    def test_it_is_spearmans_correlation_of_the_means_without_incomplete_texts(self):
-        first, second = self.values()
-        first[4, 2] = np.nan
-        found = across_layers(first, second, resamples=200)
-        kept = np.arange(9) != 4
-        expected = scipy.stats.spearmanr(first[kept].mean(0), second[kept].mean(0))
-        assert found.rho == pytest.approx(expected.statistic)
-        assert found.low <= found.high
-        assert found.layers == 6
-
-    def test_p_is_that_of_all_orders_of_the_layers(self):
-        first, second = self.values(seed=2, layers=5)
-        found = across_layers(first, second, resamples=20_000)
-
-        def statistic(order):
-            return scipy.stats.spearmanr(order, second.mean(0)).statistic
-
-        exact = scipy.stats.permutation_test(
-            (first.mean(0),), statistic, permutation_type="pairings", n_resamples=np.inf
-        )
-        assert found.p == pytest.approx(exact.pvalue, abs=0.02)
-
-    def test_equal_orders_agree_fully_and_an_interval_can_reach_across_zero(self):
-        first, _ = self.values()
-        assert across_layers(first, 3 * first + 1, resamples=50)[:3] == pytest.approx((1, 1, 1))
-        noise = np.random.default_rng(5).normal(size=(2, 12, 6))
-        found = across_layers(*noise, resamples=500)
-        assert found.low < 0 < found.high
-
-    def test_two_layers_are_an_order_that_chance_gives_too(self):
-        found = across_layers([[1.0, 2], [1, 3]], [[5.0, 7], [5, 8]], resamples=50)
-        assert found[:4] == pytest.approx((1, 1, 1, 1))
-
-    def test_a_measure_that_no_layer_stands_out_in_has_no_order(self):
-        found = across_layers(np.ones((3, 4)), self.values(texts=3, layers=4)[0], resamples=50)
-        assert np.isnan(found[:4]).all()
-
-    def test_a_single_text_has_an_order_but_no_interval(self):
-        found = across_layers([[1.0, 2, 3]], [[2.0, 4, 3]], resamples=50)
-        assert found.rho == pytest.approx(0.5)
-        assert np.isnan(found.low)
-        assert np.isnan(found.high)
-
-    @pytest.mark.parametrize("shape", [(4, 1), (0, 6)])
-    def test_too_little_is_refused(self, shape):
-        with pytest.raises(ValueError, match="can be compared"):
-            across_layers(np.ones(shape), np.ones(shape))
-
-    def test_other_shapes_are_refused(self):
-        with pytest.raises(ValueError, match=r"\(texts, layers\)"):
-            across_layers(np.ones((3, 4)), np.ones((3, 5)))
-
-
-def test_structure_is_conserved_and_contrast_sums_to_zero():
-    maps = softmax_maps(tiny.build("roberta"), tiny.texts())
-    torch.testing.assert_close(maps.contrast.sum(-1), torch.zeros(3, 3, dtype=torch.float64))
-    torch.testing.assert_close(maps.attended.sum(-1), torch.zeros(3, 3, dtype=torch.float64))
-    torch.testing.assert_close(maps.uniform.sum(-1), maps.value.sum(-1))
-
-
 def test_attention_weights_are_those_of_the_model(placeholder):
     inputs = placeholder.encode([lrp.load_texts(limit=1)[0]])
     found = {}
@@ -374,13 +380,13 @@ class TestAblation:
     def run(self):
         labels = [Label(name) for name in ("loo", "ig", "attnlrp", "cp-lrp")]
         labels += [Label("attnlrp", "word", *ablation) for ablation in layer_sets(12)]
-        labels += [Label("attnlrp", "sum", *at) for at in [("", 0), *layer_sets(12, ["single"])]]
+        labels += [Label("attnlrp", "sum", *at) for at in [("", 0), *layer_sets(12)]]
         rows = pd.DataFrame(
             [(str(text), *label) for text in range(5) for label in labels],
             columns=["id", *Label._fields],
         )
         generator = np.random.default_rng(0)
-        for column in ("r", "r_normalised", "lerf", "morf", "delta"):
+        for column in ("r", "r_normalised", "r_content", "lerf", "morf", "delta"):
             rows[column] = generator.uniform(-1, 1, len(rows))
         rows.loc[(rows.id > "1") & (rows.family == "back") & (rows.layer == 10), "lerf"] = np.nan
         return results.Recording(rows, {})
@@ -396,10 +402,20 @@ class TestAblation:
         with pytest.raises(KeyError, match="post-norm"):
             single_layer_gains(run, readout="post-norm")
 
-    def test_late_gains_are_those_of_each_readout(self, run):
-        found = late_gains(run)
-        assert list(found.index) == ["word", "sum"]
-        assert tuple(found.loc["sum"]) == late_minus_early(single_layer_gains(run, readout="sum"))
+    def test_halves_are_two_paired_tests_at_each_readout_under_each_convention(self, run):
+        found = halves(run)
+        assert list(found) == ["back − front", "late − early"]
+        for column, rule in (("r", RAW), ("r_normalised", SUM_TO_ONE), ("r_content", None)):
+            rule = rule or "without special tokens"
+            for at in ("word", "sum"):
+                wide = run.ablations(column, at)
+                expected = stats.paired_difference(wide["back", 7], wide["front", 6])
+                assert tuple(found["back − front"].loc[(at, rule)]) == expected
+                gains = single_layer_gains(run, column, at)
+                assert tuple(found["late − early"].loc[(at, rule)]) == late_minus_early(gains)
+        one = run.rows[(run.rows.family == "") | (run.rows.layer == 1)]
+        with pytest.raises(ValueError, match="single layer"):
+            halves(results.Recording(one, {}))
 
     def test_late_minus_early_is_paired_and_gives_the_middle_to_the_late(self):
         gains = pd.DataFrame([[1, 2, 6.0], [0, 4, 4]], columns=[1, 2, 3])
@@ -411,34 +427,13 @@ class TestAblation:
         with pytest.raises(ValueError, match="single layer"):
             late_minus_early(gains[[1]])
 
-    def test_against_gains_compares_the_texts_that_both_have(self):
-        generator = np.random.default_rng(0)
-        gains = pd.DataFrame(
-            generator.normal(size=(5, 4)), index=list("abcde"), columns=range(1, 5)
-        )
-        rows = pd.DataFrame(
-            {
-                "id": np.repeat(list("ecabz"), 4),
-                "layer": [1, 2, 3, 4] * 5,
-                **{name: generator.normal(size=20) for name in MEASURES},
-            }
-        )
-        found = against_gains(gains, rows)
-        assert list(found.index)[-1] == "value − attnlrp"
-        entropy = per_layer(rows, "entropy").loc[list("abce")]
-        expected = across_layers(gains.loc[list("abce")], entropy)
-        assert tuple(found.loc["entropy"]) == pytest.approx(tuple(expected))
-        better = per_layer(rows, "r_value") - per_layer(rows, "r_attnlrp")
-        expected = across_layers(gains.loc[list("abce")], better.loc[list("abce")])
-        assert found.loc["value − attnlrp", "rho"] == pytest.approx(expected.rho)
-
     def test_estimates_by_layer_are_means_over_texts(self):
         rows = pd.DataFrame({"position": [0, 0, 1, 1], "layer": [1, 2, 1, 2]})
         rows = rows.assign(**{name: [0.1, 0.2, 0.3, 0.6] for name in MEASURES})
         found = estimates_by_layer(rows)
         assert list(found) == list(MEASURES)
-        np.testing.assert_allclose(found["uniform"].value, [0.2, 0.4])
-        assert list(found["uniform"].index) == [1, 2]
+        np.testing.assert_allclose(found["structural"].value, [0.2, 0.4])
+        assert list(found["structural"].index) == [1, 2]
 
     @pytest.mark.parametrize("data", ["sst", "imdb"])
     def test_published_rows_keep_the_identities_of_the_sets(self, data):
@@ -503,18 +498,9 @@ class TestAblation:
         early = sum(rows["single", k] for k in range(1, 7)) / 6
         assert published_late_minus_early("imdb") == pytest.approx(late - early)
         assert published_late_minus_early("sst") > 0 > published_late_minus_early("imdb")
-
-    def test_a_measure_is_as_predicted_where_every_run_has_its_sign(self):
-        agreed = pd.DataFrame({"rho": {name: 0.5 * sign for name, sign in PREDICTED.items()}})
-        assert as_predicted({"one": agreed, "two": agreed}) == list(PREDICTED)
-        other = agreed.copy()
-        other.loc[["entropy", "uniform", "linearisation"], "rho"] = [-0.1, 0.0, np.nan]
-        found = as_predicted({"one": agreed, "two": other})
-        assert found == ["structural", "value − attnlrp"]
-        gains = pd.DataFrame([[0.1, 0.2], [0.2, 0.4]], columns=[1, 2])
-        rows = pd.DataFrame({"id": [0, 0, 1, 1], "layer": [1, 2, 1, 2]})
-        rows = rows.assign(**{name: [0.1, 0.2, 0.3, 0.6] for name in MEASURES})
-        assert list(against_gains(gains, rows).index) == list(PREDICTED)
+        back, front = rows["back", 7], rows["front", 6]
+        expected = {"back − front": back - front, "late − early": late - early}
+        assert published_halves("imdb") == pytest.approx(expected)
 
     def test_curves_are_means_of_both_conventions(self, run):
         found = curves(run, resamples=50)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -69,39 +69,77 @@ def _draw_published(axes: Axes, ablation: str, published: pd.Series, layers: int
 
 
 def by_layer(
-    runs: Mapping[str, Mapping[str, pd.DataFrame | Mapping[str, pd.DataFrame]]],
+    panels: Mapping[str, pd.DataFrame | Mapping[str, pd.DataFrame]],
     *,
     title: str,
-    zero: Sequence[str] = (),
+    label: str = "",
+    zero: bool = False,
 ) -> Figure:
-    """Draw measurements layer by layer: up to two runs side by side, more of them stacked.
+    """Draw one measurement layer by layer: a panel a run, in two columns, on one scale.
 
     Args:
-        runs: run → measurement → columns `value`, `low`, `high` by layer (from 1); or, for several
-            series in a panel, series → such a table. Every run has the same measurements.
+        panels: run → columns `value`, `low`, `high` by layer (from 1); or, for several series in a
+            panel, series → such a table.
         title: the figure's message.
-        zero: the measurements for which 0 is the question: a line is drawn there, and a mean whose
-            interval reaches it is hollow.
+        label: of the axis, what is measured.
+        zero: whether 0 is the question: a line is drawn there, and a mean whose interval reaches it
+            is hollow.
     """
-    rows, columns, shared = len(next(iter(runs.values()))), len(runs), "row"
-    if stacked := columns > 2:
-        rows, columns, shared = columns, rows, "col"
-    size = {"rows": rows, "columns": columns, "squeeze": False}
-    size["sharey"] = shared if len(runs) > 1 else False
-    figure, grid = new_figure(_width(columns), 1.2 + 1.8 * rows, title=title, **size)
-    for axes in grid[-1]:
+    columns = min(len(panels), 2)
+    size = {"rows": -(-len(panels) // 2), "columns": columns, "squeeze": False, "sharey": True}
+    figure, grid = new_figure(_width(columns), 1.2 + 1.7 * size["rows"], title=title, **size)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for axes, (run, series) in zip(grid.flat, panels.items(), strict=False):
+        several = series if isinstance(series, Mapping) else {"": series}
+        for place, (name, table) in enumerate(several.items()):
+            shift = 0.14 * (place - (len(several) - 1) / 2)
+            _draw_series(axes, table, name, _SERIES[place % 4], shift, zero)
+        if zero:
+            axes.axhline(0, color=COLORS["muted"], lw=1, zorder=0)
+        _layer_axis(axes, run, max(table.index))
         axes.set_xlabel("layer")
-    for column, (run, panels) in zip(grid if stacked else grid.T, runs.items(), strict=True):
-        for axes, (measurement, series) in zip(column, panels.items(), strict=True):
-            several = series if isinstance(series, Mapping) else {"": series}
-            for place, (label, table) in enumerate(several.items()):
-                shift = 0.14 * (place - (len(several) - 1) / 2)
-                _draw_series(axes, table, label, _SERIES[place % 4], shift, measurement in zero)
-            if measurement in zero:
-                axes.axhline(0, color=COLORS["muted"], lw=1, zorder=0)
-            heading = f"{run}\n" if axes is column[0] and len(runs) > 1 else ""
-            _layer_axis(axes, heading + measurement, max(table.index))
+    for axes in grid[:, 0]:
+        axes.set_ylabel(label)
     figure.legend_below()
+    return figure
+
+
+def halves(
+    runs: Mapping[str, pd.DataFrame], published: Mapping[str, float], *, title: str, label: str
+) -> Figure:
+    """Draw a difference between two halves of the layers: a group of rows a run, a row a read-out.
+
+    Args:
+        runs: run → columns `value`, `low`, `high` by (read-out, convention), with `RAW` and
+            `SUM_TO_ONE` for conventions.
+        published: run → what the paper prints, drawn beside the run's name.
+        title: the figure's message.
+        label: of the axis.
+    """
+    ticks = [
+        (run, place)
+        for run, table in runs.items()
+        for place in ("", *dict.fromkeys(table.index.get_level_values(0)))
+    ]
+    figure, axes = new_figure(WIDTH, 1.5 + 0.25 * len(ticks), title=title)
+    axes.axvline(0, color=COLORS["muted"], lw=1, zorder=0)
+    for convention, marker, shift in ((RAW, "o", -0.15), (SUM_TO_ONE, "s", 0.15)):
+        drawn = [i for i, (_, place) in enumerate(ticks) if place]
+        rows = pd.DataFrame([runs[ticks[i][0]].loc[(ticks[i][1], convention)] for i in drawn])
+        look, places = {"color": _COLORS[convention], "lw": 2}, np.add(drawn, shift)
+        axes.hlines(places, rows.low, rows.high, alpha=0.6, **look)
+        axes.plot(rows.value, places, marker, ms=5, label=convention, **{**look, "lw": 0})
+    printed = {i: published[run] for i, (run, place) in enumerate(ticks) if not place}
+    look = {"mfc": "white", "mec": COLORS["ink"], "ms": 7, "label": "the paper"}
+    axes.plot(list(printed.values()), list(printed), "D", **look)
+    axes.set_yticks(range(len(ticks)), [place or run for run, place in ticks])
+    for tick, (_, place) in zip(axes.get_yticklabels(), ticks, strict=True):
+        tick.set_fontweight("normal" if place else "bold")
+    axes.tick_params(axis="y", length=0)
+    axes.invert_yaxis()
+    axes.set_xlabel(label)
+    figure.legend_below(columns=3)
     return figure
 
 

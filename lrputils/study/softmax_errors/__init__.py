@@ -1,8 +1,9 @@
 """Where the two suspected errors of LRP at the softmax sit, layer by layer.
 
-The paper suspects a structural bias and a linearisation error and measures neither. `blocks` takes
-each attention block apart, token by token; `measures` makes numbers of it, text by text; `ablation`
-says what replacing AttnLRP's rule in single layers gained, to compare with them.
+The paper suspects a structural bias and a linearisation error and measures neither. `ablation` says
+what replacing AttnLRP's rule in some layers gained; `blocks` takes each attention block apart,
+token by token; `measures` makes numbers of it, text by text; `gauge` says which of them are numbers
+of the function at all.
 """
 
 from lrputils.study.softmax_errors.ablation import (
@@ -11,21 +12,18 @@ from lrputils.study.softmax_errors.ablation import (
     aligned,
     beside,
     curves,
-    late_gains,
+    halves,
     late_minus_early,
     layer_count,
     named,
+    published_halves,
     published_late_minus_early,
     single_layer_gains,
 )
 from lrputils.study.softmax_errors.blocks import SoftmaxMaps, softmax_maps
+from lrputils.study.softmax_errors.gauge import CHANGES, INSIDE, moved_by, reparameterised
 from lrputils.study.softmax_errors.measures import (
     MEASURES,
-    PREDICTED,
-    RankAgreement,
-    across_layers,
-    against_gains,
-    as_predicted,
     estimates_by_layer,
     layer_errors,
     measures,

@@ -1,4 +1,4 @@
-"""The layer ablations as tables: their means beside the paper's, and the gain of each layer.
+"""The layer ablations as tables: their means beside the paper's, and which half of layers leads.
 
 Takes what was measured, from an evaluation or a recording, and measures nothing. Rows are indexed
 by family and layer; AttnLRP and CP-LRP stand before them, under their names and layer 0.
@@ -17,6 +17,7 @@ from lrputils.study.variants import ABLATIONS
 RAW, SUM_TO_ONE = "raw r", "maps divided by their sums"
 # convention → column of an evaluation's rows
 CONVENTIONS = {RAW: "r", SUM_TO_ONE: "r_normalised"}
+_CONTENT = "without special tokens"
 # What Table A3 prints, and raw r behind it → column of an evaluation's rows
 _PRINTED = {"r": "r_normalised", "LeRF": "lerf", "MoRF": "morf", "Δ": "delta", RAW: "r"}
 _BASELINES = ("attnlrp", "cp-lrp")
@@ -145,11 +146,53 @@ def late_minus_early(gains: pd.DataFrame) -> stats.Estimate:
     return stats.paired_difference(*(half.mean(axis=1, skipna=False) for half in halves))
 
 
-def late_gains(run: Run) -> pd.DataFrame:
-    """`late_minus_early` of a run at each read-out of its ablations: a row each, `stats.table`."""
-    places = run.rows[run.rows.family == "single"].readout.unique()
-    gains = {place: single_layer_gains(run, readout=place) for place in places}
-    return stats.table({place: late_minus_early(gain) for place, gain in gains.items()})
+def halves(run: Run) -> dict[str, pd.DataFrame]:
+    """Do the later layers matter more? Two paired tests, positive where they do.
+
+    "back − front": r with CP-LRP's rule in the later half of the layers less r with it in the
+    earlier half. "late − early": `late_minus_early`. An odd number of layers has its middle one in
+    the later half.
+
+    Returns:
+        test → `stats.table`, a row a (read-out, convention) of the run; the conventions are those
+        of `curves` and raw r without special tokens.
+
+    Raises:
+        ValueError: there is one layer only.
+    """
+    return {
+        test: stats.table(
+            {
+                (at, convention): measure(run, column, at)
+                for at in _readouts(run)
+                for convention, column in {**CONVENTIONS, _CONTENT: "r_content"}.items()
+            }
+        )
+        for test, measure in _TESTS.items()
+    }
+
+
+def _back_minus_front(run: Run, column: str, readout: str) -> stats.Estimate:
+    return stats.paired_difference(*_back_and_front(run.ablations(column, readout)))
+
+
+def _late_minus_early(run: Run, column: str, readout: str) -> stats.Estimate:
+    return late_minus_early(single_layer_gains(run, column, readout))
+
+
+_TESTS = {"back − front": _back_minus_front, "late − early": _late_minus_early}
+
+
+def _back_and_front(ablations: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    middle = ablations["single"].shape[1] // 2
+    if not middle:
+        raise ValueError("a single layer has no early half: the gain of layers cannot be compared")
+    return ablations["back", middle + 1], ablations["front", middle]
+
+
+def _readouts(run: Run) -> list[str]:
+    """Where a run's ablations were read, in its order."""
+    return list(run.rows[run.rows.family == "single"].readout.unique())
 
 
 def published_late_minus_early(data: str) -> float:
@@ -158,3 +201,12 @@ def published_late_minus_early(data: str) -> float:
     The paper prints no texts, hence no interval. `data` and errors: see `lrputils.paper.ablations`.
     """
     return late_minus_early(paper.ablations(data).r[["single"]].to_frame().T).value
+
+
+def published_halves(data: str) -> dict[str, float]:
+    """The tests of `halves` on the means of Table A3, sum to one as the paper has it."""
+    back, front = _back_and_front(paper.ablations(data).r.to_frame().T)
+    return {
+        "back − front": float((back - front).iloc[0]),
+        "late − early": published_late_minus_early(data),
+    }

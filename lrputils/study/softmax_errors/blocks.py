@@ -1,20 +1,21 @@
-"""Each layer's attention block decomposed: the value and the softmax path's relevance of a token.
+"""Each layer's attention block taken apart: what a token's removal does to it, and what rules say.
 
 In one layer and head let A = softmax(Z) be the attention of query j to the keys i that it sees
 (n_j of them), V_i the values, O_j = Σ_i A_ji V_i the output, and g_j what flows back to O_j under
-the composite's rules. The value path hands token i the relevance
+the composite's rules. Without key i the output changes by (O_j − O_j without i)·g_j = A_ji / (1 −
+A_ji) (V_i − O_j)·g_j, the removal; its Taylor estimate is the contrast A_ji (V_i − O_j)·g_j. The
+value path and the softmax path hand to key i
 
-    Σ_j A_ji V_i·g_j  =    Σ_j O_j·g_j / n_j              uniform
-                         + Σ_j (A_ji − 1/n_j) O_j·g_j     attended
-                         + Σ_j A_ji (V_i − O_j)·g_j       contrast
+    Σ_j A_ji V_i·g_j  =  Σ_j A_ji O_j·g_j + Σ_j A_ji (V_i − O_j)·g_j,    structural + contrast,
+    Σ_j Z_ji A_ji (V_i − O_j)·g_j.
 
-Structural bias: uniform + attended = Σ_j A_ji O_j·g_j is what a token would get if every value
-were the same, when its removal would change nothing. Linearisation: without key i the output
-changes by (O_j − O_j without i)·g_j = A_ji / (1 − A_ji) (V_i − O_j)·g_j, the removal; its Taylor
-estimate is the contrast, and what AttnLRP sends through the softmax is Z_ji times the contrast.
-The composite's own split of the block's relevance is not used: all is computed from A, Z, V, O
-and g. Sums run over heads as well; the effects of a removal leave out the removed token's own query
-(see `lrputils.removal.mask_gradient`). `measures` compares the decompositions.
+A and V_i − O_j follow from the function that the network computes; the zero of V and that of each
+row of Z do not (see `gauge`). So these two paths have no size of their own. To show what a choice
+does, both are measured from the mean over the keys that a query sees; and from the attended mean,
+Σ_i A_ji of it, where the structural part is nothing and the value path is the contrast.
+
+Effects leave out the removed token's own query, except at the token that the head reads (see
+`lrputils.removal.mask_gradient`). Sums run over heads. `measures` compares the accounts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall, Recorder
 from lrputils.model.handles import Handle
 from lrputils.model.readout import Reading, Target, read
-from lrputils.propagation import rules
 from lrputils.propagation.composites import ATTN_LRP, Composite, check_composite, installed
 from lrputils.removal.mask_gradient import (
     exact_block,
@@ -49,38 +49,29 @@ class SoftmaxMaps:
     (batch, tokens).
 
     Attributes:
-        uniform: the value path's part that every key of a query gets alike.
-        attended: the part that follows the attention weight, whatever the value.
-        contrast: the part that follows the value's difference from the output.
-        softmax: Σ_j Z_ji A_ji (V_i − O_j)·g_j, what the softmax path says of key i.
-        attnlrp: AttnLRP's mixture: half of the value path, a quarter of the softmax path at the
-            keys, and the other quarter at the queries.
-        taylor: the first-order estimate of `removal`: `contrast` without the token's own query.
+        contrast: Σ_j A_ji (V_i − O_j)·g_j, the Taylor estimate of `removal`, and the part of the
+            value path that knows V_i.
+        structural: Σ_j A_ji O_j·g_j, the part that does not, V measured from its mean.
+        softmax: Σ_j Z_ji A_ji (V_i − O_j)·g_j, each row of Z measured from its mean.
+        softmax_attended: the same, each row of Z measured from its attended mean.
         removal: the exact change of the block's output, on g, when the token goes.
         entropy: mean over heads and queries of the entropy of A_j· divided by log n_j; NaN where
             no query sees two keys.
         valid: true at tokens, false at padding.
     """
 
-    uniform: Tensor
-    attended: Tensor
     contrast: Tensor
+    structural: Tensor
     softmax: Tensor
-    attnlrp: Tensor
-    taylor: Tensor
+    softmax_attended: Tensor
     removal: Tensor
     entropy: Tensor
     valid: Tensor
 
     @property
     def value(self) -> Tensor:
-        """Σ_j A_ji V_i·g_j, all that CP-LRP propagates: uniform + attended + contrast."""
+        """Σ_j A_ji V_i·g_j, all that CP-LRP propagates, V measured from its mean."""
         return self.structural + self.contrast
-
-    @property
-    def structural(self) -> Tensor:
-        """Σ_j A_ji O_j·g_j: uniform + attended."""
-        return self.uniform + self.attended
 
 
 @torch.inference_mode(False)
@@ -90,6 +81,7 @@ def softmax_maps(
     *,
     target: Target = None,
     composite: Composite = ATTN_LRP,
+    centred: bool = True,
 ) -> SoftmaxMaps:
     """Take every layer's attention apart, in one forward and one backward pass.
 
@@ -98,6 +90,8 @@ def softmax_maps(
         inputs: a batch of encoded texts, or `pixel_values`.
         target: the class explained; by default the one predicted on the whole input.
         composite: the rules by which g flows down to the blocks' outputs.
+        centred: whether V and the rows of Z are measured from their means; else from the zero
+            that the model's biases happen to have.
 
     Returns:
         Tensors on the model's device; float32, for a float64 model float64.
@@ -114,42 +108,48 @@ def softmax_maps(
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     with torch.no_grad():
         pairs = zip(blocks.calls, gradients, strict=True)
-        layers = [_layer(call, gradient, reading) for call, gradient in pairs]
+        layers = [_layer(call, gradient, reading, centred) for call, gradient in pairs]
     stacked = {name: torch.stack([layer[name] for layer in layers]) for name in layers[0]}
     return SoftmaxMaps(**stacked, valid=reading.valid)
 
 
-def _layer(call: AttentionCall, gradient: Tensor, reading: Reading) -> dict[str, Tensor]:
+def _layer(
+    call: AttentionCall, gradient: Tensor, reading: Reading, centred: bool
+) -> dict[str, Tensor]:
     """One layer's maps (batch, tokens) and entropy (batch,), part of the batch at a time."""
     found = [
-        _block(rows, gradient[some], reading.valid[some], reading.head[some])
+        _block(rows, gradient[some], reading.valid[some], reading.head[some], centred)
         for some, rows in parts(call)
     ]
     return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
 
 def _block(
-    call: AttentionCall, gradient: Tensor, valid: Tensor, readout: Tensor
+    call: AttentionCall, gradient: Tensor, valid: Tensor, readout: Tensor, centred: bool
 ) -> dict[str, Tensor]:
     weights, products = weights_and_products(call, gradient)
-    of_query, of_key, of_value = rules.ATTNLRP_ATTENTION.shares
     seen = call.seen() & valid[:, None, :, None]
-    passed = (weights * products).sum(-1, keepdim=True)  # O_j·g_j
-    spread = torch.where(seen, passed / seen.sum(-1, keepdim=True).clamp(min=1), 0.0)
+    scores = call.scores().to(weights.dtype)
+    if centred:
+        products, scores = (x - _mean(x, seen) for x in (products, scores))
     contrast = first_order(weights, products)
-    softmax = call.scores().to(weights.dtype) * contrast
-    value = (weights * products).sum((1, 2))
-    scores = {
-        "uniform": spread.sum((1, 2)),
-        "attended": (weights * passed - spread).sum((1, 2)),
-        "contrast": contrast.sum((1, 2)),
-        "softmax": softmax.sum((1, 2)),
-        "attnlrp": of_value * value + of_key * softmax.sum((1, 2)) + of_query * softmax.sum((1, 3)),
-        "taylor": without_own_row(contrast.sum(1), readout),
-        "removal": without_own_row(exact_block(weights, products).sum(1), readout),
+    attended = (weights * scores).sum(-1, keepdim=True)
+    effects = {
+        "contrast": contrast,
+        "structural": weights * (weights * products).sum(-1, keepdim=True),
+        "softmax": scores * contrast,
+        "softmax_attended": (scores - attended) * contrast,
+        "removal": exact_block(weights, products),
     }
-    scores = {name: torch.where(valid, rows, 0.0) for name, rows in scores.items()}
-    return {**scores, "entropy": _entropy(weights, seen)}
+    maps = {name: without_own_row(effect.sum(1), readout) for name, effect in effects.items()}
+    maps = {name: torch.where(valid, rows, 0.0) for name, rows in maps.items()}
+    return {**maps, "entropy": _entropy(weights, seen)}
+
+
+def _mean(rows: Tensor, seen: Tensor) -> Tensor:
+    """Mean over the keys that each query sees, `(…, queries, 1)`."""
+    total = torch.where(seen, rows, 0.0).sum(-1, keepdim=True)
+    return total / seen.sum(-1, keepdim=True).clamp(min=1)
 
 
 def _entropy(weights: Tensor, seen: Tensor) -> Tensor:
