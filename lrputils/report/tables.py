@@ -187,6 +187,23 @@ def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.
     return side_by_side({name: stats.table(estimates) for name, estimates in found.items()})
 
 
+def gaps(runs: Mapping[str, Run], first: str, second: str) -> pd.DataFrame:
+    """Return `first − second` at each read-out, by text, a row a run and convention.
+
+    Rows (run, convention) with the conventions of `CONVENTIONS`; columns as in `side_by_side`.
+    """
+    parts = {
+        (run, name): readouts(evaluation, first, second, column)[
+            ["difference", "difference low", "difference high"]
+        ].set_axis(["value", "low", "high"], axis=1)
+        for run, evaluation in runs.items()
+        for column, name in CONVENTIONS.items()
+    }
+    table = pd.concat(parts, names=["model", "convention", "readout"])
+    places = [place for place in READOUTS if place in table.index.unique("readout")]
+    return side_by_side({place: table.xs(place, level="readout") for place in places})
+
+
 def leaders(runs: Mapping[str, Run], columns: Sequence[str] = ("r", "delta")) -> pd.DataFrame:
     """Say which method leads by each column of a run, and whether the columns order them alike.
 
