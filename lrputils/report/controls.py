@@ -26,6 +26,14 @@ CONTROLS = {
     "whole-value": "values whole",
     "cp-lrp": "both: CP-LRP",
 }
+REMOVED = {
+    MASK: "mask",
+    "mask": "[MASK]",
+    "pad": "[PAD]",
+    "unk": "[UNK]",
+    "zero": "zero embedding",
+    "delete": "deletion",
+}
 # Where the order of the two methods is looked up: read-out and the tokens that count.
 _SETTINGS = {
     "word": ("word", EVERY),
@@ -53,46 +61,49 @@ def effects(rows: pd.DataFrame, controls: Sequence[str] = tuple(CONTROLS)) -> pd
         controls: methods among them.
 
     Returns:
-        By (normalisation, tokens, control), with and without [CLS]: the mean change over texts at
-        each read-out with its interval, `side_by_side`.
+        By (normalisation, tokens, control's name), with and without [CLS]: the mean change over
+        texts at each read-out with its interval, `side_by_side`.
     """
     found = specifications.agreement(rows[rows.removal.isin(["", MASK])], ["Pearson"])
-    order = pd.MultiIndex.from_product(
-        [(RAW, SUM_TO_ONE), (EVERY, NO_CLS), controls], names=["normalisation", "tokens", "control"]
-    )
-    parts = {
-        name: specifications.curve(specifications.difference(found, name, "attnlrp"))
+    curves = {
+        CONTROLS[name]: specifications.curve(specifications.difference(found, name, "attnlrp"))
         for name in controls
     }
-    table = pd.concat(parts, names=["control"])
-    places = [place for place in READOUTS if place in table.index.unique("read-out")]
-    spare = [name for name in table.index.names if name not in order.names]
-    wide = {place: specifications.at(table, read_out=place).droplevel(spare) for place in places}
-    return side_by_side(
-        {place: part.reorder_levels(order.names).reindex(order) for place, part in wide.items()}
+    table = pd.concat(curves, names=["control"])
+    order = pd.MultiIndex.from_product(
+        [(RAW, SUM_TO_ONE), (EVERY, NO_CLS), curves], names=["normalisation", "tokens", "control"]
     )
+    spare = [name for name in table.index.names if name not in order.names]
+    parts = {}
+    for place in READOUTS:
+        part = specifications.at(table, read_out=place).droplevel(spare)
+        parts[place] = part.reorder_levels(order.names).reindex(order)
+    return side_by_side(parts)
 
 
 def first_token(rows: pd.DataFrame) -> pd.DataFrame:
     """Return what each map gives to its first token, [CLS]: its score over the sum of all |scores|.
 
     Returns:
-        A row for LOO by the mask, AttnLRP and each of its controls among the rows, columns the
-        read-outs, mean over texts with interval; LOO has no read-out, and the same in each.
+        A row for LOO by the mask, AttnLRP and each of its controls, columns the read-outs, mean
+        over texts with interval (LOO has no read-out, and the same in each), and `negative sum`,
+        the share of maps, at the sum, that sum to less than zero.
     """
     rows = rows[rows.removal.isin(["", MASK])]
     share = rows.scores.map(lambda scores: scores[0] / np.abs(scores).sum())
-    wide = rows.assign(share=share).pivot(index="id", columns=["method", "readout"], values="share")
-    chosen = {"loo": "LOO", "attnlrp": "AttnLRP", **CONTROLS}
-    methods = [name for name in chosen if name in wide.columns.levels[0]]
-    places = [place for place in READOUTS if place in wide["attnlrp"]]
+    below = rows.scores.map(lambda scores: scores.sum() < 0)
+    keys = ["method", "readout"]
+    wide = rows.assign(share=share).pivot(index="id", columns=keys, values="share")
+    below = rows.assign(below=below).groupby(keys).below.mean()
+    named = {"loo": "LOO", "attnlrp": "AttnLRP", **CONTROLS}
+    at = {place: {m: (m, place if m != "loo" else "") for m in named} for place in READOUTS}
     parts = {
-        place: stats.table(
-            {chosen[m]: stats.estimate(wide[m, "" if m == "loo" else place]) for m in methods}
-        )
-        for place in places
+        place: stats.table({named[m]: stats.estimate(wide[key]) for m, key in keys.items()})
+        for place, keys in at.items()
     }
-    return side_by_side(parts)
+    frame = side_by_side(parts)
+    frame["negative sum"] = [float(below[key]) for key in at["sum"].values()]
+    return frame
 
 
 def survival(rows: pd.DataFrame) -> pd.DataFrame:
@@ -110,10 +121,10 @@ def survival(rows: pd.DataFrame) -> pd.DataFrame:
     for name, (place, tokens) in _SETTINGS.items():
         part = specifications.at(table, read_out=place, tokens=tokens)
         masked = specifications.at(part, removal=MASK).droplevel(_spare(part, "coefficient"))
-        masked = masked.loc[list(specifications.COEFFICIENTS)]
+        masked = masked.loc[list(specifications.COEFFICIENTS)].rename("{}, mask".format)
         others = specifications.at(part, coefficient="Pearson").droplevel(_spare(part, "removal"))
-        others = others.loc[[r for r in rows.removal.unique() if r not in ("", MASK)]]
-        parts[name] = pd.concat([masked, others])
+        others = others.loc[[name for name in REMOVED if name in others.index and name != MASK]]
+        parts[name] = pd.concat([masked, others.rename(lambda name: f"Pearson, {REMOVED[name]}")])
     return side_by_side(parts)
 
 
@@ -128,6 +139,6 @@ def between_removals(rows: pd.DataFrame) -> pd.DataFrame:
     found = specifications.agreement(pd.concat([loo, maps]), ["Pearson"])
     means = found.mean().xs((EVERY, RAW), level=("tokens", "normalisation"))
     spare = [name for name in means.index.names if name not in ("method", "removal")]
-    names = list(loo.removal.unique())
+    names = [name for name in REMOVED if name in set(loo.removal)]
     wide = means.droplevel(spare).unstack("removal").loc[names, names]
-    return wide.rename_axis(index=None, columns=None)
+    return wide.rename(index=REMOVED, columns=REMOVED).rename_axis(index=None, columns=None)
