@@ -58,6 +58,8 @@ RULES: dict[str, dict[str, Callable]] = {
         "cp": rules.CP_ATTENTION,
         "half-value": rules.HALF_VALUE_ATTENTION,
         "whole-value": rules.WHOLE_VALUE_ATTENTION,
+        "query-closed": rules.QUERY_CLOSED_ATTENTION,
+        "key-closed": rules.KEY_CLOSED_ATTENTION,
         "identity": rules.IDENTITY_ATTENTION,
         "gradient": rules.GRADIENT_ATTENTION,
     },
@@ -82,7 +84,8 @@ class Composite:
 
     Attributes:
         attention: "attnlrp", "cp", "gradient"; the controls between the first two, "half-value"
-            and "whole-value"; or "identity", AttnLRP with R(Z) = R(A) in place of Eq. 5.
+            and "whole-value"; AttnLRP with one way into its softmax closed, "query-closed" or
+            "key-closed"; or "identity", AttnLRP with R(Z) = R(A) in place of Eq. 5.
         product: the gated product of SwiGLU: "halved", "gate-held" or "gradient".
         activation: "identity" or "gradient".
         head: the activation of the classification head, outside the layers; the same choice.

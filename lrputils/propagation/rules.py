@@ -118,6 +118,9 @@ CP_ATTENTION = Shares(0, 0, 1)
 # CP-LRP with AttnLRP's softmax opened.
 HALF_VALUE_ATTENTION = Shares(0, 0, 1 / 2)
 WHOLE_VALUE_ATTENTION = Shares(1 / 4, 1 / 4, 1)
+# AttnLRP with one way into its softmax closed: what the queries, or the keys, would get is lost.
+QUERY_CLOSED_ATTENTION = Shares(0, 1 / 4, 1 / 2)
+KEY_CLOSED_ATTENTION = Shares(1 / 4, 0, 1 / 2)
 # AttnLRP with the softmax's rule taken literally as the identity.
 IDENTITY_ATTENTION = Shares(*ATTNLRP_ATTENTION.shares, softmax=identity_softmax)
 # No rule: the plain gradient through both products and the softmax.

@@ -187,6 +187,23 @@ def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.
     return side_by_side({name: stats.table(estimates) for name, estimates in found.items()})
 
 
+def gaps(runs: Mapping[str, Run], first: str, second: str) -> pd.DataFrame:
+    """Return `first − second` at each read-out, by text, a row a run and convention.
+
+    Rows (run, convention) with the conventions of `CONVENTIONS`; columns as in `side_by_side`.
+    """
+    parts = {
+        (run, name): readouts(evaluation, first, second, column)[
+            ["difference", "difference low", "difference high"]
+        ].set_axis(["value", "low", "high"], axis=1)
+        for run, evaluation in runs.items()
+        for column, name in CONVENTIONS.items()
+    }
+    table = pd.concat(parts, names=["model", "convention", "readout"])
+    places = [place for place in READOUTS if place in table.index.unique("readout")]
+    return side_by_side({place: table.xs(place, level="readout") for place in places})
+
+
 def leaders(runs: Mapping[str, Run], columns: Sequence[str] = ("r", "delta")) -> pd.DataFrame:
     """Say which method leads by each column of a run, and whether the columns order them alike.
 
@@ -198,7 +215,7 @@ def leaders(runs: Mapping[str, Run], columns: Sequence[str] = ("r", "delta")) ->
     rows = {}
     for name, run in runs.items():
         means = pd.DataFrame({column: run.summary(column).value for column in columns})
-        means = means[means.index.isin(METHODS)].drop(index="loo")
+        means = means[means.index.isin(METHODS)].drop(index="loo").dropna()
         ranks = means.rank()
         rows[name] = {
             "maps": len(means),
@@ -214,19 +231,33 @@ def above(low: float, high: float, bound: float) -> str:
     return "yes" if low > bound else "no" if high < bound else CANNOT_TELL
 
 
-def first_chunk(evaluation: Evaluation, chunk: int) -> dict[str, float]:
+def first_chunk(
+    scores: Sequence[np.ndarray],
+    content: Sequence[np.ndarray],
+    morf: Sequence[Sequence[float]],
+    chunk: int,
+) -> pd.DataFrame:
     """What LOO promises for the first chunk that goes, and what its going costs.
 
+    Args:
+        scores: LOO's map of each text, (tokens,).
+        content: false at special tokens.
+        morf: logits of each text along LOO's map, the most relevant chunk first.
+        chunk: tokens that go at once.
+
     Returns:
-        Means over texts, in logits: `promised`, the largest sum of LOO over a chunk; `lost`, what
-        the logit falls by when that chunk goes.
+        Estimates over texts, in logits, a row each: `promised`, the largest sum of LOO over a
+        chunk; `lost`, what the logit falls by when that chunk goes; and `lost − promised`.
     """
-    sums = [
-        np.add.reduceat(scores[content], np.arange(0, content.sum(), chunk)).max()
-        for scores, content in zip(evaluation.maps["loo"], evaluation.content, strict=True)
-    ]
-    lost = [curves.morf[0] - curves.morf[1] for curves in evaluation.curves["loo"]]
-    return {"promised": float(np.mean(sums)), "lost": float(np.mean(lost))}
+    promised = np.array(
+        [
+            np.add.reduceat(each[mask], np.arange(0, mask.sum(), chunk)).max()
+            for each, mask in zip(scores, content, strict=True)
+        ]
+    )
+    lost = np.array([curve[0] - curve[1] for curve in morf])
+    found = {"promised": promised, "lost": lost, "lost − promised": lost - promised}
+    return stats.table({name: stats.estimate(values) for name, values in found.items()})
 
 
 def run_card(classifier: Classifier, texts: Texts, evaluation: Evaluation) -> pd.DataFrame:

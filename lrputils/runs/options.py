@@ -27,7 +27,7 @@ Chapter 2 reads the rows. Eleven passes forward and back a text, and leave-one-o
 _MAPS = """\
 Keep the maps of every text under each convention: the rules of LRP, where relevance is read, how a
 token is removed. Chapter 6 compares them. What was killed goes on by the same command.
-Leave-one-out costs most; --removals bounds it."""
+Leave-one-out costs most; --removals and --methods bound the work."""
 
 _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
@@ -117,7 +117,8 @@ def _texts_options(kind: argparse.ArgumentParser) -> None:
 
 def _maps_options(kind: argparse.ArgumentParser) -> None:
     _choice(kind)
-    kind.add_argument("--removals", metavar="A,B", help="these only (default: all)")
+    kind.add_argument("--removals", metavar="A,B", help="these only (default: all; '': none)")
+    kind.add_argument("--methods", metavar="A,B", help="these maps only (default: all)")
 
 
 def _mnist_options(kind: argparse.ArgumentParser) -> None:
@@ -172,6 +173,7 @@ def _record_maps(options: argparse.Namespace) -> Path:
     return record_maps(
         **_chosen(options),
         removals=REMOVALS if options.removals is None else _listed(options.removals),
+        methods=_listed(options.methods),
         max_length=options.max_length,
         batch_size=options.batch_size,
     )

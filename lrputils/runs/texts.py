@@ -182,6 +182,7 @@ def record_maps(
     out: str | Path,
     *,
     removals: Sequence[str] = REMOVALS,
+    methods: Sequence[str] | None = None,
     max_length: int | None = None,
     batch_size: int = 16,
     shard: int = 16,
@@ -191,6 +192,7 @@ def record_maps(
 ) -> Path:
     """Record `lrputils.study.conventions.maps` of every text into `out`; see `record`."""
     options = {"removals": list(removals), "max_length": max_length, "batch_size": batch_size}
+    options |= {} if methods is None else {"methods": list(methods)}
     if strays := [name for name in removals if name not in REMOVALS]:
         raise ValueError(f"unknown removal(s) {strays}; choose from {list(REMOVALS)}")
     plan = {"model": classifier.identity, "texts": _chosen(texts), "shard": shard, **options}

@@ -30,6 +30,8 @@ ATTENTION = {
     "cp-lrp": CP_LRP,
     "half-value": ATTN_LRP.but(attention="half-value"),
     "whole-value": ATTN_LRP.but(attention="whole-value"),
+    "query-closed": ATTN_LRP.but(attention="query-closed"),
+    "key-closed": ATTN_LRP.but(attention="key-closed"),
     "identity": ATTN_LRP.but(attention="identity"),
     "grad-x-input": GRADIENT,
 }
@@ -64,6 +66,7 @@ def maps(
     texts: Texts,
     removals: Sequence[str] = ("attention-mask",),
     *,
+    methods: Sequence[str] | None = None,
     batch_size: int = 16,
     max_length: int | None = None,
 ) -> pd.DataFrame:
@@ -73,6 +76,7 @@ def maps(
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer.
         removals: those of `leave_one_out` to measure, one map each.
+        methods: of `composites`, or "mask-gradient"; all if not given.
         batch_size: texts a batch.
         max_length: cut texts to this many tokens; the model's own limit if not given.
 
@@ -89,7 +93,7 @@ def maps(
             logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
         target = logits.argmax(1)
         content = inputs.content_mask.cpu().numpy()
-        labels = list(_maps(classifier, inputs, target, removals))
+        labels = list(_maps(classifier, inputs, target, removals, methods))
         for row, (text, length) in enumerate(zip(batch, inputs.lengths.tolist(), strict=True)):
             facts = {
                 "id": texts.ids[text],
@@ -106,17 +110,22 @@ def maps(
 
 
 def _maps(
-    classifier: Classifier, inputs: Inputs, target: Tensor, removals: Sequence[str]
+    classifier: Classifier,
+    inputs: Inputs,
+    target: Tensor,
+    removals: Sequence[str],
+    methods: Sequence[str] | None,
 ) -> Iterator[tuple[dict[str, str], Tensor]]:
     model, none = classifier.model, dict.fromkeys(("rules", "readout", "removal"), "")
     for removal in removals:
         scores = leave_one_out(model, inputs, target=target, removal=removal, progress=False)
         yield {**none, "method": "loo", "removal": removal}, scores
-    yield (
-        {**none, "method": "mask-gradient"},
-        attribute(model, inputs, "mask-gradient", target=target),
-    )
+    if methods is None or "mask-gradient" in methods:
+        scores = attribute(model, inputs, "mask-gradient", target=target)
+        yield {**none, "method": "mask-gradient"}, scores
     for (method, rules), composite in composites(classifier.architecture.layers).items():
+        if methods is not None and method not in methods:
+            continue
         everywhere = lrp_everywhere(model, inputs, target=target, composite=composite)
         for readout, scores in everywhere.items():
             yield {**none, "method": method, "rules": rules, "readout": readout}, scores

@@ -96,6 +96,15 @@ def test_attention_rules(tokens, size):
         slow = of_query, of_key.T, reference.constant_weights(weights, v, relevance, 0.0)
         assert all(close(f, s) for f, s in zip(fast, slow, strict=True))
 
+        nothing = torch.zeros_like(q)
+        for closed, slow in (
+            (rules.QUERY_CLOSED_ATTENTION, (nothing, of_key.T, of_value)),
+            (rules.KEY_CLOSED_ATTENTION, (of_query, nothing, of_value)),
+        ):
+            output = attention(*closed(query, key, value))
+            fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
+            assert all(close(f, s) for f, s in zip(fast, slow, strict=True))
+
 
 @pytest.mark.parametrize("tokens", [1, 4])
 def test_the_softmax_taken_as_the_identity(tokens):

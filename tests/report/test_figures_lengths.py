@@ -139,3 +139,11 @@ def test_cost_shows_medians_on_logarithmic_axes(costs):
     assert [line.get_label() for line in axes.lines] == ["LOO", "attnlrp", "rollout"]
     middle = costs[costs.method == "loo"].groupby("tokens").seconds.median()
     assert np.allclose(axes.lines[0].get_ydata(), middle)
+
+
+def test_the_size_of_loo_is_its_mean_over_the_words():
+    row = {"method": "loo", "removal": "attention-mask", "id": 7}
+    row |= {"scores": np.array([9, -1, 3, 9.0]), "content": np.array([False, True, True, False])}
+    other = {**row, "method": "attnlrp", "removal": ""}
+    found = cost.loo_size(pd.DataFrame([row, other]))
+    assert found.to_dict("index") == {7: {"tokens": 4, "mean |LOO|": 2}}

@@ -11,7 +11,6 @@ from lrputils.report.display import show
 from lrputils.runs.results import Recording
 from lrputils.stats import estimate
 from lrputils.stats import table as stats_table
-from lrputils.study.evaluation import Curves, Evaluation
 from lrputils.study.variants import Label
 
 
@@ -147,11 +146,24 @@ def test_an_interval_lies_above_a_bound_or_not(low, high, expected):
 
 
 def test_the_first_chunk_promises_its_sum_and_costs_the_first_fall():
-    maps = {"loo": (np.array([0, 1, 2, 4, 3.0]),)}
-    curves = {"loo": (Curves(np.array([5, 2, 1.0]), np.array([5, 5, 1.0])),)}
-    content = (np.array([False, True, True, True, False]),)
-    found = Evaluation(pd.DataFrame(), maps, (("a",) * 5,), content, curves)
-    assert tables.first_chunk(found, 2) == {"promised": 4, "lost": 3}
+    scores, content = [np.array([0, 1, 2, 4, 3.0])], [np.array([False, True, True, True, False])]
+    found = tables.first_chunk(scores, content, [[5, 2, 1.0]], 2)
+    assert found.value.to_dict() == {"promised": 4, "lost": 3, "lost − promised": -1}
+
+
+def test_gaps_are_the_differences_of_every_run_and_convention():
+    plain = {"family": "", "layer": 0}
+    rows = [
+        {"id": text, "method": method, "readout": place, "r": r + text / 8, **plain}
+        for text in (0, 1)
+        for place in ("word", "sum")
+        for method, r in (("attnlrp", 0.5), ("cp-lrp", 0.25 if place == "word" else 0.75))
+    ]
+    rows = pd.DataFrame(rows).assign(r_content=0.5, r_normalised=lambda x: -x.r)
+    table = tables.gaps({"one": Recording(rows, {})}, "attnlrp", "cp-lrp")
+    assert table.loc[("one", "raw"), ["word", "sum"]].tolist() == [0.25, -0.25]
+    assert table.loc[("one", "without special tokens"), "word high"] == 0
+    assert table.loc[("one", "sum to one"), "sum"] == 0.25
 
 
 def test_estimates_stand_side_by_side_with_their_intervals():

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from scipy.stats import gaussian_kde
 
-from lrputils.report.figures.style import COLORS, WIDTH, new_figure, of_method
+from lrputils.report.figures.style import COLORS, WIDTH, Drawing, new_figure, of_method
+from lrputils.study.specifications import EVERY, NO_CLS
+
+# How the mean of a recorded run is drawn.
+_MARKED = {"mfc": "white", "mec": COLORS["ink"], "ls": "", "ms": 6, "zorder": 5}
 
 
 def correlation_by_method(
@@ -18,43 +21,88 @@ def correlation_by_method(
     summary: pd.DataFrame,
     *,
     labels: Mapping[str, str],
-    published: Mapping[str, float] | None = None,
-    recorded: pd.DataFrame | None = None,
+    recorded: Mapping[str, pd.DataFrame] | None = None,
     title: str = "How well does each map track Leave-One-Out?",
-) -> Figure:
+) -> Drawing:
     """Draw each text's correlation as a dot, and each method's mean with its interval.
 
     Args:
         per_text: (texts, methods), correlations; NaN is left out.
         summary: by method, columns `value`, `low`, `high`.
         labels: method → name shown.
-        published: method → the paper's mean, drawn as a diamond.
-        recorded: (texts, methods), correlations of a recorded run, drawn as a shape behind the
-            dots, its mean as a stroke; methods that were not recorded have none.
+        recorded: name of a recorded run → (texts, methods), its correlations: their mean is drawn,
+            the first run's distribution behind it; methods that were not recorded have none.
     """
     methods = list(per_text.columns)
-    figure, axes = new_figure(WIDTH, 0.9 + 0.5 * len(methods), title=title)
+    figure, axes = new_figure(WIDTH, 1.4 + 0.5 * len(methods), title=title)
     jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(per_text))
     for place, method in enumerate(methods):
         colour = of_method(method)
-        if recorded is not None and method in recorded:
-            _density(axes, recorded[method].dropna().to_numpy(), place)
+        for run, (marker, found) in enumerate(zip("DsP", (recorded or {}).values(), strict=False)):
+            if method in found:
+                values = found[method].dropna().to_numpy()
+                _recorded(axes, values, place, marker, shape=run == 0)
         axes.scatter(per_text[method], place + jitter, s=9, color=colour, alpha=0.7, lw=0, zorder=2)
         row = summary.loc[method]
         axes.plot([row.low, row.high], [place, place], color=COLORS["ink"], lw=2.5, zorder=3)
         axes.plot(row.value, place, "o", color=COLORS["ink"], ms=6, zorder=4)
-        if published and method in published:
-            axes.plot(published[method], place, "D", mfc="white", mec=COLORS["ink"], ms=6, zorder=5)
+    axes.plot([], [], "o", color=COLORS["ink"], ms=6, label="this run")
+    for marker, name in zip("DsP", recorded or (), strict=False):
+        axes.plot([], [], marker, **_MARKED, label=name)
     axes.axvline(0, color=COLORS["faint"], lw=1, zorder=0)
     axes.set_yticks(range(len(methods)), [labels.get(method, method) for method in methods])
     axes.invert_yaxis()
     axes.set(xlim=(-1.05, 1.05), xticks=[-1, -0.5, 0, 0.5, 1], xlabel="Pearson r with LOO")
+    figure.legend_below(3)
     return figure
 
 
+def changes_by_control(tables: Mapping[str, pd.DataFrame], *, title: str) -> Drawing:
+    """Draw what each control changes in r at each read-out, with and without [CLS]; a panel a run.
+
+    Args:
+        tables: run → rows by (tokens, control), as `lrputils.report.controls.effects` has them for
+            one normalisation.
+        title: its message.
+    """
+    first = next(iter(tables.values()))
+    places = list(first.attrs["intervals"])
+    rows = [(control, place) for control in first.index.unique("control") for place in places]
+    size = {"columns": len(tables), "sharey": True, "sharex": True, "squeeze": False}
+    figure, ((*panels,),) = new_figure(WIDTH, 1.9 + 0.24 * len(rows), title=title, **size)
+    looks = {
+        EVERY: {"color": COLORS["vermilion"], "marker": "o"},
+        NO_CLS: {"color": COLORS["blue"], "marker": "s", "mfc": "white"},
+    }
+    for axes, (run, table) in zip(panels, tables.items(), strict=True):
+        axes.axvline(0, color=COLORS["faint"], lw=1, zorder=0)
+        for shift, (tokens, look) in zip((-0.15, 0.15), looks.items(), strict=True):
+            for y, (control, place) in enumerate(rows):
+                ends = table.loc[(tokens, control), [f"{place} low", f"{place} high"]]
+                axes.plot(ends, [y + shift] * 2, color=look["color"], lw=1.5)
+                axes.plot(table.loc[(tokens, control), place], y + shift, ls="", ms=4, **look)
+        for edge in range(len(places), len(rows), len(places)):
+            axes.axhline(edge - 0.5, color=COLORS["faint"], lw=0.8, zorder=0)
+        axes.set_title(run, fontsize=10, loc="left")
+        axes.set_xlabel("change of r")
+    for label, look in zip(("all tokens", "[CLS] left out"), looks.values(), strict=True):
+        panels[0].plot([], [], ls="", ms=4, label=label, **look)
+    ticks = [f"{control}: {place}" if place == places[0] else place for control, place in rows]
+    panels[0].set_yticks(range(len(rows)), ticks)
+    panels[0].tick_params(axis="y", length=0)
+    panels[0].invert_yaxis()
+    figure.legend_below(2)
+    return figure
+
+
+def _recorded(axes: Axes, values: np.ndarray, place: float, marker: str, *, shape: bool) -> None:
+    if shape:
+        _density(axes, values, place)
+    axes.plot(values.mean(), place, marker, **_MARKED)
+
+
 def _density(axes: Axes, values: np.ndarray, place: float, height: float = 0.4) -> None:
-    """The distribution of `values` as a shape around y = place, and its mean as a stroke."""
-    axes.plot([values.mean()] * 2, [place - height, place + height], color=COLORS["muted"], lw=1.5)
+    """The distribution of `values` as a shape around y = place."""
     if len(values) > 2 and np.ptp(values):
         grid = np.linspace(-1, 1, 201)
         density = gaussian_kde(values)(grid)

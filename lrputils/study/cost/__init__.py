@@ -10,5 +10,5 @@
 
 from lrputils.study.cost.clock import Spent, measured, timed
 from lrputils.study.cost.forecasts import Forecast, forecast
-from lrputils.study.cost.lengths import agreement, at_lengths, growth, trend
+from lrputils.study.cost.lengths import agreement, at_lengths, growth, loo_size, trend
 from lrputils.study.cost.precision import matmul_precision, precision_error

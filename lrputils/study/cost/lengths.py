@@ -132,3 +132,17 @@ def trend(per_text: pd.DataFrame, tokens: ArrayLike) -> pd.DataFrame:
         low, high = np.nanquantile(stats.spearman(r[draws], n[draws]), [0.025, 0.975])
         rows[name] |= {"rho": float(stats.spearman(r, n)[0]), "low": low, "high": high}
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def loo_size(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return how large the scores of leave-one-out by the mask are, a row a text.
+
+    Args:
+        rows: of `lrputils.study.conventions.maps`, or recorded ones.
+
+    Returns:
+        Columns `tokens` and `mean |LOO|`, over the tokens that are no special ones, in logits.
+    """
+    loo = rows[(rows.method == REFERENCE) & (rows.removal == "attention-mask")].set_index("id")
+    sizes = [np.abs(s[c]).mean() for s, c in zip(loo.scores, loo.content, strict=True)]
+    return pd.DataFrame({"tokens": loo.scores.map(len), "mean |LOO|": sizes})
