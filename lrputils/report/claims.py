@@ -7,18 +7,27 @@ data, ("12 × 768", "SST-2"), and returns a table for the introduction or chapte
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pandas as pd
 
 from lrputils import paper, stats
 from lrputils.model.readout import READOUTS
 from lrputils.report.tables import CANNOT_TELL, side_by_side, verdict
+from lrputils.runs import results
 from lrputils.runs.results import Recording
 from lrputils.study import softmax_errors, specifications
 
 Runs = Mapping[tuple[str, str], pd.DataFrame]
 Recordings = Mapping[tuple[str, str], Recording]
 
+SMALL, LARGE = "6 × 384", "12 × 768"
+RUNS = {
+    (SMALL, "SST-2"): "minilm-sst2",
+    (LARGE, "SST-2"): "mpnet-sst2",
+    (SMALL, "IMDB"): "minilm-imdb",
+    (LARGE, "IMDB"): "mpnet-imdb",
+}
 # claim → (what should lie above, what below)
 CLAIMS = {
     "CP-LRP tracks LOO better than AttnLRP": ("cp-lrp", "attnlrp"),
@@ -46,19 +55,34 @@ _DATA = {"SST-2": "sst", "IMDB": "imdb"}
 _SIGNS = {"AttnLRP − CP-LRP": ("attnlrp", "cp-lrp"), "AttnLRP − LOO": ("attnlrp", "loo")}
 
 
+def recorded(experiment: str | None = None) -> dict[tuple[str, str], Recording]:
+    """Load the recordings of `RUNS` that there are, by model and data.
+
+    Args:
+        experiment: "maps" or another folder of `results/`; if not given, that of the data: the
+            runs with perturbation curves and layer ablations.
+    """
+    found = {}
+    for (model, data), name in RUNS.items():
+        with suppress(FileNotFoundError):
+            found[model, data] = results.load(experiment or _DATA[data], name)
+    return found
+
+
 def grid(runs: Runs, first: str, second: str) -> pd.DataFrame:
-    """Return the curve of `first − second` over all runs, under the removal that all of them have.
+    """Return the curve of `first − second` over runs, under the removals that all of them have.
 
     Args:
         runs: of `lrputils.study.specifications.agreement`.
         first: a method.
         second: another one.
     """
+    removals = set.intersection(*(set(found.columns.unique("removal")) for found in runs.values()))
     parts = {
         name: specifications.at(
             specifications.curve(specifications.difference(found, first, second)),
             rules=specifications.RULES,
-            removal="attention-mask",
+            removal=removals,
         )
         for name, found in runs.items()
     }

@@ -96,7 +96,7 @@ def _read(place: Path) -> Recording:
 
 def _labelled(rows: pd.DataFrame) -> pd.DataFrame:
     """Give rows recorded under names like "front 3 @ sum" the columns that took their place."""
-    if "family" in rows or "method" not in rows:
+    if "readout" in rows or "method" not in rows:
         return rows
     names = pd.Series(rows.method.unique())
     parts = names.str.extract(_OLD_NAME).set_index(names)
