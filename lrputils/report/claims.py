@@ -1,7 +1,7 @@
 """The paper's claims over the specification grid, and beside its printed numbers.
 
 A claim is a difference that the paper found positive. Each function takes recordings by model and
-data, ("12 × 768", "SST-2"), and returns a table for the introduction or chapter 6.
+data, ("twelve layers", "SST-2"), and returns a table for the introduction or chapter 6.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lrputils.study import softmax_errors, specifications
 Runs = Mapping[tuple[str, str], pd.DataFrame]
 Recordings = Mapping[tuple[str, str], Recording]
 
-SMALL, LARGE = "6 × 384", "12 × 768"
+SMALL, LARGE = "six layers", "twelve layers"
 RUNS = {
     (SMALL, "SST-2"): "minilm-sst2",
     (LARGE, "SST-2"): "mpnet-sst2",
@@ -47,6 +47,7 @@ CONVENTIONS = {
     "raw": {"tokens": specifications.EVERY, "normalisation": specifications.RAW},
     "raw, no [CLS]": {"tokens": specifications.NO_CLS, "normalisation": specifications.RAW},
     "sum to one": PAPERS,
+    "sum to one, no [CLS]": {**PAPERS, "tokens": specifications.NO_CLS},
 }
 _USUAL = {"rules": specifications.DEFAULT, "removal": "attention-mask", "coefficient": "Pearson"}
 # Two printed numbers, each rounded to 0.01, differ by this much more or less.
@@ -93,6 +94,20 @@ def usual(table: pd.DataFrame, **choices: str) -> pd.DataFrame:
     """Return the rows with the default rules, LOO by the mask and Pearson's r; see `at`."""
     known = {name: value for name, value in _USUAL.items() if name in table.index.names}
     return specifications.at(table, **{**known, **choices})
+
+
+def by_convention(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the usual rows of a run's curve under each of `CONVENTIONS`, a row a read-out."""
+    return {name: usual(table, **choices) for name, choices in CONVENTIONS.items()}
+
+
+def listed(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a curve's rows as they are shown: choices that differ as one name, with intervals."""
+    varied = [level for level in table.index.names if table.index.unique(level).size > 1]
+    names = [", ".join(row) for row in table.reset_index()[varied].to_numpy()]
+    frame = table[["value", "low", "high"]].set_axis(names, axis=0)
+    frame.attrs["intervals"] = {"value": ("low", "high")}
+    return frame
 
 
 def conclusions(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

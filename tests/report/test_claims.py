@@ -11,7 +11,7 @@ from lrputils.runs import results
 from lrputils.study import specifications
 
 HOME = find_book().root / "results"
-RUN = ("6 × 384", "SST-2")
+RUN = ("six layers", "SST-2")
 SMALL = ["rules", "read-out", "tokens", "normalisation", "removal", "coefficient"]
 
 
@@ -79,7 +79,7 @@ def test_delta_is_compared_in_sign_only(texts):
     rows = texts[RUN].rows
     rows = rows[(rows.family == "") & (rows.readout.isin(["word", ""]))]
     delta = rows[rows.method.isin(["attnlrp", "cp-lrp", "loo"])].groupby("method").delta.mean()
-    row = claims.along_curves(texts).loc["AttnLRP − CP-LRP: SST-2, 6 × 384"]
+    row = claims.along_curves(texts).loc["AttnLRP − CP-LRP: SST-2, six layers"]
     assert row.recorded == pytest.approx(delta["attnlrp"] - delta["cp-lrp"], abs=1e-5)
     assert row.paper == pytest.approx(0.04)
     assert row.low < row.recorded < row.high

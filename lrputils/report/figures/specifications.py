@@ -140,12 +140,12 @@ def by_convention(
         difference: what the values are, for the axis.
         title: the figure's message.
     """
-    rows = max(map(len, tables.values()))
-    size = {"rows": -(-len(tables) // 2), "columns": min(len(tables), 2), "squeeze": False}
-    height = 1.5 + size["rows"] * (0.5 + 0.4 * rows)
-    figure, panels = new_figure(WIDTH, height, title=title, sharex=True, sharey=True, **size)
+    heights = [len(conventions) for conventions in tables.values()]
+    size = {"rows": len(tables), "squeeze": False, "sharex": True, "height_ratios": heights}
+    height = 1.5 + 0.3 * len(tables) + 0.36 * sum(heights)
+    figure, panels = new_figure(WIDTH, height, title=title, **size)
     look = {"word": ("o", "blue"), "sum": ("s", "orange"), "post-norm": ("D", "green")}
-    for axes, (name, conventions) in zip(panels.flat, tables.items(), strict=False):
+    for axes, (name, conventions) in zip(panels.flat, tables.items(), strict=True):
         axes.axvline(0, color=COLORS["ink"], lw=0.8, zorder=0)
         if printed and name in printed:
             line = {"color": COLORS["vermilion"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
@@ -159,10 +159,9 @@ def by_convention(
                 axes.plot([row.low, row.high], [place + shift] * 2, **ends)
                 axes.plot(row.value, place + shift, shape, ms=5, label=readout, **ends)
         axes.set_yticks(range(len(conventions)), list(conventions))
-        axes.set_xlabel(difference)
-        axes.label_outer()
         axes.set_title(name, fontsize=10, loc="left")
         axes.tick_params(axis="y", length=0)
-    panels.flat[0].invert_yaxis()
+        axes.invert_yaxis()
+    panels.flat[-1].set_xlabel(difference)
     figure.legend_below(columns=4)
     return figure
