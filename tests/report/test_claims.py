@@ -121,3 +121,24 @@ def test_controls_are_differences_from_attnlrp(runs):
     expected = (own[("identity", *where)] - own[("attnlrp", *where)]).mean()
     name = claims.CONTROLS["identity"]
     assert table.loc["SST-2, small, sum, raw, no [CLS]", name] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("run", claims.recorded("maps"), ids=", ".join)
+def test_both_recordings_of_a_run_give_the_same_correlations(run):
+    texts = claims.recorded()
+    if run not in texts:
+        pytest.skip("maps only")
+    found = specifications.agreement(claims.recorded("maps")[run].rows, ["Pearson"])
+    rows = texts[run].rows
+    columns = {"r": ("all", "raw"), "r_content": ("neither", "raw")}
+    columns["r_normalised"] = ("all", "sum to one")
+    for method in ("attnlrp", "cp-lrp"):
+        for readout in ("word", "sum", "post-norm"):
+            own = rows[(rows.method == method) & (rows.readout == readout) & (rows.family == "")]
+            own = own.set_index("id")
+            for column, choices in columns.items():
+                label = (method, "default", readout, *choices, "attention-mask", "Pearson")
+                other = found[label].reindex(own.index)
+                gap = (other - own[column]).abs()
+                assert gap.notna().any()
+                assert gap.max() < 1e-3
