@@ -1,105 +1,228 @@
-"""The paper's claims as numbers: printed, recorded under its convention, and recorded raw.
+"""The paper's claims over the specification grid, and beside its printed numbers.
 
-One row a claim, for the introduction; each chapter derives the same numbers.
+A claim is a difference that the paper found positive. Each function takes recordings by model and
+data, ("twelve layers", "SST-2"), and returns a table for the introduction or chapter 6.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 
 import pandas as pd
 
-from lrputils import linear_attention, paper, stats
-from lrputils.linear_attention import Setting
-from lrputils.report.tables import CANNOT_TELL, verdict
+from lrputils import paper, stats
+from lrputils.model.readout import READOUTS
+from lrputils.report.tables import CANNOT_TELL, side_by_side, verdict
+from lrputils.runs import results
 from lrputils.runs.results import Recording
-from lrputils.study import softmax_errors
+from lrputils.study import softmax_errors, specifications
 
-# The paper divides every map by its sum before it correlates; nothing requires it.
-_COLUMNS = ("r_normalised", "r")
-_FIRST, _SECOND = "attnlrp", "cp-lrp"
-_HEAD = ["claim", "chapter", "data", "paper", "recorded", "low", "high", "verdict"]
-_HEAD += ["raw", "raw low", "raw high"]
-_INTERVALS = {"recorded": ("low", "high"), "raw": ("raw low", "raw high")}
+Runs = Mapping[tuple[str, str], pd.DataFrame]
+Recordings = Mapping[tuple[str, str], Recording]
+
+SMALL, LARGE = "six layers", "twelve layers"
+RUNS = {
+    (SMALL, "SST-2"): "minilm-sst2",
+    (LARGE, "SST-2"): "mpnet-sst2",
+    (SMALL, "IMDB"): "minilm-imdb",
+    (LARGE, "IMDB"): "mpnet-imdb",
+}
+# claim → (what should lie above, what below)
+CLAIMS = {
+    "CP-LRP tracks LOO better than AttnLRP": ("cp-lrp", "attnlrp"),
+    "closing the softmax, value's half kept, helps": ("half-value", "attnlrp"),
+    "the identity in the softmax's place helps": ("identity", "attnlrp"),
+    "CP's rule helps more in the later half of the layers": ("back-half", "front-half"),
+}
+# What changes AttnLRP into CP-LRP, together and one thing at a time.
+CONTROLS = {
+    "half-value": "softmax closed, values half",
+    "whole-value": "softmax open, values whole",
+    "identity": "identity for the softmax",
+    "cp-lrp": "both changes: CP-LRP",
+}
+PAPERS = {"tokens": specifications.EVERY, "normalisation": specifications.SUM_TO_ONE}
+CONVENTIONS = {
+    "raw": {"tokens": specifications.EVERY, "normalisation": specifications.RAW},
+    "raw, no [CLS]": {"tokens": specifications.NO_CLS, "normalisation": specifications.RAW},
+    "sum to one": PAPERS,
+    "sum to one, no [CLS]": {**PAPERS, "tokens": specifications.NO_CLS},
+}
+_USUAL = {"rules": specifications.DEFAULT, "removal": "attention-mask", "coefficient": "Pearson"}
+# Two printed numbers, each rounded to 0.01, differ by this much more or less.
+_ROUNDING = 0.01
+_DATA = {"SST-2": "sst", "IMDB": "imdb"}
+_SIGNS = {"AttnLRP − CP-LRP": ("attnlrp", "cp-lrp"), "AttnLRP − LOO": ("attnlrp", "loo")}
 
 
-def claims(
-    mnist: Recording, texts: dict[str, Recording], setting: Setting, removal: str = "zero"
-) -> pd.DataFrame:
-    """Return the numbers that sum up chapters 2 to 5.
+def recorded(experiment: str | None = None) -> dict[tuple[str, str], Recording]:
+    """Load the recordings of `RUNS` that there are, by model and data.
 
     Args:
-        mnist: the recorded run of chapter 2.
-        texts: recorded runs of text classifiers by the paper's data: "sst", "imdb".
-        setting: the network of chapter 2 to quote.
-        removal: how that network's pixels are removed.
-
-    Returns:
-        Rows indexed by claim, with columns `chapter`, `data`, `paper`, `recorded`, `low`, `high`
-        (r after dividing every map by its sum, as the paper does), `verdict`, and `raw`, `raw
-        low`, `raw high` (nothing divided). The verdict on a correlation is that of
-        `lrputils.report.tables.verdict`; of a difference only the sign is judged: "holds",
-        "opposite" or "cannot tell".
+        experiment: "maps" or another folder of `results/`; if not given, that of the data: the
+            runs with perturbation curves and layer ablations.
     """
-    rows = _linear_attention(mnist, setting, removal)
-    for data, recording in texts.items():
-        rows += _texts(data, recording)
-    frame = pd.DataFrame(rows, columns=_HEAD).set_index("claim")
-    frame.attrs["intervals"] = _INTERVALS
+    found = {}
+    for (model, data), name in RUNS.items():
+        with suppress(FileNotFoundError):
+            found[model, data] = results.load(experiment or _DATA[data], name)
+    return found
+
+
+def grid(runs: Runs, first: str, second: str) -> pd.DataFrame:
+    """Return the curve of `first − second` over runs, under the removals that all of them have.
+
+    Args:
+        runs: of `lrputils.study.specifications.agreement`.
+        first: a method.
+        second: another one.
+    """
+    removals = set.intersection(*(set(found.columns.unique("removal")) for found in runs.values()))
+    parts = {
+        name: specifications.at(
+            specifications.curve(specifications.difference(found, first, second)),
+            rules=specifications.RULES,
+            removal=removals,
+        )
+        for name, found in runs.items()
+    }
+    return specifications.across(parts)
+
+
+def usual(table: pd.DataFrame, **choices: str) -> pd.DataFrame:
+    """Return the rows with the default rules, LOO by the mask and Pearson's r; see `at`."""
+    known = {name: value for name, value in _USUAL.items() if name in table.index.names}
+    return specifications.at(table, **{**known, **choices})
+
+
+def by_convention(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the usual rows of a run's curve under each of `CONVENTIONS`, a row a read-out."""
+    return {name: usual(table, **choices) for name, choices in CONVENTIONS.items()}
+
+
+def listed(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a curve's rows as they are shown: choices that differ as one name, with intervals."""
+    varied = [level for level in table.index.names if table.index.unique(level).size > 1]
+    names = [", ".join(row) for row in table.reset_index()[varied].to_numpy()]
+    frame = table[["value", "low", "high"]].set_axis(names, axis=0)
+    frame.attrs["intervals"] = {"value": ("low", "high")}
     return frame
 
 
-def _row(
-    chapter: int,
-    data: str,
-    claim: str,
-    printed: float,
-    estimates: Iterable[Sequence],
-    *,
-    sign: bool = False,
-) -> tuple:
-    """One row of `_HEAD`; the two `estimates`, of `_COLUMNS`, begin with value, low and high.
+def conclusions(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Say how often each claim holds over its grid, and which choice alone reverses it.
 
-    With `sign`, of a difference, the sign alone is judged: a margin as large as the printed value
-    tells nothing.
+    Args:
+        tables: claim → curve; positive values speak for the claim.
+
+    Returns:
+        A row a claim: `specifications`, how many; `holds`, `opposite` and `undecided`, percentages
+        of them by `outcome`; then by choice the percentage of `reversals`.
     """
-    own, raw = (estimate[:3] for estimate in estimates)
-    _, low, high = own
-    if not sign:
-        judged = verdict(low - printed, high - printed)
-    elif low <= 0 <= high:
-        judged = CANNOT_TELL
-    else:
-        judged = "holds" if (low > 0) == (printed > 0) else "opposite"
-    return f"{data}: {claim}", chapter, data, float(printed), *own, judged, *raw
+    rows = {}
+    for claim, table in tables.items():
+        shares = specifications.outcome(table).set_axis(["holds", "opposite", "undecided"])
+        rows[claim] = 100 * pd.concat([shares, specifications.reversals(table)])
+    counts = {claim: len(table) for claim, table in tables.items()}
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    frame.insert(0, "specifications", pd.Series(counts))
+    return frame
 
 
-def _linear_attention(mnist: Recording, setting: Setting, removal: str) -> list[tuple]:
-    readings = linear_attention.specifications(mnist.rows)
-    own, raw = (linear_attention.of_reading(readings, setting, removal, c) for c in _COLUMNS)
-    printed = paper.table1().drop_duplicates("pair").set_index("pair")["r"]
-    lrp = [pair for pair in printed.index if pair in own and not pair.startswith("IG")]
-    return [_row(2, "MNIST", pair, printed[pair], (own[pair], raw[pair])) for pair in lrp]
+def later_layers(texts: Recordings) -> pd.DataFrame:
+    """What CP's rule gains in one later layer less in one earlier layer: a curve over the runs.
+
+    Indexed by model, data, read-out and normalisation, as `lrputils.study.specifications.curves`.
+    """
+    found = {}
+    columns = {specifications.RAW: "r", specifications.SUM_TO_ONE: "r_normalised"}
+    for name, run in texts.items():
+        for readout in run.rows[run.rows.family == "single"].readout.unique():
+            for normalisation, column in columns.items():
+                gains = softmax_errors.single_layer_gains(run, column, readout)
+                late = softmax_errors.late_minus_early(gains)
+                found[*name, readout, normalisation] = late
+    table = stats.table(found)
+    names = ["model", "data", "read-out", "normalisation"]
+    return table.set_axis(pd.MultiIndex.from_tuples(found, names=names), axis=0)
 
 
-def _texts(data: str, recording: Recording) -> list[tuple]:
-    """AttnLRP and CP-LRP against LOO, their difference by text, and the gain of later layers."""
-    printed = paper.table2().loc[data].r
-    maps = [recording.per_text(column, [_FIRST, _SECOND]) for column in _COLUMNS]
-    task = {"sst": 3, "imdb": 4}[data], data.upper()
-    rows = [
-        _row(
-            *task,
-            f"{paper.METHODS[method]} vs LOO",
-            printed[method],
-            [stats.estimate(r[method]) for r in maps],
-        )
-        for method in (_FIRST, _SECOND)
-    ]
-    gaps = [stats.paired_difference(wide[_FIRST], wide[_SECOND]) for wide in maps]
-    gap = printed[_FIRST] - printed[_SECOND]
-    rows.append(_row(*task, "AttnLRP − CP-LRP", gap, gaps, sign=True))
-    gains = [softmax_errors.single_layer_gains(recording, column) for column in _COLUMNS]
-    late = map(softmax_errors.late_minus_early, gains)
-    theirs = softmax_errors.published_late_minus_early(data)
-    return [*rows, _row(5, data.upper(), "later − earlier layers", theirs, late, sign=True)]
+def along_curves(texts: Recordings) -> pd.DataFrame:
+    """Compare methods by Δ = LeRF − MoRF in each run, beside the paper's differences.
+
+    Returns:
+        A row a comparison and run: `paper`, `recorded` with `low` and `high`, in logits of
+        different models, and `sign`: "holds", "opposite" or "cannot tell"; nothing where the
+        paper's rounding carries no sign.
+    """
+    rows = {}
+    for what, (first, second) in _SIGNS.items():
+        for (model, data), run in texts.items():
+            printed = paper.table2().loc[_DATA[data]].delta
+            wide = run.per_text("delta", [first, second])
+            own = stats.paired_difference(wide[first], wide[second])[:3]
+            gap = printed[first] - printed[second]
+            rows[f"{what}: {data}, {model}"] = (gap, *own, sign(gap, *own[1:]))
+    columns = ["paper", "recorded", "low", "high", "sign"]
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    frame.attrs["intervals"] = {"recorded": ("low", "high")}
+    return frame
+
+
+def sign(printed: float, low: float, high: float) -> str:
+    """Say whether an interval has the sign of a printed difference of two rounded numbers."""
+    if abs(printed) <= _ROUNDING + 1e-9:
+        return ""
+    if low <= 0 <= high:
+        return CANNOT_TELL
+    return "holds" if (low > 0) == (printed > 0) else "opposite"
+
+
+def levels(runs: Runs) -> pd.DataFrame:
+    """Mean r with LOO under the paper's convention at each read-out, beside the paper's.
+
+    Returns:
+        A row a method, run and read-out: `paper`, `recorded`, `low`, `high`, `verdict` as
+        `lrputils.report.tables.verdict`, but "too wide" where the interval could not have shown
+        agreement.
+    """
+    rows = {}
+    for method in ("attnlrp", "cp-lrp"):
+        for (model, data), found in runs.items():
+            table = usual(specifications.curve(found[method]), **PAPERS)
+            printed = paper.table2().loc[_DATA[data], method].r
+            for readout in READOUTS:
+                (row,) = specifications.at(table, read_out=readout).itertuples()
+                judged = _judged(row.low - printed, row.high - printed)
+                name = f"{paper.METHODS[method]}, {data}, {model}, {readout}"
+                rows[name] = (printed, row.value, row.low, row.high, judged)
+    columns = ["paper", "recorded", "low", "high", "verdict"]
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    frame.attrs["intervals"] = {"recorded": ("low", "high")}
+    return frame
+
+
+def _judged(low: float, high: float, margin: float = 0.05) -> str:
+    found = verdict(low, high, margin)
+    return "too wide" if found == CANNOT_TELL and high - low > 2 * margin else found
+
+
+def controls(runs: Runs) -> pd.DataFrame:
+    """What each control adds to AttnLRP's mean r, by run, read-out and convention.
+
+    Returns:
+        A row a run, read-out and convention of `CONVENTIONS`, a column with its interval a control
+        of `CONTROLS`.
+    """
+    parts = {}
+    for control, label in CONTROLS.items():
+        rows = {}
+        for (model, data), found in runs.items():
+            table = specifications.curve(specifications.difference(found, control, "attnlrp"))
+            for readout in READOUTS:
+                for name, choices in CONVENTIONS.items():
+                    row = usual(table, read_out=readout, **choices).iloc[0]
+                    rows[f"{data}, {model}, {readout}, {name}"] = row
+        parts[label] = pd.DataFrame.from_dict(rows, orient="index")
+    return side_by_side(parts)

@@ -1,0 +1,167 @@
+"""Figures of the specification grid: the curve above its choices, and what decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+
+from lrputils.model.readout import READOUTS
+from lrputils.removal.leave_one_out import REMOVALS
+from lrputils.report.figures.style import COLORS, WIDTH, new_figure
+from lrputils.study import specifications
+
+# How much more often than over the whole grid a choice is made, at the dark end.
+_MOST = 3
+_SHADES = LinearSegmentedColormap.from_list("often", ["#ffffff", COLORS["ink"]])
+_MARKS = (("D", "vermilion"), ("s", "blue"), ("^", "green"), ("v", "purple"))
+_ORDER = [*specifications.RULES, *READOUTS, *specifications.TOKENS, *specifications.NORMALISATIONS]
+_ORDER += [*REMOVALS, *specifications.COEFFICIENTS]
+
+
+def specification_curve(
+    table: pd.DataFrame,
+    marks: Mapping[str, pd.DataFrame] | None = None,
+    *,
+    difference: str = "AttnLRP − CP-LRP",
+    bins: int = 48,
+    title: str = "One question, every convention",
+) -> Figure:
+    """Draw a specification curve and, below it, which choices its parts were made of.
+
+    Args:
+        table: of `lrputils.study.specifications.curve`, in its order.
+        marks: label → rows of the table to point out, four at most.
+        difference: what the values are, for the axis.
+        bins: parts of equal size into which the lower panel divides the specifications.
+        title: the figure's message.
+    """
+    table = table.sort_values("value", kind="stable")
+    levels = [level for level in table.index.names if table.index.unique(level).size > 1]
+    rows = sum(1 + table.index.unique(level).size for level in levels)
+    size = {"rows": 2, "sharex": True, "height_ratios": [2.6, 0.19 * rows]}
+    figure, (above, below) = new_figure(WIDTH, 3.9 + 0.19 * rows, title=title, **size)
+    places = np.arange(len(table)) + 0.5
+    bins = min(bins, len(table))
+    _curve(above, table, places, bins)
+    for (label, marked), (shape, colour) in zip((marks or {}).items(), _MARKS, strict=False):
+        where = table.index.get_indexer(marked.index)
+        look = {"color": COLORS[colour], "label": label, "zorder": 5, "mec": "white", "mew": 0.8}
+        above.plot(places[where], table.value.to_numpy()[where], shape, ms=8, **look)
+    above.set_ylabel(difference)
+    _choices(below, table, levels, bins)
+    below.set_xlabel(f"{len(table)} specifications, sorted")
+    figure.legend_below(columns=1)
+    return figure
+
+
+def _curve(axes: Axes, table: pd.DataFrame, places: np.ndarray, bins: int) -> None:
+    """The values as a line, the mean interval around it as a band, coloured where it is decided."""
+    axes.axhline(0, color=COLORS["ink"], lw=1)
+    parts = np.array_split(np.arange(len(table)), bins)
+    middle = [places[part].mean() for part in parts]
+    ends = ([table[end].to_numpy()[part].mean() for part in parts] for end in ("low", "high"))
+    axes.fill_between(middle, *ends, color=COLORS["faint"], alpha=0.6, lw=0, label="95% interval")
+    values = table.value.to_numpy()
+    axes.plot(places, values, color=COLORS["muted"], lw=2)
+    for decided, colour, side in (
+        (table.low > 0, "sky", "above"),
+        (table.high < 0, "orange", "below"),
+    ):
+        look = {"color": COLORS[colour], "lw": 3, "label": f"interval {side} zero"}
+        axes.plot(places, np.where(decided, values, np.nan), **look)
+    axes.tick_params(axis="x", length=0)
+
+
+def _choices(axes: Axes, table: pd.DataFrame, levels: Sequence[str], bins: int) -> None:
+    """A row a value of a choice: the darker, the more often it is made in that part."""
+    edges = np.linspace(0, len(table), bins + 1)
+    part = np.minimum(np.arange(len(table)) * bins // len(table), bins - 1)
+    place, ticks = 0, {}
+    for level in levels:
+        names = table.index.get_level_values(level)
+        axes.text(0, place + 0.55, level, fontweight="bold", va="center")
+        for value in sorted(table.index.unique(level), key=_rank):
+            place += 1
+            made = (names == value).astype(float)
+            often = np.bincount(part, made, bins) / np.bincount(part, minlength=bins)
+            shades = (often / made.mean())[None]
+            box = {"vmin": 0, "vmax": _MOST, "cmap": _SHADES, "lw": 0}
+            axes.pcolormesh(edges, [place + 0.08, place + 0.92], shades, **box)
+            ticks[place + 0.5] = value
+        place += 1
+    axes.set_yticks(list(ticks), list(ticks.values()))
+    axes.tick_params(length=0)
+    axes.set(xlim=(0, len(table)), ylim=(place, 0), xticks=[])
+    axes.spines[["left", "bottom"]].set_visible(False)
+
+
+def _rank(value: str) -> tuple[int, str]:
+    return (_ORDER.index(value) if value in _ORDER else -1), value
+
+
+def importance(
+    tables: Mapping[str, pd.DataFrame], *, title: str = "Which choice decides?"
+) -> Figure:
+    """Draw the shares of `lrputils.study.specifications.importance`, a panel a grid."""
+    heights = [len(table) for table in tables.values()]
+    size = {"rows": len(tables), "sharex": True, "squeeze": False, "height_ratios": heights}
+    figure, panels = new_figure(WIDTH, 1.3 + 0.42 * sum(heights), title=title, **size)
+    for axes, (name, table) in zip(panels.flat, tables.items(), strict=True):
+        places = np.arange(len(table))
+        look = {"height": 0.36}
+        both = table["with others"]
+        axes.barh(places - 0.19, table["alone"], color=COLORS["blue"], label="alone", **look)
+        axes.barh(places + 0.19, both, color=COLORS["sky"], label="with others", **look)
+        axes.set_yticks(places, list(table.index))
+        axes.invert_yaxis()
+        axes.set_title(name, fontsize=10, loc="left")
+    panels.flat[-1].set_xlabel("share of the variance over the grid")
+    figure.legend_below()
+    return figure
+
+
+def by_convention(
+    tables: Mapping[str, Mapping[str, pd.DataFrame]],
+    printed: Mapping[str, float] | None = None,
+    *,
+    difference: str = "AttnLRP − CP-LRP",
+    title: str = "Who tracks Leave-One-Out better? It depends",
+) -> Figure:
+    """Draw a difference by convention and read-out, a panel a run.
+
+    Args:
+        tables: panel → convention → rows of a curve that differ in the read-out alone.
+        printed: panel → the paper's difference, a dashed line.
+        difference: what the values are, for the axis.
+        title: the figure's message.
+    """
+    heights = [len(conventions) for conventions in tables.values()]
+    size = {"rows": len(tables), "squeeze": False, "sharex": True, "height_ratios": heights}
+    height = 1.5 + 0.3 * len(tables) + 0.36 * sum(heights)
+    figure, panels = new_figure(WIDTH, height, title=title, **size)
+    look = {"word": ("o", "blue"), "sum": ("s", "orange"), "post-norm": ("D", "green")}
+    for axes, (name, conventions) in zip(panels.flat, tables.items(), strict=True):
+        axes.axvline(0, color=COLORS["ink"], lw=0.8, zorder=0)
+        if printed and name in printed:
+            line = {"color": COLORS["vermilion"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
+            axes.axvline(printed[name], label="the paper", **line)
+        for place, table in enumerate(conventions.values()):
+            for shift, (readout, (shape, colour)) in zip(
+                (-0.25, 0, 0.25), look.items(), strict=True
+            ):
+                (row,) = table.xs(readout, level="read-out").itertuples()
+                ends = {"color": COLORS[colour], "lw": 2}
+                axes.plot([row.low, row.high], [place + shift] * 2, **ends)
+                axes.plot(row.value, place + shift, shape, ms=5, label=readout, **ends)
+        axes.set_yticks(range(len(conventions)), list(conventions))
+        axes.set_title(name, fontsize=10, loc="left")
+        axes.tick_params(axis="y", length=0)
+        axes.invert_yaxis()
+    panels.flat[-1].set_xlabel(difference)
+    figure.legend_below(columns=4)
+    return figure

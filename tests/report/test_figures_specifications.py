@@ -1,0 +1,70 @@
+"""The figures of the specification grid show the numbers that they are given."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from lrputils.report.figures import specifications as draw
+
+
+@pytest.fixture
+def table():
+    levels = {
+        "model": ["6 × 384", "12 × 768"],
+        "read-out": ["word", "sum", "post-norm"],
+        "normalisation": ["raw", "sum to one"],
+        "removal": ["attention-mask"],
+    }
+    index = pd.MultiIndex.from_product(levels.values(), names=list(levels))
+    value = np.random.default_rng(0).permutation(np.linspace(-0.3, 0.5, len(index)))
+    frame = pd.DataFrame({"value": value, "low": value - 0.1, "high": value + 0.1}, index)
+    return frame.sort_values("value")
+
+
+def _points(axes, marker):
+    return {
+        (x, y) for line in axes.lines if line.get_marker() == marker for x, y in line.get_xydata()
+    }
+
+
+def test_the_curve_is_sorted_and_marks_stand_where_their_rows_do(table):
+    marked = table.iloc[[2, 7]]
+    above, below = draw.specification_curve(table, {"the paper's": marked}, bins=4).axes
+    curve = next(line for line in above.lines if len(line.get_ydata()) == len(table))
+    assert list(curve.get_ydata()) == sorted(table.value)
+    assert _points(above, "D") == {(2.5, table.value.iloc[2]), (7.5, table.value.iloc[7])}
+    names = [label.get_text() for label in below.get_yticklabels()]
+    assert names == ["12 × 768", "6 × 384", "word", "sum", "post-norm", "raw", "sum to one"]
+    assert "removal" not in [text.get_text() for text in below.texts]
+    assert not plt.get_fignums()
+
+
+def test_a_choice_is_dark_where_it_is_made_more_often(table):
+    _, below = draw.specification_curve(table, bins=2).axes
+    shades = dict(zip(["12 × 768", "6 × 384"], below.collections, strict=False))
+    for model, mesh in shades.items():
+        own = table.index.get_level_values("model") == model
+        expected = [own[:6].mean() / own.mean(), own[6:].mean() / own.mean()]
+        assert mesh.get_array().ravel().tolist() == pytest.approx(expected)
+
+
+def test_the_shares_are_bars(table):
+    shares = pd.DataFrame({"alone": [0.5, 0.1], "with others": [0.8, 0.2]}, ["tokens", "data"])
+    first, second = draw.importance({"one": shares, "two": shares / 2}).axes
+    assert sorted(bar.get_width() for bar in first.patches) == [0.1, 0.2, 0.5, 0.8]
+    assert max(bar.get_width() for bar in second.patches) == 0.4
+
+
+def test_conventions_have_a_point_a_read_out(table):
+    panels = {
+        model: {
+            name: table.xs((model, name), level=("model", "normalisation"))
+            for name in ("raw", "sum to one")
+        }
+        for model in ("6 × 384", "12 × 768")
+    }
+    figure = draw.by_convention(panels, {"12 × 768": -0.3})
+    for axes, conventions in zip(figure.axes, panels.values(), strict=True):
+        drawn = {x for marker in "osD" for x, _ in _points(axes, marker)}
+        assert drawn == {value for part in conventions.values() for value in part.value}
