@@ -1,0 +1,228 @@
+"""Does a map track leave-one-out? The answer under every convention, and what decides it.
+
+A specification says which read-out, which special tokens count, how maps are normalised, what
+removal LOO is, which coefficient compares two maps, and which rules an implementation has beside
+those for attention. `agreement` gives each text's correlation under each, from the maps of
+`lrputils.study.conventions`; the rest compares two methods over this grid, as a specification curve
+(Simonsohn, Simmons and Nelson, 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+Array = np.ndarray
+NORMALISATIONS = RAW, SUM_TO_ONE = "raw", "sum to one"
+TOKENS = EVERY, NO_CLS, NO_SEP, WORDS = "all", "no [CLS]", "no [SEP]", "neither"
+DEFAULT = "default"
+# With LayerNorm's plain gradient neither method is what was published: measured, but no choice.
+RULES = (DEFAULT, "norm=held", "activation=gradient", "head=gradient")
+CHOICES = ["rules", "read-out", "tokens", "normalisation", "removal", "coefficient"]
+# Below this share of a map's largest score, its spread is rounding of a constant map.
+_CONSTANT = 1e-12
+
+
+def _values(maps: Array) -> Array:
+    return maps - maps.mean(axis=1, keepdims=True)
+
+
+def _ranks(maps: Array) -> Array:
+    return _values(rankdata(maps, axis=1))
+
+
+def _signs(maps: Array) -> Array:
+    first, second = np.triu_indices(maps.shape[1], 1)
+    maps = maps.astype(np.float32)  # as recorded: equal stays equal
+    return np.sign(maps[:, first] - maps[:, second])
+
+
+# Each coefficient is the cosine of two maps seen in one of these ways.
+COEFFICIENTS: dict[str, Callable[[Array], Array]] = {
+    "Pearson": _values,
+    "Spearman": _ranks,
+    "Kendall": _signs,  # τ-b
+}
+
+
+def agreement(
+    rows: pd.DataFrame, coefficients: Sequence[str] = tuple(COEFFICIENTS)
+) -> pd.DataFrame:
+    """Return the correlation with LOO of every text's maps, a column a specification.
+
+    Dividing by a sum scales a map, and no coefficient sees a positive scale: what "sum to one" does
+    to a correlation is the sign of the two sums, over the tokens that count. Dividing by the sum
+    of absolute values would do nothing at all.
+
+    Args:
+        rows: of `lrputils.study.conventions.maps`, or recorded ones.
+        coefficients: which of `COEFFICIENTS`.
+
+    Returns:
+        (texts, specifications), float32, the columns' levels "method" and `CHOICES`. NaN where a
+        map is constant over fewer than two tokens or all of them, or its sum is zero.
+    """
+    loo = rows.method == "loo"
+    labels = rows[~loo].drop_duplicates(["method", "rules", "readout"])
+    labels = [
+        (method, rules or DEFAULT, readout)
+        for method, rules, readout in labels[["method", "rules", "readout"]].to_numpy()
+    ]
+    removals = list(rows[loo].removal.unique())
+    ordered = pd.concat([rows[loo], rows[~loo]])
+    found = {
+        text: _text(np.stack(part.scores), part.content.iloc[0], len(removals), coefficients)
+        for text, part in ordered.groupby("id", sort=False)
+    }
+    columns = [
+        (*label, tokens, normalisation, removal, coefficient)
+        for tokens in TOKENS
+        for coefficient in coefficients
+        for normalisation in NORMALISATIONS
+        for removal in removals
+        for label in labels
+    ]
+    columns = pd.MultiIndex.from_tuples(columns, names=["method", *CHOICES])
+    return pd.DataFrame(np.stack(list(found.values())), list(found), columns, dtype=np.float32)
+
+
+def _text(maps: Array, content: Array, references: int, coefficients: Sequence[str]) -> Array:
+    """One text's correlations of its later maps with its first `references` ones, flat."""
+    maps = maps.astype(np.float64)
+    maps /= np.maximum(np.abs(maps).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    parts = []
+    for counted in _counted(content):
+        own = maps[:, counted]
+        signs = np.sign(own.sum(axis=1))
+        flips = np.where(signs == 0, np.nan, signs)
+        flips = flips[:references, None] * flips[references:]
+        for name in coefficients:
+            seen = COEFFICIENTS[name](own)
+            norm = np.sqrt((seen**2).sum(axis=1, keepdims=True))
+            unit = seen / np.where(norm > _CONSTANT * np.sqrt(own.shape[1]), norm, np.nan)
+            r = unit[:references] @ unit[references:].T
+            parts += [r, r * flips]
+    return np.concatenate([part.ravel() for part in parts])
+
+
+def _counted(content: Array) -> Iterator[Array]:
+    """Which tokens count: all, all but a special first one, but a special last one, the words."""
+    for first, last in ((False, False), (True, False), (False, True)):
+        counted = np.ones_like(content)
+        counted[0], counted[-1] = content[0] or not first, content[-1] or not last
+        yield counted
+    yield content
+
+
+def difference(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """Return `first − second` of each text under each specification that has both methods.
+
+    Args:
+        found: of `agreement`.
+        first: a method.
+        second: another one. One whose other rules were not varied has the default specifications.
+
+    Returns:
+        (texts, specifications), the columns' levels `CHOICES`.
+    """
+    left, right = found[first], found[second]
+    common = left.columns.intersection(right.columns, sort=False)
+    return left[common] - right[common]
+
+
+def resampled(differences: pd.DataFrame, resamples: int = 1000, seed: int = 0) -> Array:
+    """Return bootstrap means (resamples, columns): texts are drawn once for all columns."""
+    values = differences.to_numpy(np.float32)
+    texts = len(values)
+    draws = np.random.default_rng(seed).multinomial(texts, np.full(texts, 1 / texts), resamples)
+    weights, known = draws.astype(np.float32), ~np.isnan(values)
+    counts = texts if known.all() else weights @ known.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        return weights @ np.where(known, values, 0) / counts
+
+
+def curve(differences: pd.DataFrame, resamples: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """Return each specification's mean over texts with its 95% bootstrap interval, least first.
+
+    Returns:
+        A row a specification, indexed by its choices; columns `value`, `low`, `high`.
+    """
+    low, high = np.nanquantile(resampled(differences, resamples, seed), [0.025, 0.975], axis=0)
+    table = {"value": differences.mean().to_numpy(), "low": low, "high": high}
+    return pd.DataFrame(table, index=differences.columns).sort_values("value", kind="stable")
+
+
+def across(parts: Mapping[tuple[str, str], pd.DataFrame]) -> pd.DataFrame:
+    """Return curves of several runs, by model and data, as one, these two choices first."""
+    return pd.concat(parts, names=["model", "data"]).sort_values("value", kind="stable")
+
+
+def importance(values: pd.Series) -> pd.DataFrame:
+    """Return how much of the variance over a balanced grid each choice explains.
+
+    Args:
+        values: one a specification, indexed by the choices; every combination once.
+
+    Returns:
+        By choice, largest first: `alone`, the variance of the means of its values, as a share of
+        the whole (its main effect); `with others`, the mean variance that is left where only this
+        choice is free (Sobol's total effect). They differ by what the choice does together with
+        others. A choice that was not varied has no row.
+
+    Raises:
+        ValueError: the grid is not balanced.
+    """
+    levels = [values.index.unique(level) for level in values.index.names]
+    full = pd.MultiIndex.from_product(levels)
+    if len(full) != len(values) or values.index.has_duplicates:
+        raise ValueError(f"{len(values)} specifications are no balanced grid of {len(full)}")
+    grid = values.reindex(full).to_numpy(float).reshape([len(level) for level in levels])
+    axes = range(grid.ndim)
+    shares = {
+        name: (
+            grid.mean(axis=tuple(other for other in axes if other != axis)).var(),
+            grid.var(axis=axis).mean(),
+        )
+        for axis, name in enumerate(values.index.names)
+        if grid.shape[axis] > 1
+    }
+    table = pd.DataFrame.from_dict(shares, orient="index", columns=["alone", "with others"])
+    return (table / grid.var()).sort_values("with others", ascending=False)
+
+
+def outcome(table: pd.DataFrame) -> pd.Series:
+    """Return the share of specifications whose interval is above zero, below, or reaches it."""
+    above, below = (table.low > 0).mean(), (table.high < 0).mean()
+    return pd.Series({"above": above, "below": below, "undecided": 1 - above - below})
+
+
+def reversals(table: pd.DataFrame) -> pd.Series:
+    """Return by choice how often changing it alone reverses the answer.
+
+    The share of the combinations of all other choices under which this choice's values give an
+    interval above zero and another one below. A choice that was not varied has no entry.
+    """
+    signs = (table.low > 0).astype(int) - (table.high < 0).astype(int)
+    found = {}
+    for level in table.index.names:
+        if table.index.unique(level).size > 1:
+            wide = signs.unstack(level)
+            found[level] = ((wide.max(axis=1) == 1) & (wide.min(axis=1) == -1)).mean()
+    return pd.Series(found, dtype=float)
+
+
+def at(table: pd.DataFrame, **choices: Any) -> pd.DataFrame:
+    """Return the rows of a curve that have these choices, a name or a list of names each.
+
+    Write `read_out` for "read-out".
+    """
+    levels = {name.replace("_", "-"): value for name, value in choices.items()}
+    kept = np.ones(len(table), bool)
+    for level, wanted in levels.items():
+        wanted = [wanted] if isinstance(wanted, str) else list(wanted)
+        kept &= table.index.get_level_values(level).isin(wanted)
+    return table[kept]
