@@ -43,7 +43,7 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
     values = {name: p.default for name, p in declared(notebook, chapter).items()} | dict(given)
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     try:
-        if "load_texts(" in code:
+        if "load_texts(dataset" in code:
             from lrputils.data.texts import load_texts
 
             taken = inspect.signature(load_texts).parameters.keys() - {"revision"}  # the model's
