@@ -45,8 +45,9 @@ def compared(
 
     Returns:
         one row a text, form and method: `id`, `form`, `method`; `logit`, the change of the
-        explained logit; `r` with the same method's map in the standard form; `moved`, the
-        sum of its absolute changes over that of its absolute scores; `r_loo` with LOO, and `r_loo_standard`, that of the standard form.
+        explained logit; `r` with the same method's map in the standard form; `moved`, the sum of
+        its absolute changes over that of its absolute scores; `r_loo` with LOO, and
+        `r_loo_standard`, that of the standard form.
     """
     methods = (*LRP, *CONTROLS) if controls else LRP
     parts = {}
