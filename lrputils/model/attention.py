@@ -29,10 +29,6 @@ from lrputils.model.forwards import replaced
 from lrputils.model.handles import Handle
 
 
-def _softmax(z: Tensor) -> Tensor:
-    return torch.softmax(z, -1)
-
-
 @dataclass(frozen=True)
 class AttentionCall:
     """What one layer's attention takes: O = A·V with A = softmax(s·Q·Kᵀ + mask).
@@ -79,10 +75,10 @@ class AttentionCall:
         mask = self.mask if self.mask.dtype == torch.bool else self.mask > -1e3
         return mask.expand(shape)
 
-    def weights(self, softmax: Callable[[Tensor], Tensor] = _softmax) -> Tensor:
+    def weights(self, softmax: Callable[..., Tensor] = torch.softmax) -> Tensor:
         """A, `(batch, heads, queries, keys)`: computed as `scores`, in the query's dtype."""
         scores = self.scores()
-        return softmax(scores + additive(self.mask, scores.dtype)).to(self.query.dtype)
+        return softmax(scores + additive(self.mask, scores.dtype), -1).to(self.query.dtype)
 
     def combined(self, weights: Tensor) -> Tensor:
         """A·V in the model's layout: `(batch, tokens, heads, size)`."""

@@ -35,22 +35,13 @@ from lrputils.model.handles import Handle
 from lrputils.propagation import rules
 
 
-def _held_std(inner: Forward, norm: nn.Module, x: Tensor) -> Tensor:
+def _held(inner: Forward, norm: nn.Module, x: Tensor, *, mean: bool) -> Tensor:
     if isinstance(norm, nn.LayerNorm):
-        return rules.layer_norm_held_std(x, norm.weight, norm.bias, norm.eps)
+        return rules.layer_norm_held(x, norm.weight, norm.bias, norm.eps, mean=mean)
     return rules.rms_norm_held_rms(x, norm.weight, norm.variance_epsilon)
 
 
-def _held(inner: Forward, norm: nn.Module, x: Tensor) -> Tensor:
-    if isinstance(norm, nn.LayerNorm):
-        return rules.layer_norm_held(x, norm.weight, norm.bias, norm.eps)
-    return _held_std(inner, norm, x)
-
-
-def _gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    return function(x)
-
-
+_ACTIVATION = {"identity": rules.identity_rule, "gradient": lambda function, x: function(x)}
 # operation → name of a rule → the rule
 RULES: dict[str, dict[str, Callable]] = {
     "attention": {
@@ -68,11 +59,11 @@ RULES: dict[str, dict[str, Callable]] = {
         "gate-held": rules.GATE_HELD,
         "gradient": rules.GRADIENT_PRODUCT,
     },
-    "activation": {"identity": rules.identity_rule, "gradient": _gradient},
-    "head": {"identity": rules.identity_rule, "gradient": _gradient},
+    "activation": _ACTIVATION,
+    "head": _ACTIVATION,
     "norm": {
-        "held-std": _held_std,
-        "held": _held,
+        "held-std": partial(_held, mean=False),
+        "held": partial(_held, mean=True),
         "gradient": lambda inner, norm, x: inner(x),
     },
 }

@@ -85,8 +85,13 @@ def relevance_paths(
         rule = composite.rule(operation, layer)
         if operation != "attention":
             return rule
-        # Each layer's V, Q and K are kept, in the graph.
-        return lambda q, k, v: factors.append((v, q, k)) or rule(q, k, v)
+
+        def kept(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+            factors.append((v, q, k))  # in the graph
+            return rule(q, k, v)
+
+        kept.softmax = rule.softmax
+        return kept
 
     place = FIRST_BLOCK if readout == LAYER else readout
     with installed(architecture, tapped, stepwise), replaced(blocks.forwards):

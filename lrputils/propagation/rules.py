@@ -50,7 +50,7 @@ class Shares:
             None is the plain softmax.
     """
 
-    def __init__(self, *shares: float, softmax: Callable[[Tensor], Tensor] | None = None):
+    def __init__(self, *shares: float, softmax: Callable[..., Tensor] | None = None):
         self.shares, self.softmax = shares, softmax
 
     def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
@@ -80,24 +80,24 @@ GRADIENT_PRODUCT = Shares(1, 1)
 
 class _IdentitySoftmax(Function):
     @staticmethod
-    def forward(ctx: Any, z: Tensor) -> Tensor:
-        weights = torch.softmax(z, -1)
+    def forward(ctx: Any, z: Tensor, dim: int) -> Tensor:
+        weights = torch.softmax(z, dim)
         ctx.save_for_backward(torch.where(z == 0, 0.0, weights / z))
         return weights
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (ratio,) = ctx.saved_tensors
-        return gradient * ratio
+        return gradient * ratio, None
 
 
-def identity_softmax(z: Tensor) -> Tensor:
-    """A = softmax(Z) over the last axis with the identity rule in place of Eq. 5: R(Z) = R(A).
+def identity_softmax(z: Tensor, dim: int = -1) -> Tensor:
+    """A = softmax(Z) over an axis with the identity rule in place of Eq. 5: R(Z) = R(A).
 
     So g(Z) = A / Z · g(A), and 0 where Z = 0. You et al. name it for their layer ablation; near
     Z = 0 the ratio has no bound.
     """
-    return _IdentitySoftmax.apply(z)
+    return _IdentitySoftmax.apply(z, dim)
 
 
 # --- attention O = A·V with A = softmax(Z), Z = s·Q·Kᵀ: shares of Q, K and V ----------------------
@@ -173,21 +173,16 @@ class _LayerNorm(Function):
         return gradient * inverse_std.to(gradient.dtype), None, None, None, None
 
 
-def layer_norm_held_std(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """LayerNorm y = w ⊙ (x − mean x) / σ + b, with σ held constant.
+def layer_norm_held(
+    x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, *, mean: bool = False
+) -> Tensor:
+    """LayerNorm y = w ⊙ (x − mean x) / σ + b with σ held constant, and its mean, too, if `mean`.
 
     What is left is linear in x, with bias b: You et al., Eq. 1 applies, and
-    g(x) = (w ⊙ g(y) − mean(w ⊙ g(y))) / σ.
+    g(x) = (w ⊙ g(y) − mean(w ⊙ g(y))) / σ. With the mean held, as in one published CP-LRP
+    (github.com/AmeenAli/XAI_Transformers, read), g(x) = w ⊙ g(y) / σ.
     """
-    return _LayerNorm.apply(x, weight, bias, eps, False)
-
-
-def layer_norm_held(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
-    """LayerNorm with its mean and σ held constant, as one published CP-LRP does: g(x) = w g(y) / σ.
-
-    Code read: github.com/AmeenAli/XAI_Transformers.
-    """
-    return _LayerNorm.apply(x, weight, bias, eps, True)
+    return _LayerNorm.apply(x, weight, bias, eps, mean)
 
 
 def rms_norm_held_rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:

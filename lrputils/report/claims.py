@@ -13,7 +13,7 @@ import pandas as pd
 
 from lrputils import paper, stats
 from lrputils.model.readout import READOUTS
-from lrputils.report.tables import CANNOT_TELL, side_by_side, verdict
+from lrputils.report.tables import CANNOT_TELL, verdict
 from lrputils.runs import results
 from lrputils.runs.results import Recording
 from lrputils.study import softmax_errors, specifications
@@ -34,13 +34,6 @@ CLAIMS = {
     "closing the softmax, value's half kept, helps": ("half-value", "attnlrp"),
     "the identity in the softmax's place helps": ("identity", "attnlrp"),
     "CP's rule helps more in the later half of the layers": ("back-half", "front-half"),
-}
-# What changes AttnLRP into CP-LRP, together and one thing at a time.
-CONTROLS = {
-    "half-value": "softmax closed, values half",
-    "whole-value": "softmax open, values whole",
-    "identity": "identity for the softmax",
-    "cp-lrp": "both changes: CP-LRP",
 }
 PAPERS = {"tokens": specifications.EVERY, "normalisation": specifications.SUM_TO_ONE}
 CONVENTIONS = {
@@ -133,19 +126,10 @@ def conclusions(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def later_layers(texts: Recordings) -> pd.DataFrame:
     """What CP's rule gains in one later layer less in one earlier layer: a curve over the runs.
 
-    Indexed by model, data, read-out and normalisation, as `lrputils.study.specifications.curves`.
+    Indexed by model, data, read-out and convention; see `lrputils.study.softmax_errors.halves`.
     """
-    found = {}
-    columns = {specifications.RAW: "r", specifications.SUM_TO_ONE: "r_normalised"}
-    for name, run in texts.items():
-        for readout in run.rows[run.rows.family == "single"].readout.unique():
-            for normalisation, column in columns.items():
-                gains = softmax_errors.single_layer_gains(run, column, readout)
-                late = softmax_errors.late_minus_early(gains)
-                found[*name, readout, normalisation] = late
-    table = stats.table(found)
-    names = ["model", "data", "read-out", "normalisation"]
-    return table.set_axis(pd.MultiIndex.from_tuples(found, names=names), axis=0)
+    found = {name: softmax_errors.halves(run)["late − early"] for name, run in texts.items()}
+    return pd.concat(found, names=["model", "data", "read-out", "convention"])
 
 
 def along_curves(texts: Recordings) -> pd.DataFrame:
@@ -206,23 +190,3 @@ def levels(runs: Runs) -> pd.DataFrame:
 def _judged(low: float, high: float, margin: float = 0.05) -> str:
     found = verdict(low, high, margin)
     return "too wide" if found == CANNOT_TELL and high - low > 2 * margin else found
-
-
-def controls(runs: Runs) -> pd.DataFrame:
-    """What each control adds to AttnLRP's mean r, by run, read-out and convention.
-
-    Returns:
-        A row a run, read-out and convention of `CONVENTIONS`, a column with its interval a control
-        of `CONTROLS`.
-    """
-    parts = {}
-    for control, label in CONTROLS.items():
-        rows = {}
-        for (model, data), found in runs.items():
-            table = specifications.curve(specifications.difference(found, control, "attnlrp"))
-            for readout in READOUTS:
-                for name, choices in CONVENTIONS.items():
-                    row = usual(table, read_out=readout, **choices).iloc[0]
-                    rows[f"{data}, {model}, {readout}, {name}"] = row
-        parts[label] = pd.DataFrame.from_dict(rows, orient="index")
-    return side_by_side(parts)

@@ -6,7 +6,7 @@ one of their decisions. Every table is made from `lrputils.study.specifications.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,9 @@ CONTROLS = {
     "whole-value": "values whole",
     "cp-lrp": "both: CP-LRP",
 }
+# Without a word on keys or queries, and with the literal identity.
+SOFTMAX = {name: CONTROLS[name] for name in ("half-value", "whole-value", "cp-lrp")}
+SOFTMAX["identity"] = "identity for the softmax"
 REMOVED = {
     MASK: "mask",
     "mask": "[MASK]",
@@ -42,23 +45,23 @@ _SETTINGS = {
 }
 
 
-def together(maps: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of two recordings of one model: the first one's texts, the default rules.
+def together(maps: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of recordings of one model: the first one's texts, the default rules.
 
     Args:
         maps: rows of `lrputils.study.conventions.maps`, leave-one-out among them.
         more: rows of further methods.
     """
-    rows = pd.concat([maps, more[more.id.isin(maps.id)]], ignore_index=True)
+    rows = pd.concat([maps, *(part[part.id.isin(maps.id)] for part in more)], ignore_index=True)
     return rows[rows.rules == ""]
 
 
-def effects(rows: pd.DataFrame, controls: Sequence[str] = tuple(CONTROLS)) -> pd.DataFrame:
+def effects(rows: pd.DataFrame, controls: Mapping[str, str] = CONTROLS) -> pd.DataFrame:
     """Return how r with LOO by the mask changes when a control takes AttnLRP's place.
 
     Args:
         rows: of `together`.
-        controls: methods among them.
+        controls: method among them → its name in the table.
 
     Returns:
         By (normalisation, tokens, control's name), with and without [CLS]: the mean change over
@@ -66,8 +69,8 @@ def effects(rows: pd.DataFrame, controls: Sequence[str] = tuple(CONTROLS)) -> pd
     """
     found = specifications.agreement(rows[rows.removal.isin(["", MASK])], ["Pearson"])
     curves = {
-        CONTROLS[name]: specifications.curve(specifications.difference(found, name, "attnlrp"))
-        for name in controls
+        name: specifications.curve(specifications.difference(found, control, "attnlrp"))
+        for control, name in controls.items()
     }
     table = pd.concat(curves, names=["control"])
     order = pd.MultiIndex.from_product(

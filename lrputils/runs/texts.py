@@ -25,7 +25,7 @@ from lrputils.removal.leave_one_out import REMOVALS
 from lrputils.runs import results
 from lrputils.runs.folders import claimed, shards
 from lrputils.runs.options import check_numbers
-from lrputils.study.conventions import maps
+from lrputils.study import conventions
 from lrputils.study.evaluation import Evaluation, evaluate
 from lrputils.study.refactorings import compared
 from lrputils.study.softmax_errors import layer_errors
@@ -90,28 +90,64 @@ def record(
         ValueError: an unfinished recording of something else lies in `out`, or another process
             records into it.
     """
-    settings, out = settings or Settings(), Path(out)
-    plan = {
-        "model": classifier.identity,
-        "texts": _chosen(texts),
-        **asdict(settings),
-    }
-    numbers = range(len(texts))
-    todo = {
-        f"{i:06d}": partial(_shard, classifier, texts, numbers[i : i + settings.shard], settings)
-        for i in numbers[:: settings.shard]
-    }
-    with claimed(out, plan) as work:
+    settings = settings or Settings()
+
+    def measure(numbers: Sequence[int]) -> pd.DataFrame:
+        return _shard(classifier, texts, numbers, settings)
+
+    how = {"command": command, "parameters": parameters, "quiet": quiet}
+    return _in_shards(measure, _compact, classifier, texts, out, asdict(settings), **how)
+
+
+def record_maps(
+    classifier: Classifier,
+    texts: Texts,
+    out: str | Path,
+    *,
+    removals: Sequence[str] = REMOVALS,
+    methods: Sequence[str] | None = None,
+    max_length: int | None = None,
+    batch_size: int = 16,
+    shard: int = 16,
+    **how: Any,
+) -> Path:
+    """Record `lrputils.study.conventions.maps` of every text into `out`; see `record`."""
+    conventions.check(removals, methods)
+    options = {"removals": list(removals), "max_length": max_length, "batch_size": batch_size}
+    options |= {} if methods is None else {"methods": list(methods)}
+
+    def measure(numbers: Sequence[int]) -> pd.DataFrame:
+        return conventions.maps(classifier, texts.take(numbers), **options)
+
+    def finish(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(scores=rows.scores.map(_shortened))
+
+    return _in_shards(measure, finish, classifier, texts, out, {**options, "shard": shard}, **how)
+
+
+def _in_shards(
+    measure: Callable[[Sequence[int]], pd.DataFrame],
+    finish: Callable[[pd.DataFrame], pd.DataFrame],
+    classifier: Classifier,
+    texts: Texts,
+    out: str | Path,
+    options: Mapping[str, Any],
+    *,
+    command: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Record what `measure` returns of some texts at a time; a run that was killed goes on."""
+    texts_of = [texts.identity, len(texts), texts.ids[0], texts.ids[-1]]
+    numbers, size = range(len(texts)), options["shard"]
+    todo = {f"{i:06d}": partial(measure, numbers[i : i + size]) for i in numbers[::size]}
+    plan = {"model": classifier.identity, "texts": texts_of, **options}
+    with claimed(Path(out), plan) as work:
         parts, seconds = shards(work, todo, "shards", quiet)
-        rows = _compact(pd.concat(parts, ignore_index=True))
-        facts = results.provenance(
-            command=command,
-            parameters={**(parameters or {}), **asdict(settings)},
-            seconds=seconds,
-            **_measured(classifier, texts),
-            accuracy=results.Recording(rows, {}).accuracy(),
-        )
-        return results.write(out, rows, facts)
+        rows = finish(pd.concat(parts, ignore_index=True))
+        more = {"accuracy": results.Recording(rows, {}).accuracy()}
+        told = {**(parameters or {}), **options}
+        return _write(out, rows, classifier, texts, command, told, seconds, **more)
 
 
 def record_softmax(
@@ -167,68 +203,37 @@ def _at_once(
     with claimed(Path(out), {}):
         began = time.monotonic()
         rows = measure()
-        facts = results.provenance(
-            command=command,
-            parameters={**(parameters or {}), **options},
-            seconds=time.monotonic() - began,
-            **_measured(classifier, texts),
-        )
-        return results.write(out, rows, facts)
+        seconds = time.monotonic() - began
+        told = {**(parameters or {}), **options}
+        return _write(out, rows, classifier, texts, command, told, seconds)
 
 
-def record_maps(
+def _write(
+    out: str | Path,
+    rows: pd.DataFrame,
     classifier: Classifier,
     texts: Texts,
-    out: str | Path,
-    *,
-    removals: Sequence[str] = REMOVALS,
-    methods: Sequence[str] | None = None,
-    max_length: int | None = None,
-    batch_size: int = 16,
-    shard: int = 16,
-    command: str = "",
-    parameters: Mapping[str, Any] | None = None,
-    quiet: bool = False,
+    command: str,
+    parameters: Mapping[str, Any],
+    seconds: float,
+    **more: Any,
 ) -> Path:
-    """Record `lrputils.study.conventions.maps` of every text into `out`; see `record`."""
-    options = {"removals": list(removals), "max_length": max_length, "batch_size": batch_size}
-    options |= {} if methods is None else {"methods": list(methods)}
-    if strays := [name for name in removals if name not in REMOVALS]:
-        raise ValueError(f"unknown removal(s) {strays}; choose from {list(REMOVALS)}")
-    plan = {"model": classifier.identity, "texts": _chosen(texts), "shard": shard, **options}
-    numbers = range(len(texts))
-    todo = {
-        f"{i:06d}": partial(maps, classifier, texts.take(numbers[i : i + shard]), **options)
-        for i in numbers[::shard]
-    }
-    with claimed(Path(out), plan) as work:
-        parts, seconds = shards(work, todo, "shards", quiet)
-        facts = results.provenance(
-            command=command,
-            parameters={**(parameters or {}), **options},
-            seconds=seconds,
-            **_measured(classifier, texts),
-        )
-        rows = pd.concat(parts, ignore_index=True)
-        return results.write(out, rows.assign(scores=rows.scores.map(_shortened)), facts)
+    facts = results.provenance(
+        command=command,
+        parameters=parameters,
+        seconds=seconds,
+        device=classifier.device,
+        model={"name": classifier.name, "identity": classifier.identity},
+        data={"name": texts.name, "identity": texts.identity, "texts": len(texts)},
+        **more,
+    )
+    return results.write(out, rows, facts)
 
 
 def _shortened(scores: np.ndarray) -> np.ndarray:
     """Keep 14 bits of each number, 6e-5 of it: what follows would not be squeezed."""
     mantissa, exponent = np.frexp(scores)
     return np.ldexp(np.round(mantissa * 2**14) / 2**14, exponent).astype(np.float32)
-
-
-def _chosen(texts: Texts) -> list[Any]:
-    return [texts.identity, len(texts), texts.ids[0], texts.ids[-1]]
-
-
-def _measured(classifier: Classifier, texts: Texts) -> dict[str, Any]:
-    return {
-        "device": classifier.device,
-        "model": {"name": classifier.name, "identity": classifier.identity},
-        "data": {"name": texts.name, "identity": texts.identity, "texts": len(texts)},
-    }
 
 
 def _shard(

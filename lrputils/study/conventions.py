@@ -21,7 +21,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite
-from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
 from lrputils.removal.packing import by_length
 
 # What stands for attention: the two methods, controls that change one thing, and the gradient.
@@ -85,7 +85,11 @@ def maps(
         `logit`, `method` (of `composites`, "loo" or "mask-gradient"), `rules`, `readout` and
         `removal` ("" where there is no choice), `scores` and `content` (false at special tokens),
         both float32 or boolean arrays (tokens,).
+
+    Raises:
+        ValueError: see `check`.
     """
+    check(removals, methods)
     found: dict[int, list[dict[str, Any]]] = {}
     for batch in by_length(texts, batch_size):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
@@ -107,6 +111,19 @@ def maps(
                 for label, scores in labels
             ]
     return pd.DataFrame([row for text in sorted(found) for row in found[text]])
+
+
+def check(removals: Sequence[str], methods: Sequence[str] | None) -> None:
+    """Raise ValueError if there is no such removal or method, or none to measure."""
+    methods_known = ["mask-gradient", *dict.fromkeys(name for name, _ in composites(1))]
+    for kind, names, known in (
+        ("removal", removals, list(REMOVALS)),
+        ("method", methods or (), methods_known),
+    ):
+        if strays := [name for name in names if name not in known]:
+            raise ValueError(f"unknown {kind}(s) {strays}; choose from {known}")
+    if not removals and methods is not None and not methods:
+        raise ValueError("no removals and no methods: there is nothing to measure")
 
 
 def _maps(

@@ -41,7 +41,8 @@ def _signs(maps: Array) -> Array:
     return np.sign(maps[:, first] - maps[:, second])
 
 
-# Each coefficient is the cosine of two maps seen in one of these ways.
+# Each coefficient is the cosine of two maps seen in one of these ways: one product of matrices
+# compares all maps of a text, where `lrputils.stats` takes a pair at a time.
 COEFFICIENTS: dict[str, Callable[[Array], Array]] = {
     "Pearson": _values,
     "Spearman": _ranks,

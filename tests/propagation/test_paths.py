@@ -15,7 +15,11 @@ from lrputils.propagation.paths import LAYER, PATHS, relevance_paths
 from tests import reference, tiny
 
 BERT_TEXT = torch.tensor([2, 17, 9, 30, 3])
-BY_HAND = {"attnlrp": ATTN_LRP, "cp": CP_LRP}
+BY_HAND = {
+    "attnlrp": ATTN_LRP,
+    "cp": CP_LRP,
+    "identity": ATTN_LRP.but(attention="identity"),
+}
 
 
 def by_hand(model, rule, monkeypatch, *, follow=None):

@@ -164,6 +164,11 @@ def test_a_second_run_into_the_folder_is_refused(classifier, texts, tmp_path, mo
         ("texts --seed -1", "--seed -1: the smallest possible value is 0"),
         ("texts --methods ig --curves rollout", "curves of ['rollout'], which are not among"),
         ("maps --removals mask,all", "unknown removal(s) ['all']; choose from ['attention-mask'"),
+        ("maps --methods shap", "unknown method(s) ['shap']; choose from ['mask-gradient', 'attn"),
+        (
+            "maps --removals , --methods ,",
+            "no removals and no methods: there is nothing to measure",
+        ),
         ("softmax --batch-size -2", "--batch-size -2: the smallest possible value is 1"),
         ("softmax --max-length 0", "--max-length 0: the smallest possible value is 1"),
         ("mnist --seeds 0", "--seeds 0: the smallest possible value is 1"),
