@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from lrputils.model.architectures import Architecture
+from lrputils.removal.packed import packed
 from lrputils.removal.rows import Row, Text, collate, logits_of
 
 # Tokens in one batch. Large enough to keep every core busy, small enough to stay in fast memory.
@@ -62,7 +63,8 @@ def evaluate(
         raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
     order = sorted(range(len(rows)), key=lambda i: (rows[i].kind, -rows[i].length))
     result, start = None, 0
-    with torch.inference_mode():
+    tokens = sum(row.length for row in rows)
+    with torch.inference_mode(), packed(architecture, tokens):
         while start < len(order):
             numbers = _next_batch(rows, order, start, budget)
             batch = [rows[i] for i in numbers]
