@@ -20,8 +20,9 @@ from lrputils.model import mpnet
 class Family:
     """All that tells one transformers model family from another.
 
-    Paths of parts start at the backbone, those of `attention` and `norm_after_attention` at a
-    block; classes are named as in the family's module, `transformers.models.<name>`.
+    Paths of parts start at the backbone, those of `attention`, `norm_after_attention` and
+    `projections` at a block; classes are named as in the family's module,
+    `transformers.models.<name>`.
 
     Attributes:
         name: the family's name in transformers.
@@ -32,6 +33,9 @@ class Family:
         embedding_norm: the LayerNorm right after the embeddings' sum, if there is one.
         norm_after_attention: the norm that follows attention; None where blocks are shared, so that
             the last layer's cannot be told from the others'.
+        projections: the linear layers that give queries, keys and values, one head's beside the
+            other's, and the one behind attention; None where they are not such layers of an
+            encoder, or of one layer only.
         shared_blocks: whether blocks come in groups that compute several layers each.
         causal: whether a token sees only itself and the tokens before it.
         head_token: "first" or "last": the token whose final state the head reads.
@@ -55,6 +59,7 @@ class Family:
     word_embeddings: str
     embedding_norm: str | None = None
     norm_after_attention: str | None = None
+    projections: tuple[str, str, str, str] | None = None
     shared_blocks: bool = False
     causal: bool = False
     head_token: str = "first"
@@ -77,6 +82,10 @@ _BERT = Family(
     word_embeddings="embeddings.word_embeddings",
     embedding_norm="embeddings.LayerNorm",
     norm_after_attention="attention.output.LayerNorm",
+    projections=(
+        *(f"attention.self.{name}" for name in ("query", "key", "value")),
+        "attention.output.dense",
+    ),
     token_types=True,
 )
 
@@ -117,6 +126,7 @@ FAMILIES = {
             _roberta_like("mpnet", "MPNet"),
             attention="attention.attn",
             norm_after_attention="attention.LayerNorm",
+            projections=tuple(f"attention.attn.{name}" for name in "qkvo"),
             token_types=False,
             own_attention=mpnet.calling,
             relative_positions=mpnet.at_positions,
@@ -129,6 +139,7 @@ FAMILIES = {
             blocks="transformer.layer",
             attention="attention",
             norm_after_attention="sa_layer_norm",
+            projections=tuple(f"attention.{name}_lin" for name in ("q", "k", "v", "out")),
             token_types=False,
         ),
         replace(
@@ -138,6 +149,7 @@ FAMILIES = {
             blocks="encoder.albert_layer_groups",
             attention="attention",
             norm_after_attention=None,
+            projections=None,
             shared_blocks=True,
         ),
         Family(
@@ -161,6 +173,7 @@ FAMILIES = {
             attention="attention",
             word_embeddings="embeddings",
             norm_after_attention="layernorm_after",
+            projections=tuple(f"attention.{name}_proj" for name in "qkvo"),
             vision=True,
             limited_positions=False,
         ),

@@ -1,6 +1,6 @@
 """Linear layers by weights packed for oneDNN, where many tokens pass a model on a CPU in float32.
 
-oneDNN multiplies by blocks of a weight, and takes an activation along while a block is in the cache.
+oneDNN multiplies by blocks of a weight and applies the activation while a block is in the cache.
 torch gives both to compiled models alone; called here are the functions that such a model calls.
 Results differ from the plain layers' by rounding.
 """

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.forwards import Forward, replaced
+from lrputils.model.forwards import replaced
+from lrputils.removal.last_layer import head_token_alone
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
     """Logits (rows, classes), in float32 at least; a decoder's are read at its last token."""
     model = architecture.model
     with ExitStack() as undo:
-        undo.enter_context(replaced(_trimmed(architecture, batch.head)))
+        undo.enter_context(head_token_alone(architecture, batch.head))
         if relative := architecture.kind.relative_positions:
             encoder = architecture.backbone.get_submodule(architecture.kind.blocks.split(".")[0])
             place = relative(encoder, batch.arguments["position_ids"])
@@ -187,24 +188,3 @@ def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
             words = model.get_output_embeddings() if architecture.language_model else None
             logits = (words or model.score)(states[rows, batch.head])
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def _trimmed(architecture: Architecture, head: Tensor) -> dict[nn.Module, Forward]:
-    """In the last layer, compute what follows attention for the token that the head reads alone.
-
-    The norm after attention passes on one token's state; the feed-forward block, two thirds of a
-    layer, then costs one token a row. Where the norm stands inside the residual branch, the branch
-    is added to every token's stream, and the other tokens' final states are wrong, but never read.
-    """
-    place = architecture.kind.norm_after_attention
-    if place is None:
-        return {}
-    norm = architecture.blocks[-1].get_submodule(place)
-    if "forward" in vars(norm):  # a composite is installed: leave its norm alone
-        return {}
-
-    def forward(original: Forward, states: Tensor) -> Tensor:
-        rows = torch.arange(len(head), device=states.device)
-        return original(states[rows, head][:, None])
-
-    return {norm: forward}

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
 
 import lrputils as lrp
 from lrputils.model.architectures import describe
 from lrputils.model.forwards import replaced
 from lrputils.model.inputs import Inputs
 from lrputils.removal import leave_one_out as removal
-from lrputils.removal import packing
+from lrputils.removal import packed, packing, rows
 from lrputils.removal.leave_one_out import leave_one_out
 from tests import tiny
 
@@ -77,6 +79,37 @@ def test_equals_masking_one_key_at_a_time(name, dtype, tolerance):
     assert fast.dtype == dtype
     assert slow.abs().max() > 1e-3
     torch.testing.assert_close(fast.double(), slow, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_packed_weights_change_rounding_alone(name, monkeypatch):
+    model, inputs = tiny.build(name, dtype=torch.float32), tiny.texts()
+    plain = leave_one_out(model, inputs)
+    kept = []
+
+    class Kept(packed._Layers):
+        def __init__(self, architecture):
+            super().__init__(architecture)
+            kept.append(self)
+
+    monkeypatch.setattr(packed, "_TOKENS", 0)
+    monkeypatch.setattr(packed, "_Layers", Kept)
+    torch.testing.assert_close(leave_one_out(model, inputs), plain, rtol=1e-5, atol=1e-6)
+    fused = {packed._FUSED.get(type(module)) for module in kept[-1].forwards} - {None}
+    assert set(kept[-1].pairs.values()) == fused
+    assert all("forward" not in vars(module) for module in model.modules())
+
+
+def test_the_last_layer_costs_little_more_than_one_token(monkeypatch):
+    model, inputs = tiny.build("bert"), tiny.texts()
+    operations = {}
+    for name, context in (("ours", rows.head_token_alone), ("whole", lambda *_: nullcontext())):
+        monkeypatch.setattr(rows, "head_token_alone", context)
+        with FlopCounterMode(display=False) as counted:
+            leave_one_out(model, inputs)
+        operations[name] = counted.get_total_flops()
+    layers = describe(model).layers
+    assert operations["ours"] / operations["whole"] < (layers - 1) / layers + 0.1
 
 
 def test_a_single_token_of_a_decoder_then_attends_to_nothing():
