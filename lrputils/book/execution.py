@@ -20,7 +20,7 @@ from papermill.exceptions import PapermillExecutionError, strip_color
 
 import lrputils
 from lrputils.book.beforehand import check_inputs
-from lrputils.book.checks import missing_figures
+from lrputils.book.images import missing_figures
 from lrputils.book.layout import DEFAULT, Book, BookError, Chapter
 from lrputils.book.pairing import read_notebook, read_text, without_traces, write_notebook
 

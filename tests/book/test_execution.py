@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lrputils.book.checks import images
+from lrputils.book.images import images
 from lrputils.book.execution import (
     ChapterFailed,
     execute_profile,
