@@ -26,13 +26,18 @@ WARMUP = 0.06  # the share of the steps over which the learning rate rises
 class _Unbroken(TrainerCallback):
     """What the Trainer leaves open: the order of texts where a run goes on, and a broken loss."""
 
+    due = False  # a checkpoint
+
     def on_epoch_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         # A run that goes on in the middle of an epoch has to find the texts in the same order.
         torch.manual_seed(hash((args.seed, int(state.epoch or 0))))
 
     def on_step_end(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
-        # Not between epochs: the Trainer would order the next one by other random numbers.
-        control.should_save &= state.epoch % 1 != 0
+        # Not between epochs but a step later: from there the Trainer would order the next epoch
+        # by other random numbers.
+        self.due |= control.should_save
+        control.should_save = self.due and state.epoch % 1 != 0
+        self.due &= not control.should_save
 
     def on_log(
         self, args: Any, state: TrainerState, control: Any, logs: Mapping[str, float], **kwargs: Any
