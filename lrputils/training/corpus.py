@@ -16,8 +16,8 @@ from lrputils.runs.options import shortened
 from lrputils.training.recipe import Recipe
 
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-_CHUNK = 1000
-HELD_OUT = "(held out)"  # ends the name of texts that were
+_CHUNK = 1000  # texts tokenized at once
+HELD_OUT = "(held out)"  # the end of the name of a set held out from the training data
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def bert_config(recipe: Recipe, pieces: int) -> BertConfig:
 def _find_base(recipe: Recipe, corpus: Corpus) -> tuple[Path, dict[str, Any]]:
     """Return the folder of the model to start from and its row in the card's table.
 
-    What could not be used later is refused here.
+    A model that could not be fine-tuned or attributed later is refused here.
     """
     name, folder, commit = find_model(recipe.base)
     with quietly():
