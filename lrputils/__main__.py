@@ -86,10 +86,9 @@ def _add_profile(verb: argparse.ArgumentParser) -> None:
 
 def _train(options: argparse.Namespace) -> Path:
     from lrputils.training.run import train
-    from lrputils.training.trainer import Conditions
 
-    conditions = Conditions(options.device, options.checkpoint_minutes, options.quiet)
-    return train(training.recipe_of(options), options.out, conditions)
+    recipe = training.recipe_of(options)
+    return train(recipe, options.out, device=options.device, quiet=options.quiet)
 
 
 def _bench(options: argparse.Namespace) -> str:

@@ -7,10 +7,9 @@ import re
 import pytest
 import yaml
 
-from lrputils.book.checks import problems
 from lrputils.book.layout import find_book
 from lrputils.book.pairing import read_text
-from lrputils.book.parameters import unread
+from tests.book.acceptance import problems, unread
 
 BOOK = find_book()
 CHAPTERS = BOOK.chapters()

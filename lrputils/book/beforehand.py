@@ -1,7 +1,7 @@
 """What can be known to fail before a kernel starts: the folder, the model, the data, the device.
 
-The data are read by the package's own loading functions, so that a chapter is told here what it
-would be told there.
+The data are read by the package's own loading functions, so the message is the one that the running
+chapter would give.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from lrputils.book.checks import images, missing_figures
+from lrputils.book.images import images, missing_figures
 from lrputils.book.layout import DEFAULT, Book, BookError
 from lrputils.book.pairing import read_notebook
 

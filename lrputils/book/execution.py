@@ -20,11 +20,11 @@ from papermill.exceptions import PapermillExecutionError, strip_color
 
 import lrputils
 from lrputils.book.beforehand import check_inputs
-from lrputils.book.checks import missing_figures
+from lrputils.book.images import missing_figures
 from lrputils.book.layout import DEFAULT, Book, BookError, Chapter
 from lrputils.book.pairing import read_notebook, read_text, without_traces, write_notebook
 
-# What a change of makes an executed chapter stale, beside its text and the package.
+# Another version of one of these makes an executed chapter stale, as a change of its text does.
 _ENGINES = ("torch", "transformers", "numpy", "matplotlib")
 # A kernel's environment: this interpreter's own kernel, figures drawn into the page whatever the
 # user's own setting is, no progress bars among the outputs, and threads that sleep while they wait

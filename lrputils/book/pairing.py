@@ -56,18 +56,3 @@ def without_traces(notebook: NotebookNode) -> NotebookNode:
         if not cell.metadata.get("tags", True):
             del cell.metadata["tags"]
     return notebook
-
-
-def differences(text: Path, notebook: Path) -> list[str]:
-    """Return in what the notebook's cells differ from the text's, one sentence a cell."""
-    if not notebook.is_file():
-        return [f"{notebook.name} does not exist: run `lrputils execute {text.stem}`"]
-    written, executed = read_text(text).cells, read_notebook(notebook).cells
-    if len(written) != len(executed):
-        return [f"{text.name} has {len(written)} cells, {notebook.name} has {len(executed)}"]
-    found = []
-    for number, (left, right) in enumerate(zip(written, executed, strict=True), start=1):
-        parts = ("id", "cell_type", "source", "metadata")
-        if part := next((part for part in parts if left[part] != right[part]), None):
-            found.append(f"cell {number} of {notebook.name} differs from its text in {part}")
-    return found

@@ -1,4 +1,4 @@
-"""A chapter's parameters: what it declares, what it reads, and whether a given value fits.
+"""A chapter's parameters: what it declares, and whether a given value fits.
 
 A profile is a named set of them for the whole book, a mapping in `profiles/<name>.yml`. Its `_all:`
 holds parameters for every chapter that declares them; a section named after a chapter holds that
@@ -90,31 +90,18 @@ def declared(notebook: NotebookNode, chapter: str) -> dict[str, Parameter]:
     return {parameter.name: parameter for parameter in found}
 
 
-def unread(notebook: NotebookNode, chapter: str) -> list[str]:
-    """Return the declared parameters that no other cell of the notebook reads."""
-    read: set[str] = set()
-    for cell in notebook.cells:
-        if cell.cell_type == "code" and "parameters" not in cell.metadata.get("tags", []):
-            lines = [line for line in cell.source.splitlines() if not line.startswith(("%", "!"))]
-            nodes = ast.walk(ast.parse("\n".join(lines)))
-            read |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return [name for name in declared(notebook, chapter) if name not in read]
-
-
 def checked(notebook: NotebookNode, chapter: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return `given` after checking every name, type and value against the chapter.
 
     Raises:
-        BookError: a name that the chapter does not declare or never reads, or a value of a wrong
-            type or one that it can never take; the message lists the right ones.
+        BookError: a name that the chapter does not declare, or a value of a wrong type or one that
+            it can never take; the message lists the right ones.
     """
-    parameters, never_read = declared(notebook, chapter), unread(notebook, chapter)
+    parameters = declared(notebook, chapter)
     right = "; ".join(f"{p.name} ({p.wants}, default {p.default!r})" for p in parameters.values())
     for name, value in given.items():
         if name not in parameters:
             raise BookError(f"{chapter} has no parameter {name!r}; it has: {right or 'none'}")
-        if name in never_read:
-            raise BookError(f"{chapter} declares the parameter {name!r} but never reads it")
         if not parameters[name].fits(value):
             kind, wants = type(value).__name__, parameters[name].wants
             raise BookError(f"{chapter}: {name} = {value!r} is of type {kind}, wanted: {wants}")
@@ -174,8 +161,7 @@ def load_profile(book: Book, name: str = DEFAULT) -> dict[str, dict[str, Any]]:
         name: a profile's name, or the path of a YAML file.
 
     Raises:
-        BookError: an unknown profile, chapter or parameter, a wrong type, or a parameter that its
-            chapter never reads.
+        BookError: an unknown profile, chapter or parameter, or a wrong type.
     """
     sections = _read_profile(book, name)
     for_all = sections.pop("_all", {})

@@ -147,7 +147,7 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
 def _known_splits(
     folder: Path, subset: str | None, name: str
 ) -> tuple[dict[str, list[Path]], bool]:
-    """Return what `datasets` finds, and whether without a configuration written by hand."""
+    """Return what `datasets` finds, and whether it went by names alone, as no README says more."""
     import datasets  # here: a single file needs none of it
 
     with TemporaryDirectory() as elsewhere:  # its builder locks a file in its cache

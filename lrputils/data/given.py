@@ -82,7 +82,7 @@ def column(
 
     Args:
         table: the table.
-        role: "text", "label" or "id"; without a column of texts nothing goes, the others are None.
+        role: "text", "label" or "id". A table without texts is an error; for the others, None.
         wanted: the column's name; None or "" looks for the usual names, whatever their capitals.
         name: what the message calls the table.
         choose: what the message says to choose.

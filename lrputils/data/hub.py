@@ -43,17 +43,24 @@ def find(
     revision: str | None = None,
     local: bool = False,
 ) -> tuple[str, Path, str | None]:
-    """Find a file or folder here, or a repository as `fetch` does; arguments as there.
+    """Return the name of a file, folder or repository, where it is, and a repository's commit.
 
-    `local` says that the name cannot be a repository's. Returns as `fetch`; of a path its last
-    part, the path and None.
+    Args:
+        name: a path, or `owner/name` or `owner/name@revision` on the hub.
+        kind: what a repository holds.
+        wanted: given all file names of a repository, returns those to download.
+        parameter: the caller's parameter that takes the name; error messages say it.
+        revision: branch, tag or commit; the default branch if not given.
+        local: the name cannot be a repository's.
 
     Raises:
-        FileNotFoundError: no such path, or as `fetch`.
-        ValueError: a path with a revision, or as `fetch`.
+        FileNotFoundError: no such path, and no such repository on the hub.
+        PermissionError: the repository asks for a log-in.
+        ValueError: it has no such revision, or a path was given one.
+        ConnectionError: the hub cannot be reached and the cache does not hold the repository.
     """
     if not (local or is_path(name)):
-        return fetch(name, kind=kind, wanted=wanted, parameter=parameter, revision=revision)
+        return _fetched(name, kind, wanted, revision, f"`{parameter}` also takes a local folder")
     path = Path(name).expanduser()
     if revision is not None:
         raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a local path")
@@ -64,34 +71,17 @@ def find(
     return path.resolve().name, path, None
 
 
-def fetch(
+def _fetched(
     name: str,
-    *,
-    kind: Literal["model", "dataset"],
+    kind: str,
     wanted: Callable[[Iterable[str]], list[str]],
-    parameter: str,
-    revision: str | None = None,
+    revision: str | None,
+    instead: str,
 ) -> tuple[str, Path, str]:
-    """Return a repository's name, the folder of its wanted files, and the commit they are of.
-
-    Args:
-        name: `owner/name` on the hub, or `owner/name@revision`.
-        kind: what the repository holds.
-        wanted: given all file names of the repository, returns those to download.
-        parameter: the caller's parameter that also takes a folder; error messages name it.
-        revision: branch, tag or commit; the default branch if not given.
-
-    Raises:
-        FileNotFoundError: the hub has no such repository.
-        PermissionError: it asks for a log-in.
-        ValueError: it has no such revision.
-        ConnectionError: the hub cannot be reached and the cache does not hold the repository.
-    """
     name, _, pinned = name.partition("@")
     if pinned and revision not in (None, pinned):
         raise ValueError(f"{name}@{pinned} and revision={revision!r} name two revisions: drop one")
     revision = revision or pinned or None
-    instead = f"`{parameter}` also takes a local folder"
     api = HfApi()
     info = api.model_info if kind == "model" else api.dataset_info
     try:

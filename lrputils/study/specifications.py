@@ -64,8 +64,8 @@ def agreement(
         coefficients: which of `COEFFICIENTS`.
 
     Returns:
-        (texts, specifications), float32, the columns' levels "method" and `CHOICES`. NaN where a
-        map is constant over fewer than two tokens or all of them, or its sum is zero.
+        (texts, specifications), float32, the columns' levels "method" and `CHOICES`. NaN where
+        fewer than two tokens count, a map is constant over them, or a sum to divide by is zero.
     """
     loo = rows.method == "loo"
     labels = rows[~loo].drop_duplicates(["method", "rules", "readout"])

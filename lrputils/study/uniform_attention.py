@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from lrputils.data.texts import Texts
 from lrputils.model.attention import AttentionCall, fused, routed
 from lrputils.model.classifier import Classifier
+from lrputils.removal.packing import by_length
 from lrputils.stats import Estimate, estimate, paired_difference
 
-_TOKENS = 16384
+_BATCH = 32
 
 
 class AttentionMatters(NamedTuple):
@@ -123,17 +124,12 @@ def correct(
     training = model.training
     model.eval()
     predicted = np.empty(len(texts), dtype=np.int64)
-    # Texts of like length together, the longest first.
-    order, rows = np.argsort([-len(text) for text in texts], kind="stable"), 8
     try:
-        while len(order):
-            chosen, order = order[:rows], order[rows:]
+        for chosen in by_length(texts, _BATCH):
             inputs = classifier.encode([texts[i] for i in chosen], max_length, truncate=True)
             with torch.no_grad():
                 logits = model(**inputs.model_kwargs()).logits
             predicted[chosen] = logits.argmax(-1).cpu().numpy()
-            # The next texts are shorter, in characters; tokens follow them closely enough.
-            rows = max(1, min(256, _TOKENS // inputs["input_ids"].shape[1]))
     finally:
         model.train(training)
     return (predicted == classes).astype(float)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from lrputils.data import hub
@@ -40,11 +38,7 @@ bootstrap intervals over texts.\
 {% if seen %} **It was trained on texts of the same file as {{ seen }}.**{% endif %}
 
 {{ accuracy }}
-{% for title, text in more.items() %}
-## {{ title }}
 
-{{ text }}
-{% endfor %}
 ## Training
 
 {{ stages }}
@@ -80,7 +74,6 @@ def write(
     right: Mapping[str, np.ndarray],
     command: str,
     base: str | None = None,
-    more: Mapping[str, str] | None = None,
 ) -> Path:
     """Write `README.md` into a trained classifier's folder and return its path.
 
@@ -92,23 +85,23 @@ def write(
         right: validation set → whether each text is classified correctly, 0 or 1 (texts,).
         command: repeats the training; without local paths.
         base: the model that it started from, if any.
-        more: further sections by title.
     """
     name = folder.resolve().name
     facts = results.provenance(command=command, parameters={}, seconds=0, device=classifier.device)
-    accuracy = {name: estimate(values) for name, values in right.items()}
-    rows = [(name, len(right[name]), percent(value)) for name, value in accuracy.items()]
+    accuracy = {validation: estimate(values) for validation, values in right.items()}
     learned = {row["identity"] for row in sets if row["role"] == "training"}
-    seen = {row["set"] for row in sets if row["role"] != "training" and row["identity"] in learned}
-    metadata = ModelCardData(
-        library_name="transformers",
-        pipeline_tag="text-classification",
-        base_model=None if base is None or hub.is_path(base) else base,
-        model_name=name,
-        eval_results=[_result(validation, value) for validation, value in accuracy.items()],
-    )
+    others = {
+        row["set"] for row in sets if row["role"] != "training" and row["identity"] in learned
+    }
+    seen = [name for name in right if name in others and not name.endswith(HELD_OUT)]
     card = ModelCard.from_template(
-        metadata,
+        ModelCardData(
+            library_name="transformers",
+            pipeline_tag="text-classification",
+            base_model=None if base is None or hub.is_path(base) else base,
+            model_name=name,
+            eval_results=[_result(*found) for found in accuracy.items()],
+        ),
         template_str=_TEMPLATE,
         name=name,
         kind=type(classifier.model).__name__,
@@ -117,10 +110,12 @@ def write(
         pieces=f"{len(classifier.tokenizer):,}",
         parameters=f"{sum(p.numel() for p in classifier.model.parameters()):,}",
         identity=classifier.identity,
-        accuracy=table(rows, ("set", "texts", "accuracy")),
-        seen=", ".join(sorted(name for name in seen & set(right) if not name.endswith(HELD_OUT))),
-        more=more or {},
-        stages=table([_stage(name, stage) for name, stage in stages.items()]),
+        accuracy=table(
+            {"set": name, "texts": found.used, "accuracy": percent(found)}
+            for name, found in accuracy.items()
+        ),
+        seen=", ".join(seen),
+        stages=table({"stage": name} | stage for name, stage in stages.items()),
         device=facts["device"],
         versions=", ".join(f"{name} {version}" for name, version in facts["versions"].items()),
         sets=table(sets),
@@ -140,32 +135,18 @@ def _result(validation: str, accuracy: Estimate) -> EvalResult:
     )
 
 
-def _stage(name: str, stage: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "stage": name,
-        "epochs": f"{stage['epochs']:.2f}",
-        "steps": f"{stage['steps']:,}",
-        "last loss": f"{stage['loss']:.3f}",
-        "minutes": f"{stage['seconds'] / 60:.1f}",
-    }
-
-
 def percent(value: Estimate, unit: str = "%") -> str:
     """Write a share with its interval in hundredths: "85.3% [82.9, 87.6]"."""
     low, high = 100 * value.low, 100 * value.high
     return f"{100 * value.value:.1f}{unit} [{low:.1f}, {high:.1f}]"
 
 
-def table(rows: Sequence[Any], columns: Sequence[str] | None = None) -> str:
-    """Write rows as a Markdown table."""
-    frame = pd.DataFrame(rows, columns=columns).astype(str)
-    lines = [tuple(frame.columns), ("---",) * frame.shape[1], *frame.itertuples(index=False)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+def table(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Write rows of one form as a Markdown table; floats with two decimals."""
+    rows = list(rows)
+    lines = [rows[0].keys(), ["---"] * len(rows[0]), *(row.values() for row in rows)]
+    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 
 
-def digest(folder: Path) -> str:
-    """Return the sha256 of the weights in a folder."""
-    found = hashlib.sha256()
-    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
-        found.update(path.read_bytes())
-    return f"sha256 {found.hexdigest()}"
+def _cell(value: Any) -> str:
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -13,11 +13,11 @@ from transformers import BertTokenizer, PreTrainedTokenizerBase
 
 from lrputils.data.texts import OWN, Texts, load_texts
 from lrputils.runs.options import shortened
-from lrputils.training.recipe import Recipe, parse
+from lrputils.training.recipe import Recipe
 
-_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_CHUNK = 1000
-HELD_OUT = "(held out)"  # ends the name of texts that were
+_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+_CHUNK = 1000  # texts tokenized at once
+HELD_OUT = "(held out)"  # the end of the name of a set held out from the training data
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Corpus:
     data: Texts
     validation: Texts
     unlabelled: Texts | None
-    labels: tuple[int | str, ...]
+    labels: list[int | str]
     names: tuple[str, ...]
 
     def classes(self, texts: Texts) -> np.ndarray:
@@ -62,28 +62,30 @@ def load_corpus(recipe: Recipe) -> Corpus:
             labels to measure on that were not learned, or another number of `recipe.labels`.
         FileNotFoundError, ConnectionError: as `load_texts`.
     """
-    data = _load(recipe.data, training=True)
+    data = _load(recipe.data, recipe.columns, training=True)
     labels = _labels_of(data)
     if len(labels) < 2:
-        raise ValueError(f"{data.name!r} has no two different labels, only {list(labels)}")
+        raise ValueError(f"{data.name!r} has no two different labels, only {labels}")
     names = tuple(recipe.labels) or tuple(map(str, labels))
     if len(names) != len(labels):
-        raise ValueError(f"--labels names {len(names)} classes, but the data have {list(labels)}")
-    unlabelled = _load(recipe.unlabelled, training=True) if recipe.unlabelled else None
+        raise ValueError(f"--labels names {len(names)} classes, but the data have {labels}")
+    unlabelled = None
+    if recipe.unlabelled:
+        unlabelled = _load(recipe.unlabelled, recipe.columns.partition(",")[0], training=True)
     if recipe.validation:
-        validation = _load(recipe.validation)
-        if unknown := sorted(set(_labels_of(validation)) - set(labels), key=str):
+        validation = _load(recipe.validation, recipe.columns)
+        if unknown := [label for label in _labels_of(validation) if label not in labels]:
             raise ValueError(f"{validation.name!r} has labels {unknown} that {data.name!r} lacks")
     else:
         data, validation = _divided(data, recipe.seed)
     return Corpus(data, validation, unlabelled, labels, names)
 
 
-def _load(source: str, *, training: bool = False) -> Texts:
-    dataset, options = parse(source)
+def _load(dataset: str, columns: str, *, training: bool = False) -> Texts:
+    split = None  # load_texts prefers what models are measured on
     if training and dataset not in OWN and not Path(dataset).expanduser().is_file():
-        options.setdefault("split", "train")  # load_texts prefers what models are measured on
-    return replace(load_texts(dataset, **options), name=shortened(source))
+        split = "train"
+    return replace(load_texts(dataset, columns, split=split), name=shortened(dataset))
 
 
 def _divided(texts: Texts, seed: int) -> tuple[Texts, Texts]:
@@ -95,16 +97,15 @@ def _divided(texts: Texts, seed: int) -> tuple[Texts, Texts]:
     return texts.take(order[count:].tolist()), held
 
 
-def _labels_of(texts: Texts) -> tuple[int | str, ...]:
+def _labels_of(texts: Texts) -> list[int | str]:
     if texts.labels is None:
-        raise ValueError(f"{texts.name!r} has no labels: name their column with label_column=…")
-    kind = type(texts.labels[0])
-    odd = [x for x in texts.labels if type(x) is not kind or kind not in (int, str)]
-    if odd:
+        raise ValueError(f"{texts.name!r} has no labels: name their column, --columns TEXT,LABEL")
+    different = list(dict.fromkeys(texts.labels))
+    if {type(label) for label in different} not in ({int}, {str}):
         raise ValueError(
-            f"{texts.name!r} has labels that are not all integers, or not all names: {odd[0]!r}"
+            f"{texts.name!r} has labels that are not all integers, or not all names: {different}"
         )
-    return tuple(sorted(set(texts.labels)))
+    return sorted(different)
 
 
 def learn_vocabulary(texts: Sequence[str], size: int, positions: int) -> BertTokenizer:
@@ -126,11 +127,9 @@ def learn_vocabulary(texts: Sequence[str], size: int, positions: int) -> BertTok
     return BertTokenizer(vocab=vocabulary, do_lower_case=True, model_max_length=positions)
 
 
-def _learn(texts: Sequence[str], size: int, first: Sequence[str]) -> dict[str, int]:
+def _learn(texts: Sequence[str], size: int, first: list[str]) -> dict[str, int]:
     learner = BertWordPieceTokenizer(lowercase=True)
-    learner.train_from_iterator(
-        texts, vocab_size=size, special_tokens=list(first), show_progress=False
-    )
+    learner.train_from_iterator(texts, vocab_size=size, special_tokens=first, show_progress=False)
     return learner.get_vocab()
 
 
@@ -154,7 +153,6 @@ def encode(
             return_attention_mask=False,
         )
         rows += [{"input_ids": np.array(ids, dtype=np.int32)} for ids in encoded["input_ids"]]
-    if labels is not None:
-        for row, label in zip(rows, labels, strict=True):
-            row["label"] = label
-    return rows
+    if labels is None:
+        return rows
+    return [row | {"label": label} for row, label in zip(rows, labels, strict=True)]

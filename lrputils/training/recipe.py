@@ -24,9 +24,8 @@ Train a text classifier: a small BERT from scratch, or with --base any pretraine
      load_classifier() takes.
 
 DATA is what load_texts() takes: a CSV, TSV, Parquet, JSON or JSON-lines file, a folder with a file
-a split, a data set of the Hugging Face hub, "reviews" or "reviews-long". Options of load_texts()
-follow after commas: stanfordnlp/sst2,split=train,limit=2000,seed=0. Where a folder or a data set of
-the hub has several splits, --data takes "train" unless told otherwise.
+a split, a data set of the Hugging Face hub, "reviews" or "reviews-long". Where a folder or a data
+set of the hub has several splits, --data and --unlabelled take "train".
 
 What was killed goes on by the same command. Training runs on a GPU if there is one, in bfloat16
 where the GPU has it. It is done by the Trainer of `transformers`, which needs `accelerate`."""
@@ -35,32 +34,11 @@ EPILOG = """\
 examples:
   lrputils train --data reviews.csv --out mine
   lrputils train --data mine.csv --validation test.csv --base bert-base-uncased --out mine
-  lrputils train --data sst2/train.parquet --unlabelled imdb/unsupervised.parquet --minutes 30 \\
+  lrputils train --data sst2/train.parquet --unlabelled imdb/unsupervised.parquet --epochs 2 \\
     --validation sst2/validation.parquet --labels negative positive --out mine"""
 
 PRETRAINED_RATE, FROM_SCRATCH_RATE, MASKED_RATE = 5e-5, 5e-4, 1e-3  # learning rates, the highest
-_WHOLE_NUMBERS = ("min_words", "max_words", "limit", "seed")
-_OPTIONS = (*_WHOLE_NUMBERS, "split", "text_column", "label_column", "revision")
-_SHAPE = ("vocabulary", "layers", "hidden", "heads", "dropout")
-
-
-def parse(source: str) -> tuple[str, dict[str, str | int]]:
-    """Read `DATASET[,option=value…]`; return what `load_texts` takes and its keyword arguments.
-
-    Raises:
-        ValueError: an option that `load_texts` does not have, or a value of the wrong kind.
-    """
-    dataset, *parts = source.split(",")
-    options: dict[str, str | int] = {}
-    for part in parts:
-        key, _, value = part.partition("=")
-        if key not in _OPTIONS or (key in _WHOLE_NUMBERS and not value.isdigit()):
-            raise ValueError(
-                f"{part!r} in {source!r} is not an option of texts: write {' or '.join(_OPTIONS)}, "
-                f"then = and a value, which is a whole number for {', '.join(_WHOLE_NUMBERS)}"
-            )
-        options[key] = int(value) if key in _WHOLE_NUMBERS else value
-    return dataset, options
+_SHAPE = ("vocabulary", "layers", "hidden", "heads", "dropout")  # of a network from scratch
 
 
 def _option(default: Any, help_text: str, metavar: str = "N") -> Any:
@@ -71,8 +49,8 @@ def _option(default: Any, help_text: str, metavar: str = "N") -> Any:
 class Recipe:
     """What to learn from, what to build, how to train it; each field is an option.
 
-    Two trainings of one recipe on one machine give the same weights, unless `minutes` ends one or
-    it was killed in pretraining, whose masks are then drawn anew.
+    Two trainings of one recipe on one machine give the same weights, unless one was killed in
+    pretraining, whose masks are then drawn anew.
     """
 
     data: str = _option(MISSING, "labelled texts to learn from", "DATA")
@@ -80,6 +58,7 @@ class Recipe:
         None, "labelled texts to measure on (default: a tenth of --data, held out)", "DATA"
     )
     unlabelled: str | None = _option(None, "texts to pretrain on: masks are guessed", "DATA")
+    columns: str = _option("", "those of texts and labels (default: usual names)", "TEXT,LABEL")
     labels: Sequence[str] = _option(
         (), "names of the classes, in order of the sorted labels", "NAME"
     )
@@ -92,7 +71,6 @@ class Recipe:
     max_length: int = _option(256, "tokens a text; the rest is cut")
     pretraining_epochs: float = _option(10.0, "passes over --unlabelled")
     epochs: float = _option(4.0, "passes over --data")
-    minutes: float | None = _option(None, "fine-tune for this time at most")
     learning_rate: float | None = _option(
         None,
         f"the highest in fine-tuning (default: {PRETRAINED_RATE:g} for a pretrained network, "
@@ -118,8 +96,6 @@ class Recipe:
         given = [flag(name) for name in _SHAPE if getattr(self, name) != getattr(Recipe, name)]
         if self.base and given:
             raise ValueError(f"--base {self.base} decides {', '.join(given)}: leave out either")
-        for source in filter(None, (self.data, self.validation, self.unlabelled)):
-            parse(source)
 
     @property
     def rate(self) -> float:
@@ -131,15 +107,14 @@ class Recipe:
         """Return the command of this recipe: what differs from the defaults, paths shortened."""
         words = ["lrputils", "train", "--out", "DIR"]
         for f in fields(self):
-            if f.name == "labels" and self.labels:
-                words += ["--labels", *self.labels]
-            elif f.name != "labels" and (value := getattr(self, f.name)) != f.default:
-                words += [flag(f.name), shortened(str(value))]
+            if (value := getattr(self, f.name)) != f.default:
+                values = value if f.name == "labels" else [shortened(str(value))]
+                words += [flag(f.name), *values]
         return shlex.join(words)
 
 
 def add_verb(verbs: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Add `train`, whose options are the fields of a recipe and of `trainer.Conditions`.
+    """Add `train`, whose options are the fields of a recipe.
 
     By hand: transformers' `HfArgumentParser` takes seconds to import, also for the other verbs.
     """
@@ -152,7 +127,7 @@ def add_verb(verbs: argparse._SubParsersAction) -> argparse.ArgumentParser:
     )
     kinds = get_type_hints(Recipe)
     for f in fields(Recipe):
-        shown = f.default in (None, (), MISSING) or "default" in f.metadata["help"]
+        shown = f.default is not MISSING and f.default not in (None, (), "")
         verb.add_argument(
             flag(f.name),
             type=(get_args(kinds[f.name]) or [kinds[f.name]])[0],
@@ -160,7 +135,7 @@ def add_verb(verbs: argparse._SubParsersAction) -> argparse.ArgumentParser:
             default=None if f.default is MISSING else f.default,
             required=f.default is MISSING,
             metavar=f.metadata["metavar"],
-            help=f.metadata["help"] + ("" if shown else " (default: %(default)s)"),
+            help=f.metadata["help"] + (" (default: %(default)s)" if shown else ""),
         )
     verb.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
     add_conditions(verb)
@@ -168,17 +143,9 @@ def add_verb(verbs: argparse._SubParsersAction) -> argparse.ArgumentParser:
 
 
 def add_conditions(parser: argparse.ArgumentParser) -> None:
-    """Add what does not change the weights: `trainer.Conditions`."""
-    parser.add_argument(
-        "--checkpoint-minutes",
-        type=float,
-        default=2.0,
-        metavar="N",
-        help="what a killed run loses at most (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--device", choices=("auto", "cpu"), default="auto", help="auto takes a GPU if there is one"
-    )
+    """Add what does not change the weights."""
+    auto = "auto takes a GPU if there is one"
+    parser.add_argument("--device", choices=("auto", "cpu"), default="auto", help=auto)
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 

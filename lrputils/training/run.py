@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from transformers import (
-    AutoConfig,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -22,6 +21,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from lrputils.data.files import digest
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import find_model, load_classifier, quietly
 from lrputils.runs.folders import claimed, once
@@ -29,13 +29,13 @@ from lrputils.study.uniform_attention import correct
 from lrputils.training import card
 from lrputils.training.corpus import Corpus, encode, learn_vocabulary, load_corpus
 from lrputils.training.recipe import MASKED_RATE, PRETRAINED_RATE, Recipe
-from lrputils.training.trainer import Conditions, Stage, fit
+from lrputils.training.trainer import fit
 
 Start = Path | BertConfig  # a pretrained network's folder, or what a new one looks like
 _MULTIPLE = 8  # widths of batches: matrix units like them
 
 
-def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None) -> Path:
+def train(recipe: Recipe, out: str | Path, *, device: str = "auto", quiet: bool = False) -> Path:
     """Train a text classifier and write it to `out`, with its tokenizer and its card.
 
     Weights are stored in half precision; the accuracies in the card are of these.
@@ -43,7 +43,8 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
     Args:
         recipe: what to train, on what, how.
         out: a new folder, an empty one, or the one of the same recipe that was interrupted.
-        conditions: device, checkpoints, progress.
+        device: "auto" takes a GPU if there is one; "cpu" does not.
+        quiet: no progress.
 
     Raises:
         ValueError: a recipe that contradicts itself or its texts, a folder that holds another
@@ -54,7 +55,7 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
         ImportError: `accelerate`, which the Trainer needs, is not installed.
     """
     recipe.check()
-    out, conditions = Path(out).expanduser(), conditions or Conditions()
+    out = Path(out).expanduser()
     check_free(out)
     if find_spec("accelerate") is None:
         raise ImportError("training needs the package `accelerate`: pip install accelerate")
@@ -67,15 +68,14 @@ def train(recipe: Recipe, out: str | Path, conditions: Conditions | None = None)
     with quietly(), claimed(out, plan, "training") as work:
         if base:
             tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
-            tokenizer.pad_token = (
-                tokenizer.pad_token or tokenizer.eos_token
-            )  # as decoders have none
+            tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # decoders have none
         else:
             texts = [*corpus.data, *(corpus.unlabelled or ())]
             tokenizer = learned_tokenizer(work, recipe, texts)
+        conditions = {"device": device, "quiet": quiet}
         model, stages = _trained(work, recipe, corpus, base, tokenizer, conditions)
         export(model, tokenizer, out)
-        clf = load_classifier(out, device=conditions.device)
+        clf = load_classifier(out, device=device)
         held = corpus.validation
         right = {held.name: correct(clf, held, corpus.classes(held))}
         card.write(out, clf, stages, sets, right, recipe.command(), recipe.base)
@@ -117,7 +117,7 @@ def bert_config(recipe: Recipe, pieces: int) -> BertConfig:
 def _find_base(recipe: Recipe, corpus: Corpus) -> tuple[Path, dict[str, Any]]:
     """Return the folder of the model to start from and its row in the card's table.
 
-    What could not be used later is refused here.
+    A model that could not be fine-tuned or attributed later is refused here.
     """
     name, folder, commit = find_model(recipe.base)
     with quietly():
@@ -127,7 +127,8 @@ def _find_base(recipe: Recipe, corpus: Corpus) -> tuple[Path, dict[str, Any]]:
             f"--max-length {recipe.max_length} is more than the {positions} positions of --base "
             f"{recipe.base}"
         )
-    identity = f"commit {commit}" if commit else card.digest(folder)
+    weights = sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")])
+    identity = f"commit {commit}" if commit else digest(map(Path.read_bytes, weights))
     return folder, {"role": "base model", "set": name, "texts": "–", "identity": identity}
 
 
@@ -155,17 +156,15 @@ def staged(folder: Path, learn: Callable[[], tuple[PreTrainedModel, dict]]) -> d
 def _network(kind: Any, start: Start, seed: int, **changes: Any) -> PreTrainedModel:
     """Return a network of an automatic kind; `seed` decides what is new in it."""
     torch.manual_seed(seed)
-    pretrained = isinstance(start, Path)
-    config = AutoConfig.from_pretrained(start, trust_remote_code=False) if pretrained else start
-    config.update(changes)
-    if not pretrained:
-        return kind.from_config(config)
+    if isinstance(start, BertConfig):
+        start.update(changes)
+        return kind.from_config(start)
     return kind.from_pretrained(
         start,
-        config=config,
         dtype=torch.float32,
         ignore_mismatched_sizes=True,  # the output layer is kept if it has as many classes
         trust_remote_code=False,
+        **changes,
     )
 
 
@@ -182,22 +181,23 @@ def _trained(
     corpus: Corpus,
     base: Path | None,
     tokenizer: PreTrainedTokenizerBase,
-    conditions: Conditions,
+    conditions: dict[str, Any],
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Return the trained classifier, and what each stage reported."""
     start: Start = base or bert_config(recipe, len(tokenizer))
+    common = {"batch": recipe.batch, "seed": recipe.seed, **conditions}
     stages = {}
 
     def pretrain() -> tuple[PreTrainedModel, dict]:
         model = _network(AutoModelForMaskedLM, start, recipe.seed)
-        rate = PRETRAINED_RATE if base else MASKED_RATE
         result = fit(
             model,
             encode(tokenizer, corpus.unlabelled, recipe.max_length),
             DataCollatorForLanguageModeling(tokenizer, pad_to_multiple_of=_MULTIPLE),
-            Stage("pretraining", recipe.pretraining_epochs, recipe.batch, rate, seed=recipe.seed),
             work / "pretraining",
-            conditions,
+            epochs=recipe.pretraining_epochs,
+            learning_rate=PRETRAINED_RATE if base else MASKED_RATE,
+            **common,
         )
         return model, result
 
@@ -214,9 +214,10 @@ def _trained(
         model,
         rows,
         DataCollatorWithPadding(tokenizer, pad_to_multiple_of=_MULTIPLE),
-        Stage("fine-tuning", recipe.epochs, recipe.batch, recipe.rate, recipe.minutes, recipe.seed),
         work / "fine-tuning",
-        conditions,
+        epochs=recipe.epochs,
+        learning_rate=recipe.rate,
         validation=held,
+        **common,
     )
     return model, stages

@@ -29,8 +29,9 @@ from lrputils.training.run import (
     learned_tokenizer,
     staged,
 )
-from lrputils.training.trainer import Conditions, Stage, fit
+from lrputils.training.trainer import fit
 from recipes.reviewer import teacher as teaching
+from recipes.reviewer.clock import Clock
 from recipes.reviewer.layers import deepened
 from recipes.reviewer.pupil import Collator, Pupil
 from recipes.reviewer.sentences import sentences_of
@@ -41,6 +42,26 @@ CLASSES = "negative", "positive"
 VECTOR_SCALE = 0.3
 
 
+class Stage(NamedTuple):
+    """How long and by which steps a network learns.
+
+    Attributes:
+        name: also of its folder.
+        max_length: tokens a text.
+        minutes: the stage ends after this time, if its epochs take longer.
+        epochs: passes over the texts.
+        batch: texts a batch.
+        learning_rate: the highest.
+    """
+
+    name: str
+    max_length: int
+    minutes: float
+    epochs: float
+    batch: int
+    learning_rate: float
+
+
 class Plan(NamedTuple):
     """What is built, from how much, in how long.
 
@@ -49,7 +70,6 @@ class Plan(NamedTuple):
         shallow_layers: those of the first stage.
         sentences: of the unlabelled texts, that the teacher answers for, at most.
         first: the stage with few layers.
-        first_length: tokens a text in it; `shape.max_length` in the second.
         second: the stage with all layers.
     """
 
@@ -57,7 +77,6 @@ class Plan(NamedTuple):
     shallow_layers: int
     sentences: int
     first: Stage
-    first_length: int
     second: Stage
 
 
@@ -65,17 +84,15 @@ FULL = Plan(
     Recipe("", vocabulary=8192, layers=12, hidden=128, heads=2, dropout=0.0, max_length=512),
     6,
     262_144,
-    Stage("few layers", 3, 64, 8e-4, 34),
-    256,
-    Stage("all layers", 2, 64, 4e-4, 34),
+    Stage("few layers", 256, 34, 3, 64, 8e-4),
+    Stage("all layers", 512, 34, 2, 64, 4e-4),
 )
 SHORT = Plan(
     Recipe("", vocabulary=600, layers=4, hidden=32, heads=2, dropout=0.0, max_length=128),
     2,
     120,
-    Stage("few layers", 2, 16, 1e-3),
-    64,
-    Stage("all layers", 1, 16, 5e-4),
+    Stage("few layers", 64, 34, 2, 16, 1e-3),
+    Stage("all layers", 128, 34, 1, 16, 5e-4),
 )
 
 
@@ -118,7 +135,13 @@ def load_sets(data: Path | None) -> Sets:
 
 
 def make(
-    out: Path, sets: Sets, teacher: lrp.Classifier, plan: Plan, conditions: Conditions, command: str
+    out: Path,
+    sets: Sets,
+    teacher: lrp.Classifier,
+    plan: Plan,
+    command: str,
+    device: str = "auto",
+    quiet: bool = False,
 ) -> Path:
     """Make the classifier in `out`, going on where an earlier call was killed."""
     check_free(out)
@@ -129,27 +152,36 @@ def make(
         teaching.check(teacher, tokenizer, CLASSES)
         asked = sentences_of(sets.divided, 4, 28, plan.sentences, 0)
         asked += [text for texts in sets.taught for text in texts]
-        length, quiet = plan.shape.max_length, conditions.quiet
-        answers = teaching.ask(teacher, asked, work / "taught", length, quiet)
+        answers = teaching.ask(teacher, asked, work / "taught", plan.shape.max_length, quiet)
 
-        def learn(stage: Stage, length: int, begin: Callable[[], Bert]) -> tuple[Bert, dict]:
+        def learn(stage: Stage, begin: Callable[[], Bert]) -> tuple[Bert, dict]:
             folder = work / stage.name.replace(" ", "-")
 
             def fitted() -> tuple[Bert, dict]:
-                model, learned = begin(), _rows(tokenizer, sets.training, asked, answers, length)
-                pupil = Pupil(model, *learned[-1]["states"].shape[1:])
-                checkpoints = folder.with_suffix(".checkpoints")
-                collator = Collator(tokenizer)
-                return model, fit(pupil, learned, collator, stage, checkpoints, conditions)
+                model = begin()
+                learned = _rows(tokenizer, sets.training, asked, answers, stage.max_length)
+                result = fit(
+                    Pupil(model, *learned[-1]["states"].shape[1:]),
+                    learned,
+                    Collator(tokenizer),
+                    folder.with_suffix(".checkpoints"),
+                    epochs=stage.epochs,
+                    batch=stage.batch,
+                    learning_rate=stage.learning_rate,
+                    device=device,
+                    quiet=quiet,
+                    callbacks=[Clock(stage.minutes)],
+                )
+                return model, result
 
             result = staged(folder, fitted)
             return Bert.from_pretrained(folder), result
 
-        shallow, first = learn(plan.first, plan.first_length, lambda: _begin(tokenizer, sets, plan))
-        deep, second = learn(plan.second, length, lambda: deepened(shallow, plan.shape.layers))
+        shallow, first = learn(plan.first, lambda: _begin(tokenizer, sets, plan))
+        deep, second = learn(plan.second, lambda: deepened(shallow, plan.shape.layers))
         export(deep, tokenizer, out)
         stages = {plan.first.name: first, plan.second.name: second}
-        _card(out, sets, teacher, stages, conditions, command)
+        _card(out, sets, teacher, stages, device, command)
     return out
 
 
@@ -201,10 +233,10 @@ def _card(
     sets: Sets,
     teacher: lrp.Classifier,
     stages: Mapping[str, Any],
-    conditions: Conditions,
+    device: str,
     command: str,
 ) -> None:
-    clf = lrp.load_classifier(out, device=conditions.device)
+    clf = lrp.load_classifier(out, device=device)
     right = {t.name: correct(clf, t, np.array(t.labels)) for t in sets.evaluate}
     rows = []
     for texts in sets.evaluate:
@@ -220,14 +252,16 @@ def _card(
                 for depth, fall in matters.fall_by_depth.items()
             }
         )
+    taught = {"role": "teacher", "set": teacher.name, "texts": "–", "identity": teacher.identity}
+    path = card.write(out, clf, stages, [*sets.rows(), taught], right, command)
     attention = (
+        "\n## Attention that matters\n\n"
         "Accuracy when every attention matrix is replaced by the uniform one, how many points it "
         "falls (paired by text), and how many it falls when only some layers attend evenly. A "
-        "classifier that loses nothing reads a bag of words.\n\n" + card.table(rows)
+        "classifier that loses nothing reads a bag of words.\n\n" + card.table(rows) + "\n"
     )
-    taught = {"role": "teacher", "set": teacher.name, "texts": "–", "identity": teacher.identity}
-    more = {"Attention that matters": attention}
-    card.write(out, clf, stages, [*sets.rows(), taught], right, command, more=more)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(attention)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -251,8 +285,9 @@ def main(arguments: list[str] | None = None) -> None:
             load_sets(options.data),
             lrp.load_classifier(options.teacher, device=options.device),
             SHORT if options.short else FULL,
-            Conditions(options.device, options.checkpoint_minutes, options.quiet),
             command,
+            options.device,
+            options.quiet,
         )
     )
 

@@ -34,7 +34,6 @@ def test_other_parameters_go_elsewhere_and_leave_the_twin_alone(in_book, tmp_pat
         (["execute", "--profile", "quick"], "no profile 'quick'; the profiles are: offline"),
         (["execute", "1", "-p", "fctor=1", "--out", "x"], "no parameter 'fctor'; it has: factor"),
         (["execute", "1", "-p", "factor=big", "--out", "x"], "wanted: float"),
-        (["execute", "1", "-p", "unused=1", "--out", "x"], "never reads it"),
         (["execute", "1", "-p", "factor", "--out", "x"], "name=value"),
         (["execute", "1", "-p", "factor=1.0"], "-p needs --out"),
         (["execute", "1", "--out", "chapters"], "where the committed twins are"),

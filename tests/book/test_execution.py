@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from lrputils.book.checks import images
 from lrputils.book.execution import (
     ChapterFailed,
     execute_profile,
@@ -14,6 +13,7 @@ from lrputils.book.execution import (
     run_chapter,
     sources_digest,
 )
+from lrputils.book.images import images
 from lrputils.book.layout import BookError
 from lrputils.book.pairing import read_notebook, write_notebook
 from lrputils.book.parameters import load_profile

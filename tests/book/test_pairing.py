@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from lrputils.book import pairing
+from tests.book.acceptance import differences
 
 
 def test_the_same_text_gives_the_same_notebook(small_book):
@@ -22,15 +23,15 @@ def test_equal_cells_get_different_ids(tmp_path):
 def test_twins_differ_in_what_was_edited(small_book):
     chapter = small_book.chapter("1")
     pairing.write_notebook(pairing.read_text(chapter.text), chapter.notebook)
-    assert pairing.differences(chapter.text, chapter.notebook) == []
+    assert differences(chapter.text, chapter.notebook) == []
     chapter.text.write_text(chapter.text.read_text().replace("1 / factor", "2 / factor"))
-    (difference,) = pairing.differences(chapter.text, chapter.notebook)
+    (difference,) = differences(chapter.text, chapter.notebook)
     assert "cell 4" in difference
 
 
 def test_a_missing_twin_names_the_command(small_book):
     chapter = small_book.chapter("1")
-    (difference,) = pairing.differences(chapter.text, chapter.notebook)
+    (difference,) = differences(chapter.text, chapter.notebook)
     assert "lrputils execute 01_short" in difference
 
 

@@ -33,7 +33,6 @@ def test_a_profile_may_be_a_path(small_book, tmp_path):
         ("02_long: {}\n", "no chapter '02_long'; the chapters are: 01_short"),
         ("01_short: {speed: 1}\n", "no parameter 'speed'; it has: factor"),
         ("01_short: {factor: fast}\n", "of type str, wanted: float"),
-        ("01_short: {unused: y}\n", "never reads it"),
         ("_all: {speed: 1}\n", r"no chapter has the _all parameter\(s\) \['speed'\]"),
         ("- a\n", "must be a mapping"),
         ("01_short: 3\n", "must be a mapping"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from nbformat import NotebookNode
 
-from lrputils.book.pairing import differences, read_notebook
+from lrputils.book.images import missing_figures
+from lrputils.book.pairing import read_notebook, read_text
+from lrputils.book.parameters import declared
 from lrputils.book.regression import stated_tolerance
 
 _PROGRESS = re.compile(r"\d+%\|.*\||\d+(?:\.\d+)?\s?(?:it|s|B|cell)/(?:s|it|cell)\b")
@@ -16,7 +19,6 @@ _ABSOLUTE = re.compile(
     r"(?<![\w:/.])(?:/(?:home|root|Users|tmp|work|usr|opt|var|mnt|private)/|[A-Za-z]:\\\\?Users)"
 )
 _IGNORED = {"nbval-ignore-output", "nbval-skip"}
-_AS_TEXT = re.compile(r"<\w+ size \d+x\d+ with \d+ Axes>")
 # A page's column on a phone, and the smallest type that can be read there, in CSS pixels.
 _PHONE_COLUMN, _SMALLEST = 342, 9
 _SVG_WIDTH = re.compile(r'<svg[^>]* width="([\d.]+)pt"')
@@ -31,27 +33,30 @@ def problems(text: Path, notebook: Path) -> list[str]:
     return found
 
 
-def images(cell: NotebookNode) -> list[str]:
-    """Return the kinds of the images among a code cell's outputs, one for each output with any."""
-    shown = [
-        [kind for kind in output.get("data", {}) if kind.startswith("image/")]
-        for output in cell.get("outputs", [])
-    ]
-    return [kinds[0] for kinds in shown if kinds]
+def differences(text: Path, notebook: Path) -> list[str]:
+    """Return in what the notebook's cells differ from the text's, one sentence a cell."""
+    if not notebook.is_file():
+        return [f"{notebook.name} does not exist: run `lrputils execute {text.stem}`"]
+    written, executed = read_text(text).cells, read_notebook(notebook).cells
+    if len(written) != len(executed):
+        return [f"{text.name} has {len(written)} cells, {notebook.name} has {len(executed)}"]
+    found = []
+    for number, (left, right) in enumerate(zip(written, executed, strict=True), start=1):
+        parts = ("id", "cell_type", "source", "metadata")
+        if part := next((part for part in parts if left[part] != right[part]), None):
+            found.append(f"cell {number} of {notebook.name} differs from its text in {part}")
+    return found
 
 
-def missing_figures(notebook: NotebookNode) -> Iterator[str]:
-    """Yield a sentence for each cell that should show a figure and does not, or only its name."""
-    for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), start=1):
-        for output in cell.outputs:
-            data = output.get("data", {"text/plain": output.get("text", "")})
-            bare = not any(kind.startswith("image/") for kind in data)
-            if bare and (left := _AS_TEXT.search(str(data.get("text/plain", "")))):
-                yield f"code cell {number} shows {left.group()} instead of the figure"
-                break
-        else:
-            if {"figure", "image"} & cell.metadata.get("mystnb", {}).keys() and not images(cell):
-                yield f"code cell {number} has a figure's caption or alt text, but shows no image"
+def unread(notebook: NotebookNode, chapter: str) -> list[str]:
+    """Return the declared parameters that no other cell of the notebook reads."""
+    read: set[str] = set()
+    for cell in notebook.cells:
+        if cell.cell_type == "code" and "parameters" not in cell.metadata.get("tags", []):
+            lines = [line for line in cell.source.splitlines() if not line.startswith(("%", "!"))]
+            nodes = ast.walk(ast.parse("\n".join(lines)))
+            read |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return [name for name in declared(notebook, chapter) if name not in read]
 
 
 def output_problems(notebook: NotebookNode) -> Iterator[str]:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from lrputils.book.checks import output_problems
+from tests.book.acceptance import output_problems
 
 
 def cell(*outputs, source="1", count=1, **metadata):
