@@ -54,8 +54,10 @@ def losses(
 
     Raises:
         TypeError: the model is not covered.
-        KeyError: an unknown method.
+        ValueError: an unknown method.
     """
+    if method not in RULES:
+        raise ValueError(f"unknown method {method!r}; choose from {list(RULES)}")
     rule = RULES[method]
     chosen = read(describe(model), inputs, target=target).target.cpu()
     architecture = describe(without_biases(describe(model).model, zeroed=not biases))

@@ -29,7 +29,7 @@ class Run:
             readout: where the methods are read; if not given, where each was read first.
 
         Raises:
-            KeyError: a method that was not measured there.
+            ValueError: a method that was not measured there.
         """
         rows = self.rows[self.rows.family == ""]
         first = rows.groupby("method", sort=False, observed=True).readout.transform("first")
@@ -38,18 +38,18 @@ class Run:
         missing = [method for method in methods or () if method not in measured]
         if missing:
             place = f" at {readout!r}" if readout else ""
-            raise KeyError(f"{missing} were not measured{place}; there are {measured}")
+            raise ValueError(f"{missing} were not measured{place}; there are {measured}")
         return wide(rows, column, "method")[list(methods or measured)].rename_axis(columns=None)
 
     def ablations(self, column: str = "r", readout: str = "word") -> pd.DataFrame:
         """Return one column of the layer ablations as (text, (family, layer)).
 
         Raises:
-            KeyError: there are no ablations at this read-out.
+            ValueError: there are no ablations at this read-out.
         """
         rows = self.rows[(self.rows.family != "") & (self.rows.readout == readout)]
         if rows.empty:
-            raise KeyError(f"no layer ablations at {readout!r} among the rows")
+            raise ValueError(f"no layer ablations at {readout!r} among the rows")
         order = rows[["family", "layer"]].drop_duplicates()
         return wide(rows, column, ["family", "layer"])[list(order.itertuples(index=False))]
 

@@ -277,7 +277,7 @@ class TestGauge:
     def test_it_is_a_berts(self):
         with pytest.raises(TypeError, match="not GPT2"):
             reparameterised(tiny.build("gpt2"))
-        with pytest.raises(KeyError):
+        with pytest.raises(ValueError, match="no change"):
             reparameterised(tiny.build("bert"), "no change")
 
 
@@ -399,7 +399,7 @@ class TestAblation:
         away, own = run.ablations("r", "sum"), run.per_text("r", readout="sum")["attnlrp"]
         gains = single_layer_gains(run, readout="sum")
         np.testing.assert_array_equal(gains[5], away["single", 5] - own)
-        with pytest.raises(KeyError, match="post-norm"):
+        with pytest.raises(ValueError, match="post-norm"):
             single_layer_gains(run, readout="post-norm")
 
     def test_halves_are_two_paired_tests_at_each_readout_under_each_convention(self, run):

@@ -124,7 +124,7 @@ def single_layer_gains(run: Run, column: str = "r", readout: str = "word") -> pd
     """What CP-LRP's rule in one layer adds to AttnLRP's agreement with LOO: (texts, layers from 1).
 
     Raises:
-        KeyError: the ablations of single layers, or AttnLRP, were not measured at the read-out.
+        ValueError: the ablations of single layers, or AttnLRP, were not measured at the read-out.
     """
     single = run.ablations(column, readout)["single"]
     return single.sub(run.per_text(column, ["attnlrp"], readout)["attnlrp"], axis=0)

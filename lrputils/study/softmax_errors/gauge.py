@@ -49,10 +49,12 @@ def reparameterised(
 
     Raises:
         TypeError: the model is no `BertForSequenceClassification`.
-        KeyError: an unknown change.
+        ValueError: an unknown change.
     """
     if not isinstance(model, BertForSequenceClassification):
         raise TypeError(f"the changes are those of a BERT's weights, not {type(model).__name__}'s")
+    if strays := [change for change in changes if change not in _CHANGES]:
+        raise ValueError(f"unknown change(s) {strays}; choose from {list(_CHANGES)}")
     model = copy.deepcopy(model).double()
     random = torch.Generator().manual_seed(seed)
     for change in changes:
