@@ -83,7 +83,7 @@ def test_names_of_older_recordings_become_columns(tmp_path):
     assert run.ablations("r", "post-norm")["front", 10].item() == 2
     assert run.per_text("r", ["cp-lrp"], "sum").loc["0", "cp-lrp"] == 4
     assert list(run.per_text()) == ["loo", "attnlrp", "cp-lrp"]
-    with pytest.raises(KeyError, match="no layer ablations at 'sum'"):
+    with pytest.raises(ValueError, match="no layer ablations at 'sum'"):
         run.ablations("r", "sum")
 
 
@@ -95,7 +95,7 @@ def test_it_is_found_from_a_folder_inside_the_book(folder, monkeypatch):
 
 
 def test_a_method_that_was_not_recorded_is_named(folder):
-    with pytest.raises(KeyError, match=r"shap.*there are"):
+    with pytest.raises(ValueError, match=r"shap.*there are"):
         results.load("sst", "tiny", folder).per_text(methods=["shap"])
 
 
