@@ -101,7 +101,8 @@ def evaluate(
 
     Raises:
         TypeError: `texts` are of no type that is taken.
-        ValueError: an unknown method, no texts, or a text that cannot be encoded.
+        ValueError: an unknown method, no texts, a text that cannot be encoded, or a model that
+            returns NaN.
     """
     variants = variants_of(methods, options or {}, progress=progress)
     texts = as_texts(texts, text_column, label_column)
@@ -113,7 +114,8 @@ def evaluate(
     for batch in bar(progress, iterable=by_length(texts, batch_size), desc="texts", unit="batch"):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
         known = None if reference is None else [reference.maps[REFERENCE][row] for row in batch]
-        results = _batch(classifier, inputs, variants, known, chunk)
+        ids = [texts.ids[i] for i in batch]
+        results = _batch(classifier, inputs, ids, variants, known, chunk)
         found |= zip(batch, results, strict=True)
     return _collect([found[row] for row in range(len(texts))], texts, classifier.class_numbers)
 
@@ -142,6 +144,7 @@ def variants_of(
 def _batch(
     classifier: Classifier,
     inputs: Inputs,
+    ids: Sequence[str],
     variants: Sequence[Variant | LayerSweep],
     known: Sequence[np.ndarray] | None,
     chunk: int | None,
@@ -150,6 +153,12 @@ def _batch(
     model = classifier.model
     with torch.inference_mode():
         logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
+    if not (finite := torch.isfinite(logits).all(1)).all():
+        broken = [text for text, fine in zip(ids, finite.tolist(), strict=True) if not fine]
+        raise ValueError(
+            f"{type(model).__name__} returns NaN or infinite logits on the texts {broken}. Check "
+            "its weights, and its dtype (float16 overflows)"
+        )
     target = logits.argmax(dim=-1)
     loo, maps = Label(REFERENCE), {}
     if known is not None:
