@@ -114,8 +114,11 @@ def evaluate(
     for batch in bar(progress, iterable=by_length(texts, batch_size), desc="texts", unit="batch"):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
         known = None if reference is None else [reference.maps[REFERENCE][row] for row in batch]
-        ids = [texts.ids[i] for i in batch]
-        results = _batch(classifier, inputs, ids, variants, known, chunk)
+        try:
+            results = _batch(classifier, inputs, variants, known, chunk)
+        except ValueError as error:  # it counts rows, and nobody knows which texts share a batch
+            ids = [texts.ids[i] for i in batch]
+            raise ValueError(f"{error}; the rows are the texts {ids}") from error
         found |= zip(batch, results, strict=True)
     return _collect([found[row] for row in range(len(texts))], texts, classifier.class_numbers)
 
@@ -144,7 +147,6 @@ def variants_of(
 def _batch(
     classifier: Classifier,
     inputs: Inputs,
-    ids: Sequence[str],
     variants: Sequence[Variant | LayerSweep],
     known: Sequence[np.ndarray] | None,
     chunk: int | None,
@@ -153,12 +155,6 @@ def _batch(
     model = classifier.model
     with torch.inference_mode():
         logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
-    if not (finite := torch.isfinite(logits).all(1)).all():
-        broken = [text for text, fine in zip(ids, finite.tolist(), strict=True) if not fine]
-        raise ValueError(
-            f"{type(model).__name__} returns NaN or infinite logits on the texts {broken}. Check "
-            "its weights, and its dtype (float16 overflows)"
-        )
     target = logits.argmax(dim=-1)
     loo, maps = Label(REFERENCE), {}
     if known is not None:
