@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from tqdm import tqdm
 
 from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
@@ -107,7 +108,7 @@ def evaluate_dataset(
     def cut(work: Path) -> dict[str, Shard]:
         if not (work / TEXTS).is_file():
             with atomic_write(work / TEXTS) as draft:
-                store(classifier, texts, draft, settings)
+                store(classifier, texts, draft, settings, quiet=quiet)
         shelf = Shelf(work / TEXTS)
         if shelf.cut and settings.long == "cut":
             _say(f"{shelf.cut} of {shelf.texts} texts are too long, and cut: see the column `cut`")
@@ -157,7 +158,14 @@ class Shelf:
         return Texts(texts, labels, ids, "a shard", "")
 
 
-def store(classifier: Classifier, texts: TextStream, path: Path, settings: Settings) -> None:
+def store(
+    classifier: Classifier,
+    texts: TextStream,
+    path: Path,
+    settings: Settings,
+    *,
+    quiet: bool = False,
+) -> None:
     """Read all texts, and write them into a file for `Shelf`.
 
     Raises:
@@ -166,7 +174,9 @@ def store(classifier: Classifier, texts: TextStream, path: Path, settings: Setti
     known = classifier.class_numbers
     known |= {str(number): number for number in known.values()}
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as sink:
-        for part in texts.parts(settings.shard):
+        for part in tqdm(
+            texts.parts(settings.shard), desc="reading", unit=" shards", disable=quiet
+        ):
             try:
                 inputs = classifier.encode(part, settings.max_length, truncate=True)
             except ValueError as error:

@@ -82,7 +82,7 @@ def estimate(
     settings = settings or Settings()
     methods = settings.step(classifier).methods
     with TemporaryDirectory() as folder:
-        store(classifier, texts, Path(folder) / TEXTS, settings)
+        store(classifier, texts, Path(folder) / TEXTS, settings, quiet=True)
         shelf = Shelf(Path(folder) / TEXTS)
         spread = np.linspace(0, len(shelf.parts) - 1, _SAMPLED).astype(int)
         chosen = sorted({int(number) for number in spread})

@@ -13,6 +13,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -140,7 +141,9 @@ def _taken(work: Path, name: str, shard: Shard) -> bool:
     if not (work / PLAN).is_file():  # finished, and cleared away
         return False
     with suppress(Timeout), FileLock(work / f"{name}.lock", timeout=0):
-        if not path.is_file() and (work / PLAN).is_file():
+        if not (work / PLAN).is_file():  # in this very moment: the lock has made the folder anew
+            shutil.rmtree(work, ignore_errors=True)
+        elif not path.is_file():
             began = time.monotonic()
             rows = shard.measure()
             rows.attrs["seconds"] = time.monotonic() - began

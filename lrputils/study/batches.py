@@ -1,7 +1,7 @@
 """Evaluation of texts a batch at a time: the step that any engine can map over a data set.
 
 `lrputils evaluate` maps it over shards; Ray Data, or another engine with workers that keep a model,
-can do the same over a cluster:
+can do the same over a cluster (`pip install 'lrputils[ray]'`):
 
     import ray
     from lrputils.study.batches import BatchEvaluator

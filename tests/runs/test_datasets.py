@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -90,6 +91,46 @@ class TestRows:
         again = evaluate(placeholder, TEXTS, tmp_path)
         monkeypatch.undo()
         assert results.pq.read_metadata(again / results.ROWS).num_row_groups == 3
+
+    def test_memory_does_not_grow_with_their_number(self, placeholder, tmp_path, monkeypatch):
+        monkeypatch.setattr(results, "_GROUP", 10**5)
+        one = BatchEvaluator(placeholder, []).rows(lrp.load_texts(["dull"]))
+        maps = np.zeros(300, np.float32)
+
+        def measured(step, shelf, number):
+            ids = shelf.take(number).ids
+            return pd.concat([one] * len(ids)).assign(id=ids, scores=[maps] * len(ids))
+
+        monkeypatch.setattr(datasets, "_measure", measured)
+        peaks = []
+        for count in (1_100, 3_300):
+            path = tmp_path / f"{count}.txt"
+            path.write_text("a film\n" * count)
+            tracemalloc.start()
+            before = results.pa.total_allocated_bytes()
+            seen = self.watch_arrow(monkeypatch)
+            out = evaluate(
+                placeholder,
+                stream_texts(path),
+                tmp_path / "out" / path.stem,
+                settings=Settings(methods=(), shard=100),
+            )
+            peaks.append(tracemalloc.get_traced_memory()[1] + max(seen) - before)
+            tracemalloc.stop()
+            assert rows_of(out).id.tolist() == [str(i) for i in range(count)]
+        assert peaks[1] - peaks[0] < 0.1 * 2_200 * maps.nbytes
+
+    @staticmethod
+    def watch_arrow(monkeypatch):
+        """Note how much memory Arrow holds, each time a shard is put behind the others."""
+        real, seen = results.pq.read_table, []
+
+        def noted(*arguments, **options):
+            seen.append(results.pa.total_allocated_bytes())
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(results.pq, "read_table", noted)
+        return seen
 
     def test_labels_may_lack_in_some_shards(self, placeholder, tmp_path):
         table = pd.DataFrame({"text": ["dull", "a fine film"] * 3, "label": [None, 1] * 3})
@@ -382,6 +423,7 @@ class TestBatchEvaluator:
         with pytest.raises(ValueError, match=r"needs a column 'text'; there are \['review'\]"):
             BatchEvaluator(placeholder)({"review": ["dull"]})
 
+    @pytest.mark.filterwarnings("default")  # Ray's own
     def test_ray_maps_it_over_two_workers(self, whole, tmp_path):
         ray = pytest.importorskip("ray")
         model, tokenizer = untrained.build()
@@ -392,7 +434,7 @@ class TestBatchEvaluator:
         ray.init(num_cpus=2, include_dashboard=False)
         try:
             step = {"model": str(tmp_path / "model"), "methods": ["attnlrp"], "batch_size": 2}
-            rows = ray.data.from_pandas(table).map_batches(
+            rows = ray.data.from_pandas([table[:6], table[6:]]).map_batches(
                 BatchEvaluator, fn_constructor_kwargs=step, batch_size=4, concurrency=2
             )
             found = rows.to_pandas().set_index(["id", "method"])
