@@ -389,6 +389,19 @@ class TestEstimate:
         after = estimate(clf, texts, settings).total
         assert min(before, after) / 2 < seconds < 2 * max(before, after)
 
+    def test_memory_is_within_a_factor_of_two(self, placeholder, tmp_path):
+        texts, told = stream_texts("reviews-long", limit=4), tmp_path / "told"
+        settings = Settings(methods=("attnlrp",), max_length=64, shard=2)
+
+        def estimated():
+            told.write_text(str(estimate(placeholder, texts, settings).peak_bytes))
+
+        os.waitpid(forked(estimated), 0)
+        out = tmp_path / "out"
+        child = forked(lambda: evaluate(placeholder, texts, out, settings=settings))
+        _, _, usage = os.wait4(child, 0)
+        assert 0.5 < float(told.read_text()) / (1024 * usage.ru_maxrss) < 2
+
     def test_it_counts_texts_and_says_the_price(self, placeholder):
         found = estimate(placeholder, TEXTS, SETTINGS, price=36_000.0)
         assert found.texts == 10
