@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--repeats", type=int, default=7, metavar="N", help="pairs of runs")
     verb.set_defaults(run=_bench)
     training.add_verb(verbs).set_defaults(run=_train)
+    recording.add_evaluate(verbs)
     recording.add_verb(verbs)
     return parser
 

@@ -12,15 +12,19 @@ import hashlib
 import lzma
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 
-def _separated(file: TextIO) -> pd.DataFrame:
+def _separated(file: TextIO, **options: Any) -> Any:
     """Read a table whose first line tells what separates its columns."""
     names = re.sub(r'"[^"]*"', "", file.readline())
     file.seek(0)
@@ -30,6 +34,7 @@ def _separated(file: TextIO) -> pd.DataFrame:
         keep_default_na=False,
         na_values=[""],
         index_col=False,
+        **options,
     )
 
 
@@ -42,16 +47,20 @@ def _json(file: TextIO) -> pd.DataFrame:
         return pd.read_json(file, lines=True)
 
 
-def _lines(file: TextIO) -> pd.DataFrame:
+def _lines(file: Iterable[str]) -> pd.DataFrame:
     return pd.DataFrame({"text": [line.strip() for line in file if line.strip()]})
 
 
-_TEXT_READERS: dict[str, Callable[[TextIO], pd.DataFrame]] = {
+def _json_lines(file: TextIO, **options: Any) -> Any:
+    return pd.read_json(file, lines=True, **options)
+
+
+_TEXT_READERS: dict[str, Callable[..., Any]] = {
     ".csv": _separated,
     ".tsv": _separated,
     ".txt": _lines,
     ".json": _json,
-    ".jsonl": lambda file: pd.read_json(file, lines=True),
+    ".jsonl": _json_lines,
 }
 READABLE = (*_TEXT_READERS, ".parquet")
 _PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -84,6 +93,32 @@ def read(path: Path) -> pd.DataFrame:
     Raises:
         ValueError: the file is of another kind, or not what its name says.
     """
+    with _opened(path) as (reader, file):
+        return reader(file)
+
+
+def parts(path: Path, rows: int, texts: Iterable[str]) -> Iterator[pd.DataFrame]:
+    """Yield a file's table, about so many rows at a time; one value of JSON is read whole.
+
+    The columns `texts` of a separated file hold strings, even where a part has only digits there.
+    """
+    with _opened(path) as (reader, file):
+        if reader is _separated:
+            yield from reader(file, chunksize=rows, dtype=dict.fromkeys(texts, str))
+        elif reader is _json_lines:
+            yield from reader(file, chunksize=rows)
+        elif reader is _lines:
+            while lines := [*islice(file, rows)]:
+                yield _lines(lines)
+        elif reader is pd.read_parquet:
+            yield from (b.to_pandas() for b in pq.ParquetFile(file).iter_batches(rows))
+        else:
+            yield reader(file)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[Callable[..., Any], Any]]:
+    """Give what reads a file, and the file; say in one sentence what is wrong with it."""
     where, ending = f"dataset={str(path)!r}", kind(path)
     if ending is None:
         raise ValueError(
@@ -91,14 +126,15 @@ def read(path: Path) -> pd.DataFrame:
         )
     try:
         if ending == ".parquet":
-            return pd.read_parquet(path)
+            yield pd.read_parquet, path
+            return
         with (
             _PACKED.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig") as file,
             warnings.catch_warnings(),
         ):
             # More values than columns: pandas would warn and drop the last ones.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            return _TEXT_READERS[ending](file)
+            yield _TEXT_READERS[ending], file
     except UnicodeError as error:
         raise ValueError(
             f"{where} is not UTF-8 text: save it as UTF-8, or read it with pandas (encoding="
@@ -106,6 +142,13 @@ def read(path: Path) -> pd.DataFrame:
         ) from error
     except Exception as error:  # pandas raises a different class for each way of being malformed
         raise ValueError(f"{where} cannot be read: {str(error).strip().splitlines()[0]}") from error
+
+
+def blocks(paths: Iterable[Path]) -> Iterator[bytes]:
+    """Yield the files' contents, one after the other, a megabyte at a time."""
+    for path in paths:
+        with path.open("rb") as file:
+            yield from iter(partial(file.read, 2**20), b"")
 
 
 def digest(contents: Iterable[Any]) -> str:

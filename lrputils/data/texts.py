@@ -7,8 +7,9 @@ run can say which texts it measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -118,18 +119,9 @@ def load_texts(
         stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
         if stray:
             raise ValueError(f"{', '.join(stray)} belongs to files and the hub, not to {name}")
-    text, label, identifier = (
-        given.column(
-            table,
-            role,
-            wanted,
-            name=f"Data set {name!r}",
-            choose=f"{role}_column (in a chapter, `columns`)",
-        )
-        for role, wanted in (("text", text_column), ("label", label_column), ("id", None))
-    )
+    text, label, identifier = _columns(table, text_column, label_column, name)
     rows = _choose_rows(table[text], min_words, max_words, limit, seed, name)
-    contents = map(Path.read_bytes, paths)
+    contents = files.blocks(paths)
     if not paths:
         held = [table[column].tolist() for column in (text, label) if column is not None]
         contents = [json.dumps(held, default=str).encode()]
@@ -140,6 +132,91 @@ def load_texts(
         name=name,
         identity=f"commit {commit}" if commit else files.digest(contents),
     )
+
+
+@dataclass(frozen=True)
+class TextStream:
+    """Texts that are read while they are used: any number of them takes no more memory.
+
+    Attributes:
+        name: the data set and split.
+        identity: as of `Texts`.
+        parts: given a number, yields that many texts at a time, the last time what is left.
+    """
+
+    name: str
+    identity: str
+    parts: Callable[[int], Iterator[Texts]]
+
+
+def stream_texts(
+    dataset: str | Path | None = None,
+    *,
+    split: str | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
+) -> TextStream:
+    """Find the texts that `load_texts` loads, with the same arguments, without reading them yet.
+
+    With a `seed`, or in a file that holds one value of JSON, they are in memory all the same.
+
+    Raises:
+        FileNotFoundError, ValueError, ConnectionError: as `load_texts`; what is wrong with a file
+            or a row shows when it is read.
+    """
+    wanted = {"text_column": text_column, "label_column": label_column}
+    if seed is not None:
+        whole = load_texts(dataset, split=split, limit=limit, seed=seed, **wanted)
+        numbers = range(len(whole))
+        parts = lambda size: (whole.take(numbers[i : i + size]) for i in numbers[::size])  # noqa: E731
+        return TextStream(whole.name, whole.identity, parts)
+    name, paths, commit = _locate(dataset, split, None, None)
+    identity = f"commit {commit}" if commit else files.digest(files.blocks(paths))
+
+    def parts(size: int) -> Iterator[Texts]:
+        records = islice(_records(paths, name, **wanted), limit)
+        while part := [*islice(records, size)]:
+            ids, texts, labels = zip(*part, strict=True)
+            yield Texts(texts, labels, ids, name, identity)
+
+    return TextStream(name, identity, parts)
+
+
+def _records(
+    paths: Iterable[Path], name: str, text_column: str | None, label_column: str | None
+) -> Iterator[tuple[str, str, Any]]:
+    """Yield the identifier, text and label of each row, the label None where there is none."""
+    row = 0
+    plain = [*given.COLUMNS["text"], *([text_column] if text_column else [])]
+    for path in paths:
+        for table in files.parts(path, 1_024, plain):
+            text, label, identifier = _columns(table, text_column, label_column, name)
+            numbers = range(row, row := row + len(table))
+            ids = numbers if identifier is None else table[identifier].tolist()
+            labels = repeat(None) if label is None else table[label].tolist()
+            for number, identity, value, known in zip(numbers, ids, table[text], labels):  # noqa: B905
+                _check_text(number, value, text, name)
+                yield str(identity), value, known
+    if not row:
+        raise ValueError(f"Data set {name!r} holds no texts")
+
+
+def _columns(
+    table: pd.DataFrame, text_column: str | None, label_column: str | None, name: str
+) -> list[Any]:
+    """Return the names of the columns of texts, labels and identifiers; None for a missing one."""
+    return [
+        given.column(
+            table,
+            role,
+            wanted,
+            name=f"Data set {name!r}",
+            choose=f"{role}_column (in a chapter, `columns`)",
+        )
+        for role, wanted in (("text", text_column), ("label", label_column), ("id", None))
+    ]
 
 
 def as_texts(texts: Any, text_column: str | None, label_column: str | None) -> Texts:
@@ -227,9 +304,13 @@ def _choose_rows(
             f"words among its {len(column)}"
         )
     for row, value in zip(rows[:limit], column.iloc[rows[:limit]], strict=True):
-        if not isinstance(value, str) or not value.strip():
-            raise ValueError(
-                f"Data set {name!r} has no text in row {row} of column {column.name!r}: {value!r}. "
-                f"Remove such rows, or choose another text_column"
-            )
+        _check_text(row, value, column.name, name)
     return rows[:limit].tolist()
+
+
+def _check_text(row: int, value: Any, column: Any, name: str) -> None:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(
+            f"Data set {name!r} has no text in row {row} of column {column!r}: {value!r}. "
+            f"Remove such rows, or choose another text_column"
+        )

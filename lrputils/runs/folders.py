@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from filelock import FileLock, Timeout
-from tqdm import tqdm
 
-_PLAN, _LOCK = "plan.json", "lock"
+PLAN, READY, _LOCK = "plan.json", "ready", "lock"
+TEXTS = "texts.arrow"  # what a run over a data set reads
 _WORK = {"recording": "shards", "training": "training"}  # what is done → the folder of its parts
 
 
@@ -56,7 +54,7 @@ def claimed(out: Path, plan: Mapping[str, Any], doing: str = "recording") -> Ite
     """
     if out.is_file():
         raise ValueError(f"{out} is a file: name a folder")
-    work = out / _WORK[doing]
+    work = work_folder(out, doing)
     missing = [folder for folder in (out, *out.parents) if not folder.exists()]
     work.mkdir(parents=True, exist_ok=True)
     lock = FileLock(work / _LOCK, timeout=0)
@@ -94,43 +92,30 @@ def once(folder: Path, write: Callable[[Path], None]) -> Path:
     return folder
 
 
-def shards(
-    work: Path, todo: Mapping[str, Callable[[], pd.DataFrame]], unit: str, quiet: bool
-) -> tuple[list[pd.DataFrame], float]:
-    """Measure what `work` does not hold yet, a file each; return all rows and the seconds spent.
-
-    Args:
-        work: of `claimed`.
-        todo: name of the file → what measures its rows.
-        unit: what a file holds, for the progress bar.
-        quiet: no progress bar.
-    """
-    for name, measure in tqdm(todo.items(), desc=unit, disable=quiet):
-        path = work / f"{name}.parquet"
-        if not path.is_file():
-            began = time.monotonic()
-            rows = measure()
-            rows.attrs["seconds"] = time.monotonic() - began
-            with atomic_write(path) as partial:
-                rows.to_parquet(partial, index=False)
-    found = [pd.read_parquet(work / f"{name}.parquet") for name in todo]
-    return found, sum(rows.attrs.pop("seconds") for rows in found)
+def work_folder(out: Path, doing: str = "recording") -> Path:
+    """Return where the parts of an unfinished run lie."""
+    return out / _WORK[doing]
 
 
 def _agree_on(work: Path, plan: dict[str, Any], doing: str) -> None:
     """Write down the plan; refuse to go on with parts of another one."""
-    path = work / _PLAN
+    path = work / PLAN
     old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    for key in [*plan, *old] if _parts(work) else ():
-        if old.get(key) != plan.get(key):
-            raise ValueError(
-                f"{work} holds an unfinished {doing} with {key} = {old.get(key)}, now it is "
-                f"{plan.get(key)}: repeat the old command, or remove that folder"
-            )
-    write_json(path, plan)
+    if old != plan:
+        for key in [*plan, *old] if _parts(work) else ():
+            if old.get(key) != plan.get(key):
+                raise ValueError(
+                    f"{work} holds an unfinished {doing} with {key} = {old.get(key)}, now it is "
+                    f"{plan.get(key)}: repeat the old command, or remove that folder"
+                )
+        for leftover in (READY, TEXTS):
+            (work / leftover).unlink(missing_ok=True)
+        write_json(path, plan)
 
 
 def _parts(work: Path) -> list[Path]:
     """List what the finished parts left: whatever is not of the claim itself."""
-    own = (_PLAN, _LOCK)
-    return [p for p in work.glob("*") if p.name not in own and p.suffix != ".partial"]
+    own = (PLAN, READY, TEXTS, _LOCK)
+    return [
+        p for p in work.glob("*") if p.name not in own and p.suffix not in (".partial", ".lock")
+    ]

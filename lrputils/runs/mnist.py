@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -25,7 +26,7 @@ from lrputils.linear_attention.training import (
     train,
 )
 from lrputils.runs import results
-from lrputils.runs.folders import claimed, shards
+from lrputils.runs.shards import Shard, in_shards
 
 NETWORKS = "networks"  # folder beside the rows: the networks of training seed 0
 _SMALL = {"seed": "int16", "id": "int16", "label": "int16", "target": "int16"}
@@ -78,23 +79,29 @@ def record_mnist(
     plan = {"data": data.name, "identity": data.identity, "images": images, "epochs": epochs}
     taken = {setting.name: epochs or epochs_for(data, setting) for setting in settings}
     decided = {"settings": list(taken), "seeds": seeds, "images": images, "epochs": taken}
-    with claimed(out, plan) as work:
+
+    def cut(work: Path) -> dict[str, Shard]:
         # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
-        todo = {
-            f"{setting.name}.{seed}": partial(_network, work, data, setting, seed, images, epochs)
+        return {
+            f"{setting.name}.{seed}": Shard(
+                partial(_network, work, data, setting, seed, images, epochs)
+            )
             for seed in range(seeds)
             for setting in settings
         }
-        parts, seconds = shards(work, todo, "networks", quiet)
-        provenance = results.provenance(
+
+    def finish(paths: list[Path], seconds: float) -> tuple[pd.DataFrame, dict[str, Any]]:
+        kept = paths[0].parent / NETWORKS
+        if kept.exists():
+            kept.replace(out / NETWORKS)
+        return _joined([*map(pd.read_parquet, paths)]), results.provenance(
             command=command or f"record_mnist({str(dataset)!r}, seeds={seeds}, images={images})",
             parameters=decided,
             seconds=seconds,
             data={"name": data.name, "split": data.note, "identity": data.identity},
         )
-        if (work / NETWORKS).exists():
-            (work / NETWORKS).replace(out / NETWORKS)
-        return results.write(out, _joined(parts), provenance)
+
+    return in_shards(out, plan, cut, finish, unit="networks", quiet=quiet)
 
 
 def _network(

@@ -1,8 +1,9 @@
-"""The command line of recorded runs: `lrputils record texts …`, `… softmax …`, `… mnist …`."""
+"""The command line of runs: `lrputils evaluate …`, `lrputils record texts …`, `… mnist …`."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,9 +34,22 @@ _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
 killed goes on by the same command."""
 
+_EVALUATE = """\
+Measure methods on every text of a data set, against exact leave-one-out. DIR/rows.parquet gets a
+row a text and method: correlations (r, spearman), the prediction, and the map itself (scores,
+pieces: the tokens). DIR/provenance.json says where they come from.
+
+Texts are read as they are needed; their number does not matter. What was killed goes on by the same
+command. Several processes share the work, and give the same rows:
+
+    torchrun --nproc-per-node=4 --max-restarts=3 -m lrputils evaluate --dataset D --out DIR
+
+With several nodes DIR is a folder that all of them see. For Ray Data, see
+lrputils.study.batches."""
+
 _OF_TEXTS = ("split", "text_column", "label_column", "limit", "seed")
 # Where and how it runs does not change the rows.
-_LEFT_OUT = ("verb", "kind", "run", "quiet", "device", "out")
+_LEFT_OUT = ("verb", "kind", "run", "quiet", "device", "out", "dry_run", "price")
 # The smallest value that makes sense of each number of the command line.
 _LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(
     ("limit", "max_length", "batch_size", "chunk", "shard", "seeds", "images", "texts", "repeats"),
@@ -86,6 +100,35 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
         kind.set_defaults(run=record)
 
 
+def add_evaluate(verbs: argparse._SubParsersAction) -> None:
+    """Add `evaluate`."""
+    verb = verbs.add_parser(
+        "evaluate",
+        help="measure methods on a data set of any size",
+        description=_EVALUATE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _choice(verb)
+    verb.add_argument(
+        "--methods",
+        metavar="A,B",
+        help="beside loo (default: attnlrp,cp-lrp); see lrputils.METHODS",
+    )
+    verb.add_argument(
+        "--long", default="cut", metavar="HOW", help="cut (the default) or refuse longer texts"
+    )
+    verb.add_argument(
+        "--shard", type=int, default=64, metavar="N", help="texts a shard (default: %(default)s)"
+    )
+    verb.add_argument(
+        "--dry-run", action="store_true", help="say what it will take, and write nothing"
+    )
+    verb.add_argument("--price", type=float, metavar="X", help="of a device hour, for --dry-run")
+    verb.add_argument("--out", type=Path, metavar="DIR", help="where the rows go")
+    verb.add_argument("--quiet", action="store_true", help="no progress")
+    verb.set_defaults(run=_evaluate)
+
+
 def _choice(kind: argparse.ArgumentParser) -> None:
     """Add what chooses a classifier and texts."""
     kind.add_argument("--model", metavar="NAME", help="folder or hub name (default: embedded)")
@@ -128,22 +171,48 @@ def _mnist_options(kind: argparse.ArgumentParser) -> None:
 
 
 def _chosen(options: argparse.Namespace) -> dict[str, Any]:
-    """Load what `_choice` chooses; return it as the arguments of a recording."""
-    from lrputils.data.texts import load_texts
+    """Load what `_choice` chooses; return it as the arguments of a recording or an evaluation."""
+    from lrputils.data.texts import load_texts, stream_texts
     from lrputils.model.classifier import load_classifier
 
+    load = stream_texts if options.verb == "evaluate" else load_texts
+    names = _OF_TEXTS if options.verb == "evaluate" else ("split", "limit", "seed")
     return {
         "classifier": load_classifier(
-            options.model, revision=options.revision, device=options.device
+            options.model, revision=options.revision, device=_device(options.device)
         ),
-        "texts": load_texts(
-            options.dataset, **{name: getattr(options, name) for name in _OF_TEXTS}
-        ),
+        "texts": load(options.dataset, **{name: getattr(options, name) for name in _OF_TEXTS}),
         "out": options.out,
         "quiet": options.quiet,
         "command": _command(options),
-        "parameters": {name: getattr(options, name) for name in ("split", "limit", "seed")},
+        "parameters": {name: getattr(options, name) for name in names},
     }
+
+
+def _device(name: str) -> str:
+    """Give each process of `torchrun` a GPU of its own."""
+    import torch
+
+    place = os.environ.get("LOCAL_RANK")
+    if name != "auto" or place is None or not torch.cuda.is_available():
+        return name
+    return f"cuda:{int(place) % torch.cuda.device_count()}"
+
+
+def _evaluate(options: argparse.Namespace) -> Any:
+    from lrputils.runs.datasets import Settings, evaluate_dataset
+    from lrputils.runs.estimates import estimate
+    from lrputils.runs.shards import rank
+
+    if options.out is None and not options.dry_run:
+        raise ValueError("--out DIR says where the rows go; --dry-run needs none")
+    asked = {} if options.methods is None else {"methods": _listed(options.methods)}
+    settings = Settings(**asked, **_sizes(options), long=options.long, shard=options.shard)
+    chosen = _chosen(options)
+    if options.dry_run:
+        return estimate(chosen["classifier"], chosen["texts"], settings, price=options.price)
+    out = evaluate_dataset(**chosen, settings=settings)
+    return None if rank() else out
 
 
 def _record_texts(options: argparse.Namespace) -> Path:
@@ -210,7 +279,7 @@ def _record_mnist(options: argparse.Namespace) -> Path:
 
 def _command(options: argparse.Namespace) -> str:
     """Return the command of these options; of local paths only the last two parts."""
-    words = ["lrputils", "record", options.kind]
+    words = ["lrputils", options.verb, *([options.kind] if options.verb == "record" else [])]
     for name, value in vars(options).items():
         if name not in _LEFT_OUT and value is not None:
             words += [flag(name), shortened(str(value))]

@@ -11,7 +11,7 @@ import hashlib
 import json
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -20,12 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from lrputils.runs.folders import atomic_write, write_json
 from lrputils.study.by_text import Run
 
 ROWS, PROVENANCE = "rows.parquet", "provenance.json"
+_PACKED = {"compression": "zstd", "compression_level": 15}
+_GROUP = 2**26  # bytes of rows that are held at a time
 _OLD_NAME = (
     r"^(?:(?P<family>front|back|single) (?P<layer>\d+)|(?P<method>.+?))(?: @ (?P<readout>.+))?$"
 )
@@ -83,8 +87,13 @@ def load(experiment: str, run: str, folder: str | Path | None = None) -> Recordi
     )
 
 
+def facts(folder: Path) -> dict[str, Any]:
+    """Return the provenance of a recording's folder."""
+    return json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))
+
+
 def _read(place: Path) -> Recording:
-    provenance = json.loads((place / PROVENANCE).read_text(encoding="utf-8"))
+    provenance = facts(place)
     digest, told = _digest(place / ROWS), provenance["rows"]["sha256"]
     if digest != told:
         raise ValueError(
@@ -105,15 +114,43 @@ def _labelled(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**{name: rows.method.map(parts[name]) for name in parts})
 
 
-def write(folder: str | Path, rows: pd.DataFrame, provenance: Mapping[str, Any]) -> Path:
-    """Write a recording into `folder`; the provenance goes last and names the rows' sha256."""
+def write(
+    folder: str | Path, rows: pd.DataFrame | Sequence[Path], provenance: Mapping[str, Any]
+) -> Path:
+    """Write a recording into `folder`; the provenance goes last and names the rows' sha256.
+
+    Of rows in several Parquet files only a few are in memory at a time.
+    """
     folder = Path(folder)
     with atomic_write(folder / ROWS) as draft:
-        rows.to_parquet(draft, index=False, compression="zstd", compression_level=15)
-        facts = {**provenance, "rows": {"count": len(rows), "sha256": _digest(draft)}}
+        if isinstance(rows, pd.DataFrame):
+            rows.to_parquet(draft, index=False, **_PACKED)
+        else:
+            _join(rows, draft)
+        count = pq.read_metadata(draft).num_rows
+        whole = {**provenance, "rows": {"count": count, "sha256": _digest(draft)}}
         (folder / PROVENANCE).unlink(missing_ok=True)
-    write_json(folder / PROVENANCE, facts)
+    write_json(folder / PROVENANCE, whole)
     return folder
+
+
+def _join(files: Sequence[Path], draft: Path) -> None:
+    """Write the rows of all files into one, in order, in groups of bounded size."""
+    schema = pq.read_schema(files[0])
+    for path in files:  # a column without a value in one file has a type in another
+        schema = pa.unify_schemas([schema, pq.read_schema(path)], promote_options="permissive")
+    schema, held = schema.remove_metadata(), []
+    with pq.ParquetWriter(draft, schema, **_PACKED) as sink:
+        for path in files:
+            try:
+                held.append(pq.read_table(path, page_checksum_verification=True).cast(schema))
+            except (OSError, pa.ArrowException) as error:
+                raise ValueError(
+                    f"{path} is damaged: the same command measures it again"
+                ) from error
+            if path is files[-1] or sum(table.nbytes for table in held) > _GROUP:
+                sink.write_table(pa.concat_tables(held))
+                held.clear()
 
 
 def provenance(
@@ -170,4 +207,5 @@ def _revision() -> str:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

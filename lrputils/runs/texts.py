@@ -1,8 +1,7 @@
 """Record a text experiment: methods and ablations, maps by convention, and what attention hides.
 
-The texts are measured shard by shard. A shard is written atomically, so a run that was killed
-continues by the same command and loses at most one. `lrputils.runs.results` reads recordings,
-`lrputils.study.evaluation` measures.
+The texts are measured shard by shard (`lrputils.runs.shards`). `lrputils.runs.results` reads
+recordings, `lrputils.study.evaluation` measures.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ import numpy as np
 import pandas as pd
 
 from lrputils.attribution import METHODS
-from lrputils.data.texts import Texts
+from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts
 from lrputils.removal.leave_one_out import REMOVALS
 from lrputils.runs import results
-from lrputils.runs.folders import claimed, shards
+from lrputils.runs.folders import claimed
 from lrputils.runs.options import check_numbers
+from lrputils.runs.shards import Shard, in_shards
 from lrputils.study import conventions
 from lrputils.study.evaluation import Evaluation, evaluate
 from lrputils.study.refactorings import compared
@@ -93,10 +93,10 @@ def record(
     settings = settings or Settings()
 
     def measure(numbers: Sequence[int]) -> pd.DataFrame:
-        return _shard(classifier, texts, numbers, settings)
+        return compact(_shard(classifier, texts, numbers, settings))
 
     how = {"command": command, "parameters": parameters, "quiet": quiet}
-    return _in_shards(measure, _compact, classifier, texts, out, asdict(settings), **how)
+    return _in_shards(measure, classifier, texts, out, asdict(settings), **how)
 
 
 def record_maps(
@@ -117,17 +117,14 @@ def record_maps(
     options |= {} if methods is None else {"methods": list(methods)}
 
     def measure(numbers: Sequence[int]) -> pd.DataFrame:
-        return conventions.maps(classifier, texts.take(numbers), **options)
-
-    def finish(rows: pd.DataFrame) -> pd.DataFrame:
+        rows = conventions.maps(classifier, texts.take(numbers), **options)
         return rows.assign(scores=rows.scores.map(_shortened))
 
-    return _in_shards(measure, finish, classifier, texts, out, {**options, "shard": shard}, **how)
+    return _in_shards(measure, classifier, texts, out, {**options, "shard": shard}, **how)
 
 
 def _in_shards(
     measure: Callable[[Sequence[int]], pd.DataFrame],
-    finish: Callable[[pd.DataFrame], pd.DataFrame],
     classifier: Classifier,
     texts: Texts,
     out: str | Path,
@@ -139,15 +136,31 @@ def _in_shards(
 ) -> Path:
     """Record what `measure` returns of some texts at a time; a run that was killed goes on."""
     texts_of = [texts.identity, len(texts), texts.ids[0], texts.ids[-1]]
-    numbers, size = range(len(texts)), options["shard"]
-    todo = {f"{i:06d}": partial(measure, numbers[i : i + size]) for i in numbers[::size]}
     plan = {"model": classifier.identity, "texts": texts_of, **options}
-    with claimed(Path(out), plan) as work:
-        parts, seconds = shards(work, todo, "shards", quiet)
-        rows = finish(pd.concat(parts, ignore_index=True))
-        more = {"accuracy": results.Recording(rows, {}).accuracy()}
+    numbers, size = range(len(texts)), options["shard"]
+
+    def cut(work: Path) -> dict[str, Shard]:
+        parts = {f"{i:06d}": numbers[i : i + size] for i in numbers[::size]}
+        return {name: Shard(partial(measure, part), len(part)) for name, part in parts.items()}
+
+    def finish(paths: Sequence[Path], seconds: float) -> tuple[Sequence[Path], dict[str, Any]]:
         told = {**(parameters or {}), **options}
-        return _write(out, rows, classifier, texts, command, told, seconds, **more)
+        facts = provenance(classifier, texts, len(texts), command, told, seconds)
+        return paths, {**facts, "accuracy": accuracy(paths)}
+
+    return in_shards(out, plan, cut, finish, quiet=quiet)
+
+
+def accuracy(paths: Sequence[Path]) -> float | None:
+    """Return the share of texts that are classified right, a shard at a time; see `Recording`."""
+    right, texts = 0.0, 0
+    for path in paths:
+        rows = pd.read_parquet(path, columns=["id", "target", "label"]).drop_duplicates("id")
+        share = results.Recording(rows, {}).accuracy()
+        if share is None:
+            return None
+        right, texts = right + share * len(rows), texts + len(rows)
+    return right / texts
 
 
 def record_softmax(
@@ -168,7 +181,7 @@ def record_softmax(
     def measure() -> pd.DataFrame:
         progress = not how.get("quiet")
         rows = layer_errors(classifier, texts, truncate=True, progress=progress, **options)
-        return _compact(rows.drop(columns="position"))
+        return compact(rows.drop(columns="position"))
 
     return _at_once(measure, classifier, texts, out, options, **how)
 
@@ -205,29 +218,27 @@ def _at_once(
         rows = measure()
         seconds = time.monotonic() - began
         told = {**(parameters or {}), **options}
-        return _write(out, rows, classifier, texts, command, told, seconds)
+        facts = provenance(classifier, texts, len(texts), command, told, seconds)
+        return results.write(out, rows, facts)
 
 
-def _write(
-    out: str | Path,
-    rows: pd.DataFrame,
+def provenance(
     classifier: Classifier,
-    texts: Texts,
+    source: Texts | TextStream,
+    texts: int,
     command: str,
     parameters: Mapping[str, Any],
     seconds: float,
-    **more: Any,
-) -> Path:
-    facts = results.provenance(
+) -> dict[str, Any]:
+    """Return the provenance of so many texts' rows; see `lrputils.runs.results.provenance`."""
+    return results.provenance(
         command=command,
         parameters=parameters,
         seconds=seconds,
         device=classifier.device,
         model={"name": classifier.name, "identity": classifier.identity},
-        data={"name": texts.name, "identity": texts.identity, "texts": len(texts)},
-        **more,
+        data={"name": source.name, "identity": source.identity, "texts": texts},
     )
-    return results.write(out, rows, facts)
 
 
 def _shortened(scores: np.ndarray) -> np.ndarray:
@@ -275,7 +286,7 @@ def _rows(evaluation: Evaluation) -> pd.DataFrame:
     return rows.drop(columns="position")
 
 
-def _compact(rows: pd.DataFrame) -> pd.DataFrame:
+def compact(rows: pd.DataFrame) -> pd.DataFrame:
     """Keep four decimals of measured values: a tenth of what another processor moves them by."""
     floats = rows.select_dtypes("float").columns
     rows[floats] = rows[floats].astype("float32").round(4)

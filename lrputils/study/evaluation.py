@@ -101,7 +101,8 @@ def evaluate(
 
     Raises:
         TypeError: `texts` are of no type that is taken.
-        ValueError: an unknown method, no texts, or a text that cannot be encoded.
+        ValueError: an unknown method, no texts, a text that cannot be encoded, or a model that
+            returns NaN.
     """
     variants = variants_of(methods, options or {}, progress=progress)
     texts = as_texts(texts, text_column, label_column)
@@ -113,7 +114,11 @@ def evaluate(
     for batch in bar(progress, iterable=by_length(texts, batch_size), desc="texts", unit="batch"):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
         known = None if reference is None else [reference.maps[REFERENCE][row] for row in batch]
-        results = _batch(classifier, inputs, variants, known, chunk)
+        try:
+            results = _batch(classifier, inputs, variants, known, chunk)
+        except ValueError as error:  # it counts rows, and nobody knows which texts share a batch
+            ids = [texts.ids[i] for i in batch]
+            raise ValueError(f"{error}; the rows are the texts {ids}") from error
         found |= zip(batch, results, strict=True)
     return _collect([found[row] for row in range(len(texts))], texts, classifier.class_numbers)
 

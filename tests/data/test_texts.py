@@ -6,6 +6,8 @@ import gzip
 import hashlib
 import json
 import time
+import tracemalloc
+from collections import deque
 
 import datasets
 import pandas as pd
@@ -13,7 +15,7 @@ import pytest
 import yaml
 
 from lrputils.data import hub
-from lrputils.data.texts import OWN, Texts, load_texts
+from lrputils.data.texts import OWN, Texts, load_texts, stream_texts
 
 TABLE = pd.DataFrame(
     {
@@ -42,6 +44,19 @@ def test_every_format_gives_the_same_texts(tmp_path, suffix):
     assert texts.name == "things"
     assert texts.identity == f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
     assert list(texts) == list(TABLE["text"])
+    assert streamed(path) == texts
+
+
+def streamed(path, size=3, **options):
+    """Put the parts of a stream together."""
+    stream = stream_texts(path, **options)
+    parts = [*stream.parts(size)]
+    assert [len(part) for part in parts[:-1]] == [size] * (len(parts) - 1)
+    ids, texts, labels = (
+        tuple(value for part in parts for value in getattr(part, name))
+        for name in ("ids", "texts", "labels")
+    )
+    return Texts(texts, labels, ids, stream.name, stream.identity)
 
 
 OTHER_FILES = {
@@ -177,6 +192,27 @@ def test_limit_shuffling_and_length(tmp_path):
         load_texts(folder, limit=0)
 
 
+def test_a_stream_has_the_same_limit_order_and_files(tmp_path):
+    folder = tmp_path / "films"
+    folder.mkdir()
+    for part in range(2):
+        TABLE.drop(columns="id").to_parquet(folder / f"test-0000{part}-of-00002.parquet")
+    for options in ({}, {"limit": 5}, {"limit": 3, "seed": 1}, {"text_column": "text"}):
+        assert streamed(folder, **options) == load_texts(folder, **options), options
+
+
+def test_a_stream_reads_what_is_asked_for_and_no_more(tmp_path):
+    path = tmp_path / "many.csv"
+    path.write_text("text,label\n" + "a film,1\n" * 50_000 + "2012,0\n")
+    parts = stream_texts(path).parts(64)
+    tracemalloc.start()
+    (last,) = deque(parts, maxlen=1)
+    assert tracemalloc.get_traced_memory()[1] < 3e6
+    tracemalloc.stop()
+    assert last.texts[-1] == "2012"  # not a number, though nothing else stands in the last part
+    assert last.ids[-1] == "50000"
+
+
 def test_columns_by_their_usual_names_or_by_choice(tmp_path):
     table = TABLE.rename(columns={"text": "sentence", "label": "stars"}).drop(columns="id")
     path = tmp_path / "x.csv"
@@ -196,6 +232,8 @@ def test_an_empty_text_is_named(tmp_path, empty):
     with pytest.raises(ValueError, match="no text in row 2 of column 'text'"):
         load_texts(path)
     assert len(load_texts(path, limit=2)) == 2
+    with pytest.raises(ValueError, match="has no text in row 2 of column 'text'"):
+        streamed(path)
 
 
 def test_what_is_not_there(tmp_path):

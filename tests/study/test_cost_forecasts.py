@@ -132,4 +132,4 @@ class TestWarning:
         [(3, "3.0 seconds"), (600, "10.0 minutes"), (9000, "2.5 hours"), (864000, "10.0 days")],
     )
     def test_durations_are_in_units_that_people_use(self, seconds, text):
-        assert forecasts._duration(seconds) == text
+        assert forecasts.duration(seconds) == text

@@ -62,8 +62,8 @@ class Forecast:
         longest = max(self.seconds, key=self.seconds.__getitem__)
         return (
             f"{len(self.lengths)} texts of {min(self.lengths)} to {max(self.lengths)} tokens will "
-            f"take about {_duration(self.total)} on {self.device}, {longest} alone "
-            f"{_duration(self.seconds[longest])}"
+            f"take about {duration(self.total)} on {self.device}, {longest} alone "
+            f"{duration(self.seconds[longest])}"
         )
 
 
@@ -76,13 +76,15 @@ def forecast(
     chunk: int | None = None,
     max_length: int | None = None,
     truncate: bool = False,
+    batch_size: int | None = None,
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
     A forward pass over one row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one
     batch at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, a curve one row
     a step; every other method is timed on one text of median length (on a GPU a batch of them) and
-    scaled by tokens.
+    scaled by tokens; with a `batch_size`, on the batch of that many longest texts, whose memory is
+    then the peak of an evaluation in such batches.
 
     Raises:
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
@@ -95,6 +97,7 @@ def forecast(
     row_seconds = _row_model(classifier, classifier.encode([texts[order[-1]]], **cut))
     seconds = {REFERENCE: float((lengths * row_seconds(lengths - 1) + row_seconds(lengths)).sum())}
     alike = order[len(order) // 2 :][: 1 if classifier.device.type == "cpu" else 16]
+    alike = alike if batch_size is None else order[-batch_size:]
     probe, maps = classifier.encode([texts[row] for row in alike], **cut), 1
     with torch.no_grad():
         target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
@@ -145,7 +148,8 @@ def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray]
     return lambda n: weights[0] + weights[1] * n + weights[2] * np.square(n, dtype=float)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a duration in words, in the largest unit that gives at least 1.5 of it."""
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.1f} {unit}"

@@ -1,0 +1,219 @@
+"""Evaluate a data set of any size: `lrputils evaluate`, alone or on every rank of `torchrun`.
+
+The texts are read once, and lie beside the shards, an Arrow batch each, while the run is
+unfinished. So memory does not grow with their number, every process reads the shards it takes, and
+what a shard costs is known before it is measured.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from tqdm import tqdm
+
+from lrputils.data.texts import Texts, TextStream
+from lrputils.model.classifier import Classifier
+from lrputils.runs import results
+from lrputils.runs.folders import TEXTS, atomic_write
+from lrputils.runs.options import check_numbers
+from lrputils.runs.shards import Shard, in_shards, key, rank
+from lrputils.runs.texts import accuracy, compact, provenance
+from lrputils.study.batches import BatchEvaluator
+
+LONG = ("cut", "refuse")
+_SCHEMA = pa.schema(
+    {"id": pa.string(), "text": pa.string(), "label": pa.int64(), "tokens": pa.int32()}
+    | {"cut": pa.bool_()}
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the rows, beside the model and the texts.
+
+    Attributes:
+        methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
+        max_length: longest text in tokens; the model's own limit if not given.
+        long: "cut" longer texts, or "refuse" to begin.
+        shard: texts a shard: what a kill can lose, and what one rank takes at a time.
+        batch_size: texts a batch. Batches are formed inside a shard, so that the rows do not depend
+            on who measured it.
+    """
+
+    methods: tuple[str, ...] = ("attnlrp", "cp-lrp")
+    max_length: int | None = None
+    long: str = "cut"
+    shard: int = 64
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        check_numbers(vars(self))
+        if self.long not in LONG:
+            raise ValueError(f"long={self.long!r} is not one of {list(LONG)}")
+
+    def step(self, classifier: Classifier) -> BatchEvaluator:
+        """Return what measures the texts of a shard."""
+        return BatchEvaluator(
+            classifier, self.methods, max_length=self.max_length, batch_size=self.batch_size
+        )
+
+
+def evaluate_dataset(
+    classifier: Classifier,
+    texts: TextStream,
+    out: str | Path,
+    settings: Settings | None = None,
+    *,
+    command: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Evaluate methods on texts into `out`: `rows.parquet`, and `provenance.json`.
+
+    A row a text and method, in the texts' order: the columns of
+    `lrputils.study.batches.BatchEvaluator.rows`, maps among them. A killed run goes on by the same
+    call; a finished one is left alone. Under `torchrun` every rank makes the same call.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `stream_texts`' answer.
+        out: the run's folder.
+        settings: see `Settings`.
+        command: what to call to get the same rows; for the provenance.
+        parameters: how the texts were chosen; they decide the rows too.
+        quiet: no progress.
+
+    Raises:
+        ValueError: a run of something else lies in `out`, or another one works there; a text
+            cannot be encoded, or is too long and not to be cut; the model returns NaN; a shard is
+            damaged.
+        OSError: the disk is full.
+    """
+    settings, out = settings or Settings(), Path(out)
+    step = settings.step(classifier)
+    options = {**(parameters or {}), **asdict(settings)}
+    plan = {"model": classifier.identity, "texts": texts.identity, **options}
+    if _finished(out, plan):
+        _say(f"{out} is finished: nothing to do")
+        return out
+
+    def cut(work: Path) -> dict[str, Shard]:
+        if not (work / TEXTS).is_file():
+            with atomic_write(work / TEXTS) as draft:
+                store(classifier, texts, draft, settings, quiet=quiet)
+        shelf = Shelf(work / TEXTS)
+        if shelf.cut and settings.long == "cut":
+            _say(f"{shelf.cut} of {shelf.texts} texts are too long, and cut: see the column `cut`")
+        return {
+            f"{number:08d}": Shard(partial(_measure, step, shelf, number), part.size, part.cost)
+            for number, part in enumerate(shelf.parts)
+        }
+
+    def finish(paths: Sequence[Path], seconds: float) -> tuple[Sequence[Path], dict[str, Any]]:
+        shelf = Shelf(paths[0].parent / TEXTS)
+        facts = provenance(classifier, texts, shelf.texts, command, options, seconds)
+        return paths, {**facts, "accuracy": accuracy(paths), "cut": shelf.cut}
+
+    return in_shards(out, plan, cut, finish, quiet=quiet)
+
+
+class Part(NamedTuple):
+    """The texts of a shard: how many, their tokens, their squared lengths, and how many are cut."""
+
+    size: int
+    tokens: int
+    cost: float
+    cut: int
+
+
+class Shelf:
+    """The stored texts, a shard's at a time; they stay on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = pa.ipc.open_file(pa.memory_map(str(path)))
+        self.parts = [self._part(i) for i in range(self._file.num_record_batches)]
+        self.texts = sum(part.size for part in self.parts)
+        self.tokens = sum(part.tokens for part in self.parts)
+        self.cost = sum(part.cost for part in self.parts)
+        self.cut = sum(part.cut for part in self.parts)
+
+    def _part(self, number: int) -> Part:
+        batch = self._file.get_batch(number)
+        tokens = batch["tokens"].to_numpy().astype(float)
+        cut = int(np.sum(batch["cut"].to_numpy(zero_copy_only=False)))
+        return Part(batch.num_rows, int(tokens.sum()), float((tokens**2).sum()), cut)
+
+    def take(self, number: int) -> Texts:
+        """Return the texts of a shard, their labels as numbers of the model's classes."""
+        columns = self._file.get_batch(number).to_pydict()
+        texts, labels, ids = (tuple(columns[name]) for name in ("text", "label", "id"))
+        return Texts(texts, labels, ids, "a shard", "")
+
+
+def store(
+    classifier: Classifier,
+    texts: TextStream,
+    path: Path,
+    settings: Settings,
+    *,
+    quiet: bool = False,
+) -> None:
+    """Read all texts, and write them into a file for `Shelf`.
+
+    Raises:
+        ValueError: a text that cannot be encoded, or that is too long and not to be cut.
+    """
+    known = classifier.class_numbers
+    known |= {str(number): number for number in known.values()}
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as sink:
+        for part in tqdm(
+            texts.parts(settings.shard), desc="reading", unit=" shards", disable=quiet
+        ):
+            try:
+                inputs = classifier.encode(part, settings.max_length, truncate=True)
+            except ValueError as error:
+                raise ValueError(f"texts {part.ids[0]!r} to {part.ids[-1]!r}: {error}") from error
+            if inputs.truncated and settings.long == "refuse":
+                row = inputs.truncated[0]
+                raise ValueError(
+                    f"text {part.ids[row]!r} ({part[row][:40]!r}…) has more than "
+                    f"{inputs.lengths[row]} tokens: leave it out, or cut such texts (--long cut)"
+                )
+            columns = {
+                "id": part.ids,
+                "text": part.texts,
+                "label": [known.get(label) for label in part.labels or [None] * len(part)],
+                "tokens": inputs.lengths.cpu().numpy(),
+                "cut": [row in inputs.truncated for row in range(len(part))],
+            }
+            sink.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+
+
+def _measure(step: BatchEvaluator, shelf: Shelf, number: int) -> pd.DataFrame:
+    return compact(step.rows(shelf.take(number)))
+
+
+def _finished(out: Path, plan: Mapping[str, Any]) -> bool:
+    """Return whether `out` holds this run, finished; refuse one of something else."""
+    if not (out / results.PROVENANCE).is_file():
+        return False
+    facts = results.facts(out)
+    if facts.get("plan") != key(plan):
+        raise ValueError(
+            f"{out} holds a finished run of {facts.get('model', {}).get('name')!r} on "
+            f"{facts['data']['name']!r}, with other weights, texts or settings: name another folder"
+        )
+    return True
+
+
+def _say(sentence: str) -> None:
+    if not rank():
+        print(sentence, file=sys.stderr)

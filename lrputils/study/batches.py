@@ -1,0 +1,122 @@
+"""Evaluation of texts a batch at a time: the step that any engine can map over a data set.
+
+`lrputils evaluate` maps it over shards; Ray Data, or another engine with workers that keep a model,
+can do the same over a cluster (`pip install 'lrputils[ray]'`):
+
+    import ray
+    from lrputils.study.batches import BatchEvaluator
+
+    texts = ray.data.read_parquet("reviews.parquet")
+    step = {"model": "folder-or-hub-name", "methods": ["attnlrp", "cp-lrp"]}
+    rows = texts.map_batches(
+        BatchEvaluator, fn_constructor_kwargs=step, batch_size=64, concurrency=2
+    )
+    rows.write_parquet("rows")
+
+It reads and writes nothing, and knows nothing of shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from lrputils import stats
+from lrputils.attribution import METHODS
+from lrputils.data.texts import Texts
+from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.study.evaluation import REFERENCE, evaluate
+
+
+class BatchEvaluator:
+    """Every method's map of every text of a batch, and how it agrees with exact leave-one-out."""
+
+    def __init__(
+        self,
+        model: str | Path | Classifier | None = None,
+        methods: Sequence[str] = ("attnlrp", "cp-lrp"),
+        *,
+        max_length: int | None = None,
+        truncate: bool = True,
+        batch_size: int = 16,
+        device: str = "auto",
+    ) -> None:
+        """Load the model, once for all batches.
+
+        Args:
+            model: as `load_classifier` takes it, or a classifier.
+            methods: names from `lrputils.attribution.METHODS`; "loo" is always among them.
+            max_length: longest text in tokens; the model's own limit if not given.
+            truncate: cut longer texts instead of refusing them.
+            batch_size: texts that one pass of a method reads. Rows of leave-one-out are packed over
+                all of them.
+            device: "auto" takes a GPU if there is one.
+
+        Raises:
+            ValueError: an unknown method; and what `load_classifier` raises.
+        """
+        if unknown := [name for name in methods if name not in METHODS]:
+            raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
+        loaded = isinstance(model, Classifier)
+        self.classifier = model if loaded else load_classifier(model, device=device)
+        self.methods = tuple(dict.fromkeys((REFERENCE, *methods)))
+        self._options = {"max_length": max_length, "truncate": truncate, "batch_size": batch_size}
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Evaluate a batch of columns: `text`, and if there are any `id` and `label`.
+
+        Args:
+            batch: arrays or lists, one value a text.
+
+        Returns:
+            The columns of `rows`, as lists.
+
+        Raises:
+            ValueError: no column `text`, a text that cannot be encoded, or a model that returns
+                NaN; the message names the text by its `id`.
+        """
+        if "text" not in batch:
+            raise ValueError(f"a batch needs a column 'text'; there are {list(batch)}")
+        columns = {name: _plain(batch[name]) for name in ("text", "id", "label") if name in batch}
+        texts = columns["text"]
+        ids = map(str, columns.get("id", range(len(texts))))
+        labels = tuple(columns["label"]) if "label" in columns else None
+        rows = self.rows(Texts(tuple(texts), labels, tuple(ids), "a batch", ""))
+        return {name: rows[name].tolist() for name in rows}
+
+    def rows(self, texts: Texts) -> pd.DataFrame:
+        """Evaluate texts.
+
+        Returns:
+            One row a text and method: the columns of `lrputils.study.evaluation.Evaluation.rows`
+            but `position`, and `spearman` (with leave-one-out, over all tokens), `cut` (the text
+            was longer than `max_length`), `scores` (tokens,), `pieces` (the tokens' strings) and
+            `content` (false at special tokens).
+        """
+        found = evaluate(self.classifier, texts, self.methods, **self._options, progress=False)
+        limits = {"truncate": True, "max_length": self._options["max_length"]}
+        cut = set(self.classifier.encode(texts, **limits).truncated)
+        kept = []
+        for text, method in zip(found.rows.position, found.rows.method, strict=True):
+            scores, loo = found.maps[method][text], found.maps[REFERENCE][text]
+            kept.append(
+                {
+                    "spearman": float(stats.spearman(scores, loo)[0]),
+                    "cut": text in cut,
+                    "scores": scores,
+                    "pieces": list(found.tokens[text]),
+                    "content": found.content[text],
+                }
+            )
+        return found.rows.drop(columns="position").join(pd.DataFrame(kept))
+
+
+def _plain(column: Any) -> list[Any]:
+    """Return a column of NumPy, Arrow or Python as a list."""
+    for way in ("to_pylist", "tolist"):
+        if hasattr(column, way):
+            return getattr(column, way)()
+    return list(column)

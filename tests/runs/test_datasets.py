@@ -1,0 +1,459 @@
+"""Evaluating a data set: the rows, whoever measured them and however often they were killed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import lrputils as lrp
+from lrputils import __main__ as command_line
+from lrputils.data.texts import stream_texts
+from lrputils.model.classifier import Classifier
+from lrputils.runs import datasets, results, shards
+from lrputils.runs.datasets import Settings, evaluate_dataset
+from lrputils.runs.estimates import estimate
+from lrputils.runs.folders import work_folder
+from lrputils.study.batches import BatchEvaluator
+from lrputils.study.cost import timed
+from tests import untrained
+
+SETTINGS = Settings(methods=("attnlrp",), shard=4, batch_size=2)
+TEXTS = stream_texts(limit=10)
+evaluate = partial(evaluate_dataset, settings=SETTINGS, quiet=True)
+
+
+def rows_of(folder):
+    return pd.read_parquet(folder / results.ROWS)
+
+
+@pytest.fixture(scope="module")
+def whole(placeholder, tmp_path_factory):
+    """The folder of an undisturbed run."""
+    return evaluate(placeholder, TEXTS, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture
+def unfinished(placeholder, tmp_path, monkeypatch):
+    """A folder with the first of three shards."""
+    real = datasets._measure
+
+    def once(step, shelf, number):
+        return real(step, shelf, number) if number == 0 else 1 / 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(datasets, "_measure", once)
+        with pytest.raises(ZeroDivisionError):
+            evaluate(placeholder, TEXTS, tmp_path)
+    return tmp_path
+
+
+class TestRows:
+    def test_they_are_what_evaluate_says_with_the_maps(self, whole, placeholder):
+        texts, rows = lrp.load_texts(limit=10), rows_of(whole)
+        found = lrp.evaluate(placeholder, texts, ["attnlrp"], progress=False)
+        assert list(rows.id) == [text for text in texts.ids for _ in range(2)]
+        assert list(rows.method) == ["loo", "attnlrp"] * 10
+        pd.testing.assert_frame_equal(
+            rows[["target", "label", "tokens"]], found.rows[["target", "label", "tokens"]]
+        )
+        for column in ("r", "r_content", "r_normalised", "logit"):
+            np.testing.assert_allclose(rows[column], found.rows[column], atol=1e-3)
+        for n, text in enumerate(texts):
+            loo, lrp_map = rows.iloc[2 * n], rows.iloc[2 * n + 1]
+            assert loo.scores == pytest.approx(found.maps["loo"][n], abs=1e-5)
+            assert lrp_map.scores == pytest.approx(found.maps["attnlrp"][n], abs=1e-4)
+            assert tuple(lrp_map.pieces) == placeholder.encode(text).tokens[0]
+            ranks = [pd.Series(each).rank() for each in (loo.scores, lrp_map.scores)]
+            assert lrp_map.spearman == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-3)
+
+    def test_the_provenance_says_what_was_run(self, whole, placeholder):
+        facts = results.facts(whole)
+        assert facts["model"]["identity"] == placeholder.identity
+        assert facts["data"]["texts"] == 10
+        assert facts["rows"]["count"] == 20
+        assert facts["accuracy"] == results.Recording(rows_of(whole), {}).accuracy()
+        assert {path.name for path in whole.iterdir()} == {results.ROWS, results.PROVENANCE}
+
+    def test_they_are_written_in_groups_of_bounded_size(self, placeholder, tmp_path, monkeypatch):
+        monkeypatch.setattr(results, "_GROUP", 1)
+        again = evaluate(placeholder, TEXTS, tmp_path)
+        monkeypatch.undo()
+        assert results.pq.read_metadata(again / results.ROWS).num_row_groups == 3
+
+    def test_memory_does_not_grow_with_their_number(self, placeholder, tmp_path, monkeypatch):
+        monkeypatch.setattr(results, "_GROUP", 10**5)
+        one = BatchEvaluator(placeholder, []).rows(lrp.load_texts(["dull"]))
+        maps = np.zeros(300, np.float32)
+
+        def measured(step, shelf, number):
+            ids = shelf.take(number).ids
+            return pd.concat([one] * len(ids)).assign(id=ids, scores=[maps] * len(ids))
+
+        monkeypatch.setattr(datasets, "_measure", measured)
+        peaks = []
+        for count in (1_100, 3_300):
+            path = tmp_path / f"{count}.txt"
+            path.write_text("a film\n" * count)
+            tracemalloc.start()
+            before = results.pa.total_allocated_bytes()
+            seen = self.watch_arrow(monkeypatch)
+            out = evaluate(
+                placeholder,
+                stream_texts(path),
+                tmp_path / "out" / path.stem,
+                settings=Settings(methods=(), shard=100),
+            )
+            peaks.append(tracemalloc.get_traced_memory()[1] + max(seen) - before)
+            tracemalloc.stop()
+            assert rows_of(out).id.tolist() == [str(i) for i in range(count)]
+        assert peaks[1] - peaks[0] < 0.1 * 2_200 * maps.nbytes
+
+    @staticmethod
+    def watch_arrow(monkeypatch):
+        """Note how much memory Arrow holds, each time a shard is put behind the others."""
+        real, seen = results.pq.read_table, []
+
+        def noted(*arguments, **options):
+            seen.append(results.pa.total_allocated_bytes())
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(results.pq, "read_table", noted)
+        return seen
+
+    def test_labels_may_lack_in_some_shards(self, placeholder, tmp_path):
+        table = pd.DataFrame({"text": ["dull", "a fine film"] * 3, "label": [None, 1] * 3})
+        table.loc[:3, "label"] = None
+        table.to_parquet(tmp_path / "some.parquet")
+        out = evaluate(placeholder, stream_texts(tmp_path / "some.parquet"), tmp_path / "out")
+        assert rows_of(out).label.isna().sum() == 10
+        assert results.facts(out)["accuracy"] is None
+
+    def test_a_finished_run_is_left_alone(self, whole, placeholder, monkeypatch, capsys):
+        monkeypatch.setattr(datasets, "_measure", None)
+        before = (whole / results.PROVENANCE).stat().st_mtime_ns
+        assert evaluate(placeholder, TEXTS, whole) == whole
+        assert "is finished: nothing to do" in capsys.readouterr().err
+        assert (whole / results.PROVENANCE).stat().st_mtime_ns == before
+
+
+def forked(work, environment=None):
+    """Run `work` in a process of its own; return its number."""
+    if child := os.fork():
+        return child
+    try:
+        os.environ.update(environment or {})
+        work()
+    finally:
+        os._exit(0)
+
+
+def killed(work, seconds, environment=None):
+    """Run `work` in a process of its own, and kill it after some seconds."""
+    child = forked(work, environment)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+class TestKilled:
+    """On 48 reviews and the model that comes with the package."""
+
+    settings = Settings(methods=("attnlrp",), shard=6)
+
+    @pytest.fixture(scope="class")
+    def run(self):
+        clf, texts = lrp.load_classifier(device="cpu"), stream_texts(limit=48)
+        return partial(evaluate_dataset, clf, texts, settings=self.settings, quiet=True)
+
+    @pytest.fixture(scope="class")
+    def undisturbed(self, run, tmp_path_factory):
+        return timed("cpu", lambda: rows_of(run(tmp_path_factory.mktemp("undisturbed"))))
+
+    def test_alone(self, run, undisturbed, tmp_path):
+        seconds, rows = undisturbed
+        moments, done = random.Random(), []
+        for _ in range(3):
+            killed(lambda: run(tmp_path), moments.uniform(0, seconds / 3))
+            done.append(len([*tmp_path.glob("shards/*.rows.parquet")]))
+        assert done == sorted(done)
+        pd.testing.assert_frame_equal(rows_of(run(tmp_path)), rows)
+        assert not (tmp_path / "shards").exists()
+
+    def test_a_lost_rank_costs_its_open_shard(self, run, undisturbed, tmp_path):
+        seconds, rows = undisturbed
+        world = {"WORLD_SIZE": "2"}
+        first = forked(lambda: run(tmp_path), world | {"RANK": "0"})
+        killed(lambda: run(tmp_path), random.uniform(0, seconds / 2), world | {"RANK": "1"})
+        os.waitpid(first, 0)
+        pd.testing.assert_frame_equal(rows_of(tmp_path), rows)
+        assert not (tmp_path / "shards").exists()
+
+    def test_under_torchrun_a_killed_worker_is_started_again(self, undisturbed, tmp_path):
+        log = tmp_path / "log"
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        command += ["--nproc-per-node=2", "--max-restarts=1", "--monitor-interval=0.1"]
+        command += ["-m", "lrputils", "evaluate", "--methods", "attnlrp", "--limit", "48"]
+        command += ["--shard", "6", "--device", "cpu", "--out", str(tmp_path / "out")]
+        with log.open("w") as told, subprocess.Popen(command, stdout=told, stderr=told) as agent:
+            while not [*tmp_path.glob("out/shards/*.rows.parquet")] and agent.poll() is None:
+                time.sleep(0.05)
+            assert agent.poll() is None, log.read_text()
+            children = f"/proc/{agent.pid}/task/{agent.pid}/children"
+            with open(children) as listed:
+                os.kill(int(random.choice(listed.read().split())), signal.SIGKILL)
+        assert agent.returncode == 0, log.read_text()
+        pd.testing.assert_frame_equal(rows_of(tmp_path / "out"), undisturbed[1])
+        assert {path.name for path in (tmp_path / "out").iterdir()} == {
+            results.ROWS,
+            results.PROVENANCE,
+        }
+
+
+class TestRanks:
+    def test_the_costliest_shard_comes_first_and_the_rows_keep_their_order(
+        self, whole, placeholder, tmp_path, monkeypatch
+    ):
+        real, order = datasets._measure, []
+
+        def noted(step, shelf, number):
+            order.append(shelf.parts[number].cost)
+            return real(step, shelf, number)
+
+        monkeypatch.setattr(datasets, "_measure", noted)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        out = evaluate(placeholder, TEXTS, tmp_path)
+        assert order == sorted(order, reverse=True)
+        assert order != sorted(order)
+        pd.testing.assert_frame_equal(rows_of(out), rows_of(whole))
+
+    def test_the_others_measure_what_nobody_has_and_leave(
+        self, unfinished, placeholder, monkeypatch
+    ):
+        work = work_folder(unfinished)
+        (work / "ready").touch()
+        monkeypatch.setenv("RANK", "1")
+        with shards.FileLock(work / "00000001.lock"):
+            evaluate(placeholder, TEXTS, unfinished)
+        assert sorted(path.name[:8] for path in work.glob("*.rows.parquet")) == [
+            "00000000",
+            "00000002",
+        ]
+        assert not (unfinished / results.ROWS).exists()
+
+    def test_one_that_comes_late_finds_it_finished(self, whole, placeholder, monkeypatch):
+        monkeypatch.setenv("RANK", "1")
+        evaluate(placeholder, TEXTS, whole)
+        assert not (whole / "shards").exists()
+
+
+class TestMistakes:
+    def test_a_full_disk(self, unfinished, whole, placeholder, monkeypatch):
+        def full(*arguments, **options):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(pd.DataFrame, "to_parquet", full)
+            with pytest.raises(OSError, match="is full: make room and give the same command again"):
+                evaluate(placeholder, TEXTS, unfinished)
+        assert len([*unfinished.glob("shards/*.rows.parquet")]) == 1
+        pd.testing.assert_frame_equal(
+            rows_of(evaluate(placeholder, TEXTS, unfinished)), rows_of(whole)
+        )
+
+    @pytest.mark.parametrize("damage", ["cut short", "a byte changed"])
+    def test_a_damaged_shard_is_measured_again(
+        self, unfinished, whole, placeholder, damage, capsys
+    ):
+        path = work_folder(unfinished) / "00000000.rows.parquet"
+        content = bytearray(path.read_bytes())
+        content[300] ^= 1
+        path.write_bytes(content[:-100] if damage == "cut short" else content)
+        out = evaluate(placeholder, TEXTS, unfinished)
+        assert "00000000.rows.parquet is damaged and measured again" in capsys.readouterr().err
+        pd.testing.assert_frame_equal(rows_of(out), rows_of(whole))
+
+    def test_a_shard_that_is_damaged_at_the_end_is_named(
+        self, whole, placeholder, tmp_path, monkeypatch
+    ):
+        real = datasets._measure
+
+        def spoils(step, shelf, number):
+            if number == 2:
+                first = work_folder(tmp_path) / "00000000.rows.parquet"
+                content = bytearray(first.read_bytes())
+                content[300] ^= 1
+                first.write_bytes(content)
+            return real(step, shelf, number)
+
+        monkeypatch.setattr(datasets, "_measure", spoils)
+        with pytest.raises(ValueError, match=r"0\.rows\.parquet is damaged: the same command"):
+            evaluate(placeholder, TEXTS, tmp_path)
+        assert not (tmp_path / results.ROWS).exists()
+        monkeypatch.undo()
+        pd.testing.assert_frame_equal(
+            rows_of(evaluate(placeholder, TEXTS, tmp_path)), rows_of(whole)
+        )
+
+    def test_two_runs_into_one_folder(self, placeholder, tmp_path, monkeypatch):
+        real = datasets._measure
+
+        def with_a_rival(*given):
+            with pytest.raises(ValueError, match="another process is recording into"):
+                evaluate(placeholder, TEXTS, tmp_path)
+            return real(*given)
+
+        monkeypatch.setattr(datasets, "_measure", with_a_rival)
+        evaluate(placeholder, TEXTS, tmp_path)
+
+    def test_the_folder_of_another_model(self, whole, unfinished, placeholder):
+        model, tokenizer = untrained.build(seed=1)
+        other = Classifier(model.eval(), tokenizer, "other")
+        with pytest.raises(ValueError, match="holds a finished run of 'untrained' on 'reviews'"):
+            evaluate(other, TEXTS, whole)
+        with pytest.raises(ValueError, match="unfinished recording with model = sha256"):
+            evaluate(other, TEXTS, unfinished)
+        with pytest.raises(ValueError, match="unfinished recording with methods = "):
+            evaluate(placeholder, TEXTS, unfinished, settings=Settings(methods=("ig",), shard=4))
+
+    def test_a_text_that_does_not_fit(self, placeholder, tmp_path, capsys):
+        (tmp_path / "long.txt").write_text("dull\n" + "a film " * 20 + "\na fine film\n")
+        texts, cut = stream_texts(tmp_path / "long.txt"), {"max_length": 12, "shard": 2}
+        refuse = Settings(methods=(), long="refuse", **cut)
+        with pytest.raises(ValueError, match=r"text '1' \('a film .*'…\) has more than 12 tokens"):
+            evaluate(placeholder, texts, tmp_path / "out", settings=refuse)
+        assert not (tmp_path / "out").exists()
+        out = evaluate(
+            placeholder, texts, tmp_path / "out", settings=Settings(methods=(), **cut), quiet=False
+        )
+        assert "1 of 3 texts are too long, and cut" in capsys.readouterr().err
+        assert list(rows_of(out).cut) == [False, True, False]
+        assert results.facts(out)["cut"] == 1
+
+    def test_a_model_that_yields_nan(self, tmp_path):
+        model, tokenizer = untrained.build()
+        word = tokenizer.convert_tokens_to_ids("dull")
+        with torch.no_grad():
+            model.bert.embeddings.word_embeddings.weight[word] = torch.nan
+        texts = pd.DataFrame({"id": ["a", "b"], "text": ["a fine film", "a dull film"]})
+        texts.to_json(tmp_path / "two.jsonl", orient="records", lines=True)
+        clf = Classifier(model.eval().requires_grad_(False), tokenizer, "broken")
+        with pytest.raises(ValueError, match=r"NaN .* in rows \[1\].* texts \['a', 'b'\]"):
+            evaluate(clf, stream_texts(tmp_path / "two.jsonl"), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ("", "--out DIR says where the rows go"),
+            ("--out x --methods shap", "unknown method(s) ['shap']; choose from ['loo'"),
+            ("--out x --long never", "long='never' is not one of ['cut', 'refuse']"),
+            ("--out x --shard 0", "--shard 0: the smallest possible value is 1"),
+            ("--out x --dataset missing.csv", "missing.csv"),
+            ("--out x --dataset empty.csv", "'empty' holds no texts"),
+            ("--out x --dataset gap.csv", "has no text in row 1 of column 'text'"),
+        ],
+    )
+    def test_on_the_command_line_they_get_one_line(
+        self, arguments, message, tmp_path, monkeypatch, capsys
+    ):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "empty.csv").write_text("text,label\n")
+        (tmp_path / "gap.csv").write_text("text,label\na film,1\n,0\n")
+        assert command_line.main(["evaluate", "--quiet", *arguments.split()]) == 1
+        error = capsys.readouterr().err
+        assert message in error
+        assert len(error.splitlines()) == 1
+        assert not (tmp_path / "x").exists()
+
+
+class TestEstimate:
+    def test_time_is_within_a_factor_of_two(self, tmp_path):
+        clf, texts = lrp.load_classifier(device="cpu"), stream_texts("reviews-long", limit=6)
+        settings = Settings(methods=("attnlrp", "ig"), max_length=40, shard=3, batch_size=3)
+        run = partial(evaluate_dataset, clf, texts, settings=settings, quiet=True)
+        # Before and after, for the speed of a machine with other work drifts.
+        before = estimate(clf, texts, settings).total
+        seconds, _ = timed("cpu", lambda: run(tmp_path / "out"))
+        after = estimate(clf, texts, settings).total
+        assert min(before, after) / 2 < seconds < 2 * max(before, after)
+
+    def test_memory_is_within_a_factor_of_two(self, placeholder, tmp_path):
+        texts, told = stream_texts("reviews-long", limit=4), tmp_path / "told"
+        settings = Settings(methods=("attnlrp",), max_length=64, shard=2)
+
+        def estimated():
+            told.write_text(str(estimate(placeholder, texts, settings).peak_bytes))
+
+        os.waitpid(forked(estimated), 0)
+        out = tmp_path / "out"
+        child = forked(lambda: evaluate(placeholder, texts, out, settings=settings))
+        _, _, usage = os.wait4(child, 0)
+        assert 0.5 < float(told.read_text()) / (1024 * usage.ru_maxrss) < 2
+
+    def test_it_counts_texts_and_says_the_price(self, placeholder):
+        found = estimate(placeholder, TEXTS, SETTINGS, price=36_000.0)
+        assert found.texts == 10
+        assert found.tokens == sum(
+            len(placeholder.encode(t).tokens[0]) for t in lrp.load_texts(limit=10)
+        )
+        assert f", {found.total * 10:.2f} at 36000 an hour" in str(found)
+
+    def test_a_dry_run_writes_nothing(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        assert command_line.main(["evaluate", "--limit", "2", "--methods", "loo", "--dry-run"]) == 0
+        assert "device hours" in capsys.readouterr().out
+        assert not [*tmp_path.iterdir()]
+
+
+class TestBatchEvaluator:
+    def test_it_takes_and_gives_columns(self, whole, placeholder):
+        texts = lrp.load_texts(limit=4)
+        step = BatchEvaluator(placeholder, ["attnlrp"], batch_size=2)
+        batch = {"text": np.array(texts.texts, object), "label": np.array(texts.labels)}
+        batch["id"] = results.pa.array(texts.ids)
+        found = pd.DataFrame(step(batch))
+        expected = rows_of(whole)[:8]
+        assert list(found) == list(expected)
+        for name in ("id", "method", "target", "tokens", "cut"):
+            assert list(found[name]) == list(expected[name])
+        np.testing.assert_allclose(found.r, expected.r, atol=1e-4)
+        for ours, kept in zip(found.scores, expected.scores, strict=True):
+            assert ours == pytest.approx(kept, abs=1e-6)
+
+    def test_without_texts_it_says_what_there_is(self, placeholder):
+        with pytest.raises(ValueError, match=r"needs a column 'text'; there are \['review'\]"):
+            BatchEvaluator(placeholder)({"review": ["dull"]})
+
+    @pytest.mark.filterwarnings("default")  # Ray's own
+    def test_ray_maps_it_over_two_workers(self, whole, tmp_path):
+        ray = pytest.importorskip("ray")
+        model, tokenizer = untrained.build()
+        model.save_pretrained(tmp_path / "model")
+        tokenizer.save_pretrained(tmp_path / "model")
+        texts = lrp.load_texts(limit=10)
+        table = pd.DataFrame({"id": texts.ids, "text": texts.texts, "label": texts.labels})
+        ray.init(num_cpus=2, include_dashboard=False)
+        try:
+            step = {"model": str(tmp_path / "model"), "methods": ["attnlrp"], "batch_size": 2}
+            rows = ray.data.from_pandas([table[:6], table[6:]]).map_batches(
+                BatchEvaluator, fn_constructor_kwargs=step, batch_size=4, concurrency=2
+            )
+            found = rows.to_pandas().set_index(["id", "method"])
+        finally:
+            ray.shutdown()
+        expected = rows_of(whole).set_index(["id", "method"])
+        np.testing.assert_allclose(found.r.loc[expected.index], expected.r, atol=1e-4)
+        for key, scores in expected.scores.items():
+            assert found.scores[key] == pytest.approx(scores, abs=1e-5)
