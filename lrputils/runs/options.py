@@ -105,7 +105,7 @@ def _choice(kind: argparse.ArgumentParser) -> None:
 
 def _texts_options(kind: argparse.ArgumentParser) -> None:
     _choice(kind)
-    kind.add_argument("--methods", metavar="A,B", help="these only (default: all)")
+    kind.add_argument("--methods", metavar="A,B", help="these only (default: all but shapley)")
     kind.add_argument("--curves", metavar="A,B", help="perturb along these only (default: all)")
     kind.add_argument(
         "--chunk", type=int, default=1, metavar="N", help="tokens that go at once (default: 1)"
@@ -147,11 +147,10 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _record_texts(options: argparse.Namespace) -> Path:
-    from lrputils.attribution import METHODS
     from lrputils.runs.texts import Settings, record
 
     settings = Settings(
-        methods=tuple(METHODS) if options.methods is None else _listed(options.methods),
+        methods=Settings.methods if options.methods is None else _listed(options.methods),
         curves=_listed(options.curves),
         chunk=options.chunk,
         max_length=options.max_length,

@@ -38,6 +38,7 @@ class Settings:
 
     Attributes:
         methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
+            By default all but "shapley", which costs thirty times as much as leave-one-out.
         curves: perturb the texts along these methods' maps, beside leave-one-out's; None: all.
         chunk: tokens that go at once along the perturbation curves.
         max_length: longer texts are cut to this many tokens; the model's own limit if not given.
@@ -47,7 +48,7 @@ class Settings:
         batch_size: texts a batch.
     """
 
-    methods: tuple[str, ...] = tuple(METHODS)
+    methods: tuple[str, ...] = tuple(name for name in METHODS if name != "shapley")
     curves: tuple[str, ...] | None = None
     chunk: int = 1
     max_length: int | None = None

@@ -51,7 +51,7 @@ def folder(classifier, texts, tmp_path_factory):
 
 def test_a_row_for_every_text_and_method(folder, classifier, texts):
     rows = pd.read_parquet(folder / results.ROWS)
-    expected = {Label(method) for method in lrp.METHODS}
+    expected = {Label(method) for method in SETTINGS.methods}
     expected |= {Label(m, place) for m in ("attnlrp", "cp-lrp") for place in READOUTS}
     sets = layer_sets(classifier.architecture.layers)
     expected |= {Label("attnlrp", place, *ablation) for ablation in sets for place in READOUTS}
