@@ -92,8 +92,7 @@ def shapley_values(
         ValueError: an option out of range, inputs that do not say which tokens are special, or a
             text longer than the model's attention window.
     """
-    if not isinstance(permutations, int) or permutations < 4 or permutations % 2:
-        raise ValueError(f"permutations={permutations!r} is not an even number from 4 on")
+    check_permutations(permutations)
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed={seed!r} is not a whole number from 0 on")
     architecture = describe(model)
@@ -119,6 +118,12 @@ def shapley_values(
         change[number] = f[0, -1] - f[0, 0]
     draws, change = (torch.from_numpy(each).to(values) for each in (draws, change))
     return Shapley(draws.mean(0), draws, change)
+
+
+def check_permutations(permutations: int) -> None:
+    """Raise ValueError unless this many orders are whole pairs, and enough for an error."""
+    if not isinstance(permutations, int) or permutations < 4 or permutations % 2:
+        raise ValueError(f"permutations={permutations!r} is not an even number from 4 on")
 
 
 def _ranks(text: Text, count: int, pairs: int, seed: int) -> Array:

@@ -29,6 +29,12 @@ Keep the maps of every text under each convention: the rules of LRP, where relev
 token is removed. Chapter 6 compares them. What was killed goes on by the same command.
 Leave-one-out costs most; --removals and --methods bound the work."""
 
+_YARDSTICK = """\
+Keep each text's LOO, sampled Shapley values with errors, exact leave-two-out on all pairs and the
+maps of six methods: chapter 8's rows. What was killed goes on by the same command. A sentence of 22
+words costs about 400 passes of leave-two-out and Shapley values; --permutations and --longest
+bound it."""
+
 _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
 killed goes on by the same command."""
@@ -38,7 +44,18 @@ _OF_TEXTS = ("split", "text_column", "label_column", "limit", "seed")
 _LEFT_OUT = ("verb", "kind", "run", "quiet", "device", "out")
 # The smallest value that makes sense of each number of the command line.
 _LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(
-    ("limit", "max_length", "batch_size", "chunk", "shard", "seeds", "images", "texts", "repeats"),
+    (
+        "limit",
+        "max_length",
+        "batch_size",
+        "chunk",
+        "shard",
+        "seeds",
+        "images",
+        "texts",
+        "repeats",
+        "longest",
+    ),
     1,
 )
 
@@ -62,6 +79,13 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
     for name, summary, description, record, add_options in (
         ("texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options),
         ("maps", "its maps under each convention", _MAPS, _record_maps, _maps_options),
+        (
+            "yardstick",
+            "its maps beside Shapley values",
+            _YARDSTICK,
+            _record_yardstick,
+            _yardstick_options,
+        ),
         ("softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice),
         (
             "refactored",
@@ -121,6 +145,14 @@ def _maps_options(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--methods", metavar="A,B", help="these maps only (default: all)")
 
 
+def _yardstick_options(kind: argparse.ArgumentParser) -> None:
+    _choice(kind)
+    kind.add_argument(
+        "--permutations", type=int, default=16, metavar="N", help="orders a text (default: 16)"
+    )
+    kind.add_argument("--longest", type=int, metavar="N", help="leave out texts of more words")
+
+
 def _mnist_options(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--dataset", default="mnist", metavar="NAME", help="default: %(default)s")
     kind.add_argument("--seeds", type=int, default=10, metavar="N", help="networks a setting")
@@ -176,6 +208,13 @@ def _record_maps(options: argparse.Namespace) -> Path:
         max_length=options.max_length,
         batch_size=options.batch_size,
     )
+
+
+def _record_yardstick(options: argparse.Namespace) -> Path:
+    from lrputils.runs.texts import record_yardstick
+
+    own = {"permutations": options.permutations, "longest": options.longest}
+    return record_yardstick(**_chosen(options), **own, **_sizes(options))
 
 
 def _record_softmax(options: argparse.Namespace) -> Path:
