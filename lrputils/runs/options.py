@@ -31,9 +31,9 @@ Leave-one-out costs most; --removals and --methods bound the work."""
 
 _YARDSTICK = """\
 Keep each text's LOO, sampled Shapley values with errors, exact leave-two-out on all pairs and the
-maps of six methods: chapter 8's rows. What was killed goes on by the same command. A sentence of 22
-words costs about 400 passes of leave-two-out and Shapley values; --permutations and --longest
-bound it."""
+maps of six methods: chapter 8's rows. What was killed goes on by the same command. A text of n
+words costs n (n − 1) / 2 passes for the pairs and up to n − 1 shorter ones an order for the Shapley
+values; --permutations and --longest bound them."""
 
 _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
@@ -43,19 +43,8 @@ _OF_TEXTS = ("split", "text_column", "label_column", "limit", "seed")
 # Where and how it runs does not change the rows.
 _LEFT_OUT = ("verb", "kind", "run", "quiet", "device", "out")
 # The smallest value that makes sense of each number of the command line.
-_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(
-    (
-        "limit",
-        "max_length",
-        "batch_size",
-        "chunk",
-        "shard",
-        "seeds",
-        "images",
-        "texts",
-        "repeats",
-        "longest",
-    ),
+_LEAST = {"seed": 0, "ablation_curves": 0, "longest": 1} | dict.fromkeys(
+    ("limit", "max_length", "batch_size", "chunk", "shard", "seeds", "images", "texts", "repeats"),
     1,
 )
 
