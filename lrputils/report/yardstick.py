@@ -6,7 +6,8 @@ import pandas as pd
 
 from lrputils import stats
 from lrputils.attribution import METHODS
-from lrputils.study import planted, yardstick
+from lrputils.report import controls
+from lrputils.study import planted, specifications, yardstick
 
 YARDSTICKS = {
     yardstick.LOO: "LOO",
@@ -16,10 +17,34 @@ YARDSTICKS = {
 KINDS = {"single": "one token", "redundant": "either of two", "and": "both of two"}
 QUARTERS = {"redundant": "most redundant quarter", "dependent": "most dependent quarter"}
 
+# Methods of `results/maps`, compared under every removal.
+MAPPED = ("mask-gradient", "attnlrp", "cp-lrp")
+PARTIAL = "partial r with ½ Σ pairs"
+
 
 def label(method: str) -> str:
     """Return what tables and figures call a method or a yardstick."""
     return METHODS[method].label if method in METHODS else YARDSTICKS[method]
+
+
+def by_removal(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return each method's r with LOO by each removal, (texts, (method, removal)), by their labels.
+
+    Maps are raw, relevance is read at the word embeddings, and special tokens do not count.
+
+    Args:
+        rows: of `lrputils.study.conventions.maps`.
+    """
+    kept = rows[rows.method.isin(["loo", *MAPPED]) & (rows.rules == "")]
+    kept = kept[kept.readout.isin(["", "word"])]
+    found = specifications.agreement(kept, ["Pearson"])
+    found = found.xs(
+        (specifications.WORDS, specifications.RAW), axis=1, level=("tokens", "normalisation")
+    )
+    spare = [name for name in found.columns.names if name not in ("method", "removal")]
+    found = found.droplevel(spare, axis=1)
+    order = [(m, r) for m in MAPPED for r in controls.REMOVED if (m, r) in found.columns]
+    return found[order].rename(columns={**controls.REMOVED, **{m: label(m) for m in MAPPED}})
 
 
 def by_yardstick(found: pd.DataFrame) -> pd.DataFrame:
@@ -70,6 +95,21 @@ def corrected(found: pd.DataFrame, trust: pd.DataFrame) -> pd.DataFrame:
     return table.rename(index=label)
 
 
+def accounted(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return how much of f(all) − f(none) the scores add up to, with intervals.
+
+    Shapley values sum to it exactly, order by order, so theirs is the denominator.
+
+    Args:
+        rows: of `lrputils.study.yardstick.measured`.
+    """
+    sums = pd.DataFrame(
+        [{name: maps[name].sum() for name in YARDSTICKS} for _, maps in yardstick.by_text(rows)]
+    )
+    whole = sums[yardstick.SHAPLEY]
+    return stats.table({n: stats.ratio_of_means(sums[k], whole) for k, n in YARDSTICKS.items()})
+
+
 def departures(found: pd.DataFrame) -> pd.DataFrame:
     """Return where methods depart from LOO, with intervals, by (measure, method's label).
 
@@ -80,12 +120,21 @@ def departures(found: pd.DataFrame) -> pd.DataFrame:
         the shares of the departure on the two quarters of the tokens, over their share of the
         tokens (1 says: as often as anywhere), and the partial correlation with ½ Σ_j I_ij.
     """
-    parts = {}
-    for method, part in found.groupby("method", sort=False):
-        for column, name in QUARTERS.items():
-            parts[name, label(method)] = stats.estimate(part[column] / part.expected)
-        parts["partial r with ½ Σ pairs", label(method)] = stats.estimate(part.partial)
-    return stats.table(parts).sort_index(level=0, sort_remaining=False, kind="stable")
+    by_method = dict(list(found.groupby("method", sort=False)))
+    measures = {
+        **{
+            name: lambda part, c=column: part[c] / part.expected
+            for column, name in QUARTERS.items()
+        },
+        PARTIAL: lambda part: part.partial,
+    }
+    return stats.table(
+        {
+            (name, label(method)): stats.estimate(measure(part))
+            for name, measure in measures.items()
+            for method, part in by_method.items()
+        }
+    )
 
 
 def hits(rows: pd.DataFrame) -> pd.DataFrame:

@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from lrputils.attribution import METHODS
 from lrputils.report.figures.style import COLORS, WIDTH, new_figure
 
-_LOOKS = (("o", "ink"), ("s", "orange"), ("D", "blue"), ("^", "green"))
+_SHAPES = "osD^"
+_COLOURS = ("ink", "orange", "blue", "green")  # of series that are no methods
 
 
 def dots(
@@ -40,11 +42,11 @@ def dots(
             axis.axvline(lines[name], label=line, **style)
         rows, series = list(table.index.unique(1)), list(table.index.unique(0))
         shifts = np.linspace(-0.22, 0.22, len(series)) if len(series) > 1 else [0.0]
-        for (shape, colour), shift, label in zip(_LOOKS, shifts, series, strict=False):
+        for number, (shift, label) in enumerate(zip(shifts, series, strict=True)):
             part = table.loc[label].reindex(rows)
-            places = np.arange(len(rows)) + shift
-            axis.hlines(places, part.low, part.high, color=COLORS[colour], lw=2)
-            axis.plot(part.value, places, shape, color=COLORS[colour], ms=5, label=label)
+            places, colour = np.arange(len(rows)) + shift, _colour(label, number)
+            axis.hlines(places, part.low, part.high, color=colour, lw=2)
+            axis.plot(part.value, places, _SHAPES[number], color=colour, ms=5, label=label)
         axis.set_yticks(range(len(rows)), rows)
         axis.set_title(name, fontsize=10, loc="left")
         axis.tick_params(axis="y", length=0)
@@ -52,3 +54,9 @@ def dots(
     axes.flat[-1].set_xlabel(xlabel)
     figure.legend_below(columns=3)
     return figure
+
+
+def _colour(label: str, number: int) -> str:
+    """A method's own colour, or that of the series' number."""
+    own = {method.label: method.colour for method in METHODS.values()}.get(label)
+    return COLORS[own if own in COLORS else _COLOURS[number]]
