@@ -30,6 +30,8 @@ ERROR, FIRST, SECOND = "shapley-error", "shapley-first", "shapley-second"
 INTERACTIONS = "interactions"
 # A partial correlation and quarters of a text need some tokens.
 _FEWEST = 5
+# A departure of this size, of a map of variance one, is rounding.
+_NOTHING = 1e-20
 
 
 def measured(
@@ -186,7 +188,8 @@ def disagreement(rows: pd.DataFrame) -> pd.DataFrame:
             if not maps[method].std():
                 continue
             left = _left(maps[method], maps[LOO])
-            squared = left**2 / (left**2).sum()
+            total = (left**2).sum()
+            squared = left**2 / (total if total > _NOTHING else np.nan)
             found[text, method] = {
                 "share": (left**2).mean(),
                 "redundant": squared[order[-quarter:]].sum(),
