@@ -63,12 +63,6 @@ def by_yardstick(found: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def between(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean r of the yardsticks with one another, (yardstick, yardstick)."""
-    means = found.mean().unstack(0).loc[list(YARDSTICKS), list(YARDSTICKS)]
-    return means.rename(index=YARDSTICKS, columns=YARDSTICKS)
-
-
 def contrast(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     """Return `first − second` in r with each yardstick, paired by text, with intervals."""
     return stats.table(
