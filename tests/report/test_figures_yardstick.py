@@ -18,6 +18,6 @@ def test_dots_stand_where_the_values_are():
     assert list(by_label["Shapley values"].get_xdata()) == [0.3, 0.4]
     assert by_label["LOO"].get_color() == COLORS["ink"]
     (spans, _) = first.collections
-    assert [list(ends[:, 0]) for ends in spans.get_segments()][0] == [0.05, 0.2]
+    assert list(spans.get_segments()[0][:, 0]) == [0.05, 0.2]
     assert [text.get_text() for text in first.get_yticklabels()] == ["AttnLRP", "CP-LRP"]
     assert second.lines[0].get_xdata()[0] == 0.5
