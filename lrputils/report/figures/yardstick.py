@@ -37,7 +37,7 @@ def dots(
     height = 1.4 + 0.3 * len(panels) + 0.36 * sum(heights)
     figure, axes = new_figure(WIDTH, height, title=title, **size)
     for axis, (name, table) in zip(axes.flat, panels.items(), strict=True):
-        if lines and name in lines:
+        if lines is not None and name in lines:
             style = {"color": COLORS["vermilion"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
             axis.axvline(lines[name], label=line, **style)
         rows, series = list(table.index.unique(1)), list(table.index.unique(0))
