@@ -17,8 +17,10 @@ from typing import Any
 
 from torch import Tensor
 
+from lrputils.model.handles import Handle
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import mask_gradient
+from lrputils.removal.shapley import shapley_values
 
 Function = Callable[..., Tensor]
 
@@ -117,3 +119,9 @@ def _arguments(docstring: str) -> dict[str, str]:
 
 method("loo", "LOO", "ink")(leave_one_out)
 method("mask-gradient", "Mask gradient", "green")(mask_gradient)
+
+
+@method("shapley", "Shapley values", options_of=shapley_values)
+def _shapley(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
+    """The scores of `shapley_values`, whose errors and intervals `attribute` does not return."""
+    return shapley_values(model, inputs, **options).scores

@@ -42,6 +42,7 @@ RULES = {
     "images": _from(1),
     "limit": _from(1),
     "ig_steps": _from(1),
+    "permutations": Rule(lambda n: n >= 4 and n % 2 == 0, "an even number from 4 on"),
     "max_tokens": _from(3),
     "chunk": _from(1),
     "readout": _one_of("word", "sum", "post-norm"),

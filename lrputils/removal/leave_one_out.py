@@ -122,11 +122,11 @@ def _rows(
 ) -> Iterator[Row]:
     """One row for each token of each text, in order."""
     swap_id = _replacement(removal, inputs) if removal in ("mask", "pad", "unk") else None
-    window = _window(architecture)
+    limit = window(architecture)
     for number, text in enumerate(texts):
         head = int(architecture.head_tokens(torch.ones(1, len(text))))
         for token in range(len(text)):
-            if removal == "attention-mask" and (len(text) > window or token == head):
+            if removal == "attention-mask" and (len(text) > limit or token == head):
                 yield Row(number, len(text), hidden=token)
             elif removal not in ("attention-mask", "delete"):
                 yield Row(number, len(text), swapped=token, swap_id=swap_id)
@@ -140,13 +140,13 @@ def _rows(
                 )
 
 
-def _window(architecture: Architecture) -> float:
+def window(architecture: Architecture) -> float:
     """How many tokens back a query sees: in a longer text, a deletion would pull others in."""
     config = architecture.backbone.config
     kinds = getattr(config, "layer_types", None) or ("sliding_attention",)
-    window = getattr(config, "sliding_window", None)
-    full = window is None or all(kind == "full_attention" for kind in kinds)
-    return float("inf") if full else window
+    limit = getattr(config, "sliding_window", None)
+    full = limit is None or all(kind == "full_attention" for kind in kinds)
+    return float("inf") if full else limit
 
 
 def _without(length: int, token: int) -> np.ndarray:

@@ -30,6 +30,12 @@ Keep the maps of every text under each convention: the rules of LRP, where relev
 token is removed. Chapter 6 compares them. What was killed goes on by the same command.
 Leave-one-out costs most; --removals and --methods bound the work."""
 
+_YARDSTICK = """\
+Keep each text's LOO, sampled Shapley values with errors, exact leave-two-out on all pairs and the
+maps of six methods: chapter 8's rows. What was killed goes on by the same command. A text of n
+words costs n (n − 1) / 2 passes for the pairs and up to n − 1 shorter ones an order for the Shapley
+values; --permutations and --longest bound them."""
+
 _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
 killed goes on by the same command."""
@@ -51,7 +57,7 @@ _OF_TEXTS = ("split", "text_column", "label_column", "limit", "seed")
 # Where and how it runs does not change the rows.
 _LEFT_OUT = ("verb", "kind", "run", "quiet", "device", "out", "dry_run", "price")
 # The smallest value that makes sense of each number of the command line.
-_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(
+_LEAST = {"seed": 0, "ablation_curves": 0, "longest": 1} | dict.fromkeys(
     ("limit", "max_length", "batch_size", "chunk", "shard", "seeds", "images", "texts", "repeats"),
     1,
 )
@@ -76,6 +82,13 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
     for name, summary, description, record, add_options in (
         ("texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options),
         ("maps", "its maps under each convention", _MAPS, _record_maps, _maps_options),
+        (
+            "yardstick",
+            "its maps beside Shapley values",
+            _YARDSTICK,
+            _record_yardstick,
+            _yardstick_options,
+        ),
         ("softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice),
         (
             "refactored",
@@ -148,7 +161,7 @@ def _choice(kind: argparse.ArgumentParser) -> None:
 
 def _texts_options(kind: argparse.ArgumentParser) -> None:
     _choice(kind)
-    kind.add_argument("--methods", metavar="A,B", help="these only (default: all)")
+    kind.add_argument("--methods", metavar="A,B", help="these only (default: all but shapley)")
     kind.add_argument("--curves", metavar="A,B", help="perturb along these only (default: all)")
     kind.add_argument(
         "--chunk", type=int, default=1, metavar="N", help="tokens that go at once (default: 1)"
@@ -162,6 +175,14 @@ def _maps_options(kind: argparse.ArgumentParser) -> None:
     _choice(kind)
     kind.add_argument("--removals", metavar="A,B", help="these only (default: all; '': none)")
     kind.add_argument("--methods", metavar="A,B", help="these maps only (default: all)")
+
+
+def _yardstick_options(kind: argparse.ArgumentParser) -> None:
+    _choice(kind)
+    kind.add_argument(
+        "--permutations", type=int, default=16, metavar="N", help="orders a text (default: 16)"
+    )
+    kind.add_argument("--longest", type=int, metavar="N", help="leave out texts of more words")
 
 
 def _mnist_options(kind: argparse.ArgumentParser) -> None:
@@ -216,11 +237,10 @@ def _evaluate(options: argparse.Namespace) -> Any:
 
 
 def _record_texts(options: argparse.Namespace) -> Path:
-    from lrputils.attribution import METHODS
     from lrputils.runs.texts import Settings, record
 
     settings = Settings(
-        methods=tuple(METHODS) if options.methods is None else _listed(options.methods),
+        methods=Settings.methods if options.methods is None else _listed(options.methods),
         curves=_listed(options.curves),
         chunk=options.chunk,
         max_length=options.max_length,
@@ -246,6 +266,13 @@ def _record_maps(options: argparse.Namespace) -> Path:
         max_length=options.max_length,
         batch_size=options.batch_size,
     )
+
+
+def _record_yardstick(options: argparse.Namespace) -> Path:
+    from lrputils.runs.texts import record_yardstick
+
+    own = {"permutations": options.permutations, "longest": options.longest}
+    return record_yardstick(**_chosen(options), **own, **_sizes(options))
 
 
 def _record_softmax(options: argparse.Namespace) -> Path:

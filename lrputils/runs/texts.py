@@ -21,11 +21,12 @@ from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts
 from lrputils.removal.leave_one_out import REMOVALS
+from lrputils.removal.shapley import check_permutations
 from lrputils.runs import results
 from lrputils.runs.folders import claimed
 from lrputils.runs.options import check_numbers
 from lrputils.runs.shards import Shard, in_shards
-from lrputils.study import conventions
+from lrputils.study import conventions, yardstick
 from lrputils.study.evaluation import Evaluation, evaluate
 from lrputils.study.refactorings import compared
 from lrputils.study.softmax_errors import layer_errors
@@ -38,6 +39,7 @@ class Settings:
 
     Attributes:
         methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
+            By default all but "shapley", which costs thirty times as much as leave-one-out.
         curves: perturb the texts along these methods' maps, beside leave-one-out's; None: all.
         chunk: tokens that go at once along the perturbation curves.
         max_length: longer texts are cut to this many tokens; the model's own limit if not given.
@@ -47,7 +49,7 @@ class Settings:
         batch_size: texts a batch.
     """
 
-    methods: tuple[str, ...] = tuple(METHODS)
+    methods: tuple[str, ...] = tuple(name for name in METHODS if name != "shapley")
     curves: tuple[str, ...] | None = None
     chunk: int = 1
     max_length: int | None = None
@@ -121,6 +123,49 @@ def record_maps(
         return rows.assign(scores=rows.scores.map(_shortened))
 
     return _in_shards(measure, classifier, texts, out, {**options, "shard": shard}, **how)
+
+
+def record_yardstick(
+    classifier: Classifier,
+    texts: Texts,
+    out: str | Path,
+    *,
+    permutations: int = 16,
+    longest: int | None = None,
+    max_length: int | None = None,
+    batch_size: int = 16,
+    shard: int = 8,
+    **how: Any,
+) -> Path:
+    """Record `lrputils.study.yardstick.measured` into `out`; see `record`.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `load_texts`' answer.
+        out: the recording's folder.
+        permutations: orders drawn for each text's Shapley values.
+        longest: leave out texts of more words.
+        max_length: longer texts are cut to this many tokens.
+        batch_size: texts a batch.
+        shard: texts a shard.
+        how: `command`, `parameters` and `quiet` of `record`.
+
+    Raises:
+        ValueError: no text is short enough, an odd number of permutations, or as `record`.
+    """
+    check_permutations(permutations)
+    short = [i for i, text in enumerate(texts) if longest is None or len(text.split()) <= longest]
+    if not short:
+        raise ValueError(f"--longest {longest}: each of the {len(texts)} texts has more words")
+    texts = texts.take(short)
+    options = {"permutations": permutations, "max_length": max_length, "batch_size": batch_size}
+
+    def measure(numbers: Sequence[int]) -> pd.DataFrame:
+        rows = yardstick.measured(classifier, texts.take(numbers), **options)
+        return rows.assign(scores=rows.scores.map(_shortened))
+
+    told = {**options, "longest": longest, "shard": shard}
+    return _in_shards(measure, classifier, texts, out, told, **how)
 
 
 def _in_shards(

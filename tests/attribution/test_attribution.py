@@ -16,7 +16,7 @@ from lrputils.model.readout import read
 from tests import tiny
 
 METHODS = sorted(lrp.METHODS)
-QUICK = {"ig": {"steps": 3}, "smoothgrad": {"samples": 3}}
+QUICK = {"ig": {"steps": 3}, "smoothgrad": {"samples": 3}, "shapley": {"permutations": 4}}
 
 
 def scores(model, inputs, method, **options):

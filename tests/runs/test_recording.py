@@ -51,7 +51,7 @@ def folder(classifier, texts, tmp_path_factory):
 
 def test_a_row_for_every_text_and_method(folder, classifier, texts):
     rows = pd.read_parquet(folder / results.ROWS)
-    expected = {Label(method) for method in lrp.METHODS}
+    expected = {Label(method) for method in SETTINGS.methods}
     expected |= {Label(m, place) for m in ("attnlrp", "cp-lrp") for place in READOUTS}
     sets = layer_sets(classifier.architecture.layers)
     expected |= {Label("attnlrp", place, *ablation) for ablation in sets for place in READOUTS}
@@ -169,6 +169,8 @@ def test_a_second_run_into_the_folder_is_refused(classifier, texts, tmp_path, mo
             "maps --removals , --methods ,",
             "no removals and no methods: there is nothing to measure",
         ),
+        ("yardstick --permutations 5", "permutations=5 is not an even number from 4 on"),
+        ("yardstick --longest 0", "--longest 0: the smallest possible value is 1"),
         ("softmax --batch-size -2", "--batch-size -2: the smallest possible value is 1"),
         ("softmax --max-length 0", "--max-length 0: the smallest possible value is 1"),
         ("mnist --seeds 0", "--seeds 0: the smallest possible value is 1"),

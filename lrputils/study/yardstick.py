@@ -1,0 +1,206 @@
+"""Methods against several yardsticks: leave-one-out, Shapley values, and what pairs add to LOO.
+
+`measured` keeps each text's maps over the tokens that are not special, which stay in place under
+every removal here. The rest compares them: how far each method agrees with each yardstick, what the
+sampling of Shapley values costs, and whether a method departs from LOO where tokens are redundant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from lrputils import stats
+from lrputils.attribution import attribute
+from lrputils.data.texts import Texts
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import read
+from lrputils.removal.leave_two_out import leave_two_out
+from lrputils.removal.packing import by_length
+from lrputils.removal.shapley import shapley_values
+
+Array = np.ndarray
+METHODS = ("attnlrp", "cp-lrp", "mask-gradient", "ig", "grad-x-input", "rollout")
+YARDSTICKS = LOO, PAIRS, SHAPLEY = "loo", "pairs", "shapley"
+ERROR, FIRST, SECOND = "shapley-error", "shapley-first", "shapley-second"
+INTERACTIONS = "interactions"
+# A partial correlation and quarters of a text need some tokens.
+_FEWEST = 5
+# A departure of this size, of a map of variance one, is rounding.
+_NOTHING = 1e-20
+
+
+def measured(
+    classifier: Classifier,
+    texts: Texts,
+    *,
+    permutations: int = 16,
+    seed: int = 0,
+    batch_size: int = 16,
+    max_length: int | None = None,
+) -> pd.DataFrame:
+    """Return every map of every text, the predicted class explained; longer texts are cut.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `load_texts`' answer.
+        permutations: orders drawn for the Shapley values of a text, see `shapley_values`.
+        seed: of these orders.
+        batch_size: texts a batch.
+        max_length: cut texts to this many tokens; the model's own limit if not given.
+
+    Returns:
+        one row a text and map: `id`, `target`, `label` (the text's own class, None without one),
+        `logit`, `method` and `scores`, a float32 array over the text's tokens that are not special.
+        Methods are `METHODS`, "loo", "shapley", its standard errors and its estimates from either
+        half of the orders; and "interactions", I_ij of all pairs i < j, row by row.
+    """
+    found = {}
+    for batch in by_length(texts, batch_size):
+        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
+        reading = read(classifier.architecture, inputs)
+        maps = _maps(classifier, inputs, reading.target, permutations, seed)
+        content = inputs.content_mask.cpu().numpy()
+        for row, text in enumerate(batch):
+            facts = {
+                "id": texts.ids[text],
+                "target": int(reading.target[row]),
+                "label": classifier.class_numbers.get(texts.labels[text]) if texts.labels else None,
+                "logit": float(reading.output[row].detach()),
+            }
+            scores = {name: values[row][content[row]] for name, values in maps.items()}
+            both = scores[INTERACTIONS][:, content[row]]
+            scores[INTERACTIONS] = both[np.triu_indices(len(both), 1)]
+            found[text] = [{**facts, "method": m, "scores": s} for m, s in scores.items()]
+    return pd.DataFrame([row for text in sorted(found) for row in found[text]])
+
+
+def _maps(
+    classifier: Classifier, inputs: Inputs, target: Any, permutations: int, seed: int
+) -> dict[str, Array]:
+    model = classifier.model
+    how = {"target": target, "progress": False}
+    sampled = shapley_values(model, inputs, permutations=permutations, seed=seed, **how)
+    halves = sampled.draws.tensor_split(2)
+    pairs = leave_two_out(model, inputs, **how)
+    found = {
+        LOO: pairs.loo,
+        SHAPLEY: sampled.scores,
+        ERROR: sampled.errors,
+        FIRST: halves[0].mean(0),
+        SECOND: halves[1].mean(0),
+        INTERACTIONS: pairs.interactions,
+    }
+    found |= {method: attribute(model, inputs, method, target=target) for method in METHODS}
+    return {name: values.float().cpu().numpy() for name, values in found.items()}
+
+
+def by_text(rows: pd.DataFrame) -> Iterator[tuple[Any, dict[str, Array]]]:
+    """Yield each text's id and maps in float64, and with them `PAIRS`: LOO_i + ½ Σ_j I_ij."""
+    for text, part in rows.groupby("id", sort=False):
+        maps = {m: np.asarray(s, float) for m, s in zip(part.method, part.scores, strict=True)}
+        maps[PAIRS] = maps[LOO] + _half_sums(maps)
+        yield text, maps
+
+
+def _half_sums(maps: Mapping[str, Array]) -> Array:
+    """½ Σ_j I_ij of each token."""
+    both = np.zeros((len(maps[LOO]),) * 2)
+    both[np.triu_indices(len(both), 1)] = maps[INTERACTIONS]
+    return (both + both.T).sum(1) / 2
+
+
+def agreement(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return r of each method, and of each yardstick, with each yardstick.
+
+    Args:
+        rows: of `measured`.
+
+    Returns:
+        (texts, (yardstick, method)); NaN where a map is constant.
+    """
+    names = [*METHODS, *YARDSTICKS]
+    found = {}
+    for text, maps in by_text(rows):
+        every = np.stack([maps[name] for name in names])
+        found[text] = {
+            (yardstick, name): r
+            for yardstick in YARDSTICKS
+            for name, r in zip(
+                names,
+                stats.pearson(every, np.broadcast_to(maps[yardstick], every.shape)),
+                strict=True,
+            )
+        }
+    return pd.DataFrame.from_dict(found, orient="index")
+
+
+def reliability(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return how much of each text's sampled Shapley map is no noise.
+
+    A noisy yardstick lowers every correlation with it, by the root of its reliability (Spearman,
+    1904).
+
+    Returns:
+        by text: `halves`, r of the estimates from either half of the orders; `split half`, what
+        follows from it for the whole sample (Spearman-Brown); `reliability`, one less the mean
+        squared standard error over the variance of the scores.
+    """
+    found = {}
+    for text, maps in by_text(rows):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            half = float(stats.pearson(maps[FIRST], maps[SECOND])[0])
+            noise = (maps[ERROR] ** 2).mean() / maps[SHAPLEY].var(
+                ddof=1 if len(maps[LOO]) > 1 else 0
+            )
+        found[text] = {
+            "halves": half,
+            "split half": 2 * half / (1 + half),
+            "reliability": 1 - noise,
+        }
+    return pd.DataFrame.from_dict(found, orient="index")
+
+
+def disagreement(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return where each method departs from LOO: on redundant tokens, or on others?
+
+    A method's departure e is what is left of its map, scaled to variance one, after regression on
+    LOO within the text; Σ e² / n = 1 − r². Tokens are ordered by ½ Σ_j I_ij: the last quarter is
+    the most redundant, the first one the most dependent on others.
+
+    Returns:
+        by (text, method), for texts of at least five tokens: `share`, 1 − r²; `redundant` and
+        `dependent`, the shares of Σ e² on the two quarters; `expected`, a quarter's share of the
+        tokens; `partial`, the correlation of the method with ½ Σ_j I_ij, LOO held fixed.
+    """
+    found = {}
+    for text, maps in by_text(rows):
+        half, n = _half_sums(maps), len(maps[LOO])
+        if n < _FEWEST or not (maps[LOO].std() and half.std()):
+            continue
+        order, quarter = np.argsort(half, kind="stable"), round(n / 4)
+        other = _left(half, maps[LOO])
+        for method in (*METHODS, SHAPLEY):
+            if not maps[method].std():
+                continue
+            left = _left(maps[method], maps[LOO])
+            total = (left**2).sum()
+            squared = left**2 / (total if total > _NOTHING else np.nan)
+            found[text, method] = {
+                "share": (left**2).mean(),
+                "redundant": squared[order[-quarter:]].sum(),
+                "dependent": squared[order[:quarter]].sum(),
+                "expected": quarter / n,
+                "partial": float(stats.pearson(left, other)[0]),
+            }
+    return pd.DataFrame.from_dict(found, orient="index").rename_axis(["text", "method"])
+
+
+def _left(values: Array, given: Array) -> Array:
+    """What regression on `given` leaves of values scaled to variance one."""
+    z, x = ((v - v.mean()) / v.std() for v in (values, given))
+    return z - (z * x).mean() * x

@@ -1,0 +1,206 @@
+"""Shapley values and pairs against their definitions, every set of tokens masked by a 4-D mask."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+from math import comb
+
+import numpy as np
+import pytest
+import torch
+
+import lrputils as lrp
+from lrputils.model.architectures import describe
+from lrputils.removal import shapley
+from tests import tiny
+
+
+def slow_f(model, inputs, removed, target):
+    """The target's logit of one text when the keys of `removed` are masked, for every query."""
+    architecture = describe(model)
+    length = inputs["input_ids"].shape[1]
+    seen = torch.ones(length, length, dtype=torch.bool)
+    seen = seen.tril() if architecture.causal else seen
+    seen[:, list(removed)] = False
+    head = int(architecture.head_tokens(torch.ones(1, length)))
+    for token in {*removed} - {head}:  # a row that no one reads sees itself, or it would be NaN
+        seen[token, token] |= not seen[token].any()
+    dtype = next(model.parameters()).dtype
+    mask = torch.zeros(1, 1, length, length, dtype=dtype).masked_fill(~seen, -torch.inf)
+    with torch.no_grad():
+        logits = model(input_ids=inputs["input_ids"], attention_mask=mask).logits[0]
+    return float((logits if logits.dim() == 1 else logits[-1])[target])
+
+
+def slow_shapley(model, inputs, players, target):
+    """φ_i = Σ_S |S|! (n − |S| − 1)! / n! (f(S ∪ i) − f(S)) over all sets S without i."""
+    f = {
+        frozenset(gone): slow_f(model, inputs, gone, target)
+        for size in range(len(players) + 1)
+        for gone in combinations(players, size)
+    }
+    scores = torch.zeros(inputs["input_ids"].shape, dtype=torch.float64)
+    for gone, value in f.items():
+        for token in gone:
+            others = len(players) - len(gone)  # the size of S
+            weight = 1 / (len(players) * comb(len(players) - 1, others))
+            scores[0, token] += weight * (f[gone - {token}] - value)
+    return scores
+
+
+def every_order(text, count, pairs, seed):
+    """Ranks of all orders, each with its reverse in the second half."""
+    orders = [o for o in permutations(range(count)) if o[0] < o[-1] or count == 1]
+    ranks = np.argsort(np.array(orders), axis=1)
+    return np.concatenate([ranks, count - 1 - ranks])
+
+
+@pytest.mark.parametrize(
+    ("name", "players"),
+    [("bert", "content"), ("mpnet", "content"), ("bert", "all"), ("gpt2", "all")],
+)
+def test_over_all_orders_it_is_the_enumeration(name, players, monkeypatch):
+    monkeypatch.setattr(shapley, "_ranks", every_order)
+    model = tiny.build(name)
+    inputs = tiny.texts((6 if players == "content" else 4,))
+    who = range(1, 5) if players == "content" else range(4)
+    orders = len(every_order(None, len(who), 0, 0))
+    found = lrp.shapley_values(model, inputs, target=1, permutations=orders, players=players)
+    expected = slow_shapley(model, inputs, list(who), 1)
+    assert expected.abs().max() > 1e-2
+    torch.testing.assert_close(found.scores, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_sample_is_efficient_order_by_order():
+    model, inputs = tiny.build("bert"), tiny.texts((9, 4, 6))
+    found = lrp.shapley_values(model, inputs, permutations=4)
+    for row in range(3):
+        one = tiny.row(inputs, row)
+        own = range(1, one["input_ids"].shape[1] - 1)
+        with torch.no_grad():
+            target = int(model(**describe(model).arguments(one)).logits.argmax())
+        lost = slow_f(model, one, [], target) - slow_f(model, one, own, target)
+        assert found.change[row] == pytest.approx(lost, abs=1e-10)
+    torch.testing.assert_close(found.draws.sum(-1), found.change.expand(2, 3))
+    assert not found.scores[inputs["special_tokens_mask"].bool()].any()
+
+
+def test_intervals_cover_the_enumeration_and_shrink():
+    model, inputs = tiny.build("bert"), tiny.texts((9,))
+    own = slice(1, 8)
+    expected = slow_shapley(model, inputs, list(range(1, 8)), 0)[0, own]
+    covered, errors = [], {8: [], 32: []}
+    for seed in range(40):
+        for count, kept in errors.items():
+            found = lrp.shapley_values(model, inputs, target=0, permutations=count, seed=seed)
+            kept.append(float((found.scores[0, own] - expected).square().mean()))
+        low, high = (ends[0, own] for ends in found.interval(0.9))
+        covered.append(((low <= expected) & (expected <= high)).double().mean())
+    assert 0.84 < np.mean(covered) < 0.96
+    assert np.mean(errors[8]) == pytest.approx(4 * np.mean(errors[32]), rel=0.4)
+
+
+def test_an_order_and_its_reverse_are_exact_for_pairs(monkeypatch):
+    """f = Σ v_i + Σ I_ij on the set of tokens that are left."""
+    random = np.random.default_rng(0)
+    values, pairs = random.normal(size=9), np.triu(random.normal(size=(9, 9)), 1)
+
+    def quadratic(architecture, texts, rows, read, **options):
+        kept = [row.kept() for row in rows]
+        f = [values[k].sum() + pairs[np.ix_(k, k)].sum() for k in kept]
+        return torch.tensor(np.array(f))
+
+    monkeypatch.setattr(shapley, "evaluate", quadratic)
+    found = lrp.shapley_values(tiny.build("bert"), tiny.texts((9,)), permutations=4)
+    both = pairs + pairs.T
+    content = np.r_[1:8]
+    expected = values[content] + both[np.ix_(content, content)].sum(1) / 2
+    expected += both[np.ix_(content, [0, 8])].sum(1)  # with what always stays
+    np.testing.assert_allclose(found.draws[:, 0, 1:8], np.tile(expected, (2, 1)))
+
+
+def test_the_seed_decides_and_the_batch_does_not():
+    model, inputs = tiny.build("bert"), tiny.texts((9, 7))
+    first = lrp.shapley_values(model, inputs, permutations=4)
+    again = lrp.shapley_values(model, tiny.row(inputs, 1), permutations=4)
+    torch.testing.assert_close(first.draws[:, 1:, :7], again.draws)
+    other = lrp.shapley_values(model, inputs, permutations=4, seed=1)
+    assert not torch.allclose(first.draws, other.draws)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "gpt2", "llama-lm"])
+def test_pairs_are_two_keys_masked_at_once(name):
+    model, inputs = tiny.build(name), tiny.texts((7, 4))
+    found = lrp.leave_two_out(model, inputs, target=1)
+    loo = lrp.leave_one_out(model, inputs, target=1)
+    torch.testing.assert_close(found.loo, loo, rtol=1e-10, atol=1e-10)
+    for row, length in enumerate((7, 4)):
+        one = tiny.row(inputs, row)
+        own = range(1, length - 1)
+        for i, j in combinations(own, 2):
+            both = slow_f(model, one, [], 1) - slow_f(model, one, [i, j], 1)
+            expected = both - float(loo[row, i] + loo[row, j])
+            assert float(found.interactions[row, i, j]) == pytest.approx(expected, abs=1e-10)
+        content = found.interactions[row, 1 : length - 1, 1 : length - 1]
+        assert torch.equal(content.isnan(), torch.eye(length - 2, dtype=torch.bool))
+        assert torch.equal(content.nan_to_num(), content.T.nan_to_num())
+    assert found.interactions[:, 0].isnan().all()
+
+
+def test_given_pairs_alone_and_special_tokens_among_them():
+    model, inputs = tiny.build("bert"), tiny.texts((7, 4, 5))
+    whole = lrp.leave_two_out(model, inputs)
+    some = lrp.leave_two_out(model, inputs, pairs=[[(1, 3), (0, 5)], [], [(2, 1)]])
+    assert int((~some.interactions.isnan()).sum()) == 6
+    torch.testing.assert_close(some.interactions[0, 3, 1], whole.interactions[0, 1, 3])
+    torch.testing.assert_close(some.interactions[2, 1, 2], whole.interactions[2, 1, 2])
+    expected = slow_f(model, tiny.row(inputs, 0), [], 0) - slow_f(
+        model, tiny.row(inputs, 0), [0, 5], 0
+    )
+    found = lrp.leave_two_out(model, inputs, pairs=[[(0, 5)], [], []], target=0)
+    both = found.interactions[0, 0, 5] + found.loo[0, 0] + found.loo[0, 5]
+    # [CLS] keeps its own query where it is removed, as under `leave_one_out`.
+    assert float(both) == pytest.approx(expected, abs=1e-10)
+
+
+def test_images_lose_patches():
+    model, inputs = tiny.build("vit"), tiny.images()
+    found = lrp.shapley_values(model, inputs, permutations=4)
+    assert not found.scores[:, 0].any()
+    torch.testing.assert_close(found.scores.sum(1), found.change)
+    pairs = lrp.leave_two_out(model, inputs)
+    torch.testing.assert_close(pairs.loo, lrp.leave_one_out(model, inputs))
+    assert int((~pairs.interactions.isnan()).sum()) == 3 * 4 * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"permutations": 5}, "permutations=5 is not an even number from 4 on"),
+        ({"permutations": 2}, "permutations=2 is not an even number"),
+        ({"seed": -1}, "seed=-1 is not a whole number"),
+        ({"players": "words"}, "players='words' is not one of"),
+        ({"output": "loss"}, "output='loss' is not one of"),
+    ],
+)
+def test_impossible_samples_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        lrp.shapley_values(tiny.build("bert"), tiny.texts(), **options)
+
+
+def test_mistakes_are_named():
+    model, inputs = tiny.build("bert"), tiny.texts((7, 4))
+    with pytest.raises(ValueError, match="pairs of 1 texts, but there are 2"):
+        lrp.leave_two_out(model, inputs, pairs=[[(1, 2)]])
+    with pytest.raises(ValueError, match=r"pair \(2, 5\) of text 1 is not two different tokens"):
+        lrp.leave_two_out(model, inputs, pairs=[[], [(2, 5)]])
+    with pytest.raises(ValueError, match=r"pair \(3, 3\) of text 0"):
+        lrp.leave_two_out(model, inputs, pairs=[[(3, 3)], []])
+    plain = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    with pytest.raises(ValueError, match="do not say which tokens are special"):
+        lrp.shapley_values(model, plain)
+    assert lrp.leave_two_out(model, plain, pairs=[[(1, 2)], []]).loo.any()
+    with pytest.raises(ValueError, match="text 0 has 7 tokens, and each token of this model sees"):
+        lrp.leave_two_out(tiny.build("mistral", sliding_window=3), tiny.texts((7,)))
+    with pytest.raises(ValueError, match="confidence=1 is not"):
+        lrp.shapley_values(model, inputs, permutations=4).interval(1)
