@@ -29,6 +29,11 @@ Keep the maps of every text under each convention: the rules of LRP, where relev
 token is removed. Chapter 6 compares them. What was killed goes on by the same command.
 Leave-one-out costs most; --removals and --methods bound the work."""
 
+_REMEDY = """\
+Keep the map of every text under each setting of the mask gradient, with its cost. Chapter 7 holds
+them against leave-one-out, which it takes from `record maps` of the same texts.
+What was killed goes on by the same command. About 75 passes a text with all settings."""
+
 _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
 killed goes on by the same command."""
@@ -62,6 +67,13 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
     for name, summary, description, record, add_options in (
         ("texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options),
         ("maps", "its maps under each convention", _MAPS, _record_maps, _maps_options),
+        (
+            "remedy",
+            "estimates of leave-one-out at a cost",
+            _REMEDY,
+            _record_remedy,
+            _remedy_options,
+        ),
         ("softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, _choice),
         (
             "refactored",
@@ -121,6 +133,11 @@ def _maps_options(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--methods", metavar="A,B", help="these maps only (default: all)")
 
 
+def _remedy_options(kind: argparse.ArgumentParser) -> None:
+    _choice(kind)
+    kind.add_argument("--settings", metavar="A,B", help="these only (default: all); loo: exact")
+
+
 def _mnist_options(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--dataset", default="mnist", metavar="NAME", help="default: %(default)s")
     kind.add_argument("--seeds", type=int, default=10, metavar="N", help="networks a setting")
@@ -177,6 +194,13 @@ def _record_maps(options: argparse.Namespace) -> Path:
         max_length=options.max_length,
         batch_size=options.batch_size,
     )
+
+
+def _record_remedy(options: argparse.Namespace) -> Path:
+    from lrputils.runs.remedy import record_remedy
+
+    settings = _listed(options.settings)
+    return record_remedy(**_chosen(options), settings=settings, **_sizes(options))
 
 
 def _record_softmax(options: argparse.Namespace) -> Path:
