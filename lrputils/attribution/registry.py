@@ -17,6 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
+from lrputils.removal.budgeted import budgeted_loo
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import mask_gradient
 
@@ -116,4 +117,5 @@ def _arguments(docstring: str) -> dict[str, str]:
 
 
 method("loo", "LOO", "ink")(leave_one_out)
+method("budgeted-loo", "Budgeted LOO", "sky")(budgeted_loo)
 method("mask-gradient", "Mask gradient", "green")(mask_gradient)

@@ -96,7 +96,7 @@ def mask_gradient(
 
 
 def _nodes(form: str, groups: int | None, gate: float | str | None) -> Mapping[float, float]:
-    """Return the share removed at each node → its weight; refuse what makes no sense."""
+    """The share removed at each node → its weight; refuses what makes no sense."""
     if form not in FORMS:
         raise ValueError(f"form={form!r} is not one of {FORMS}")
     if groups is None:
@@ -105,12 +105,9 @@ def _nodes(form: str, groups: int | None, gate: float | str | None) -> Mapping[f
         return {0.0: 1.0}
     if groups < 1:
         raise ValueError(f"groups={groups}: there has to be at least one")
-    if isinstance(gate, str):
-        if gate not in NODES:
-            raise ValueError(f"gate={gate!r} is neither a number nor one of {tuple(NODES)}")
-        shares = NODES[gate]
-    else:
-        shares = {1 - (0.5 if gate is None else gate): 1.0}
+    if isinstance(gate, str) and gate not in NODES:
+        raise ValueError(f"gate={gate!r} is neither a number nor one of {tuple(NODES)}")
+    shares = NODES.get(gate) or {1 - (0.5 if gate is None else gate): 1.0}
     least = 0.0 if form == "exact-block" else 1e-6
     for share in shares:
         if not least <= 1 - share <= 1:
@@ -120,13 +117,17 @@ def _nodes(form: str, groups: int | None, gate: float | str | None) -> Mapping[f
 
 def _dealt(inputs: Mapping[str, Any], reading: Reading, groups: int) -> Tensor:
     """Which tokens each group removes, boolean (groups, batch, tokens): every K-th token."""
-    special = inputs.get("special_tokens_mask")
-    free = reading.valid & ~reading.head
-    if special is not None:
-        free = free & ~special.bool().to(free.device)
+    free = free_tokens(inputs, reading.valid, reading.head)
     turn = (free.long().cumsum(1) - 1) % groups
     numbers = torch.arange(groups, device=free.device)
     return (turn == numbers[:, None, None]) & free
+
+
+def free_tokens(inputs: Mapping[str, Any], valid: Tensor, head: Tensor) -> Tensor:
+    """Tokens that are neither special, where the inputs say so, nor read by the head."""
+    special = inputs.get("special_tokens_mask")
+    free = valid & ~head
+    return free if special is None else free & ~special.bool().to(free.device)
 
 
 def _over_rows(
@@ -144,17 +145,18 @@ def _over_rows(
     kept = gone.any(2)
     kept[0] = True
     arguments = architecture.arguments(inputs)
-    total = torch.zeros(batch, tokens, device=gone.device)
+    wide = torch.promote_types(next(architecture.model.parameters()).dtype, torch.float32)
+    total = torch.zeros(batch, tokens, dtype=wide, device=gone.device)
     inside = gone.any(0)
     rows_of = kept.sum(0)
     for chunk in kept.nonzero().split(max(1, batch_tokens // tokens)):
         group, text = chunk.T
         some = {k: v[text] for k, v in arguments.items() if isinstance(v, Tensor)}
-        closed = share * gone[group, text].to(torch.float32)
+        closed = share * gone[group, text].to(wide)
         scores = _at(architecture, some, target[text], closed, form, own_row)
         own = gone[group, text] | ~inside[text]
         scores = scores * own / torch.where(inside, 1, rows_of[:, None])[text]
-        total = total.to(scores.dtype).index_add(0, text, scores)
+        total.index_add_(0, text, scores.to(wide))
     return total
 
 
