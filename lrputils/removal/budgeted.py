@@ -24,8 +24,8 @@ from lrputils.removal.packing import evaluate
 
 # A forward and a backward pass, in forward passes.
 _BOTH = 3
-# An estimate by groups may take this share of a budget; more groups than these gain little.
-_SHARE, _MOST = 1 / 3, 8
+# An estimate by groups may take this share of a budget.
+_SHARE, _GROUPS = 1 / 3, (1, 2, 4, 8)
 
 
 class Verified(NamedTuple):
@@ -53,7 +53,7 @@ def plan(tokens: int, budget: float) -> tuple[dict[str, Any], int]:
         budget: share of those passes, a backward pass counted as two forward.
     """
     available = budget * tokens
-    groups = max(1, min(_MOST, int(_SHARE * available / _BOTH)))
+    groups = max(k for k in _GROUPS if k == 1 or k * _BOTH <= _SHARE * available)
     options = {"groups": groups, "gate": 0.7 if groups == 1 else 0.5}
     left = tokens if budget >= 1 else max(0, int(available) - _BOTH * groups)
     return options, min(left, tokens)
@@ -135,7 +135,7 @@ def most_relevant(estimate: Tensor, content: Tensor, valid: Tensor, counts: list
     """The tokens of largest |estimate|, so many a text, special ones last: (batch, tokens)."""
     order = torch.where(content, estimate.abs() + 1, estimate.abs() / (1 + estimate.abs()))
     order = torch.where(valid, order, -1.0)
-    ranks = order.argsort(1, descending=True, stable=True).argsort(1)
+    ranks = order.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     return (ranks < torch.tensor(counts, device=ranks.device)[:, None]) & valid
 
 
