@@ -246,3 +246,41 @@ def table(rows: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.D
     index = pd.MultiIndex.from_tuples(found, names=by) if len(by) > 1 else None
     frame = pd.DataFrame(list(found.values()), index=index)
     return frame if index is not None else frame.set_axis([key[0] for key in found])
+
+
+# What was asked of each recorded model: in words, r, and the setting or the budget that answers.
+AIMS: dict[str, tuple[tuple[str, float, str | float], ...]] = {
+    "MiniLM, SST-2": (
+        ("one forward and backward pass", 0.90, "joint"),
+        ("a quarter of LOO", 0.97, 0.25),
+    ),
+    "MiniLM, IMDB": (
+        ("one forward and backward pass", 0.95, "joint"),
+        ("a quarter of LOO", 0.99, 0.25),
+    ),
+    "MPNet, SST-2": (
+        ("three forward and backward passes", 0.80, "halves-radau"),
+        ("half of LOO", 0.95, 0.5),
+    ),
+}
+
+
+def aims(runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return what was asked of each run and what it reached.
+
+    Args:
+        runs: name → rows of `with_exact`; those without an aim are left out.
+
+    Returns:
+        a row an aim: `allowed`, `aim`, `r` with the ends of its interval, `passes`, `texts`.
+    """
+    found = {}
+    for run, rows in runs.items():
+        for allowed, aim, how in AIMS.get(run, ()):
+            by = "setting" if isinstance(how, str) else "budget"
+            part = compared(rows[rows.setting == how], [0.0]) if by == "setting" else None
+            part = by_budget(rows, [how]) if part is None else part
+            line = table(part, [by], ["passes", "r"]).iloc[0]
+            found[f"{run}: {allowed}"] = {"aim": aim, **line}
+    frame = pd.DataFrame.from_dict(found, orient="index").astype({"texts": int})
+    return frame[["aim", "r", "low", "high", "passes", "texts"]]
