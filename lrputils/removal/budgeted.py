@@ -28,12 +28,16 @@ _BOTH = 3
 _SHARE, _GROUPS = 1 / 3, (1, 2, 4, 8)
 
 
+# How a text's estimates are rescaled to its exact scores: ridge, and the factors allowed.
+_RIDGE, _FACTORS = 0.1, (0.1, 2.0)
+
+
 class Verified(NamedTuple):
     """Leave-one-out, partly exact.
 
     Attributes:
         scores: (batch, tokens), the exact value where there is one, else the estimate.
-        estimate: (batch, tokens), of every token.
+        estimate: (batch, tokens), of every token, rescaled (see `combined`).
         exact: boolean (batch, tokens), true where the score is exact; false at padding.
     """
 
@@ -107,12 +111,34 @@ def verified_loo(
     exact = most_relevant(estimate, content, valid, [left for _, left in plans])
     rows = token_rows(architecture, texts, "attention-mask", inputs)
     rows = [row for row, wanted in zip(rows, exact[valid].tolist(), strict=True) if wanted]
-    scores = estimate.clone()
+    known = torch.zeros_like(estimate)
     if rows:
         without = evaluate(architecture, texts, rows, read, batch_tokens=batch_tokens)
         of_text = torch.tensor([row.text for row in rows], device=full.device)
-        scores[exact] = (full[of_text] - without).to(scores)
-    return Verified(scores, estimate, exact)
+        known[exact] = (full[of_text] - without).to(known)
+    return combined(estimate, known, exact, content)
+
+
+def combined(estimate: Tensor, known: Tensor, exact: Tensor, where: Tensor) -> Verified:
+    """Put exact scores in the place of estimates, and rescale the estimates to them.
+
+    Where its group is gone too, a token may count for more than alone, by a factor that the tokens
+    of a text share. It is fitted, by least squares, to the exact scores among the tokens of
+    `where`, and drawn towards 1.
+
+    Args:
+        estimate: (batch, tokens).
+        known: (batch, tokens), exact scores; read only where `exact`.
+        exact: boolean (batch, tokens).
+        where: boolean (batch, tokens), tokens that are not special.
+    """
+    seen = exact & where
+    square = (estimate**2 * seen).sum(1, keepdim=True)
+    product = (estimate * known * seen).sum(1, keepdim=True)
+    factor = (product + _RIDGE * square) / ((1 + _RIDGE) * square)
+    factor = torch.where(square > 0, factor, 1.0).clamp(*_FACTORS)
+    scaled = factor * estimate
+    return Verified(torch.where(exact, known, scaled), scaled, exact)
 
 
 def _estimated(architecture: Any, inputs: Mapping[str, Any], target: Target, plans: list) -> Tensor:

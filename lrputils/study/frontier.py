@@ -16,7 +16,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
-from lrputils.removal.budgeted import Verified, calibrate, half_widths, most_relevant, plan
+from lrputils.removal.budgeted import (
+    Verified,
+    calibrate,
+    combined,
+    half_widths,
+    most_relevant,
+    plan,
+)
 from lrputils.study.remedy import BOTH, EXACT, SETTINGS
 
 SHARES = (0.0, 0.1, 0.2, 0.3)
@@ -99,9 +106,9 @@ def padded(rows: pd.DataFrame, setting: str) -> Maps:
 
 
 def verified(maps: Maps, counts: Sequence[int]) -> Verified:
-    """Replace so many estimates a text by exact scores, the largest first."""
+    """Put exact scores in the place of so many estimates a text, the largest first."""
     exact = most_relevant(maps.estimate, maps.content, maps.valid, list(counts))
-    return Verified(torch.where(exact, maps.loo, maps.estimate), maps.estimate, exact)
+    return combined(maps.estimate, maps.loo, exact, maps.content)
 
 
 def measures(maps: Maps, found: Verified) -> pd.DataFrame:
