@@ -168,6 +168,15 @@ def test_a_rule_is_the_weighted_sum_of_its_nodes():
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
+def test_uniform_values_give_no_token_anything():
+    model, inputs = tiny.build("bert"), tiny.texts((7, 4))
+    for layer in model.bert.encoder.layer:
+        torch.nn.init.zeros_(layer.attention.self.value.weight)  # its bias is every value
+    for options in ({}, {"groups": 2}, {"groups": 2, "gate": "radau"}):
+        assert mask_gradient(model, inputs, **options).abs().max() < 1e-12
+    assert lrp.attribute(model, inputs, "attnlrp").abs().max() > 1e-3
+
+
 def test_groups_of_open_gates_are_the_one_pass():
     for name in ("bert", "gpt2", "vit"):
         model, inputs = tiny.build(name), tiny.inputs_for(name)
