@@ -53,7 +53,8 @@ def test_exact_scores_raise_agreement_to_one(rows):
     found = frontier.compared(known, [0.0, 1.0])
     whole = found[found.verified == 1]
     assert whole.r.to_numpy() == pytest.approx(1)
-    assert (whole.relative < 1e-9).all() and (whole.top == 1).all()
+    assert (whole.relative < 1e-9).all()
+    assert (whole.top == 1).all()
     first = known.iloc[0]
     r = stats.pearson(first.scores, first.loo, first.content)[0]
     assert found.r.iloc[0] == pytest.approx(r)
@@ -78,14 +79,16 @@ def test_coverage_is_measured_on_texts_held_out(rows):
     known = frontier.with_exact(rows)
     found = frontier.coverage(known, "halves", 0.2, level=0.8, folds=5)
     assert sorted(found.id) == sorted(known.id.unique())
-    assert found.covered.between(0, 1).all() and (found.width > 0).all()
+    assert found.covered.between(0, 1).all()
+    assert (found.width > 0).all()
 
 
 def test_a_table_and_the_figure_hold_every_setting(rows):
     compared = frontier.compared(frontier.with_exact(rows))
     table = frontier.table(compared, ["setting", "verified"], ["cost", "r"])
     assert len(table) == 4 * len(frontier.SHARES)
-    assert (table.low <= table.r).all() and (table.r <= table.high).all()
+    assert (table.low <= table.r).all()
+    assert (table.r <= table.high).all()
     assert "joint" not in draw({"this run": table}).svg()  # text is drawn, names are readers' own
 
 
