@@ -22,6 +22,7 @@ POINTS = {
     "attnlrp": ("AttnLRP", "vermilion", "v"),
     "cp-lrp": ("CP-LRP", "blue", "X"),
 }
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 
 
 def frontier(
@@ -47,7 +48,7 @@ def frontier(
         axes.axhline(1, color=COLORS["faint"], lw=1, zorder=0)
         axes.set_xscale("log")
         axes.minorticks_off()
-        shares = [0.02, 0.05, 0.1, 0.2, 0.5, 1]
+        shares = [share for share in _TICKS if share > table.cost.min() / 2]
         axes.set_xticks(shares, [f"{share:.0%}" for share in shares])
         axes.set_title(run, fontsize=10, loc="left")
         axes.set_ylabel("Pearson r with LOO")
