@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from lrputils.model.handles import Handle
+from lrputils.removal.budgeted import budgeted_loo
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import mask_gradient
 from lrputils.removal.shapley import shapley_values
@@ -118,6 +119,7 @@ def _arguments(docstring: str) -> dict[str, str]:
 
 
 method("loo", "LOO", "ink")(leave_one_out)
+method("budgeted-loo", "Budgeted LOO", "sky")(budgeted_loo)
 method("mask-gradient", "Mask gradient", "green")(mask_gradient)
 
 

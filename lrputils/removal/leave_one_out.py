@@ -70,7 +70,7 @@ def leave_one_out(
             f"removal={removal!r} is about words; for image patches use 'attention-mask'"
         )
     texts, full, read = start(architecture, inputs, target, output, batch_tokens)
-    rows = list(_rows(architecture, texts, removal, inputs))
+    rows = list(token_rows(architecture, texts, removal, inputs))
     with bar(progress, total=len(rows), desc="LOO", unit="row", delay=3, leave=False) as shown:
         without = evaluate(
             architecture, texts, rows, read, batch_tokens=batch_tokens, done=shown.update
@@ -117,7 +117,7 @@ def start(
     return texts, read(logits, torch.arange(len(texts), device=logits.device)), read
 
 
-def _rows(
+def token_rows(
     architecture: Architecture, texts: Sequence[Text], removal: str, inputs: Mapping[str, Any]
 ) -> Iterator[Row]:
     """One row for each token of each text, in order."""

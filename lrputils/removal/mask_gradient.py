@@ -1,32 +1,42 @@
-"""All leave-one-out scores at once from one forward and one backward pass: the mask gradient.
+"""Leave-one-out estimated from gates on the keys: the mask gradient and half-removal.
 
 Give token i a gate m_i on its key, in every layer, head and query: A_ji ∝ m_i exp(Z_ji). Then
-leave-one-out is f(1) − f(m_i = 0). Its estimate here looks at each attention block on its own,
-with g_j the gradient of f at the block's output O_j:
+leave-one-out is f(1) − f(m_i = 0), the integral of a derivative along any path of gates between the
+two. With g_j the gradient of f at a block's output O_j, two paths give
 
-    first-order   A_ji (V_i − O_j)·g_j               = m_i ∂(O_j·g_j)/∂m_i at m = 1
-    exact-block   A_ji / (1 − A_ji) (V_i − O_j)·g_j  = (O_j − O_j without key i)·g_j
+    first-order   A_ji (V_i − O_j)·g_j / m_i         = ∂f/∂m_i
+    exact-block   A_ji / (1 − A_ji) (V_i − O_j)·g_j  = (O_j − O_j without i)·g_j = −∂f/∂a_i
 
-summed over layers, heads and queries j. The first is the gradient of f with respect to the gates;
-the second removes the key from the block exactly and is linear only in what follows. Both depend
-on f(x, m) alone, not on how it is factored. Exact removal is in `lrputils.removal.leave_one_out`.
+summed over layers, heads and queries j. The second walks straight from one *output* to the other,
+O_j(a) = (1 − a) O_j + a (O_j without i), so that it is exact wherever the rest is linear. One pass
+takes the derivative where nothing is removed. Half-removal takes it where the tokens of a group are
+half removed, with one row a group; a rule may add rows (see `NODES`). "gated-block" removes the key
+exactly from a block whose gates are at m, which is no derivative of f unless m is 1.
+
+The gate's gradient is known: Reversed Attention (Katz and Wolf, 2025) writes A_ji (V_i − O_j)·g_j,
+and CAOTE (2025) A / (1 − A). Exact removal is in `lrputils.removal.leave_one_out`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import describe
-from lrputils.model.attention import AttentionCall, Recorder, routed, with_all_heads
+from lrputils.model.architectures import Architecture, describe
+from lrputils.model.attention import AttentionCall, Recorder, fused, routed, with_all_heads
 from lrputils.model.handles import Handle
-from lrputils.model.readout import Target, read
+from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 
-FORMS = ("exact-block", "first-order")
+FORMS = ("exact-block", "first-order", "gated-block")
+# Rules for the integral: the share removed at each node → the node's weight.
+NODES = {
+    "radau": {0.0: 1 / 4, 2 / 3: 3 / 4},
+    "simpson": {0.0: 1 / 6, 1 / 2: 4 / 6, 1.0: 1 / 6},
+}
 # Largest number of attention weights held at once, per tensor.
 _CELLS = 2**25
 
@@ -39,37 +49,172 @@ def mask_gradient(
     target: Target = None,
     form: str = "exact-block",
     own_row: bool = False,
+    groups: int | None = None,
+    gate: float | str | None = None,
+    batch_tokens: int = GRADIENT_TOKENS,
 ) -> Tensor:
-    """Estimate leave-one-out by the attention mask for every token, in two passes.
+    """Estimate leave-one-out by the attention mask for every token at once.
 
     Args:
         model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: a batch of encoded texts, or `pixel_values`.
         target: the class explained; by default the one predicted on the whole input.
-        form: "exact-block" or "first-order", see the module's equations.
+        form: "exact-block", "first-order" or "gated-block", see the module's equations.
         own_row: count the queries of the token itself (j = i) too, as the gradient with respect to
             the gates does. By default they do not count: once a token is masked, no one reads what
             its own query gathers. The token that the head reads always counts in full.
+        groups: deal each text's tokens into this many groups; each is a row of its own, in which
+            the group's gates are closed to `gate`. None is one row with every gate open.
+        gate: how far open a group's gates are, between 0 and 1, 0.5 if not given; or a rule of
+            several nodes, "radau" (groups + 1 rows) or "simpson" (2 · groups + 1).
+        batch_tokens: how many tokens go through the model at once; bounds the memory.
+
+    Special tokens and the token that the head reads stay open: with groups, their score is the mean
+    over a node's rows.
 
     Returns:
         (batch, tokens) on the model's device, 0 at padding; float32, for a float64 model float64.
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: an unknown form, or what `read` refuses.
+        ValueError: an unknown form or rule, no group, a gate outside (0, 1] (0 too for
+            "exact-block") or without groups, or what `read` refuses.
     """
+    architecture = describe(model)
+    nodes = _nodes(form, groups, gate)
+    reading = read(architecture, inputs, target=target) if groups else None
+    if reading is None:
+        return _at(architecture, inputs, target, None, form, own_row)
+    dealt = _dealt(inputs, reading, groups)
+    total = torch.zeros_like(reading.valid, dtype=reading.value.dtype)
+    for share, weight in nodes.items():
+        gone = dealt if share else torch.zeros_like(dealt[:1])
+        total = total + weight * _over_rows(
+            architecture, inputs, reading.target, gone, share, form, own_row, batch_tokens
+        )
+    return reading.per_token(total)
+
+
+def _nodes(form: str, groups: int | None, gate: float | str | None) -> Mapping[float, float]:
+    """The share removed at each node → its weight; refuses what makes no sense."""
     if form not in FORMS:
         raise ValueError(f"form={form!r} is not one of {FORMS}")
-    blocks = Recorder()
-    with routed(architecture := describe(model), blocks):
+    if groups is None:
+        if gate is not None:
+            raise ValueError(f"gate={gate!r} closes the gates of groups: pass groups= too")
+        return {0.0: 1.0}
+    if groups < 1:
+        raise ValueError(f"groups={groups}: there has to be at least one")
+    if isinstance(gate, str) and gate not in NODES:
+        raise ValueError(f"gate={gate!r} is neither a number nor one of {tuple(NODES)}")
+    shares = NODES.get(gate) or {1 - (0.5 if gate is None else gate): 1.0}
+    least = 0.0 if form == "exact-block" else 1e-6
+    for share in shares:
+        if not least <= 1 - share <= 1:
+            raise ValueError(f"gate={1 - share:g}: form={form!r} takes gates from {least:g} to 1")
+    return shares
+
+
+def _dealt(inputs: Mapping[str, Any], reading: Reading, groups: int) -> Tensor:
+    """Which tokens each group removes, boolean (groups, batch, tokens): every K-th token."""
+    free = free_tokens(inputs, reading.valid, reading.head)
+    turn = (free.long().cumsum(1) - 1) % groups
+    numbers = torch.arange(groups, device=free.device)
+    return (turn == numbers[:, None, None]) & free
+
+
+def free_tokens(inputs: Mapping[str, Any], valid: Tensor, head: Tensor) -> Tensor:
+    """Tokens that are neither special, where the inputs say so, nor read by the head."""
+    special = inputs.get("special_tokens_mask")
+    free = valid & ~head
+    return free if special is None else free & ~special.bool().to(free.device)
+
+
+def _over_rows(
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    target: Tensor,
+    gone: Tensor,
+    share: float,
+    form: str,
+    own_row: bool,
+    batch_tokens: int,
+) -> Tensor:
+    """Scores (batch, tokens) at one node: of each token from the row in which it is removed."""
+    _, batch, tokens = gone.shape
+    kept = gone.any(2)
+    kept[0] = True
+    arguments = architecture.arguments(inputs)
+    wide = torch.promote_types(next(architecture.model.parameters()).dtype, torch.float32)
+    total = torch.zeros(batch, tokens, dtype=wide, device=gone.device)
+    inside = gone.any(0)
+    rows_of = kept.sum(0)
+    for chunk in kept.nonzero().split(max(1, batch_tokens // tokens)):
+        group, text = chunk.T
+        some = {k: v[text] for k, v in arguments.items() if isinstance(v, Tensor)}
+        closed = share * gone[group, text].to(wide)
+        scores = _at(architecture, some, target[text], closed, form, own_row)
+        own = gone[group, text] | ~inside[text]
+        scores = scores * own / torch.where(inside, 1, rows_of[:, None])[text]
+        total.index_add_(0, text, scores.to(wide))
+    return total
+
+
+def _at(
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    target: Target,
+    closed: Tensor | None,
+    form: str,
+    own_row: bool,
+) -> Tensor:
+    """Every token's score, `closed` (batch, tokens) the share that is removed; None: nothing."""
+    gates = None if closed is None else _Gates(closed, form, own_row)
+    blocks = Recorder(fused if gates is None else gates)
+    with routed(architecture, blocks):
         reading = read(architecture, inputs, target=target)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     with torch.no_grad():
         scores = sum(
-            _scores(call, gradient, reading.head, form, own_row)
+            _scores(call, gradient, reading.head, form, own_row, gates)
             for call, gradient in zip(blocks.calls, gradients, strict=True)
         )
     return reading.per_token(scores)
+
+
+@dataclass(frozen=True)
+class _Gates:
+    """Attention of which `closed` (batch, tokens) is removed: 0 nothing, 1 the whole token.
+
+    A token's own query keeps it, unless `own_row`, or the head reads it.
+    """
+
+    closed: Tensor
+    form: str
+    own_row: bool
+
+    def __call__(self, call: AttentionCall) -> tuple[Tensor, None]:
+        """Answer a call: on the straight path of outputs, or with gated weights."""
+        weights = call.weights()
+        gates = self.of(weights)
+        if self.form != "exact-block":
+            return call.combined(_renormalised(weights * gates)), None
+        share = self.closed.amax(1).to(weights)[:, None, None, None]
+        without = _renormalised(weights.masked_fill(gates < 1, 0.0))
+        return call.combined((1 - share) * weights + share * without), None
+
+    def of(self, weights: Tensor) -> Tensor:
+        """Gates as a factor of weights (batch, heads, queries, keys): (batch, 1, queries, keys)."""
+        tokens = weights.shape[-1]
+        held = torch.eye(tokens, dtype=torch.bool, device=weights.device) & (not self.own_row)
+        gates = (1 - self.closed.to(weights))[:, None, None, :]
+        return torch.where(held, 1.0, gates)
+
+
+def _renormalised(weights: Tensor) -> Tensor:
+    """Rows that sum to one; a row without any weight stays as it is."""
+    total = weights.sum(-1, keepdim=True)
+    return weights / torch.where(total > 0, total, 1.0)
 
 
 def parts(call: AttentionCall) -> Iterator[tuple[slice, AttentionCall]]:
@@ -114,14 +259,36 @@ def exact_block(weights: Tensor, products: Tensor) -> Tensor:
     return (first_order(weights, products) / below_half).scatter(-1, top, at_top)
 
 
+def gated(form: str, weights: Tensor, products: Tensor, gates: Tensor) -> Tensor:
+    """ "first-order" or "gated-block", from weights A_ji that hold the gates m_i already.
+
+    With e_i = exp Z_ji and s, S the gated sums of e and e·V over the others, the second is
+    e_i / (e_i + s) (V_i − S/s)·g_j = A_ji (V_i − O_j without i)·g_j / (A_ji + m_i (1 − A_ji)).
+    """
+    if form == "first-order":
+        return first_order(weights, products) / gates
+    rest = (1 - weights).clamp(min=0.0)
+    return exact_block(weights, products) / (weights + gates * rest)
+
+
 def _scores(
-    call: AttentionCall, gradient: Tensor, readout: Tensor, form: str, own_row: bool
+    call: AttentionCall,
+    gradient: Tensor,
+    readout: Tensor,
+    form: str,
+    own_row: bool,
+    gates: _Gates | None,
 ) -> Tensor:
     """One layer's share of every token's score, (batch, tokens); part of the batch at a time."""
-    block = first_order if form == "first-order" else exact_block
     scored = []
     for some, rows in parts(call):
-        effect = block(*weights_and_products(rows, gradient[some])).sum(1)
+        weights, products = weights_and_products(rows, gradient[some])
+        if gates is None or form == "exact-block":
+            block = first_order if form == "first-order" else exact_block
+            effect = block(weights, products).sum(1)
+        else:
+            factor = _Gates(gates.closed[some], form, own_row).of(weights)
+            effect = gated(form, _renormalised(weights * factor), products, factor).sum(1)
         scored.append(effect.sum(1) if own_row else without_own_row(effect, readout[some]))
     return torch.cat(scored)
 

@@ -30,6 +30,12 @@ Keep the maps of every text under each convention: the rules of LRP, where relev
 token is removed. Chapter 6 compares them. What was killed goes on by the same command.
 Leave-one-out costs most; --removals and --methods bound the work."""
 
+_REMEDY = """\
+Keep the map of every text under each setting of the mask gradient, with its cost. Chapter 7 holds
+them against leave-one-out, which it takes from `record maps` of the same texts.
+What was killed goes on by the same command. About 75 passes a text with all settings."""
+
+
 _YARDSTICK = """\
 Keep each text's LOO, sampled Shapley values with errors, exact leave-two-out on all pairs and the
 maps of six methods: chapter 8's rows. What was killed goes on by the same command. A text of n
@@ -82,6 +88,13 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
     for name, summary, description, record, add_options in (
         ("texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options),
         ("maps", "its maps under each convention", _MAPS, _record_maps, _maps_options),
+        (
+            "remedy",
+            "estimates of leave-one-out at a cost",
+            _REMEDY,
+            _record_remedy,
+            _remedy_options,
+        ),
         (
             "yardstick",
             "its maps beside Shapley values",
@@ -177,6 +190,11 @@ def _maps_options(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--methods", metavar="A,B", help="these maps only (default: all)")
 
 
+def _remedy_options(kind: argparse.ArgumentParser) -> None:
+    _choice(kind)
+    kind.add_argument("--settings", metavar="A,B", help="these only (default: all); loo: exact")
+
+
 def _yardstick_options(kind: argparse.ArgumentParser) -> None:
     _choice(kind)
     kind.add_argument(
@@ -257,7 +275,7 @@ def _listed(names: str | None) -> tuple[str, ...] | None:
 
 def _record_maps(options: argparse.Namespace) -> Path:
     from lrputils.removal.leave_one_out import REMOVALS
-    from lrputils.runs.texts import record_maps
+    from lrputils.runs.maps import record_maps
 
     return record_maps(
         **_chosen(options),
@@ -268,8 +286,15 @@ def _record_maps(options: argparse.Namespace) -> Path:
     )
 
 
+def _record_remedy(options: argparse.Namespace) -> Path:
+    from lrputils.runs.maps import record_remedy
+
+    settings = _listed(options.settings)
+    return record_remedy(**_chosen(options), settings=settings, **_sizes(options))
+
+
 def _record_yardstick(options: argparse.Namespace) -> Path:
-    from lrputils.runs.texts import record_yardstick
+    from lrputils.runs.maps import record_yardstick
 
     own = {"permutations": options.permutations, "longest": options.longest}
     return record_yardstick(**_chosen(options), **own, **_sizes(options))

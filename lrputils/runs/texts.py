@@ -20,17 +20,17 @@ from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts
-from lrputils.removal.leave_one_out import REMOVALS
-from lrputils.removal.shapley import check_permutations
 from lrputils.runs import results
 from lrputils.runs.folders import claimed
 from lrputils.runs.options import check_numbers
 from lrputils.runs.shards import Shard, in_shards
-from lrputils.study import conventions, yardstick
 from lrputils.study.evaluation import Evaluation, evaluate
 from lrputils.study.refactorings import compared
 from lrputils.study.softmax_errors import layer_errors
 from lrputils.study.variants import Label, LayerSweep, Variant
+
+# Methods whose price is an option.
+_BOUGHT = ("shapley", "budgeted-loo")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Settings:
 
     Attributes:
         methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
-            By default all but "shapley", which costs thirty times as much as leave-one-out.
+            By default all but "shapley", which costs thirty times as much as leave-one-out, and
+            "budgeted-loo", which costs as much as it is given.
         curves: perturb the texts along these methods' maps, beside leave-one-out's; None: all.
         chunk: tokens that go at once along the perturbation curves.
         max_length: longer texts are cut to this many tokens; the model's own limit if not given.
@@ -49,7 +50,7 @@ class Settings:
         batch_size: texts a batch.
     """
 
-    methods: tuple[str, ...] = tuple(name for name in METHODS if name != "shapley")
+    methods: tuple[str, ...] = tuple(name for name in METHODS if name not in _BOUGHT)
     curves: tuple[str, ...] | None = None
     chunk: int = 1
     max_length: int | None = None
@@ -98,77 +99,10 @@ def record(
         return compact(_shard(classifier, texts, numbers, settings))
 
     how = {"command": command, "parameters": parameters, "quiet": quiet}
-    return _in_shards(measure, classifier, texts, out, asdict(settings), **how)
+    return in_parts(measure, classifier, texts, out, asdict(settings), **how)
 
 
-def record_maps(
-    classifier: Classifier,
-    texts: Texts,
-    out: str | Path,
-    *,
-    removals: Sequence[str] = REMOVALS,
-    methods: Sequence[str] | None = None,
-    max_length: int | None = None,
-    batch_size: int = 16,
-    shard: int = 16,
-    **how: Any,
-) -> Path:
-    """Record `lrputils.study.conventions.maps` of every text into `out`; see `record`."""
-    conventions.check(removals, methods)
-    options = {"removals": list(removals), "max_length": max_length, "batch_size": batch_size}
-    options |= {} if methods is None else {"methods": list(methods)}
-
-    def measure(numbers: Sequence[int]) -> pd.DataFrame:
-        rows = conventions.maps(classifier, texts.take(numbers), **options)
-        return rows.assign(scores=rows.scores.map(_shortened))
-
-    return _in_shards(measure, classifier, texts, out, {**options, "shard": shard}, **how)
-
-
-def record_yardstick(
-    classifier: Classifier,
-    texts: Texts,
-    out: str | Path,
-    *,
-    permutations: int = 16,
-    longest: int | None = None,
-    max_length: int | None = None,
-    batch_size: int = 16,
-    shard: int = 8,
-    **how: Any,
-) -> Path:
-    """Record `lrputils.study.yardstick.measured` into `out`; see `record`.
-
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer.
-        out: the recording's folder.
-        permutations: orders drawn for each text's Shapley values.
-        longest: leave out texts of more words.
-        max_length: longer texts are cut to this many tokens.
-        batch_size: texts a batch.
-        shard: texts a shard.
-        how: `command`, `parameters` and `quiet` of `record`.
-
-    Raises:
-        ValueError: no text is short enough, an odd number of permutations, or as `record`.
-    """
-    check_permutations(permutations)
-    short = [i for i, text in enumerate(texts) if longest is None or len(text.split()) <= longest]
-    if not short:
-        raise ValueError(f"--longest {longest}: each of the {len(texts)} texts has more words")
-    texts = texts.take(short)
-    options = {"permutations": permutations, "max_length": max_length, "batch_size": batch_size}
-
-    def measure(numbers: Sequence[int]) -> pd.DataFrame:
-        rows = yardstick.measured(classifier, texts.take(numbers), **options)
-        return rows.assign(scores=rows.scores.map(_shortened))
-
-    told = {**options, "longest": longest, "shard": shard}
-    return _in_shards(measure, classifier, texts, out, told, **how)
-
-
-def _in_shards(
+def in_parts(
     measure: Callable[[Sequence[int]], pd.DataFrame],
     classifier: Classifier,
     texts: Texts,
@@ -284,12 +218,6 @@ def provenance(
         model={"name": classifier.name, "identity": classifier.identity},
         data={"name": source.name, "identity": source.identity, "texts": texts},
     )
-
-
-def _shortened(scores: np.ndarray) -> np.ndarray:
-    """Keep 14 bits of each number, 6e-5 of it: what follows would not be squeezed."""
-    mantissa, exponent = np.frexp(scores)
-    return np.ldexp(np.round(mantissa * 2**14) / 2**14, exponent).astype(np.float32)
 
 
 def _shard(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,7 +13,14 @@ from lrputils.model.architectures import describe
 from lrputils.model.attention import routed
 from lrputils.model.forwards import replaced
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.removal.mask_gradient import exact_block, first_order, mask_gradient
+from lrputils.removal.mask_gradient import (
+    FORMS,
+    NODES,
+    exact_block,
+    first_order,
+    gated,
+    mask_gradient,
+)
 from tests import tiny
 
 
@@ -50,6 +58,164 @@ def test_first_order_is_the_gradient_of_the_gates(name, own_row):
         expected = gate_gradient(model, one, own_row=own_row)
         assert expected.abs().max() > 1e-3
         torch.testing.assert_close(scores[row, : len(expected)], expected, rtol=1e-10, atol=1e-10)
+
+
+def slow_scores(model, inputs, gone, gate, form):
+    """Scores of the tokens `gone` of one text, from the definition of each form, sum by sum.
+
+    The state is that in which all of them are closed to `gate`; no row of it is its own token's.
+    """
+    architecture = describe(model)
+    tokens = inputs["input_ids"].shape[1]
+    closed = torch.zeros(tokens, dtype=torch.float64)
+    closed[gone] = 1 - gate
+    m = (1 - closed).requires_grad_()
+    others = ~torch.eye(tokens, dtype=torch.bool)
+    kept = []
+
+    def attention(call):
+        e = (call.scores() - call.scores().amax(-1, keepdim=True)).exp()
+        if call.mask is not None:
+            e = e * call.seen()
+        gates = torch.where(others, m, 1.0)
+        if form == "exact-block":
+            inside = e * torch.where(others & (closed > 0), 0.0, 1.0)
+            inside = inside / inside.sum(-1, keepdim=True)
+            weights = gate * e / e.sum(-1, keepdim=True) + (1 - gate) * inside
+            output = call.combined(weights) + 0 * m.sum()  # in the graph
+        else:
+            output = call.combined(e * gates / (e * gates).sum(-1, keepdim=True))
+        kept.append((e.detach(), gates.detach(), call.value.detach(), output))
+        return output, None
+
+    with routed(model, attention):
+        logits = model(**architecture.arguments(inputs)).logits[0]
+    answer = logits[model(**architecture.arguments(inputs)).logits[0].argmax()]
+    if form == "first-order":
+        return torch.autograd.grad(answer, m)[0]
+    scores = torch.zeros(tokens, dtype=torch.float64)
+    received = torch.autograd.grad(answer, [output for *_, output in kept])
+    for (e, gates, value, _), g in zip(kept, received, strict=True):
+        e = e if form == "exact-block" else e * gates
+        for i in gone:
+            for j in range(tokens):
+                if j != i:
+                    rest = [k for k in range(tokens) if k != i]
+                    s = e[0, :, j, rest].sum(-1)
+                    mean = (e[0, :, j, rest, None] * value[0][:, rest]).sum(1) / s[:, None]
+                    own = e[0, :, j, i] / gates[j, i] if form != "exact-block" else e[0, :, j, i]
+                    step = (own / (own + s))[:, None] * (value[0, :, i] - mean)
+                    scores[i] += (step * g[0, j]).sum()
+    return scores
+
+
+@pytest.mark.parametrize("gate", [0.5, 0.2])
+@pytest.mark.parametrize("groups", [1, 2, 9])
+@pytest.mark.parametrize("form", FORMS)
+def test_half_removal_is_its_definition(form, groups, gate):
+    model, inputs = tiny.build("bert"), tiny.texts((7, 4, 5))
+    scores = mask_gradient(model, inputs, form=form, groups=groups, gate=gate)
+    for row, length in enumerate((7, 4, 5)):
+        one = tiny.row(inputs, row)
+        for group in range(groups):
+            gone = list(range(1, length - 1))[group::groups]
+            if gone:
+                expected = slow_scores(model, one, gone, gate, form)[gone]
+                assert expected.abs().max() > 1e-4
+                torch.testing.assert_close(scores[row, gone], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_alone_the_score_is_the_derivative_along_the_path_of_outputs():
+    """With a group a token, the exact block is −∂f/∂a by autograd, and its integral is LOO."""
+    model, inputs = tiny.build("bert"), tiny.texts((6,))
+    token = 2
+
+    def f(a):
+        def attention(call):
+            weights = call.weights()
+            gone = torch.zeros_like(weights, dtype=torch.bool)
+            gone[..., token] = True
+            gone[..., token, token] = False
+            rest = weights.masked_fill(gone, 0.0)
+            rest = rest / rest.sum(-1, keepdim=True)
+            return call.combined((1 - a) * weights + a * rest), None
+
+        with routed(model, attention):
+            return model(**describe(model).arguments(inputs)).logits[0]
+
+    target = int(f(0.0).argmax())
+    total = 0.0
+    for node, weight in zip(*np.polynomial.legendre.leggauss(8), strict=True):
+        a = torch.tensor((node + 1) / 2, dtype=torch.float64, requires_grad=True)
+        expected = -torch.autograd.grad(f(a)[target], a)[0]
+        gate = (1 - node) / 2
+        score = mask_gradient(model, inputs, target=target, groups=6, gate=gate)[0, token]
+        torch.testing.assert_close(score, expected, rtol=1e-9, atol=1e-12)
+        total += weight / 2 * float(score)
+    exact = leave_one_out(model, inputs, target=target)[0, token]
+    assert total == pytest.approx(float(exact), rel=1e-6)
+
+
+def test_a_rule_is_the_weighted_sum_of_its_nodes():
+    model, inputs = tiny.build("gpt2"), tiny.texts((7, 4, 5))
+    whole = mask_gradient(model, inputs)
+    for name, shares in NODES.items():
+        expected = sum(
+            weight * (mask_gradient(model, inputs, groups=2, gate=1 - share) if share else whole)
+            for share, weight in shares.items()
+        )
+        found = mask_gradient(model, inputs, groups=2, gate=name)
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_uniform_values_give_no_token_anything():
+    model, inputs = tiny.build("bert"), tiny.texts((7, 4))
+    for layer in model.bert.encoder.layer:
+        torch.nn.init.zeros_(layer.attention.self.value.weight)  # its bias is every value
+    for options in ({}, {"groups": 2}, {"groups": 2, "gate": "radau"}):
+        assert mask_gradient(model, inputs, **options).abs().max() < 1e-12
+    assert lrp.attribute(model, inputs, "attnlrp").abs().max() > 1e-3
+
+
+def test_groups_of_open_gates_are_the_one_pass():
+    for name in ("bert", "gpt2", "vit"):
+        model, inputs = tiny.build(name), tiny.inputs_for(name)
+        for form in FORMS:
+            one = mask_gradient(model, inputs, form=form)
+            many = mask_gradient(model, inputs, form=form, groups=3, gate=1.0)
+            torch.testing.assert_close(many, one, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_come_in_batches_of_any_size():
+    model, inputs = tiny.build("roberta"), tiny.texts((7, 4, 5))
+    whole = mask_gradient(model, inputs, groups=3)
+    small = mask_gradient(model, inputs, groups=3, batch_tokens=7)
+    torch.testing.assert_close(small, whole, rtol=1e-9, atol=1e-9)
+    assert not whole[~inputs["attention_mask"].bool()].any()
+
+
+def test_a_gated_weight_close_to_one_costs_no_precision():
+    logits = torch.tensor([[[[20.0, 1.0, 0.5, 2.0]]]], dtype=torch.float64)
+    products = torch.tensor([[[[1.0, -3.0, 2.0, 0.25]]]], dtype=torch.float64)
+    gates = torch.tensor([0.5, 1.0, 0.5, 1.0], dtype=torch.float64)
+    exact = gated("gated-block", logits.softmax(-1), products, gates)
+    rounded = gated("gated-block", logits.float().softmax(-1), products.float(), gates.float())
+    torch.testing.assert_close(rounded.double(), exact, rtol=1e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gate": 0.5}, "pass groups= too"),
+        ({"groups": 0}, "at least one"),
+        ({"groups": 2, "gate": "gauss"}, "neither a number nor one of"),
+        ({"groups": 2, "gate": 1.5}, "takes gates from 0 to 1"),
+        ({"groups": 2, "gate": 0.0, "form": "gated-block"}, "takes gates from 1e-06 to 1"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        mask_gradient(tiny.build("bert"), tiny.texts(), **options)
 
 
 def test_exact_block_is_leave_one_out_where_the_rest_is_linear():

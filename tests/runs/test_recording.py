@@ -15,7 +15,8 @@ from lrputils.propagation.composites import ATTN_LRP, CP_LRP
 from lrputils.propagation.refactored import FORMS
 from lrputils.runs import results
 from lrputils.runs import texts as recording
-from lrputils.runs.texts import Settings, record, record_maps
+from lrputils.runs.maps import record_maps
+from lrputils.runs.texts import Settings, record
 from lrputils.study.conventions import composites
 from lrputils.study.softmax_errors import MEASURES, layer_errors
 from lrputils.study.variants import Label, layer_sets

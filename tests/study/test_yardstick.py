@@ -9,7 +9,7 @@ import pytest
 import lrputils as lrp
 from lrputils.report import yardstick as tables
 from lrputils.runs import results
-from lrputils.runs.texts import record_yardstick
+from lrputils.runs.maps import record_yardstick
 from lrputils.study import yardstick
 from tests.runs.test_recording import classifier  # noqa: F401
 

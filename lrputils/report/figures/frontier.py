@@ -1,0 +1,64 @@
+"""The figure of the remedy: agreement with leave-one-out against its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lrputils.report.figures.style import COLORS, WIDTH, new_figure
+
+# Setting → its name in figures, its colour and marker.
+LINES = {
+    "joint": ("one pass, all gates at 0.7", "green", "o"),
+    "halves": ("two groups at gate 1/2", "orange", "s"),
+    "quarters": ("four groups at gate 1/2", "purple", "D"),
+}
+POINTS = {
+    "one-pass": ("one pass, gates open", "ink", "^"),
+    "halves-radau": ("two groups, Radau", "sky", "P"),
+    "attnlrp": ("AttnLRP", "vermilion", "v"),
+    "cp-lrp": ("CP-LRP", "blue", "X"),
+}
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
+
+
+def frontier(
+    runs: Mapping[str, pd.DataFrame],
+    *,
+    title: str = "A token's removal, estimated: what each pass buys",
+) -> Figure:
+    """Draw mean r against the share of leave-one-out's passes, a panel a run.
+
+    Args:
+        runs: name → `lrputils.study.frontier.table` by setting and verified share. A setting of
+            `LINES` is a line along the shares, one of `POINTS` a point; bars are 95% intervals.
+    """
+    count = len(runs)
+    size = {"rows": count, "sharex": True, "squeeze": False}
+    figure, panels = new_figure(WIDTH, 1.4 + 2.4 * count, title=title, **size)
+    for axes, (run, table) in zip(panels[:, 0], runs.items(), strict=True):
+        settings = set(table.index.get_level_values(0))
+        for setting, look in (LINES | POINTS).items():
+            if setting in settings:
+                part = table.loc[setting].sort_index()
+                _drawn(axes, part if setting in LINES else part.loc[[0.0]], *look)
+        axes.axhline(1, color=COLORS["faint"], lw=1, zorder=0)
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        shares = [share for share in _TICKS if share > table.cost.min() / 2]
+        axes.set_xticks(shares, [f"{share:.0%}" for share in shares])
+        axes.set_title(run, fontsize=10, loc="left")
+        axes.set_ylabel("Pearson r with LOO")
+    panels[-1, 0].set_xlabel("forward passes, as a share of LOO's")
+    figure.legend_below()
+    return figure
+
+
+def _drawn(axes: Axes, part: pd.DataFrame, label: str, colour: str, marker: str) -> None:
+    """One setting: its points, joined, with their intervals."""
+    look = {"color": COLORS[colour], "lw": 1.5}
+    axes.vlines(part.cost, part.low, part.high, alpha=0.5, **look)
+    axes.plot(part.cost, part.r, f"-{marker}", label=label, ms=5, **look)

@@ -1,0 +1,130 @@
+"""Estimates of leave-one-out at a cost: every text's map under each setting of the mask gradient.
+
+Cost is counted in forward passes of one text, a backward pass as two, and measured in processor
+seconds. `lrputils.study.frontier` compares the maps with leave-one-out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+
+from lrputils.attribution import attribute
+from lrputils.data.texts import Texts
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import run
+from lrputils.removal.mask_gradient import NODES
+from lrputils.removal.packing import by_length
+
+# Options of `mask_gradient` by the name of the setting.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "one-pass": {},
+    "first-order": {"form": "first-order"},
+    "joint": {"groups": 1, "gate": 0.7},
+    "halves": {"groups": 2},
+    "quarters": {"groups": 4},
+    "eighths": {"groups": 8},
+    "halves-third": {"groups": 2, "gate": 1 / 3},
+    "halves-radau": {"groups": 2, "gate": "radau"},
+    "quarters-radau": {"groups": 4, "gate": "radau"},
+    "quarters-simpson": {"groups": 4, "gate": "simpson"},
+    "quarters-keys": {"groups": 4, "form": "gated-block"},
+}
+EXACT = "loo"
+# A forward and a backward pass, counted in forward passes.
+BOTH = 3
+
+
+def passes(options: Mapping[str, Any]) -> int:
+    """How many forward passes of a text `mask_gradient` costs with these options.
+
+    The pass that finds the predicted class is not counted: what reads an explanation has it.
+    """
+    groups, gate = options.get("groups"), options.get("gate")
+    if groups is None:
+        return BOTH
+    shares = NODES[gate] if isinstance(gate, str) else (1.0,)
+    return BOTH * sum(groups if share else 1 for share in shares)
+
+
+def check(settings: Sequence[str]) -> None:
+    """Raise ValueError if one is no setting, or there is none."""
+    strays = [name for name in settings if name not in (*SETTINGS, EXACT)]
+    if strays or not settings:
+        raise ValueError(f"unknown setting(s) {strays or ''}; choose from {list(SETTINGS)}")
+
+
+def maps(
+    classifier: Classifier,
+    texts: Texts,
+    settings: Sequence[str] = tuple(SETTINGS),
+    *,
+    batch_size: int = 16,
+    max_length: int | None = None,
+) -> pd.DataFrame:
+    """Return every text's map under each setting, the predicted class explained.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `load_texts`' answer; longer texts are cut.
+        settings: names from `SETTINGS`, and "loo" for leave-one-out itself.
+        batch_size: texts a batch.
+        max_length: cut texts to this many tokens; the model's own limit if not given.
+
+    Returns:
+        one row a text and setting: `id`, `target`, `label`, `setting`, `passes`, `seconds` (of the
+        processor, the batch's shared among its texts by their tokens), `scores` and `content`,
+        arrays (tokens,).
+
+    Raises:
+        ValueError: see `check`.
+    """
+    check(settings)
+    found: dict[int, list[dict[str, Any]]] = {}
+    for batch in by_length(texts, batch_size):
+        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
+        lengths = inputs.lengths.tolist()
+        content = inputs.content_mask.cpu().numpy()
+        with torch.inference_mode():
+            logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
+        target = logits.argmax(1)
+        measured = list(_measured(classifier, inputs, target, settings))
+        for row, (text, length) in enumerate(zip(batch, lengths, strict=True)):
+            facts = {
+                "id": texts.ids[text],
+                "target": int(target[row]),
+                "label": classifier.class_numbers.get(texts.labels[text]) if texts.labels else None,
+            }
+            found[text] = [
+                {
+                    **facts,
+                    "setting": name,
+                    "passes": cost or length,
+                    "seconds": seconds * length / sum(lengths),
+                    "scores": scores[row, :length].cpu().numpy(),
+                    "content": content[row, :length],
+                }
+                for name, cost, seconds, scores in measured
+            ]
+    return pd.DataFrame([row for text in sorted(found) for row in found[text]])
+
+
+def _measured(
+    classifier: Classifier,
+    inputs: Inputs,
+    target: torch.Tensor,
+    settings: Sequence[str],
+) -> Iterator[tuple[str, int, float, torch.Tensor]]:
+    """Name, passes (0: one a token), seconds of the batch and scores of each setting."""
+    for name in settings:
+        options = {"progress": False} if name == EXACT else SETTINGS[name]
+        cost = 0 if name == EXACT else passes(options)
+        method = EXACT if name == EXACT else "mask-gradient"
+        began = time.process_time()
+        scores = attribute(classifier.model, inputs, method, target=target, **options)
+        yield name, cost, time.process_time() - began, scores
