@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lrputils.attribution.registry import method
+from lrputils.model.architectures import describe
+from lrputils.model.attention import AttentionCall, Recorder
 from lrputils.model.handles import Handle
 from lrputils.model.readout import Target, read
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, propagating
+from lrputils.propagation.composites import (
+    ATTN_LRP,
+    CP_LRP,
+    Composite,
+    check_composite,
+    installed,
+    propagating,
+)
+from lrputils.propagation.rules import UNITS
+from lrputils.removal.mask_gradient import (
+    exact_block,
+    parts,
+    weights_and_products,
+    without_own_row,
+)
 
 
 def lrp(
@@ -43,6 +60,34 @@ def lrp_everywhere(
         return read(architecture, inputs, target=target).everywhere()
 
 
+def lrp_at_blocks(
+    model: Handle, inputs: Mapping[str, Any], *, target: Target, composite: Composite
+) -> Tensor:
+    """Relevance `(batch, tokens)` read at the attention blocks, by one forward and backward pass.
+
+        R_i = Σ A_ji / (1 − A_ji) (V_i − O_j)·g_j,   over blocks, heads and queries j ≠ i
+
+    What removing key i takes from the output O_j of each block, weighed by the g_j that the rules
+    of `composite` let flow back. With the plain gradient, `GRADIENT`, this is the mask gradient
+    (`lrputils.removal.mask_gradient`).
+    """
+    check_composite(composite, architecture := describe(model))
+    blocks = Recorder()
+    with installed(architecture, composite.rule, recorder=blocks):
+        reading = read(architecture, inputs, target=target)
+    flowing = torch.autograd.grad(reading.output.sum(), blocks.outputs)
+
+    def removed(call: AttentionCall, gradient: Tensor) -> Tensor:
+        effects = [
+            (some, exact_block(*weights_and_products(part, gradient[some])).sum(1))
+            for some, part in parts(call)
+        ]
+        return torch.cat([without_own_row(effect, reading.head[some]) for some, effect in effects])
+
+    with torch.no_grad():
+        return reading.per_token(sum(map(removed, blocks.calls, flowing)))
+
+
 @method("attnlrp", "AttnLRP", "vermilion")
 def attnlrp(
     model: Handle,
@@ -72,3 +117,28 @@ def cp_lrp(
         readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
     """
     return lrp(model, inputs, target=target, composite=CP_LRP, readout=readout)
+
+
+@method("canonised-lrp", "Canonised LRP", "sky")
+def canonised_lrp(
+    model: Handle,
+    inputs: Mapping[str, Any],
+    *,
+    target: Target,
+    unit: str = "thirds",
+    readout: str = "word",
+) -> Tensor:
+    """AttnLRP with each attention block as one unit, so that its inner order does not matter.
+
+    Args:
+        unit: what a block's Q, K and V get: "thirds" of its gradient, or its mean gradient on the
+            "path" from zero, which conserves relevance.
+        readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`; or "blocks",
+            what removing the token's key from each block takes from the relevance there.
+    """
+    if unit not in UNITS:
+        raise ValueError(f"unit={unit!r} is not one of {tuple(UNITS)}")
+    composite = ATTN_LRP.but(attention=unit)
+    if readout == "blocks":
+        return lrp_at_blocks(model, inputs, target=target, composite=composite)
+    return lrp(model, inputs, target=target, composite=composite, readout=readout)

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from lrputils.attribution import attribute
-from lrputils.attribution.relevance import lrp_everywhere
+from lrputils.attribution.relevance import lrp_at_blocks, lrp_everywhere
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite
+from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRADIENT, Composite
 from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
 from lrputils.removal.packing import by_length
 
@@ -34,6 +34,13 @@ ATTENTION = {
     "key-closed": ATTN_LRP.but(attention="key-closed"),
     "identity": ATTN_LRP.but(attention="identity"),
     "grad-x-input": GRADIENT,
+}
+# Attention as one unit, and by its plain gradient with AttnLRP's rules around it (RelP for GPT-2):
+# measured where they are asked for.
+FURTHER = {
+    "canonised-lrp": CANONISED_LRP,
+    "canonised-path": ATTN_LRP.but(attention="path"),
+    "attention-gradient": ATTN_LRP.but(attention="gradient"),
 }
 # What else an implementation may do otherwise, for both methods.
 OTHERWISE = (
@@ -50,10 +57,14 @@ def composites(layers: int) -> dict[tuple[str, str], Composite]:
     "front-half" and "back-half" are AttnLRP with CP-LRP's rule in the first, or last, half of the
     layers.
     """
-    named = ATTENTION | {
-        "front-half": ATTN_LRP.bypass(range(layers // 2)),
-        "back-half": ATTN_LRP.bypass(range(layers // 2, layers)),
-    }
+    named = (
+        ATTENTION
+        | FURTHER
+        | {
+            "front-half": ATTN_LRP.bypass(range(layers // 2)),
+            "back-half": ATTN_LRP.bypass(range(layers // 2, layers)),
+        }
+    )
     found = {(name, ""): composite for name, composite in named.items()}
     for change in OTHERWISE:
         told = " ".join(f"{operation}={rule}" for operation, rule in change.items())
@@ -76,7 +87,8 @@ def maps(
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer.
         removals: those of `leave_one_out` to measure, one map each.
-        methods: of `composites`, or "mask-gradient"; all if not given.
+        methods: of `composites`, or "mask-gradient"; all but `FURTHER` if not given. Those named
+            are also read at the blocks, see `lrputils.attribution.relevance.lrp_at_blocks`.
         batch_size: texts a batch.
         max_length: cut texts to this many tokens; the model's own limit if not given.
 
@@ -141,8 +153,11 @@ def _maps(
         scores = attribute(model, inputs, "mask-gradient", target=target)
         yield {**none, "method": "mask-gradient"}, scores
     for (method, rules), composite in composites(classifier.architecture.layers).items():
-        if methods is not None and method not in methods:
+        if method in FURTHER if methods is None else method not in methods:
             continue
-        everywhere = lrp_everywhere(model, inputs, target=target, composite=composite)
+        how = {"target": target, "composite": composite}
+        everywhere = lrp_everywhere(model, inputs, **how)
+        if methods is not None:
+            everywhere |= {"blocks": lrp_at_blocks(model, inputs, **how)}
         for readout, scores in everywhere.items():
             yield {**none, "method": method, "rules": rules, "readout": readout}, scores
