@@ -53,17 +53,16 @@ def lrp(
 
 
 def lrp_everywhere(
-    model: Handle, inputs: Mapping[str, Any], *, target: Target, composite: Composite
+    model: Handle,
+    inputs: Mapping[str, Any],
+    *,
+    target: Target,
+    composite: Composite,
+    blocks: bool = False,
 ) -> dict[str, Tensor]:
-    """`lrp` at every read-out that the model has, by one forward and backward pass."""
-    with propagating(model, composite) as architecture:
-        return read(architecture, inputs, target=target).everywhere()
+    """`lrp` at every read-out that the model has, by one forward and backward pass.
 
-
-def lrp_at_blocks(
-    model: Handle, inputs: Mapping[str, Any], *, target: Target, composite: Composite
-) -> Tensor:
-    """Relevance `(batch, tokens)` read at the attention blocks, by one forward and backward pass.
+    With `blocks` also at the attention blocks, as "blocks":
 
         R_i = Σ A_ji / (1 − A_ji) (V_i − O_j)·g_j,   over blocks, heads and queries j ≠ i
 
@@ -72,20 +71,33 @@ def lrp_at_blocks(
     (`lrputils.removal.mask_gradient`).
     """
     check_composite(composite, architecture := describe(model))
-    blocks = Recorder()
-    with installed(architecture, composite.rule, recorder=blocks):
+    seen = Recorder()
+    with installed(architecture, composite.rule, recorder=seen if blocks else None):
         reading = read(architecture, inputs, target=target)
-    flowing = torch.autograd.grad(reading.output.sum(), blocks.outputs)
+    sites, values = zip(*reading.places.values(), strict=True)
+    flowing = torch.autograd.grad(reading.output.sum(), [*sites, *seen.outputs])
+    pairs = zip(flowing[: len(sites)], values, strict=True)
+    found = {
+        name: reading.relevance(*pair) for name, pair in zip(reading.places, pairs, strict=True)
+    }
+    if blocks:
+        arriving = zip(seen.calls, flowing[len(sites) :], strict=True)
+        with torch.no_grad():
+            effects = sum(_removed(call, gradient, reading.head) for call, gradient in arriving)
+        found["blocks"] = reading.per_token(effects)
+    return found
 
-    def removed(call: AttentionCall, gradient: Tensor) -> Tensor:
-        effects = [
-            (some, exact_block(*weights_and_products(part, gradient[some])).sum(1))
+
+def _removed(call: AttentionCall, gradient: Tensor, head: Tensor) -> Tensor:
+    """What removing each key from one block does to what flows: `(batch, tokens)`."""
+    return torch.cat(
+        [
+            without_own_row(
+                exact_block(*weights_and_products(part, gradient[some])).sum(1), head[some]
+            )
             for some, part in parts(call)
         ]
-        return torch.cat([without_own_row(effect, reading.head[some]) for some, effect in effects])
-
-    with torch.no_grad():
-        return reading.per_token(sum(map(removed, blocks.calls, flowing)))
+    )
 
 
 @method("attnlrp", "AttnLRP", "vermilion")
@@ -140,5 +152,6 @@ def canonised_lrp(
         raise ValueError(f"unit={unit!r} is not one of {tuple(UNITS)}")
     composite = ATTN_LRP.but(attention=unit)
     if readout == "blocks":
-        return lrp_at_blocks(model, inputs, target=target, composite=composite)
+        how = {"target": target, "composite": composite, "blocks": True}
+        return lrp_everywhere(model, inputs, **how)["blocks"]
     return lrp(model, inputs, target=target, composite=composite, readout=readout)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lrputils.attribution import attribute
-from lrputils.attribution.relevance import lrp_at_blocks, lrp_everywhere
+from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
@@ -88,7 +88,7 @@ def maps(
         texts: `load_texts`' answer.
         removals: those of `leave_one_out` to measure, one map each.
         methods: of `composites`, or "mask-gradient"; all but `FURTHER` if not given. Those named
-            are also read at the blocks, see `lrputils.attribution.relevance.lrp_at_blocks`.
+            are also read at the blocks, see `lrputils.attribution.relevance.lrp_everywhere`.
         batch_size: texts a batch.
         max_length: cut texts to this many tokens; the model's own limit if not given.
 
@@ -155,9 +155,7 @@ def _maps(
     for (method, rules), composite in composites(classifier.architecture.layers).items():
         if method in FURTHER if methods is None else method not in methods:
             continue
-        how = {"target": target, "composite": composite}
+        how = {"target": target, "composite": composite, "blocks": methods is not None}
         everywhere = lrp_everywhere(model, inputs, **how)
-        if methods is not None:
-            everywhere |= {"blocks": lrp_at_blocks(model, inputs, **how)}
         for readout, scores in everywhere.items():
             yield {**none, "method": method, "rules": rules, "readout": readout}, scores

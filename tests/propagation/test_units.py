@@ -7,7 +7,7 @@ import torch
 
 import lrputils as lrp
 from lrputils import products
-from lrputils.attribution.relevance import lrp_at_blocks
+from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.linear_attention import attribution as linear
 from lrputils.linear_attention.model import LinearAttention, Setting
 from lrputils.model.architectures import describe
@@ -196,10 +196,15 @@ def test_a_unit_gives_the_plain_value_and_path_is_integrated_gradients():
 # --- read at the blocks ---------------------------------------------------------------------------
 
 
+def at_blocks(model, inputs, composite, target=1):
+    found = lrp_everywhere(model, inputs, target=target, composite=composite, blocks=True)
+    return found["blocks"]
+
+
 @pytest.mark.parametrize("name", ["bert", "mpnet", "gpt2", "llama", "vit"])
 def test_the_plain_gradient_read_at_the_blocks_is_the_mask_gradient(name):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
-    found = lrp_at_blocks(model, inputs, target=None, composite=GRADIENT)
+    found = at_blocks(model, inputs, GRADIENT, target=None)
     torch.testing.assert_close(found, mask_gradient(model, inputs), rtol=1e-9, atol=1e-10)
 
 
@@ -221,12 +226,12 @@ def test_relevance_at_the_blocks_against_removing_each_key(composite):
                     others = torch.arange(5) != i
                     change = torch.softmax(z, 0) @ v - torch.softmax(z[others], 0) @ v[others]
                     scores[i] += 0 if i == j != 0 else change @ g
-    seen = lrp_at_blocks(model, inputs, target=1, composite=composite)
+    seen = at_blocks(model, inputs, composite)
     torch.testing.assert_close(seen[0], scores, rtol=1e-9, atol=1e-11)
 
 
 def test_the_method_reads_its_unit_at_the_blocks():
     model, inputs = tiny.build("bert"), tiny.texts()
     found = lrp.attribute(model, inputs, "canonised-lrp", readout="blocks", target=1)
-    expected = lrp_at_blocks(model, inputs, target=1, composite=ATTN_LRP.but(attention="thirds"))
+    expected = at_blocks(model, inputs, ATTN_LRP.but(attention="thirds"))
     torch.testing.assert_close(found, expected.float())

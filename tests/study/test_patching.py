@@ -17,7 +17,7 @@ def classifier():
 
 @pytest.fixture(scope="module")
 def rows(classifier):
-    return patching.measure(classifier, lrp.load_texts(limit=3, seed=0), patches=6)
+    return patching.measure(classifier, lrp.load_texts(limit=2, seed=0), patches=4)
 
 
 def by_hand(classifier, text, row):
@@ -55,16 +55,16 @@ def by_hand(classifier, text, row):
 
 
 def test_effects_are_those_of_replacing_the_component(classifier, rows):
-    texts = lrp.load_texts(limit=3, seed=0)
-    assert len(rows) == 3 * 6 * len(patching.SITES) * len(patching.SOURCES)
-    for row in rows.groupby(["source", "site"]).head(4).itertuples():
+    texts = lrp.load_texts(limit=2, seed=0)
+    assert len(rows) == 2 * 4 * len(patching.SITES) * len(patching.SOURCES)
+    for row in rows.groupby(["source", "site"]).head(2).itertuples():
         text = texts[texts.ids.index(row.id)]
         assert row.effect == pytest.approx(by_hand(classifier, text, row), abs=1e-9)
 
 
 def test_estimates_are_first_order(classifier, rows):
     """In the head's linear part a patch is its estimate: relevance at a state is its zero patch."""
-    text = lrp.load_texts(limit=3, seed=0)[0]
+    text = lrp.load_texts(limit=2, seed=0)[0]
     inputs = classifier.encode([text])
     plan = [patching.Patch("state", 0, t) for t in range(inputs["input_ids"].shape[1])]
     part = patching._text(classifier.architecture, inputs, plan)
@@ -78,7 +78,7 @@ def test_estimates_are_first_order(classifier, rows):
 
 def test_agreement_has_a_column_a_source_site_and_pass(rows):
     found = patching.agreement(rows)
-    assert found.shape == (3, 2 * 3 * len(patching.PASSES))
+    assert found.shape == (2, 2 * 3 * len(patching.PASSES))
     one = rows[(rows.id == rows.id[0]) & (rows.source == "zero") & (rows.site == "state")]
     expected = np.corrcoef(one.effect, one.attnlrp)[0, 1]
     assert found["zero", "state", "attnlrp"].iloc[0] == pytest.approx(expected)
