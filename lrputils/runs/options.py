@@ -29,6 +29,10 @@ Keep the maps of every text under each convention: the rules of LRP, where relev
 token is removed. Chapter 6 compares them. What was killed goes on by the same command.
 Leave-one-out costs most; --removals and --methods bound the work."""
 
+_PATCHING = """\
+Replace parts of the network, one at a time, and measure what each backward pass predicts of it.
+Chapter 7 reads the rows. Six forward passes a text for each of --patches, and ten more."""
+
 _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
 killed goes on by the same command."""
@@ -37,10 +41,8 @@ _OF_TEXTS = ("split", "text_column", "label_column", "limit", "seed")
 # Where and how it runs does not change the rows.
 _LEFT_OUT = ("verb", "kind", "run", "quiet", "device", "out")
 # The smallest value that makes sense of each number of the command line.
-_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(
-    ("limit", "max_length", "batch_size", "chunk", "shard", "seeds", "images", "texts", "repeats"),
-    1,
-)
+_FROM_ONE = "limit max_length batch_size chunk shard seeds images texts repeats patches"
+_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(_FROM_ONE.split(), 1)
 
 
 def check_numbers(values: Mapping[str, Any], written: str = "{name}={value}") -> None:
@@ -70,6 +72,7 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
             _record_refactored,
             _choice,
         ),
+        ("patching", "its parts, replaced", _PATCHING, _record_patching, _patching_options),
         ("mnist", "chapter 2's networks on images", _MNIST, _record_mnist, _mnist_options),
     ):
         kind = kinds.add_parser(
@@ -119,6 +122,13 @@ def _maps_options(kind: argparse.ArgumentParser) -> None:
     _choice(kind)
     kind.add_argument("--removals", metavar="A,B", help="these only (default: all; '': none)")
     kind.add_argument("--methods", metavar="A,B", help="these maps only (default: all)")
+
+
+def _patching_options(kind: argparse.ArgumentParser) -> None:
+    _choice(kind)
+    kind.add_argument(
+        "--patches", type=int, default=16, metavar="N", help="a text and part (default: 16)"
+    )
 
 
 def _mnist_options(kind: argparse.ArgumentParser) -> None:
@@ -189,6 +199,13 @@ def _record_refactored(options: argparse.Namespace) -> Path:
     from lrputils.runs.texts import record_refactored
 
     return record_refactored(**_chosen(options), **_sizes(options))
+
+
+def _record_patching(options: argparse.Namespace) -> Path:
+    from lrputils.runs.texts import record_patching
+
+    how = {name: getattr(options, name) for name in ("patches", "max_length")}
+    return record_patching(**_chosen(options), **how)
 
 
 def _sizes(options: argparse.Namespace) -> dict[str, Any]:

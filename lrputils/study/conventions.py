@@ -38,9 +38,9 @@ ATTENTION = {
 # Attention as one unit, and by its plain gradient with AttnLRP's rules around it (RelP for GPT-2):
 # measured where they are asked for.
 FURTHER = {
-    "canonised-lrp": CANONISED_LRP,
-    "canonised-path": ATTN_LRP.but(attention="path"),
-    "attention-gradient": ATTN_LRP.but(attention="gradient"),
+    ("canonised-lrp", ""): CANONISED_LRP,
+    ("canonised-path", ""): ATTN_LRP.but(attention="path"),
+    ("attention-gradient", ""): ATTN_LRP.but(attention="gradient"),
 }
 # What else an implementation may do otherwise, for both methods.
 OTHERWISE = (
@@ -57,14 +57,10 @@ def composites(layers: int) -> dict[tuple[str, str], Composite]:
     "front-half" and "back-half" are AttnLRP with CP-LRP's rule in the first, or last, half of the
     layers.
     """
-    named = (
-        ATTENTION
-        | FURTHER
-        | {
-            "front-half": ATTN_LRP.bypass(range(layers // 2)),
-            "back-half": ATTN_LRP.bypass(range(layers // 2, layers)),
-        }
-    )
+    named = ATTENTION | {
+        "front-half": ATTN_LRP.bypass(range(layers // 2)),
+        "back-half": ATTN_LRP.bypass(range(layers // 2, layers)),
+    }
     found = {(name, ""): composite for name, composite in named.items()}
     for change in OTHERWISE:
         told = " ".join(f"{operation}={rule}" for operation, rule in change.items())
@@ -87,8 +83,8 @@ def maps(
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer.
         removals: those of `leave_one_out` to measure, one map each.
-        methods: of `composites`, or "mask-gradient"; all but `FURTHER` if not given. Those named
-            are also read at the blocks, see `lrputils.attribution.relevance.lrp_everywhere`.
+        methods: of `composites` or `FURTHER`, or "mask-gradient"; all but `FURTHER` if not given.
+            Those named are also read at the blocks, see `lrputils.attribution.relevance`.
         batch_size: texts a batch.
         max_length: cut texts to this many tokens; the model's own limit if not given.
 
@@ -127,7 +123,7 @@ def maps(
 
 def check(removals: Sequence[str], methods: Sequence[str] | None) -> None:
     """Raise ValueError if there is no such removal or method, or none to measure."""
-    methods_known = ["mask-gradient", *dict.fromkeys(name for name, _ in composites(1))]
+    methods_known = ["mask-gradient", *dict.fromkeys(name for name, _ in composites(1) | FURTHER)]
     for kind, names, known in (
         ("removal", removals, list(REMOVALS)),
         ("method", methods or (), methods_known),
@@ -152,8 +148,9 @@ def _maps(
     if methods is None or "mask-gradient" in methods:
         scores = attribute(model, inputs, "mask-gradient", target=target)
         yield {**none, "method": "mask-gradient"}, scores
-    for (method, rules), composite in composites(classifier.architecture.layers).items():
-        if method in FURTHER if methods is None else method not in methods:
+    known = composites(classifier.architecture.layers)
+    for (method, rules), composite in (known if methods is None else known | FURTHER).items():
+        if methods is not None and method not in methods:
             continue
         how = {"target": target, "composite": composite, "blocks": methods is not None}
         everywhere = lrp_everywhere(model, inputs, **how)

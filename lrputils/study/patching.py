@@ -53,7 +53,12 @@ class Patch(NamedTuple):
 
 
 def measure(
-    classifier: Classifier, texts: Texts, *, patches: int = 16, seed: int = 0
+    classifier: Classifier,
+    texts: Texts,
+    *,
+    patches: int = 16,
+    seed: int = 0,
+    max_length: int | None = None,
 ) -> pd.DataFrame:
     """Return the effect of patches and what each backward pass says that it is.
 
@@ -62,14 +67,19 @@ def measure(
         texts: `load_texts`' answer; the class predicted on each whole text is explained.
         patches: layers and tokens drawn for each text and site; each gets every one of `SOURCES`.
         seed: of the draws.
+        max_length: longer texts are cut to this many tokens; to the model's limit if not given.
 
     Returns:
         one row a text, `site`, `layer`, `token` and `source`: `id`, `effect`, and an estimate of it
         by each of `PASSES`, in logits.
+
+    Raises:
+        ValueError: the tokenizer has no mask token.
     """
-    draw, parts = np.random.default_rng(seed), []
+    parts = []
     for number, text in enumerate(texts):
-        inputs = classifier.encode([text], truncate=True)
+        draw = np.random.default_rng([seed, *map(ord, texts.ids[number])])
+        inputs = classifier.encode([text], max_length, truncate=True)
         size = (patches, 2)
         most = (classifier.architecture.layers, inputs["input_ids"].shape[1])
         plan = [
@@ -112,6 +122,8 @@ def _last_map(block: nn.Module) -> nn.Module:
 
 def _text(architecture: Architecture, inputs: Inputs, plan: Sequence[Patch]) -> pd.DataFrame:
     """One text's rows."""
+    if "mask" not in inputs.replacements:
+        raise ValueError("the tokenizer has no mask token, which patches put in place of words")
     target = int(read(architecture, inputs).target)
     held, logit, flowing = None, None, {}
     for name, composite in PASSES.items():
