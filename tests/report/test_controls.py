@@ -38,7 +38,7 @@ def recorded():
 
 @pytest.fixture(scope="module")
 def rows(recorded):
-    return controls.together(**recorded)
+    return controls.together(*recorded.values())
 
 
 def scores(rows, text, method, place="", removal=""):
