@@ -235,3 +235,30 @@ def test_the_method_reads_its_unit_at_the_blocks():
     found = lrp.attribute(model, inputs, "canonised-lrp", readout="blocks", target=1)
     expected = at_blocks(model, inputs, ATTN_LRP.but(attention="thirds"))
     torch.testing.assert_close(found, expected.float())
+
+
+# --- what other names stand for -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "same"), [("bert", True), ("mpnet", True), ("llama", False)])
+def test_libragrad_is_cp_lrp_where_nothing_is_gated(name, same):
+    """LibraGrad holds A, the deviation and the activation's gate, and halves gated products."""
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    libra = lrp.attribute(model, inputs, CP_LRP.but(product="halved"), target=1)
+    assert torch.equal(libra, lrp.attribute(model, inputs, "cp-lrp", target=1)) == same
+
+
+def test_the_relevance_of_position_and_word_is_the_map_at_the_sum():
+    """PA-LRP, Eq. 5: at the sum of learned embeddings each summand keeps its share."""
+    model, inputs = tiny.build("bert"), tiny.texts(lengths=(6,))
+    embeddings = model.bert.embeddings
+    with propagating(model, ATTN_LRP) as architecture:
+        reading = read(architecture, inputs, target=1, readout="sum")
+        flowing = reading.gradient()[0]
+    others = embeddings.position_embeddings.weight[:6] + embeddings.token_type_embeddings.weight[0]
+    word, whole = (
+        lrp.attribute(model, inputs, "attnlrp", target=1, readout=place)[0]
+        for place in ("word", "sum")
+    )
+    positions = (others * flowing).sum(-1).detach().float()
+    torch.testing.assert_close(word + positions, whole, rtol=1e-5, atol=1e-6)
