@@ -12,7 +12,7 @@ from lrputils.study import patching, specifications
 from lrputils.study.specifications import DEFAULT, RAW, WORDS
 
 # Method, or backward pass → its name in tables and figures.
-UNITS = {"canonised-lrp": "one unit: thirds", "canonised-path": "one unit: path"}
+UNITS = {"canonised-lrp": "canonised, thirds", "canonised-path": "canonised, path"}
 NAMES = {
     "grad-x-input": "plain gradient",
     "attnlrp": "AttnLRP",
