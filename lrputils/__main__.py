@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
+from lrputils.runs import kinds
 from lrputils.runs import options as recording
 from lrputils.training import recipe as training
 
@@ -69,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     verb.set_defaults(run=_bench)
     training.add_verb(verbs).set_defaults(run=_train)
     recording.add_evaluate(verbs)
-    recording.add_verb(verbs)
+    kinds.add_verb(verbs)
     return parser
 
 

@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lrputils.attribution.registry import method
+from lrputils.model.architectures import describe
+from lrputils.model.attention import AttentionCall, Recorder
 from lrputils.model.handles import Handle
 from lrputils.model.readout import Target, read
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, propagating
+from lrputils.propagation.composites import (
+    ATTN_LRP,
+    CP_LRP,
+    Composite,
+    check_composite,
+    installed,
+    propagating,
+)
+from lrputils.propagation.rules import UNITS
+from lrputils.removal.mask_gradient import (
+    exact_block,
+    parts,
+    weights_and_products,
+    without_own_row,
+)
 
 
 def lrp(
@@ -36,11 +53,51 @@ def lrp(
 
 
 def lrp_everywhere(
-    model: Handle, inputs: Mapping[str, Any], *, target: Target, composite: Composite
+    model: Handle,
+    inputs: Mapping[str, Any],
+    *,
+    target: Target,
+    composite: Composite,
+    blocks: bool = False,
 ) -> dict[str, Tensor]:
-    """`lrp` at every read-out that the model has, by one forward and backward pass."""
-    with propagating(model, composite) as architecture:
-        return read(architecture, inputs, target=target).everywhere()
+    """`lrp` at every read-out that the model has, by one forward and backward pass.
+
+    With `blocks` also at the attention blocks, as "blocks":
+
+        R_i = Σ A_ji / (1 − A_ji) (V_i − O_j)·g_j,   over blocks, heads and queries j ≠ i
+
+    What removing key i takes from the output O_j of each block, weighed by the g_j that the rules
+    of `composite` let flow back. With the plain gradient, `GRADIENT`, this is the mask gradient
+    (`lrputils.removal.mask_gradient`).
+    """
+    check_composite(composite, architecture := describe(model))
+    seen = Recorder()
+    with installed(architecture, composite.rule, recorder=seen if blocks else None):
+        reading = read(architecture, inputs, target=target)
+    sites, values = zip(*reading.places.values(), strict=True)
+    flowing = torch.autograd.grad(reading.output.sum(), [*sites, *seen.outputs])
+    pairs = zip(flowing[: len(sites)], values, strict=True)
+    found = {
+        name: reading.relevance(*pair) for name, pair in zip(reading.places, pairs, strict=True)
+    }
+    if blocks:
+        arriving = zip(seen.calls, flowing[len(sites) :], strict=True)
+        with torch.no_grad():
+            effects = sum(_removed(call, gradient, reading.head) for call, gradient in arriving)
+        found["blocks"] = reading.per_token(effects)
+    return found
+
+
+def _removed(call: AttentionCall, gradient: Tensor, head: Tensor) -> Tensor:
+    """What removing each key from one block does to what flows: `(batch, tokens)`."""
+    return torch.cat(
+        [
+            without_own_row(
+                exact_block(*weights_and_products(part, gradient[some])).sum(1), head[some]
+            )
+            for some, part in parts(call)
+        ]
+    )
 
 
 @method("attnlrp", "AttnLRP", "vermilion")
@@ -72,3 +129,29 @@ def cp_lrp(
         readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
     """
     return lrp(model, inputs, target=target, composite=CP_LRP, readout=readout)
+
+
+@method("canonised-lrp", "Canonised LRP", "sky")
+def canonised_lrp(
+    model: Handle,
+    inputs: Mapping[str, Any],
+    *,
+    target: Target,
+    unit: str = "thirds",
+    readout: str = "word",
+) -> Tensor:
+    """AttnLRP with each attention block as one unit, so that its inner order does not matter.
+
+    Args:
+        unit: what a block's Q, K and V get: "thirds" of its gradient, or its mean gradient on the
+            "path" from zero, which conserves relevance.
+        readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`; or "blocks",
+            what removing the token's key from each block takes from the relevance there.
+    """
+    if unit not in UNITS:
+        raise ValueError(f"unit={unit!r} is not one of {tuple(UNITS)}")
+    composite = ATTN_LRP.but(attention=unit)
+    if readout == "blocks":
+        how = {"target": target, "composite": composite, "blocks": True}
+        return lrp_everywhere(model, inputs, **how)["blocks"]
+    return lrp(model, inputs, target=target, composite=composite, readout=readout)

@@ -23,12 +23,17 @@ from functools import partial
 from numbers import Integral
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from lrputils.model.architectures import Architecture, describe
-from lrputils.model.attention import AttentionCall, AttentionFunction, Route, fused, routed
+from lrputils.model.attention import (
+    AttentionCall,
+    AttentionFunction,
+    Recorder,
+    Route,
+    fused,
+    routed,
+)
 from lrputils.model.families import ACTIVATIONS
 from lrputils.model.forwards import Forward, replaced
 from lrputils.model.handles import Handle
@@ -52,6 +57,8 @@ RULES: dict[str, dict[str, Callable]] = {
         "query-closed": rules.QUERY_CLOSED_ATTENTION,
         "key-closed": rules.KEY_CLOSED_ATTENTION,
         "identity": rules.IDENTITY_ATTENTION,
+        "path": rules.PATH_ATTENTION,
+        "thirds": rules.THIRDS_ATTENTION,
         "gradient": rules.GRADIENT_ATTENTION,
     },
     "product": {
@@ -74,9 +81,9 @@ class Composite:
     """A rule for each operation, and exceptions in single layers.
 
     Attributes:
-        attention: "attnlrp", "cp", "gradient"; the controls between the first two, "half-value"
-            and "whole-value"; AttnLRP with one way into its softmax closed, "query-closed" or
-            "key-closed"; or "identity", AttnLRP with R(Z) = R(A) in place of Eq. 5.
+        attention: "attnlrp", "cp", "gradient"; the block as one unit, "thirds" or "path"; the
+            controls between the first two, "half-value" and "whole-value"; AttnLRP with one way
+            into its softmax closed, "query-closed" or "key-closed"; with R(Z) = R(A), "identity".
         product: the gated product of SwiGLU: "halved", "gate-held" or "gradient".
         activation: "identity" or "gradient".
         head: the activation of the classification head, outside the layers; the same choice.
@@ -147,6 +154,7 @@ class Composite:
 
 ATTN_LRP = Composite(attention="attnlrp", product="halved")
 CP_LRP = Composite(attention="cp", product="gate-held")
+CANONISED_LRP = ATTN_LRP.but(attention="thirds")
 GRADIENT = Composite(
     attention="gradient",
     product="gradient",
@@ -216,20 +224,25 @@ def check_layers(layers: Iterable[int], architecture: Architecture) -> None:
 
 @contextmanager
 def installed(
-    architecture: Architecture, rulebook: Rulebook, kernel: AttentionFunction = fused
+    architecture: Architecture,
+    rulebook: Rulebook,
+    kernel: AttentionFunction = fused,
+    recorder: Recorder | None = None,
 ) -> Iterator[Route]:
-    """Install the rules that `rulebook` names; `kernel` then computes the attention."""
+    """Install the rules that `rulebook` names; `kernel` then computes the attention.
+
+    A `recorder` keeps what each layer's attention took and gave.
+    """
 
     def attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         rule = rulebook("attention", call.layer)
         call = call.with_factors(*rule(*call.factors))
-        if softmax := getattr(rule, "softmax", None):
-            weights = call.weights(softmax)
-            return call.combined(weights), weights
-        return kernel(call)
+        inside = getattr(rule, "inside", None)
+        return (inside(call, kernel), None) if inside else kernel(call)
 
     with ExitStack() as undo:
-        route = undo.enter_context(routed(architecture, attention))
+        seen = attention if recorder is None else replace(recorder, inner=attention)
+        route = undo.enter_context(routed(architecture, seen))
         undo.enter_context(replaced(_forwards(architecture, rulebook, route)))
         yield route
 
@@ -251,7 +264,7 @@ def _forwards(
         return mlp.down_proj(gate * up)
 
     def tanh_head(module: nn.Module, inner: Forward, *args: Any, **kwargs: Any) -> Any:
-        with _TanhRule(rulebook("head", None)):
+        with rules.TanhRule(rulebook("head", None)):
             return inner(*args, **kwargs)
 
     kind, forwards = architecture.kind, {}
@@ -266,22 +279,6 @@ def _forwards(
         elif name == kind.tanh_head:
             forwards[module] = partial(tanh_head, module)
     return forwards
-
-
-class _TanhRule(TorchFunctionMode):
-    """Gives `torch.tanh`, called as a function, the activation's rule, and changes nothing else."""
-
-    def __init__(self, rule: Callable):
-        super().__init__()
-        self.rule = rule
-
-    def __torch_function__(
-        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        # Inside here the mode is off, so that the rule's own call of tanh is the plain one.
-        if function is torch.tanh:
-            return self.rule(torch.tanh, *args)
-        return function(*args, **(kwargs or {}))
 
 
 def layer_numbers(layers: Iterable[int]) -> frozenset[int]:

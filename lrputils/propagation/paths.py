@@ -90,7 +90,7 @@ def relevance_paths(
             factors.append((v, q, k))  # in the graph
             return rule(q, k, v)
 
-        kept.softmax = rule.softmax
+        kept.inside = rule.inside
         return kept
 
     place = FIRST_BLOCK if readout == LAYER else readout

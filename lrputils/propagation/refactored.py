@@ -20,8 +20,15 @@ from torch import Tensor
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.attention import AttentionCall, additive, with_all_heads
 from lrputils.model.handles import Handle
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite, installed
-from lrputils.propagation.rules import GRADIENT_PRODUCT, HALVED_PRODUCT, Shares
+from lrputils.propagation.composites import (
+    ATTN_LRP,
+    CANONISED_LRP,
+    CP_LRP,
+    GRADIENT,
+    Composite,
+    installed,
+)
+from lrputils.propagation.rules import GRADIENT_PRODUCT, HALVED_PRODUCT, UNITS, Shares
 
 
 @dataclass(frozen=True)
@@ -32,11 +39,14 @@ class Rule:
         composite: the method's rules everywhere else.
         split: the shares of a product's two factors.
         held: whether all that is made of queries and keys is a constant.
+        unit: what the attention as a whole gives its factors, where it is one unit: see
+            `lrputils.propagation.rules.UNITS`.
     """
 
     composite: Composite
     split: Shares
     held: bool = False
+    unit: str = ""
 
     def weights(self, made: Tensor) -> Tensor:
         """What was made of queries and keys, as the method sees it."""
@@ -47,6 +57,8 @@ RULES = {
     "attnlrp": Rule(ATTN_LRP, HALVED_PRODUCT),
     "cp-lrp": Rule(CP_LRP, GRADIENT_PRODUCT, held=True),
     "gradient": Rule(GRADIENT, GRADIENT_PRODUCT),
+    "canonised-lrp": Rule(CANONISED_LRP, GRADIENT_PRODUCT, unit="thirds"),
+    "canonised-path": Rule(CANONISED_LRP, GRADIENT_PRODUCT, unit="path"),
 }
 
 
@@ -220,7 +232,11 @@ def refactored(
         if gate is not None:
             mask = additive(mask, gate.dtype) + gate.log()[:, None, None]
         here = replace(call, key=key, value=value, mask=mask)
-        output = form(Site(here, rule, biases[call.layer]))
+
+        def formed(*factors: Tensor) -> Tensor:
+            return form(Site(here.with_factors(*factors), rule, biases[call.layer]))
+
+        output = UNITS[rule.unit](formed, *here.factors) if rule.unit else formed(*here.factors)
         return output.to(value.dtype).transpose(1, 2).contiguous(), None
 
     plain = rule.composite.but(attention="gradient")  # the form has the attention's rules in it

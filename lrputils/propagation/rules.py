@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.overrides import TorchFunctionMode
 
 
 class _Scaled(Function):
@@ -46,12 +48,12 @@ class Shares:
 
     Attributes:
         shares: one a factor.
-        softmax: of attention, what takes the softmax's place: the same values, other gradients.
-            None is the plain softmax.
+        inside: of attention, what takes the kernel's place: from a call and the kernel, the same
+            output with other gradients. None is the kernel itself.
     """
 
-    def __init__(self, *shares: float, softmax: Callable[..., Tensor] | None = None):
-        self.shares, self.softmax = shares, softmax
+    def __init__(self, *shares: float, inside: Callable[..., Tensor] | None = None):
+        self.shares, self.inside = shares, inside
 
     def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
         """Return the factors as they are, with gradients that keep their shares."""
@@ -100,6 +102,45 @@ def identity_softmax(z: Tensor, dim: int = -1) -> Tensor:
     return _IdentitySoftmax.apply(z, dim)
 
 
+# --- a function y = f(x_1, …, x_n) of several factors, as one unit --------------------------------
+#
+# What a unit's factors get depends on f and not on how f is computed inside. Both rules give every
+# factor of a product of n the share 1/n, however it is bracketed.
+
+
+def equal_shares(function: Callable[..., Tensor], *factors: Tensor) -> Tensor:
+    """Each of n factors keeps 1/n of its gradient: g(x_k) = 1/n · ∂f/∂x_kᵀ g(y).
+
+    The factors get all of y's relevance where f is homogeneous of degree n (Euler's theorem), as a
+    product is. A softmax inside is not.
+    """
+    return function(*(scaled(x, 1 / len(factors)) for x in factors))
+
+
+def path_mean(function: Callable[..., Tensor], *factors: Tensor, nodes: int = 4) -> Tensor:
+    """Each factor keeps its mean gradient on the way from zero: ∫₀¹ ∂f/∂x_k (t·x)ᵀ g(y) dt.
+
+    Relevance is then Integrated Gradients (Sundararajan et al., 2017) of the unit alone, and where
+    f(0) = 0 its factors get all of y's.
+
+    Args:
+        function: f.
+        factors: x_1, …, x_n.
+        nodes: of Gauss-Legendre's quadrature; exact for products of up to 2 · nodes factors.
+    """
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    mean = 0.0
+    for point, weight in zip(points, weights, strict=True):
+        away = (1 - point) / 2  # 1 − t
+        mean = mean + weight / 2 * function(*(x - away * x.detach() for x in factors))
+    with torch.no_grad():
+        value = function(*factors)
+    return value + (mean - mean.detach())
+
+
+UNITS = {"thirds": equal_shares, "path": path_mean}
+
+
 # --- attention O = A·V with A = softmax(Z), Z = s·Q·Kᵀ: shares of Q, K and V ----------------------
 
 # AttnLRP halves both products and keeps the softmax's own Jacobian. O_jp = Σ_i A_ji V_ip:
@@ -122,7 +163,18 @@ WHOLE_VALUE_ATTENTION = Shares(1 / 4, 1 / 4, 1)
 QUERY_CLOSED_ATTENTION = Shares(0, 1 / 4, 1 / 2)
 KEY_CLOSED_ATTENTION = Shares(1 / 4, 0, 1 / 2)
 # AttnLRP with the softmax's rule taken literally as the identity.
-IDENTITY_ATTENTION = Shares(*ATTNLRP_ATTENTION.shares, softmax=identity_softmax)
+IDENTITY_ATTENTION = Shares(
+    *ATTNLRP_ATTENTION.shares,
+    inside=lambda call, kernel: call.combined(call.weights(identity_softmax)),
+)
+# Canonised, as `UNITS` has it: Q, K and V are the factors of one unit, with the softmax inside.
+THIRDS_ATTENTION = Shares(1 / 3, 1 / 3, 1 / 3)
+PATH_ATTENTION = Shares(
+    *(1, 1, 1),
+    inside=lambda call, kernel: path_mean(
+        lambda *factors: kernel(call.with_factors(*factors))[0], *call.factors
+    ),
+)
 # No rule: the plain gradient through both products and the softmax.
 GRADIENT_ATTENTION = Shares(1, 1, 1)
 
@@ -149,6 +201,22 @@ def identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     So g(x) = y / x · g(y), and g(x) = 0 where x = 0.
     """
     return _Identity.apply(x, function)
+
+
+class TanhRule(TorchFunctionMode):
+    """Gives `torch.tanh`, called as a function, the activation's rule, and changes nothing else."""
+
+    def __init__(self, rule: Callable):
+        super().__init__()
+        self.rule = rule
+
+    def __torch_function__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        # Inside here the mode is off, so that the rule's own call of tanh is the plain one.
+        if function is torch.tanh:
+            return self.rule(torch.tanh, *args)
+        return function(*args, **(kwargs or {}))
 
 
 # --- normalisation --------------------------------------------------------------------------------

@@ -46,14 +46,16 @@ _SETTINGS = {
 
 
 def together(maps: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of recordings of one model: the first one's texts, the default rules.
+    """Return the rows of recordings of one model: the texts of all, the default rules.
 
     Args:
         maps: rows of `lrputils.study.conventions.maps`, leave-one-out among them.
-        more: rows of further methods.
+        more: rows of further methods; one that is measured twice is taken once.
     """
-    rows = pd.concat([maps, *(part[part.id.isin(maps.id)] for part in more)], ignore_index=True)
-    return rows[rows.rules == ""]
+    rows = pd.concat([maps, *more], ignore_index=True)
+    common = set(maps.id).intersection(*(part.id for part in more))
+    rows = rows[(rows.rules == "") & rows.id.isin(common)]
+    return rows.drop_duplicates(["id", "method", "readout", "removal"], ignore_index=True)
 
 
 def effects(rows: pd.DataFrame, controls: Mapping[str, str] = CONTROLS) -> pd.DataFrame:

@@ -24,6 +24,7 @@ from lrputils.runs import results
 from lrputils.runs.folders import claimed
 from lrputils.runs.options import check_numbers
 from lrputils.runs.shards import Shard, in_shards
+from lrputils.study import patching
 from lrputils.study.evaluation import Evaluation, evaluate
 from lrputils.study.refactorings import compared
 from lrputils.study.softmax_errors import layer_errors
@@ -177,6 +178,24 @@ def record_refactored(
     """Record AttnLRP's rows of `lrputils.study.refactorings.compared` into `out`; see `record`."""
     options = {"batch_size": batch_size, "max_length": max_length}
     measure = partial(compared, classifier, texts, controls=False, **options)
+    return _at_once(measure, classifier, texts, out, options, **how)
+
+
+def record_patching(
+    classifier: Classifier,
+    texts: Texts,
+    out: str | Path,
+    *,
+    patches: int = 16,
+    max_length: int | None = None,
+    **how: Any,
+) -> Path:
+    """Record `lrputils.study.patching.measure` of every text into `out`; see `record`."""
+    options = {"patches": patches, "max_length": max_length}
+
+    def measure() -> pd.DataFrame:
+        return compact(patching.measure(classifier, texts, **options))
+
     return _at_once(measure, classifier, texts, out, options, **how)
 
 

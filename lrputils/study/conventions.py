@@ -20,7 +20,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite
+from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRADIENT, Composite
 from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
 from lrputils.removal.packing import by_length
 
@@ -34,6 +34,13 @@ ATTENTION = {
     "key-closed": ATTN_LRP.but(attention="key-closed"),
     "identity": ATTN_LRP.but(attention="identity"),
     "grad-x-input": GRADIENT,
+}
+# Attention as one unit, and by its plain gradient with AttnLRP's rules around it (RelP for GPT-2):
+# measured where they are asked for.
+FURTHER = {
+    ("canonised-lrp", ""): CANONISED_LRP,
+    ("canonised-path", ""): ATTN_LRP.but(attention="path"),
+    ("attention-gradient", ""): ATTN_LRP.but(attention="gradient"),
 }
 # What else an implementation may do otherwise, for both methods.
 OTHERWISE = (
@@ -76,7 +83,8 @@ def maps(
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer.
         removals: those of `leave_one_out` to measure, one map each.
-        methods: of `composites`, or "mask-gradient"; all if not given.
+        methods: of `composites` or `FURTHER`, or "mask-gradient"; all but `FURTHER` if not given.
+            Those named are also read at the blocks, see `lrputils.attribution.relevance`.
         batch_size: texts a batch.
         max_length: cut texts to this many tokens; the model's own limit if not given.
 
@@ -115,7 +123,7 @@ def maps(
 
 def check(removals: Sequence[str], methods: Sequence[str] | None) -> None:
     """Raise ValueError if there is no such removal or method, or none to measure."""
-    methods_known = ["mask-gradient", *dict.fromkeys(name for name, _ in composites(1))]
+    methods_known = ["mask-gradient", *dict.fromkeys(name for name, _ in composites(1) | FURTHER)]
     for kind, names, known in (
         ("removal", removals, list(REMOVALS)),
         ("method", methods or (), methods_known),
@@ -140,9 +148,11 @@ def _maps(
     if methods is None or "mask-gradient" in methods:
         scores = attribute(model, inputs, "mask-gradient", target=target)
         yield {**none, "method": "mask-gradient"}, scores
-    for (method, rules), composite in composites(classifier.architecture.layers).items():
+    known = composites(classifier.architecture.layers)
+    for (method, rules), composite in (known if methods is None else known | FURTHER).items():
         if methods is not None and method not in methods:
             continue
-        everywhere = lrp_everywhere(model, inputs, target=target, composite=composite)
+        how = {"target": target, "composite": composite, "blocks": methods is not None}
+        everywhere = lrp_everywhere(model, inputs, **how)
         for readout, scores in everywhere.items():
             yield {**none, "method": method, "rules": rules, "readout": readout}, scores

@@ -26,6 +26,7 @@ def compared(
     texts: Texts,
     *,
     controls: bool = True,
+    methods: Sequence[str] = LRP,
     forms: Mapping[str, Form] = FORMS,
     readout: str = "word",
     batch_size: int = 16,
@@ -36,6 +37,7 @@ def compared(
     Args:
         classifier: `load_classifier`'s answer; in float64, differences of 1e-12 are seen.
         texts: `load_texts`' answer; the class predicted on each whole text is explained.
+        methods: of `lrputils.propagation.refactored.RULES`.
         controls: whether to measure CP-LRP, the gradient of a gate on every key
             (A_ji ∝ m_i exp(Z_ji), at m = 1) and LOO by the attention mask in every form, too.
         forms: name → form of attention.
@@ -49,7 +51,7 @@ def compared(
         its absolute changes over that of its absolute scores; `r_loo` with LOO, and
         `r_loo_standard`, that of the standard form.
     """
-    methods = (*LRP, *CONTROLS) if controls else LRP
+    methods = (*methods, *CONTROLS) if controls else methods
     parts = {}
     for batch in by_length(texts, batch_size):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)

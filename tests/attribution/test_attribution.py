@@ -197,6 +197,7 @@ def broken(model):
         (lambda m, x: lrp.attribute(m, x, "cp-lrp", bypass_layers={1}), "no option.*readout"),
         (lambda m, x: lrp.attribute(m, x, "cp-lrp", readout="top"), "unknown read-out 'top'"),
         (lambda m, x: lrp.attribute(m, x, "attnlrp", bypass_layers={9}), r"\[9\] do not exist"),
+        (lambda m, x: lrp.attribute(m, x, "canonised-lrp", unit="half"), "unit='half' is not one"),
         (lambda m, x: lrp.attribute(m, x, "cp-lrp", target=3), "classes are 0 to 2"),
         (lambda m, x: lrp.attribute(m, x, "cp-lrp", target=[0, 1]), "one for each of the 3 rows"),
         (lambda m, x: lrp.attribute(m, x, "cp-lrp", target=0.5), "class number"),
