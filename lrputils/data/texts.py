@@ -7,9 +7,8 @@ run can say which texts it measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +109,7 @@ def load_texts(
     if columns:
         text_column, _, label_column = map(str.strip, columns.partition(","))
     if isinstance(dataset, str | Path | None):
-        name, paths, commit = _locate(dataset, split, subset, revision)
+        name, paths, commit = locate(dataset, split, subset, revision)
         table = pd.concat(map(files.read, paths), ignore_index=True)
     else:
         name, paths, commit = "texts at hand", [], None
@@ -119,7 +118,7 @@ def load_texts(
         stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
         if stray:
             raise ValueError(f"{', '.join(stray)} belongs to files and the hub, not to {name}")
-    text, label, identifier = _columns(table, text_column, label_column, name)
+    text, label, identifier = columns(table, text_column, label_column, name)
     rows = _choose_rows(table[text], min_words, max_words, limit, seed, name)
     contents = files.blocks(paths)
     if not paths:
@@ -134,76 +133,7 @@ def load_texts(
     )
 
 
-@dataclass(frozen=True)
-class TextStream:
-    """Texts that are read while they are used: any number of them takes no more memory.
-
-    Attributes:
-        name: the data set and split.
-        identity: as of `Texts`.
-        parts: given a number, yields that many texts at a time, the last time what is left.
-    """
-
-    name: str
-    identity: str
-    parts: Callable[[int], Iterator[Texts]]
-
-
-def stream_texts(
-    dataset: str | Path | None = None,
-    *,
-    split: str | None = None,
-    text_column: str | None = None,
-    label_column: str | None = None,
-    limit: int | None = None,
-    seed: int | None = None,
-) -> TextStream:
-    """Find the texts that `load_texts` loads, with the same arguments, without reading them yet.
-
-    With a `seed`, or in a file that holds one value of JSON, they are in memory all the same.
-
-    Raises:
-        FileNotFoundError, ValueError, ConnectionError: as `load_texts`; what is wrong with a file
-            or a row shows when it is read.
-    """
-    wanted = {"text_column": text_column, "label_column": label_column}
-    if seed is not None:
-        whole = load_texts(dataset, split=split, limit=limit, seed=seed, **wanted)
-        numbers = range(len(whole))
-        parts = lambda size: (whole.take(numbers[i : i + size]) for i in numbers[::size])  # noqa: E731
-        return TextStream(whole.name, whole.identity, parts)
-    name, paths, commit = _locate(dataset, split, None, None)
-    identity = f"commit {commit}" if commit else files.digest(files.blocks(paths))
-
-    def parts(size: int) -> Iterator[Texts]:
-        records = islice(_records(paths, name, **wanted), limit)
-        while part := [*islice(records, size)]:
-            ids, texts, labels = zip(*part, strict=True)
-            yield Texts(texts, labels, ids, name, identity)
-
-    return TextStream(name, identity, parts)
-
-
-def _records(
-    paths: Iterable[Path], name: str, text_column: str | None, label_column: str | None
-) -> Iterator[tuple[str, str, Any]]:
-    """Yield the identifier, text and label of each row, the label None where there is none."""
-    row = 0
-    plain = [*given.COLUMNS["text"], *([text_column] if text_column else [])]
-    for path in paths:
-        for table in files.parts(path, 1_024, plain):
-            text, label, identifier = _columns(table, text_column, label_column, name)
-            numbers = range(row, row := row + len(table))
-            ids = numbers if identifier is None else table[identifier].tolist()
-            labels = repeat(None) if label is None else table[label].tolist()
-            for number, identity, value, known in zip(numbers, ids, table[text], labels):  # noqa: B905
-                _check_text(number, value, text, name)
-                yield str(identity), value, known
-    if not row:
-        raise ValueError(f"Data set {name!r} holds no texts")
-
-
-def _columns(
+def columns(
     table: pd.DataFrame, text_column: str | None, label_column: str | None, name: str
 ) -> list[Any]:
     """Return the names of the columns of texts, labels and identifiers; None for a missing one."""
@@ -238,7 +168,7 @@ def _at_hand(dataset: Any, text_column: str | None) -> pd.DataFrame:
     return pd.DataFrame({text_column or "text": given.strings(dataset)}) if table is None else table
 
 
-def _locate(
+def locate(
     dataset: str | Path | None, split: str | None, subset: str | None, revision: str | None
 ) -> tuple[str, list[Path], str | None]:
     """Return the name of the data set and split, its files, and their commit on the hub."""
@@ -304,11 +234,12 @@ def _choose_rows(
             f"words among its {len(column)}"
         )
     for row, value in zip(rows[:limit], column.iloc[rows[:limit]], strict=True):
-        _check_text(row, value, column.name, name)
+        check_text(row, value, column.name, name)
     return rows[:limit].tolist()
 
 
-def _check_text(row: int, value: Any, column: Any, name: str) -> None:
+def check_text(row: int, value: Any, column: Any, name: str) -> None:
+    """Raise ValueError if a row holds no text."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError(
             f"Data set {name!r} has no text in row {row} of column {column!r}: {value!r}. "

@@ -19,7 +19,8 @@ import pandas as pd
 import pyarrow as pa
 from tqdm import tqdm
 
-from lrputils.data.texts import Texts, TextStream
+from lrputils.data.streams import TextStream
+from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.runs import results
 from lrputils.runs.folders import TEXTS, atomic_write

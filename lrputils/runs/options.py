@@ -86,7 +86,8 @@ def choice(kind: argparse.ArgumentParser) -> None:
 
 def chosen(options: argparse.Namespace) -> dict[str, Any]:
     """Load what `choice` chooses; return it as the arguments of a recording or an evaluation."""
-    from lrputils.data.texts import load_texts, stream_texts
+    from lrputils.data.streams import stream_texts
+    from lrputils.data.texts import load_texts
     from lrputils.model.classifier import load_classifier
 
     load = stream_texts if options.verb == "evaluate" else load_texts

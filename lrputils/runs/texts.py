@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from lrputils.attribution import METHODS
-from lrputils.data.texts import Texts, TextStream
+from lrputils.data.streams import TextStream
+from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts
 from lrputils.runs import results
