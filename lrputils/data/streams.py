@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lrputils.data import files, given
-from lrputils.data.texts import Texts, check_text, columns, load_texts, locate
+from lrputils.data.texts import Texts, check_text, find_columns, load_texts, locate
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _records(
     plain = [*given.COLUMNS["text"], *([text_column] if text_column else [])]
     for path in paths:
         for table in files.parts(path, 1_024, plain):
-            text, label, identifier = columns(table, text_column, label_column, name)
+            text, label, identifier = find_columns(table, text_column, label_column, name)
             numbers = range(row, row := row + len(table))
             ids = numbers if identifier is None else table[identifier].tolist()
             labels = repeat(None) if label is None else table[label].tolist()

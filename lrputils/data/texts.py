@@ -118,7 +118,7 @@ def load_texts(
         stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
         if stray:
             raise ValueError(f"{', '.join(stray)} belongs to files and the hub, not to {name}")
-    text, label, identifier = columns(table, text_column, label_column, name)
+    text, label, identifier = find_columns(table, text_column, label_column, name)
     rows = _choose_rows(table[text], min_words, max_words, limit, seed, name)
     contents = files.blocks(paths)
     if not paths:
@@ -133,7 +133,7 @@ def load_texts(
     )
 
 
-def columns(
+def find_columns(
     table: pd.DataFrame, text_column: str | None, label_column: str | None, name: str
 ) -> list[Any]:
     """Return the names of the columns of texts, labels and identifiers; None for a missing one."""

@@ -14,7 +14,7 @@ half removed, with one row a group; a rule may add rows (see `NODES`). "gated-bl
 exactly from a block whose gates are at m, which is no derivative of f unless m is 1.
 
 The gate's gradient is known: Reversed Attention (Katz and Wolf, 2025) writes A_ji (V_i − O_j)·g_j,
-and CAOTE (2025) A / (1 − A). Exact removal is in `lrputils.removal.leave_one_out`.
+and CAOTE (2025) A / (1 − A).
 """
 
 from __future__ import annotations
