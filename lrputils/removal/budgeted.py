@@ -25,7 +25,9 @@ from lrputils.removal.packing import evaluate
 # A forward and a backward pass, in forward passes.
 _BOTH = 3
 # An estimate by groups may take this share of a budget.
-_SHARE, _GROUPS = 1 / 3, (1, 2, 4, 8)
+_SHARE, _GROUPS = 1 / 2, (1, 4, 8)
+# In one pass for all tokens, a gate that is half closed helps short texts and harms long ones.
+_SHORT, _GATE = 64, 0.7
 
 
 # How a text's estimates are rescaled to its exact scores: ridge, and the factors allowed.
@@ -49,8 +51,9 @@ class Verified(NamedTuple):
 def plan(tokens: int, budget: float) -> tuple[dict[str, Any], int]:
     """The setting for a budget: options of `mask_gradient`, and how many exact passes are left.
 
-    Up to a third of the budget goes to half-removal, else one forward and one backward pass with
-    every gate at 0.7 ranks the tokens. The estimate is made even if the budget falls short of it.
+    Up to half of the budget goes to half-removal with 4 or 8 groups; else one forward and one
+    backward pass ranks the tokens, in a short text with every gate at 0.7. The estimate is made
+    even if the budget falls short of it.
 
     Args:
         tokens: of the text, special ones included; leave-one-out takes as many passes.
@@ -58,7 +61,8 @@ def plan(tokens: int, budget: float) -> tuple[dict[str, Any], int]:
     """
     available = budget * tokens
     groups = max(k for k in _GROUPS if k == 1 or k * _BOTH <= _SHARE * available)
-    options = {"groups": groups, "gate": 0.7 if groups == 1 else 0.5}
+    gate = 0.5 if groups > 1 else _GATE if tokens <= _SHORT else None
+    options = {"groups": groups if gate else None, "gate": gate}
     left = tokens if budget >= 1 else max(0, int(available) - _BOTH * groups)
     return options, min(left, tokens)
 
@@ -146,9 +150,8 @@ def _estimated(architecture: Any, inputs: Mapping[str, Any], target: Target, pla
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
     chosen = None if target is None else torch.as_tensor(target).expand(len(plans))
     total = None
-    for groups in sorted({options["groups"] for options, _ in plans}):
-        same = torch.tensor([options["groups"] == groups for options, _ in plans])
-        options = next(options for options, _ in plans if options["groups"] == groups)
+    for options in [dict(pair) for pair in {tuple(options.items()) for options, _ in plans}]:
+        same = torch.tensor([options == other for other, _ in plans])
         some = {name: value[same.to(value.device)] for name, value in tensors.items()}
         wanted = None if chosen is None else chosen[same.to(chosen.device)]
         scores = mask_gradient(architecture, some, target=wanted, **options)
