@@ -6,7 +6,7 @@ import pytest
 
 from lrputils import paper
 from lrputils.book.layout import find_book
-from lrputils.report import claims, controls
+from lrputils.report import claims
 from lrputils.runs import results
 from lrputils.study import specifications
 from lrputils.study.softmax_errors.ablation import CONVENTIONS
@@ -28,7 +28,7 @@ def runs():
         ["attention-mask", "zero"],
         ["Pearson", "Kendall"],
     ]
-    methods = ["attnlrp", *controls.SOFTMAX]
+    methods = ["attnlrp", "half-value", "whole-value", "identity", "cp-lrp"]
     columns = pd.MultiIndex.from_product([methods, *choices], names=["method", *SMALL])
     found = pd.DataFrame(draws.normal(0.3, 0.05, (8, len(columns))), columns=columns)
     cp = columns.get_level_values("method") == "cp-lrp"
