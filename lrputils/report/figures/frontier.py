@@ -12,13 +12,13 @@ from lrputils.report.figures.style import COLORS, WIDTH, new_figure
 
 # Setting → its name in figures, its colour and marker.
 LINES = {
+    "one-pass": ("one pass, gates open", "ink", "^"),
     "joint": ("one pass, all gates at 0.7", "green", "o"),
     "halves": ("two groups at gate 1/2", "orange", "s"),
     "quarters": ("four groups at gate 1/2", "purple", "D"),
+    "eighths": ("eight groups at gate 1/2", "sky", "P"),
 }
 POINTS = {
-    "one-pass": ("one pass, gates open", "ink", "^"),
-    "halves-radau": ("two groups, Radau", "sky", "P"),
     "attnlrp": ("AttnLRP", "vermilion", "v"),
     "cp-lrp": ("CP-LRP", "blue", "X"),
 }
@@ -36,7 +36,7 @@ def frontier(
         runs: name → `lrputils.study.frontier.table` by setting and verified share. A setting of
             `LINES` is a line along the shares, one of `POINTS` a point; bars are 95% intervals.
     """
-    count = len(runs)
+    count, cheapest = len(runs), min(table.cost.min() for table in runs.values())
     size = {"rows": count, "sharex": True, "squeeze": False}
     figure, panels = new_figure(WIDTH, 1.4 + 2.4 * count, title=title, **size)
     for axes, (run, table) in zip(panels[:, 0], runs.items(), strict=True):
@@ -48,7 +48,7 @@ def frontier(
         axes.axhline(1, color=COLORS["faint"], lw=1, zorder=0)
         axes.set_xscale("log")
         axes.minorticks_off()
-        shares = [share for share in _TICKS if share > table.cost.min() / 2]
+        shares = [share for share in _TICKS if share > cheapest / 1.5]
         axes.set_xticks(shares, [f"{share:.0%}" for share in shares])
         axes.set_title(run, fontsize=10, loc="left")
         axes.set_ylabel("Pearson r with LOO")
