@@ -74,12 +74,18 @@ class _Attention:
         by_head = (heads, size, -1)
         query = call.query[:, :, 0] * call.scaling
         seen = torch.einsum("bhe,hed->bhd", query, self.key.weight.view(by_head))
-        scores = seen @ self.states.transpose(1, 2)
-        if call.mask is not None:
-            mask = additive(call.mask, scores.dtype).expand(len(scores), -1, tokens, tokens)
-            scores = scores + mask[torch.arange(len(scores)), :, self.head]
-        mixed = scores.softmax(-1) @ self.states
+        weights = self._weights(seen @ self.states.transpose(1, 2), call.mask)
+        mixed = weights @ self.states
         output = torch.einsum("bhd,hed->bhe", mixed, self.value.weight.view(by_head))
         if self.value.bias is not None:
-            output = output + self.value.bias.view(heads, size)
+            output = output + weights.sum(-1, keepdim=True) * self.value.bias.view(heads, size)
         return output[:, None].expand(-1, tokens, -1, -1), None
+
+    def _weights(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """A of the head's token, (rows, heads, tokens); 0 where it may look nowhere, as fused."""
+        if mask is None:
+            return scores.softmax(-1)
+        row = mask.expand(len(scores), -1, scores.shape[-1], -1)
+        row = row[torch.arange(len(scores)), :, self.head]
+        weights = (scores + additive(row, scores.dtype)).softmax(-1)
+        return weights * row.any(-1, keepdim=True) if row.dtype == torch.bool else weights
