@@ -16,6 +16,7 @@ import lrputils  # noqa: E402  (before transformers: it keeps torchvision import
 from tests import untrained  # noqa: E402  (it imports lrputils)
 
 import torch  # noqa: E402  isort: skip
+from transformers import BertConfig, BertForSequenceClassification  # noqa: E402  isort: skip
 
 torch.set_num_threads(1)
 
@@ -48,3 +49,19 @@ def placeholder():
     """A small untrained classifier, the same bits on every machine."""
     model, tokenizer = untrained.build()
     return lrputils.Classifier(model.eval().requires_grad_(False), tokenizer, "untrained")
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    """A small random BERT with the tokenizer of the book's own model."""
+    tokenizer = lrputils.load_classifier().tokenizer
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        initializer_range=0.4,  # so that answers differ from text to text
+    )
+    torch.manual_seed(0)
+    return lrputils.Classifier(BertForSequenceClassification(config).eval(), tokenizer, "tiny")

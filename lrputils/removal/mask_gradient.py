@@ -11,10 +11,9 @@ summed over layers, heads and queries j. The second walks straight from one *out
 O_j(a) = (1 − a) O_j + a (O_j without i), so that it is exact wherever the rest is linear. One pass
 takes the derivative where nothing is removed. Half-removal takes it where the tokens of a group are
 half removed, with one row a group; a rule may add rows (see `NODES`). "gated-block" removes the key
-exactly from a block whose gates are at m, which is no derivative of f unless m is 1.
-
-The gate's gradient is known: Reversed Attention (Katz and Wolf, 2025) writes A_ji (V_i − O_j)·g_j,
-and CAOTE (2025) A / (1 − A).
+exactly from a block whose gates are at m, which is no derivative of f unless m is 1. The gate's
+gradient is known: Reversed Attention (Katz and Wolf, 2025) writes A_ji (V_i − O_j)·g_j, and CAOTE
+(2025) A / (1 − A).
 """
 
 from __future__ import annotations

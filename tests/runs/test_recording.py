@@ -5,8 +5,6 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from transformers import BertConfig, BertForSequenceClassification
 
 import lrputils as lrp
 from lrputils import __main__ as command_line
@@ -23,21 +21,6 @@ from lrputils.study.softmax_errors import MEASURES, layer_errors
 from lrputils.study.variants import Label, layer_sets
 
 SETTINGS = Settings(shard=2, ablation_curves=2)
-
-
-@pytest.fixture(scope="module")
-def classifier():
-    tokenizer = lrp.load_classifier().tokenizer
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        initializer_range=0.4,  # so that answers differ from text to text
-    )
-    torch.manual_seed(0)
-    return lrp.Classifier(BertForSequenceClassification(config).eval(), tokenizer, "tiny")
 
 
 @pytest.fixture(scope="module")

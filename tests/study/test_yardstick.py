@@ -11,13 +11,12 @@ from lrputils.report import yardstick as tables
 from lrputils.runs import results
 from lrputils.runs.maps import record_yardstick
 from lrputils.study import yardstick
-from tests.runs.test_recording import classifier  # noqa: F401
 
 TEXTS = ["a film that is never dull", "dull", "a slow and empty evening"]
 
 
 @pytest.fixture(scope="module")
-def rows(classifier):  # noqa: F811
+def rows(classifier):
     return yardstick.measured(classifier, lrp.load_texts(TEXTS), permutations=4, batch_size=2)
 
 
@@ -30,7 +29,7 @@ def made(text: str = "0", **maps) -> pd.DataFrame:
     return pd.DataFrame([{"id": text, "method": m, "scores": s} for m, s in given.items()])
 
 
-def test_rows_hold_every_map_over_the_words(rows, classifier):  # noqa: F811
+def test_rows_hold_every_map_over_the_words(rows, classifier):
     inputs = classifier.encode(TEXTS[:1])
     one = rows[rows.id == rows.id.iloc[0]].set_index("method").scores
     content = inputs.content_mask[0]
@@ -105,7 +104,7 @@ def test_tables_name_methods_and_keep_intervals():
     assert departed.value[tables.PARTIAL].between(-1, 1).all()
 
 
-def test_a_recording_keeps_the_rows_and_leaves_out_long_texts(classifier, tmp_path):  # noqa: F811
+def test_a_recording_keeps_the_rows_and_leaves_out_long_texts(classifier, tmp_path):
     out = tmp_path / "yardstick" / "tiny"
     texts = lrp.load_texts(TEXTS)
     record_yardstick(classifier, texts, out, permutations=4, longest=5, quiet=True)
