@@ -56,7 +56,7 @@ def check(settings: Sequence[str]) -> None:
     """Raise ValueError if one is no setting, or there is none."""
     strays = [name for name in settings if name not in (*SETTINGS, EXACT)]
     if strays or not settings:
-        raise ValueError(f"unknown setting(s) {strays or ''}; choose from {[*SETTINGS, 'loo']}")
+        raise ValueError(f"unknown setting(s) {strays or ''}; choose from {[*SETTINGS, EXACT]}")
 
 
 def maps(
