@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from lrputils.runs.options import choice, chosen, command, listed, sizes
+from lrputils.runs.options import choice, chosen, command, listed
 
 _TEXTS = """\
 Measure every method, read-out and layer ablation on every text, and write a row each to
@@ -48,6 +49,63 @@ Train linear attention networks on images and measure their maps: chapter 2's ex
 killed goes on by the same command."""
 
 
+_LIST = {"metavar": "A,B"}
+_NUMBER = {"type": int, "metavar": "N"}
+# Kind → what it records, at more length, and its own options.
+_KINDS: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
+    "texts": (
+        "a text classifier on texts",
+        _TEXTS,
+        {
+            "--methods": {**_LIST, "help": "these only (default: all but shapley)"},
+            "--curves": {**_LIST, "help": "perturb along these only (default: all)"},
+            "--chunk": {**_NUMBER, "default": 1, "help": "tokens that go at once (default: 1)"},
+            "--ablation-curves": {
+                **_NUMBER,
+                "help": "perturb along ablations on N texts only",
+            },
+        },
+    ),
+    "maps": (
+        "its maps under each convention",
+        _MAPS,
+        {
+            "--removals": {**_LIST, "help": "these only (default: all; '': none)"},
+            "--methods": {**_LIST, "help": "these maps only (default: all)"},
+        },
+    ),
+    "remedy": (
+        "estimates of leave-one-out at a cost",
+        _REMEDY,
+        {"--settings": {**_LIST, "help": "these only (default: all); loo: exact"}},
+    ),
+    "yardstick": (
+        "its maps beside Shapley values",
+        _YARDSTICK,
+        {
+            "--permutations": {**_NUMBER, "default": 16, "help": "orders a text (default: 16)"},
+            "--longest": {**_NUMBER, "help": "leave out texts of more words"},
+        },
+    ),
+    "softmax": ("its attention, layer by layer", _SOFTMAX, {}),
+    "refactored": ("its maps through other forms of attention", _REFACTORED, {}),
+    "patching": (
+        "its parts, replaced",
+        _PATCHING,
+        {"--patches": {**_NUMBER, "default": 16, "help": "a text and part (default: 16)"}},
+    ),
+    "mnist": (
+        "chapter 2's networks on images",
+        _MNIST,
+        {
+            "--dataset": {"default": "mnist", "metavar": "NAME", "help": "default: %(default)s"},
+            "--seeds": {**_NUMBER, "default": 10, "help": "networks a setting"},
+            "--images": {**_NUMBER, "default": 200, "help": "images a network"},
+        },
+    ),
+}
+
+
 def add_verb(verbs: argparse._SubParsersAction) -> None:
     """Add `record` and its kinds."""
     verb = verbs.add_parser(
@@ -56,160 +114,39 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
         description="Record a run: a row per example and method, and where the rows come from.",
     )
     kinds = verb.add_subparsers(dest="kind", required=True, metavar="KIND")
-    for name, summary, description, record, add_options in (
-        ("texts", "a text classifier on texts", _TEXTS, _record_texts, _texts_options),
-        ("maps", "its maps under each convention", _MAPS, _record_maps, _maps_options),
-        (
-            "remedy",
-            "estimates of leave-one-out at a cost",
-            _REMEDY,
-            _record_remedy,
-            _remedy_options,
-        ),
-        (
-            "yardstick",
-            "its maps beside Shapley values",
-            _YARDSTICK,
-            _record_yardstick,
-            _yardstick_options,
-        ),
-        ("softmax", "its attention, layer by layer", _SOFTMAX, _record_softmax, choice),
-        (
-            "refactored",
-            "its maps through other forms of attention",
-            _REFACTORED,
-            _record_refactored,
-            choice,
-        ),
-        ("patching", "its parts, replaced", _PATCHING, _record_patching, _patching_options),
-        ("mnist", "chapter 2's networks on images", _MNIST, _record_mnist, _mnist_options),
-    ):
+    for name, (summary, description, own) in _KINDS.items():
         kind = kinds.add_parser(
             name,
             help=summary,
             description=description,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        add_options(kind)
+        if name != "mnist":
+            choice(kind)
+        for option, how in own.items():
+            kind.add_argument(option, **how)
         kind.add_argument(
             "--out", type=Path, required=True, metavar="DIR", help="results/EXPERIMENT/RUN"
         )
         kind.add_argument("--quiet", action="store_true", help="no progress")
-        kind.set_defaults(run=record)
+        kind.set_defaults(run=_record)
 
 
-def _texts_options(kind: argparse.ArgumentParser) -> None:
-    choice(kind)
-    kind.add_argument("--methods", metavar="A,B", help="these only (default: all but shapley)")
-    kind.add_argument("--curves", metavar="A,B", help="perturb along these only (default: all)")
-    kind.add_argument(
-        "--chunk", type=int, default=1, metavar="N", help="tokens that go at once (default: 1)"
-    )
-    kind.add_argument(
-        "--ablation-curves", type=int, metavar="N", help="perturb along ablations on N texts only"
-    )
+def _record(options: argparse.Namespace) -> Path:
+    if options.kind == "mnist":
+        from lrputils.runs.mnist import record_mnist
 
-
-def _maps_options(kind: argparse.ArgumentParser) -> None:
-    choice(kind)
-    kind.add_argument("--removals", metavar="A,B", help="these only (default: all; '': none)")
-    kind.add_argument("--methods", metavar="A,B", help="these maps only (default: all)")
-
-
-def _remedy_options(kind: argparse.ArgumentParser) -> None:
-    choice(kind)
-    kind.add_argument("--settings", metavar="A,B", help="these only (default: all); loo: exact")
-
-
-def _yardstick_options(kind: argparse.ArgumentParser) -> None:
-    choice(kind)
-    kind.add_argument(
-        "--permutations", type=int, default=16, metavar="N", help="orders a text (default: 16)"
-    )
-    kind.add_argument("--longest", type=int, metavar="N", help="leave out texts of more words")
-
-
-def _patching_options(kind: argparse.ArgumentParser) -> None:
-    choice(kind)
-    kind.add_argument(
-        "--patches", type=int, default=16, metavar="N", help="a text and part (default: 16)"
-    )
-
-
-def _mnist_options(kind: argparse.ArgumentParser) -> None:
-    kind.add_argument("--dataset", default="mnist", metavar="NAME", help="default: %(default)s")
-    kind.add_argument("--seeds", type=int, default=10, metavar="N", help="networks a setting")
-    kind.add_argument("--images", type=int, default=200, metavar="N", help="images a network")
-
-
-def _record_texts(options: argparse.Namespace) -> Path:
+        how = {name: getattr(options, name) for name in ("seeds", "images", "quiet")}
+        return record_mnist(options.dataset, options.out, command=command(options), **how)
+    from lrputils.runs.studies import STUDIES, record_study
     from lrputils.runs.texts import Settings, record
 
-    settings = Settings(
-        methods=Settings.methods if options.methods is None else listed(options.methods),
-        curves=listed(options.curves),
-        chunk=options.chunk,
-        max_length=options.max_length,
-        ablation_curves=options.ablation_curves,
-        batch_size=options.batch_size,
-    )
-    return record(**chosen(options), settings=settings)
-
-
-def _record_maps(options: argparse.Namespace) -> Path:
-    from lrputils.removal.leave_one_out import REMOVALS
-    from lrputils.runs.maps import record_maps
-
-    return record_maps(
-        **chosen(options),
-        removals=REMOVALS if options.removals is None else listed(options.removals),
-        methods=listed(options.methods),
-        max_length=options.max_length,
-        batch_size=options.batch_size,
-    )
-
-
-def _record_remedy(options: argparse.Namespace) -> Path:
-    from lrputils.runs.maps import record_remedy
-
-    settings = listed(options.settings)
-    return record_remedy(**chosen(options), settings=settings, **sizes(options))
-
-
-def _record_yardstick(options: argparse.Namespace) -> Path:
-    from lrputils.runs.maps import record_yardstick
-
-    own = {"permutations": options.permutations, "longest": options.longest}
-    return record_yardstick(**chosen(options), **own, **sizes(options))
-
-
-def _record_softmax(options: argparse.Namespace) -> Path:
-    from lrputils.runs.texts import record_softmax
-
-    return record_softmax(**chosen(options), **sizes(options))
-
-
-def _record_refactored(options: argparse.Namespace) -> Path:
-    from lrputils.runs.texts import record_refactored
-
-    return record_refactored(**chosen(options), **sizes(options))
-
-
-def _record_patching(options: argparse.Namespace) -> Path:
-    from lrputils.runs.texts import record_patching
-
-    how = {name: getattr(options, name) for name in ("patches", "max_length")}
-    return record_patching(**chosen(options), **how)
-
-
-def _record_mnist(options: argparse.Namespace) -> Path:
-    from lrputils.runs.mnist import record_mnist
-
-    return record_mnist(
-        options.dataset,
-        options.out,
-        seeds=options.seeds,
-        images=options.images,
-        quiet=options.quiet,
-        command=command(options),
-    )
+    names = [option.strip("-").replace("-", "_") for option in _KINDS[options.kind][2]]
+    own = {name: getattr(options, name) for name in (*names, "max_length", "batch_size")}
+    own = {name: listed(value) if isinstance(value, str) else value for name, value in own.items()}
+    if options.kind == "texts":
+        asked = {name: value for name, value in own.items() if value is not None}
+        return record(**chosen(options), settings=Settings(**asked))
+    known = (*STUDIES[options.kind].options, "longest")
+    own = {name: value for name, value in own.items() if name in known}
+    return record_study(options.kind, **chosen(options), **own)

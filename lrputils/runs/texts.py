@@ -1,12 +1,10 @@
-"""Record a text experiment: methods and ablations, maps by convention, and what attention hides.
+"""Record the methods and layer ablations of a classifier on texts, shard by shard.
 
-The texts are measured shard by shard (`lrputils.runs.shards`). `lrputils.runs.results` reads
-recordings, `lrputils.study.evaluation` measures.
+`lrputils.study.evaluation` measures, `lrputils.runs.results` reads what is recorded.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -15,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 
 from lrputils.attribution import METHODS
 from lrputils.data.streams import TextStream
@@ -22,13 +21,9 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts
 from lrputils.runs import results
-from lrputils.runs.folders import claimed
 from lrputils.runs.options import check_numbers
 from lrputils.runs.shards import Shard, in_shards
-from lrputils.study import patching
 from lrputils.study.evaluation import Evaluation, evaluate
-from lrputils.study.refactorings import compared
-from lrputils.study.softmax_errors import layer_errors
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 # Methods whose price is an option.
@@ -134,91 +129,16 @@ def in_parts(
 
 def accuracy(paths: Sequence[Path]) -> float | None:
     """Return the share of texts that are classified right, a shard at a time; see `Recording`."""
-    right, texts = 0.0, 0
+    right, texts, columns = 0.0, 0, ["id", "target", "label"]
+    if not {*columns} <= {*pq.read_schema(paths[0]).names}:
+        return None
     for path in paths:
-        rows = pd.read_parquet(path, columns=["id", "target", "label"]).drop_duplicates("id")
+        rows = pd.read_parquet(path, columns=columns).drop_duplicates("id")
         share = results.Recording(rows, {}).accuracy()
         if share is None:
             return None
         right, texts = right + share * len(rows), texts + len(rows)
     return right / texts
-
-
-def record_softmax(
-    classifier: Classifier,
-    texts: Texts,
-    out: str | Path,
-    *,
-    batch_size: int = 16,
-    max_length: int | None = None,
-    **how: Any,
-) -> Path:
-    """Record `lrputils.study.softmax_errors.layer_errors` of every text into `out`; see `record`.
-
-    Two passes a text: so little that there is nothing to go on with after a kill.
-    """
-    options = {"batch_size": batch_size, "max_length": max_length}
-
-    def measure() -> pd.DataFrame:
-        progress = not how.get("quiet")
-        rows = layer_errors(classifier, texts, truncate=True, progress=progress, **options)
-        return compact(rows.drop(columns="position"))
-
-    return _at_once(measure, classifier, texts, out, options, **how)
-
-
-def record_refactored(
-    classifier: Classifier,
-    texts: Texts,
-    out: str | Path,
-    *,
-    batch_size: int = 16,
-    max_length: int | None = None,
-    **how: Any,
-) -> Path:
-    """Record AttnLRP's rows of `lrputils.study.refactorings.compared` into `out`; see `record`."""
-    options = {"batch_size": batch_size, "max_length": max_length}
-    measure = partial(compared, classifier, texts, controls=False, **options)
-    return _at_once(measure, classifier, texts, out, options, **how)
-
-
-def record_patching(
-    classifier: Classifier,
-    texts: Texts,
-    out: str | Path,
-    *,
-    patches: int = 16,
-    max_length: int | None = None,
-    **how: Any,
-) -> Path:
-    """Record `lrputils.study.patching.measure` of every text into `out`; see `record`."""
-    options = {"patches": patches, "max_length": max_length}
-
-    def measure() -> pd.DataFrame:
-        return compact(patching.measure(classifier, texts, **options))
-
-    return _at_once(measure, classifier, texts, out, options, **how)
-
-
-def _at_once(
-    measure: Callable[[], pd.DataFrame],
-    classifier: Classifier,
-    texts: Texts,
-    out: str | Path,
-    options: Mapping[str, Any],
-    *,
-    command: str = "",
-    parameters: Mapping[str, Any] | None = None,
-    quiet: bool = False,
-) -> Path:
-    """Record what `measure` returns; a run that was killed begins again."""
-    with claimed(Path(out), {}):
-        began = time.monotonic()
-        rows = measure()
-        seconds = time.monotonic() - began
-        told = {**(parameters or {}), **options}
-        facts = provenance(classifier, texts, len(texts), command, told, seconds)
-        return results.write(out, rows, facts)
 
 
 def provenance(

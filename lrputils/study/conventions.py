@@ -95,9 +95,9 @@ def maps(
         both float32 or boolean arrays (tokens,).
 
     Raises:
-        ValueError: see `check`.
+        ValueError: see `refuse_unknown`.
     """
-    check(removals, methods)
+    refuse_unknown(removals, methods)
     found: dict[int, list[dict[str, Any]]] = {}
     for batch in by_length(texts, batch_size):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
@@ -121,7 +121,7 @@ def maps(
     return pd.DataFrame([row for text in sorted(found) for row in found[text]])
 
 
-def check(removals: Sequence[str], methods: Sequence[str] | None) -> None:
+def refuse_unknown(removals: Sequence[str], methods: Sequence[str] | None) -> None:
     """Raise ValueError if there is no such removal or method, or none to measure."""
     methods_known = ["mask-gradient", *dict.fromkeys(name for name, _ in composites(1) | FURTHER)]
     for kind, names, known in (

@@ -52,7 +52,7 @@ def passes(options: Mapping[str, Any]) -> int:
     return BOTH * sum(groups if share else 1 for share in shares)
 
 
-def check(settings: Sequence[str]) -> None:
+def refuse_unknown(settings: Sequence[str]) -> None:
     """Raise ValueError if one is no setting, or there is none."""
     strays = [name for name in settings if name not in (*SETTINGS, EXACT)]
     if strays or not settings:
@@ -82,9 +82,9 @@ def maps(
         arrays (tokens,).
 
     Raises:
-        ValueError: see `check`.
+        ValueError: see `refuse_unknown`.
     """
-    check(settings)
+    refuse_unknown(settings)
     found: dict[int, list[dict[str, Any]]] = {}
     for batch in by_length(texts, batch_size):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
@@ -105,7 +105,7 @@ def maps(
                     **facts,
                     "setting": name,
                     "passes": cost or length,
-                    "seconds": seconds * length / sum(lengths),
+                    "seconds": round(seconds * length / sum(lengths), 4),
                     "scores": scores[row, :length].cpu().numpy(),
                     "content": content[row, :length],
                 }

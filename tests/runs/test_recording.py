@@ -13,7 +13,7 @@ from lrputils.propagation.composites import ATTN_LRP, CP_LRP
 from lrputils.propagation.refactored import FORMS
 from lrputils.runs import results
 from lrputils.runs import texts as recording
-from lrputils.runs.maps import record_maps
+from lrputils.runs.studies import record_study
 from lrputils.runs.texts import Settings, record
 from lrputils.study import patching
 from lrputils.study.conventions import composites
@@ -194,7 +194,8 @@ def test_impossible_settings_are_refused(value, message):
 
 def test_maps_are_those_of_each_convention(classifier, texts, tmp_path):
     out = tmp_path / "maps" / "tiny"
-    record_maps(classifier, texts, out, removals=["attention-mask", "delete"], shard=2, quiet=True)
+    options = {"removals": ["attention-mask", "delete"], "shard": 2}
+    record_study("maps", classifier, texts, out, quiet=True, **options)
     rows = results.load("maps", "tiny", tmp_path).rows
     assert list(rows.id.unique()) == list(texts.ids)
     keys = ["method", "rules", "readout", "removal"]

@@ -44,7 +44,7 @@ def test_passes_count_the_rows_of_every_node():
     cost = {name: remedy.passes(options) for name, options in remedy.SETTINGS.items()}
     assert (cost["quarters"], cost["quarters-radau"], cost["quarters-simpson"]) == (12, 15, 27)
     with pytest.raises(ValueError, match=r"unknown setting\(s\) \['thirds'\]"):
-        remedy.check(["joint", "thirds"])
+        remedy.refuse_unknown(["joint", "thirds"])
 
 
 def test_exact_scores_raise_agreement_to_one(rows):

@@ -9,7 +9,7 @@ import pytest
 import lrputils as lrp
 from lrputils.report import yardstick as tables
 from lrputils.runs import results
-from lrputils.runs.maps import record_yardstick
+from lrputils.runs.studies import record_study
 from lrputils.study import yardstick
 
 TEXTS = ["a film that is never dull", "dull", "a slow and empty evening"]
@@ -107,7 +107,7 @@ def test_tables_name_methods_and_keep_intervals():
 def test_a_recording_keeps_the_rows_and_leaves_out_long_texts(classifier, tmp_path):
     out = tmp_path / "yardstick" / "tiny"
     texts = lrp.load_texts(TEXTS)
-    record_yardstick(classifier, texts, out, permutations=4, longest=5, quiet=True)
+    record_study("yardstick", classifier, texts, out, permutations=4, longest=5, quiet=True)
     run = results.load("yardstick", "tiny", tmp_path)
     kept = yardstick.measured(classifier, texts.take([1, 2]), permutations=4)
     assert list(run.rows.id) == list(kept.id)
@@ -115,7 +115,7 @@ def test_a_recording_keeps_the_rows_and_leaves_out_long_texts(classifier, tmp_pa
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     assert run.provenance["parameters"]["longest"] == 5
     with pytest.raises(ValueError, match="--longest 0: each of the 3 texts has more words"):
-        record_yardstick(classifier, texts, tmp_path / "x", longest=0, quiet=True)
+        record_study("yardstick", classifier, texts, tmp_path / "x", longest=0, quiet=True)
     with pytest.raises(ValueError, match="permutations=3 is not an even number"):
-        record_yardstick(classifier, texts, tmp_path / "x", permutations=3, quiet=True)
+        record_study("yardstick", classifier, texts, tmp_path / "x", permutations=3, quiet=True)
     assert not (tmp_path / "x").exists()
