@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from lrputils.model.readout import READOUTS
 from lrputils.removal.leave_one_out import REMOVALS
+from lrputils.report.figures.dots import dots
 from lrputils.report.figures.style import COLORS, WIDTH, new_figure
 from lrputils.study import specifications
 
@@ -140,28 +141,15 @@ def by_convention(
         difference: what the values are, for the axis.
         title: the figure's message.
     """
-    heights = [len(conventions) for conventions in tables.values()]
-    size = {"rows": len(tables), "squeeze": False, "sharex": True, "height_ratios": heights}
-    height = 1.5 + 0.3 * len(tables) + 0.36 * sum(heights)
-    figure, panels = new_figure(WIDTH, height, title=title, **size)
-    look = {"word": ("o", "blue"), "sum": ("s", "orange"), "post-norm": ("D", "green")}
-    for axes, (name, conventions) in zip(panels.flat, tables.items(), strict=True):
-        axes.axvline(0, color=COLORS["ink"], lw=0.8, zorder=0)
-        if printed and name in printed:
-            line = {"color": COLORS["vermilion"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
-            axes.axvline(printed[name], label="the paper", **line)
-        for place, table in enumerate(conventions.values()):
-            for shift, (readout, (shape, colour)) in zip(
-                (-0.25, 0, 0.25), look.items(), strict=True
-            ):
-                (row,) = table.xs(readout, level="read-out").itertuples()
-                ends = {"color": COLORS[colour], "lw": 2}
-                axes.plot([row.low, row.high], [place + shift] * 2, **ends)
-                axes.plot(row.value, place + shift, shape, ms=5, label=readout, **ends)
-        axes.set_yticks(range(len(conventions)), list(conventions))
-        axes.set_title(name, fontsize=10, loc="left")
-        axes.tick_params(axis="y", length=0)
-        axes.invert_yaxis()
-    panels.flat[-1].set_xlabel(difference)
-    figure.legend_below(columns=4)
-    return figure
+    panels = {
+        name: pd.concat(
+            {
+                convention: table.set_index(table.index.get_level_values("read-out"))
+                for convention, table in conventions.items()
+            }
+        ).swaplevel()
+        for name, conventions in tables.items()
+    }
+    return dots(
+        panels, xlabel=difference, title=title, lines=printed, line="the paper", zero=0, columns=4
+    )

@@ -1,4 +1,4 @@
-"""Figures of chapter 8: values with intervals, rows by series, a panel each."""
+"""Figures of values with intervals: a dot each, row by row, a mark and colour a series."""
 
 from __future__ import annotations
 
@@ -16,27 +16,38 @@ _COLOURS = ("ink", "orange", "blue", "green")  # of series that are no methods
 
 
 def dots(
-    panels: Mapping[str, pd.DataFrame],
+    panels: Mapping[str, pd.DataFrame | Mapping[str, pd.DataFrame]],
     *,
     xlabel: str,
     title: str,
     lines: Mapping[str, float] | None = None,
     line: str = "",
+    zero: float | None = None,
+    columns: int = 3,
 ) -> Figure:
-    """Draw means with intervals as dots, a row a method, a mark a series.
+    """Draw means with intervals as dots: a panel a run, one below the other.
 
     Args:
-        panels: name → a table with columns `value`, `low`, `high`, indexed by (series, row).
+        panels: name → series → columns `value`, `low`, `high` by row; or such a table, indexed by
+            (series, row).
         xlabel: what the values are.
         title: the figure's message.
         lines: panel → where to draw a dashed line.
         line: what it stands for.
+        zero: where to draw a thin line in every panel.
+        columns: of the legend.
     """
-    heights = [table.index.unique(1).size for table in panels.values()]
-    size = {"rows": len(panels), "squeeze": False, "sharex": True, "height_ratios": heights}
-    height = 1.4 + 0.3 * len(panels) + 0.36 * sum(heights)
+    tables = {
+        name: panel if isinstance(panel, pd.DataFrame) else pd.concat(panel)
+        for name, panel in panels.items()
+    }
+    heights = [table.index.unique(1).size for table in tables.values()]
+    size = {"rows": len(tables), "squeeze": False, "sharex": True, "height_ratios": heights}
+    height = 1.4 + 0.3 * len(tables) + 0.36 * sum(heights)
     figure, axes = new_figure(WIDTH, height, title=title, **size)
-    for axis, (name, table) in zip(axes.flat, panels.items(), strict=True):
+    for axis, (name, table) in zip(axes.flat, tables.items(), strict=True):
+        if zero is not None:
+            axis.axvline(zero, color=COLORS["faint"], lw=1, zorder=0)
         if lines is not None and name in lines:
             style = {"color": COLORS["vermilion"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
             axis.axvline(lines[name], label=line, **style)
@@ -52,8 +63,22 @@ def dots(
         axis.tick_params(axis="y", length=0)
         axis.invert_yaxis()
     axes.flat[-1].set_xlabel(xlabel)
-    figure.legend_below(columns=3)
+    figure.legend_below(columns)
     return figure
+
+
+def agreement_of_forms(
+    runs: Mapping[str, pd.DataFrame], *, title: str = "One function, several AttnLRP maps"
+) -> Figure:
+    """Draw each form's r with the standard form's map, a series a run.
+
+    `runs` are tables of `lrputils.study.refactorings.summary`, the standard form first; it is left
+    out, as its r is 1.
+    """
+    ends = {"r": "value", "r low": "low", "r high": "high"}
+    series = {run: table.iloc[1:][list(ends)].rename(columns=ends) for run, table in runs.items()}
+    label = "Pearson r with the usual form's map"
+    return dots({"": series}, xlabel=label, title=title, zero=1, columns=1)
 
 
 def _colour(label: str, number: int) -> str:
