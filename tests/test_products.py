@@ -18,7 +18,6 @@ from lrputils.products import (
     census,
     count_answers,
     count_bracketings,
-    evaluate,
     exact,
     flatten,
     flow,
@@ -34,6 +33,7 @@ from lrputils.products import (
     share_counts,
     shares,
     symbols,
+    value_at,
 )
 
 fractions = st.fractions(min_value=-9, max_value=9, max_denominator=8)
@@ -236,7 +236,7 @@ def test_leave_one_out_by_hand(tree, baseline):
 def test_shapley_against_all_orders(tree, baseline):
     point = {leaf.name: leaf.value for leaf in products.leaves(tree)}
     start = dict.fromkeys(point, baseline)
-    assert shapley(tree, baseline) == shapley_by_orders(lambda x: evaluate(tree, x), point, start)
+    assert shapley(tree, baseline) == shapley_by_orders(lambda x: value_at(tree, x), point, start)
 
 
 @given(random_trees(largest=5), fractions)
@@ -251,7 +251,7 @@ def test_integrated_gradients_against_quadrature(tree, baseline):
 def test_ig_equals_shapley_for_distinct_factors_and_both_are_complete(tree, baseline):
     values = integrated_gradients(tree, baseline)
     assert values == shapley(tree, baseline)
-    reached = evaluate(tree, dict.fromkeys(values, baseline))
+    reached = value_at(tree, dict.fromkeys(values, baseline))
     assert sum(values.values()) == tree.value - reached
 
 
@@ -432,7 +432,7 @@ def test_parse_repeats_what_it_cannot_read(expression, message):
         (lambda x: shares(x[0] * x[1], epsilon=-1), ValueError, "not be negative, got -1"),
         (lambda x: leave_one_out(x[0] * x[1], {"x1": 0}), ValueError, r"baseline names \['x1'\]"),
         (lambda x: shapley(x[0] * symbols([5])[0]), ValueError, "x1 is 2 and 5"),
-        (lambda x: evaluate(x[0] * x[1], {"x1": 1}), ValueError, "no value for 'x2'"),
+        (lambda x: value_at(x[0] * x[1], {"x1": 1}), ValueError, "no value for 'x2'"),
         (lambda x: census(2), ValueError, "3 to 12, not 2"),
         (lambda x: census(8.0), TypeError, "integer, not 8.0"),
         (lambda x: count_answers(0), ValueError, "1 or more, not 0"),

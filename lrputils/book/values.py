@@ -29,7 +29,7 @@ def _one_of(*choices: str) -> Rule:
 
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-RULES = {
+WANTED = {
     "values": Rule(lambda value: 2 <= len(value) <= 8, "two to eight whole numbers"),
     "max_factors": _from(3),
     "shown_factors": _from(2, 6),
@@ -58,7 +58,7 @@ def check_value(name: str, value: Any) -> None:
     Raises:
         ValueError: it is such a value; the message says what it must be.
     """
-    rule = RULES.get(name)
+    rule = WANTED.get(name)
     if rule is not None and value is not None and not rule.holds(value):
         raise ValueError(f"{name}={value!r} must be {rule.words}")
 

@@ -112,7 +112,6 @@ def _records(rows: pd.DataFrame) -> list[dict]:
 def nearest_first(
     table: pd.DataFrame,
     published: pd.Series,
-    column: str = "r_normalised",
     *,
     beside: Sequence[str] = (),
 ) -> pd.DataFrame:
@@ -121,15 +120,14 @@ def nearest_first(
     Args:
         table: of `specifications`.
         published: r by pair; its pairs become the columns.
-        column: "r_normalised" or "r".
         beside: further pairs to show; they do not enter `largest miss`.
 
     Returns:
-        `column` of each pair, and `largest miss`: the largest absolute difference from the
-        published numbers, by which the rows are sorted.
+        r after sum-to-one of each pair, and `largest miss`, by which the rows are sorted: the
+        largest absolute difference from the published numbers.
     """
     wide = table.assign(reading=table["setting"] + ", " + table["removal"]).pivot(
-        index="reading", columns="pair", values=column
+        index="reading", columns="pair", values="r_normalised"
     )
     wide = wide.rename_axis(index=None, columns=None)
     miss = (wide[list(published.index)] - published).abs().max(axis=1)

@@ -67,11 +67,6 @@ class Architecture:
         """Whether the tokens are image patches, behind one [CLS] token."""
         return self.kind.vision
 
-    @property
-    def readout_position(self) -> str:
-        """The token whose final state the head reads: "first", or "last" that is not padding."""
-        return self.kind.head_token
-
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
 

@@ -64,9 +64,9 @@ class Reading:
     head: Tensor
     places: Mapping[str, tuple[Tensor, Tensor]]
 
-    def gradient(self, *, retain_graph: bool = False) -> Tensor:
+    def gradient(self) -> Tensor:
         """What flows back to the read-out tensor from the explained logits: `site`'s shape."""
-        (gradient,) = torch.autograd.grad(self.output.sum(), self.site, retain_graph=retain_graph)
+        (gradient,) = torch.autograd.grad(self.output.sum(), self.site)
         return gradient
 
     def everywhere(self) -> dict[str, Tensor]:

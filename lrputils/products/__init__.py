@@ -32,7 +32,6 @@ from lrputils.products.trees import (
     Node,
     Product,
     bracketings,
-    evaluate,
     exact,
     flatten,
     leaf_depths,
@@ -40,4 +39,5 @@ from lrputils.products.trees import (
     parse,
     product,
     symbols,
+    value_at,
 )

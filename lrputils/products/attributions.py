@@ -1,7 +1,7 @@
 """What each factor of a product gets: by rules that see the tree, and by the function alone.
 
 Relevance goes down the tree by a splitting rule; Leave-One-Out, Shapley values and Integrated
-Gradients evaluate the product. A factor that occurs twice gets the sum over its leaves.
+Gradients value_at the product. A factor that occurs twice gets the sum over its leaves.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from lrputils.products.trees import (
     Factor,
     Node,
     Product,
-    evaluate,
     exact,
     flatten,
     leaves,
+    value_at,
 )
 
 
@@ -143,7 +143,7 @@ def _points(
 def leave_one_out(tree: Node, baseline: Number | str | Mapping = 0) -> dict[str, Fraction]:
     """Return how much the product falls where one factor takes its baseline value."""
     point, removed = _points(tree, baseline)
-    return {name: tree.value - evaluate(tree, {**point, name: removed[name]}) for name in point}
+    return {name: tree.value - value_at(tree, {**point, name: removed[name]}) for name in point}
 
 
 def shapley(tree: Node, baseline: Number | str | Mapping = 0) -> dict[str, Fraction]:
@@ -155,7 +155,7 @@ def shapley(tree: Node, baseline: Number | str | Mapping = 0) -> dict[str, Fract
     if len(point) > MAX_FACTORS:
         raise ValueError(f"shapley takes up to {MAX_FACTORS} factors, got {len(point)}")
     worth = {
-        frozenset(present): evaluate(tree, {**absent, **{name: point[name] for name in present}})
+        frozenset(present): value_at(tree, {**absent, **{name: point[name] for name in present}})
         for size in range(len(point) + 1)
         for present in combinations(point, size)
     }

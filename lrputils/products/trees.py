@@ -179,10 +179,10 @@ def leaf_depths(tree: Node) -> list[int]:
     return [depth + 1 for child in tree.children for depth in leaf_depths(child)]
 
 
-def evaluate(tree: Node, values: Mapping[str, Number | str]) -> Fraction:
+def value_at(tree: Node, values: Mapping[str, Number | str]) -> Fraction:
     """Return the tree's value where each factor takes its value from `values`."""
     if isinstance(tree, Factor):
         if tree.name not in values:
             raise ValueError(f"no value for {tree.name!r}; known: {[*values]}")
         return exact(values[tree.name])
-    return prod((evaluate(child, values) for child in tree.children), start=Fraction(1))
+    return prod((value_at(child, values) for child in tree.children), start=Fraction(1))

@@ -46,28 +46,12 @@ def _held(inner: Forward, norm: nn.Module, x: Tensor, *, mean: bool) -> Tensor:
     return rules.rms_norm_held_rms(x, norm.weight, norm.variance_epsilon)
 
 
-_ACTIVATION = {"identity": rules.identity_rule, "gradient": lambda function, x: function(x)}
 # operation → name of a rule → the rule
 RULES: dict[str, dict[str, Callable]] = {
-    "attention": {
-        "attnlrp": rules.ATTNLRP_ATTENTION,
-        "cp": rules.CP_ATTENTION,
-        "half-value": rules.HALF_VALUE_ATTENTION,
-        "whole-value": rules.WHOLE_VALUE_ATTENTION,
-        "query-closed": rules.QUERY_CLOSED_ATTENTION,
-        "key-closed": rules.KEY_CLOSED_ATTENTION,
-        "identity": rules.IDENTITY_ATTENTION,
-        "path": rules.PATH_ATTENTION,
-        "thirds": rules.THIRDS_ATTENTION,
-        "gradient": rules.GRADIENT_ATTENTION,
-    },
-    "product": {
-        "halved": rules.HALVED_PRODUCT,
-        "gate-held": rules.GATE_HELD,
-        "gradient": rules.GRADIENT_PRODUCT,
-    },
-    "activation": _ACTIVATION,
-    "head": _ACTIVATION,
+    "attention": rules.ATTENTION,
+    "product": rules.PRODUCT,
+    "activation": rules.ACTIVATION,
+    "head": rules.ACTIVATION,
     "norm": {
         "held-std": partial(_held, mean=False),
         "held": partial(_held, mean=True),

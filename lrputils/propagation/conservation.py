@@ -126,7 +126,7 @@ def without_biases(model: nn.Module, zeroed: bool = True) -> nn.Module:
     return bare
 
 
-def _random_inputs(architecture: Architecture, tokens: int = 8) -> dict[str, Tensor]:
+def _random_inputs(architecture: Architecture) -> dict[str, Tensor]:
     """Two random texts, or images: what the rules conserve does not depend on the input."""
     config = architecture.model.config
     generator = torch.Generator().manual_seed(0)
@@ -135,7 +135,7 @@ def _random_inputs(architecture: Architecture, tokens: int = 8) -> dict[str, Ten
         height, width = size if isinstance(size, (list, tuple)) else (size, size)
         shape = (2, config.num_channels, height, width)
         return {"pixel_values": torch.randn(shape, generator=generator)}
-    tokens = min(tokens, architecture.max_positions or tokens)
+    tokens = min(8, architecture.max_positions or 8)
     ids = torch.randint(config.vocab_size, (2, tokens), generator=generator)
     pad = config.pad_token_id
     ids[ids == pad] = 0 if pad != 0 else 1

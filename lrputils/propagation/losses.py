@@ -21,7 +21,7 @@ from lrputils.model.handles import Handle
 from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import installed
 from lrputils.propagation.conservation import without_biases
-from lrputils.propagation.refactored import RULES, Site
+from lrputils.propagation.refactored import BLOCK_RULES, Site
 
 OPERATIONS = ("linear map", "norm", "activation", "product A·V", "softmax", "product Q·Kᵀ")
 POSITIONS, ELSEWHERE, WORDS, LOGIT = "positions, types", "elsewhere", "reaches the words", "logit"
@@ -56,9 +56,9 @@ def losses(
         TypeError: the model is not covered.
         ValueError: an unknown method.
     """
-    if method not in RULES:
-        raise ValueError(f"unknown method {method!r}; choose from {list(RULES)}")
-    rule = RULES[method]
+    if method not in BLOCK_RULES:
+        raise ValueError(f"unknown method {method!r}; choose from {list(BLOCK_RULES)}")
+    rule = BLOCK_RULES[method]
     chosen = read(describe(model), inputs, target=target).target.cpu()
     architecture = describe(without_biases(describe(model).model, zeroed=not biases))
     inputs = {k: v.cpu() for k, v in inputs.items() if isinstance(v, Tensor)}

@@ -28,7 +28,7 @@ from lrputils.propagation.composites import (
     Composite,
     installed,
 )
-from lrputils.propagation.rules import GRADIENT_PRODUCT, HALVED_PRODUCT, UNITS, Shares
+from lrputils.propagation.rules import PRODUCT, UNITS, Shares
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Rule:
         return made.detach() if self.held else made
 
 
-RULES = {
-    "attnlrp": Rule(ATTN_LRP, HALVED_PRODUCT),
-    "cp-lrp": Rule(CP_LRP, GRADIENT_PRODUCT, held=True),
-    "gradient": Rule(GRADIENT, GRADIENT_PRODUCT),
-    "canonised-lrp": Rule(CANONISED_LRP, GRADIENT_PRODUCT, unit="thirds"),
-    "canonised-path": Rule(CANONISED_LRP, GRADIENT_PRODUCT, unit="path"),
+BLOCK_RULES = {
+    "attnlrp": Rule(ATTN_LRP, PRODUCT["halved"]),
+    "cp-lrp": Rule(CP_LRP, PRODUCT["gradient"], held=True),
+    "gradient": Rule(GRADIENT, PRODUCT["gradient"]),
+    "canonised-lrp": Rule(CANONISED_LRP, PRODUCT["gradient"], unit="thirds"),
+    "canonised-path": Rule(CANONISED_LRP, PRODUCT["gradient"], unit="path"),
 }
 
 
@@ -209,14 +209,14 @@ FORMS: dict[str, Form] = {
 
 @contextmanager
 def refactored(
-    model: Handle, form: Form, rule: Rule = RULES["attnlrp"], gate: Tensor | None = None
+    model: Handle, form: Form, rule: Rule = BLOCK_RULES["attnlrp"], gate: Tensor | None = None
 ) -> Iterator[Architecture]:
     """Inside the block, `model` computes its attention in this form, and gradients follow the rule.
 
     Args:
         model: a covered model in evaluation mode, or what holds one (see `model_of`).
         form: one of `FORMS`, or a function like them.
-        rule: one of `RULES`.
+        rule: one of `BLOCK_RULES`.
         gate: `(batch, tokens)` positive weights of the keys, A_ji ∝ m_i exp(Z_ji); 1 by default.
 
     Raises:

@@ -71,13 +71,15 @@ def _kept(factor: Tensor, share: float) -> Tensor:
 
 # --- products y = Σ_k a_k b_k ---------------------------------------------------------------------
 
-# AttnLRP: each factor gets half of the relevance, R(a_k) = a_k b_k / (2 y) · R(y), and the same for
-# b_k (You et al., Eqs. 3 and 4, for the two products of attention).
-HALVED_PRODUCT = Shares(1 / 2, 1 / 2)
-# CP-LRP for a gated y = gate ⊙ up: R(up) = gate · up / y · R(y) = R(y), and R(gate) = 0.
-GATE_HELD = Shares(0, 1)
-# No rule: both factors get their plain gradient, and y's relevance counts twice.
-GRADIENT_PRODUCT = Shares(1, 1)
+PRODUCT = {
+    # AttnLRP: each factor gets half of the relevance, R(a_k) = a_k b_k / (2 y) · R(y), and the same
+    # for b_k (You et al., Eqs. 3 and 4, for the two products of attention).
+    "halved": Shares(1 / 2, 1 / 2),
+    # CP-LRP for a gated y = gate ⊙ up: R(up) = gate · up / y · R(y) = R(y), and R(gate) = 0.
+    "gate-held": Shares(0, 1),
+    # No rule: both factors get their plain gradient, and y's relevance counts twice.
+    "gradient": Shares(1, 1),
+}
 
 
 class _IdentitySoftmax(Function):
@@ -151,32 +153,34 @@ UNITS = {"thirds": equal_shares, "path": path_mean}
 #     R(Q_jd) = Σ_i s Q_jd K_id / (2 Z_ji) · R(Z_ji),   and the same for K.
 # The two bilinear rules are You et al., Eqs. 3 and 4. Their shares are those that halving gives the
 # bracketed product (q · k) · v, see `lrputils.products`.
-ATTNLRP_ATTENTION = Shares(1 / 4, 1 / 4, 1 / 2)
-# CP-LRP: A is a constant, so that O is linear in V, and V gets all of the relevance:
-#     R(V_ip) = Σ_j A_ji V_ip / O_jp · R(O_jp),   R(Q) = R(K) = 0.
-CP_ATTENTION = Shares(0, 0, 1)
-# Two controls between them: AttnLRP with its softmax closed, where what A would get is lost, and
-# CP-LRP with AttnLRP's softmax opened.
-HALF_VALUE_ATTENTION = Shares(0, 0, 1 / 2)
-WHOLE_VALUE_ATTENTION = Shares(1 / 4, 1 / 4, 1)
-# AttnLRP with one way into its softmax closed: what the queries, or the keys, would get is lost.
-QUERY_CLOSED_ATTENTION = Shares(0, 1 / 4, 1 / 2)
-KEY_CLOSED_ATTENTION = Shares(1 / 4, 0, 1 / 2)
-# AttnLRP with the softmax's rule taken literally as the identity.
-IDENTITY_ATTENTION = Shares(
-    *ATTNLRP_ATTENTION.shares,
-    inside=lambda call, kernel: call.combined(call.weights(identity_softmax)),
-)
-# Canonised, as `UNITS` has it: Q, K and V are the factors of one unit, with the softmax inside.
-THIRDS_ATTENTION = Shares(1 / 3, 1 / 3, 1 / 3)
-PATH_ATTENTION = Shares(
-    *(1, 1, 1),
-    inside=lambda call, kernel: path_mean(
-        lambda *factors: kernel(call.with_factors(*factors))[0], *call.factors
+_ATTNLRP = (1 / 4, 1 / 4, 1 / 2)
+ATTENTION = {
+    "attnlrp": Shares(*_ATTNLRP),
+    # CP-LRP: A is a constant, so that O is linear in V, and V gets all of the relevance:
+    #     R(V_ip) = Σ_j A_ji V_ip / O_jp · R(O_jp),   R(Q) = R(K) = 0.
+    "cp": Shares(0, 0, 1),
+    # Two controls between them: AttnLRP with its softmax closed, where what A would get is lost,
+    # and CP-LRP with AttnLRP's softmax opened.
+    "half-value": Shares(0, 0, 1 / 2),
+    "whole-value": Shares(1 / 4, 1 / 4, 1),
+    # AttnLRP with one way into its softmax closed: what queries, or keys, would get is lost.
+    "query-closed": Shares(0, 1 / 4, 1 / 2),
+    "key-closed": Shares(1 / 4, 0, 1 / 2),
+    # AttnLRP with the softmax's rule taken literally as the identity.
+    "identity": Shares(
+        *_ATTNLRP, inside=lambda call, kernel: call.combined(call.weights(identity_softmax))
     ),
-)
-# No rule: the plain gradient through both products and the softmax.
-GRADIENT_ATTENTION = Shares(1, 1, 1)
+    # Canonised, as `UNITS` has it: Q, K and V are the factors of one unit, the softmax inside.
+    "thirds": Shares(1 / 3, 1 / 3, 1 / 3),
+    "path": Shares(
+        *(1, 1, 1),
+        inside=lambda call, kernel: path_mean(
+            lambda *factors: kernel(call.with_factors(*factors))[0], *call.factors
+        ),
+    ),
+    # No rule: the plain gradient through both products and the softmax.
+    "gradient": Shares(1, 1, 1),
+}
 
 
 # --- activations ----------------------------------------------------------------------------------
@@ -201,6 +205,9 @@ def identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     So g(x) = y / x · g(y), and g(x) = 0 where x = 0.
     """
     return _Identity.apply(x, function)
+
+
+ACTIVATION = {"identity": identity_rule, "gradient": lambda function, x: function(x)}
 
 
 class TanhRule(TorchFunctionMode):

@@ -23,20 +23,13 @@ NAMES = {
 PLACES = (*READOUTS, "blocks")
 
 
-def levels(
-    rows: pd.DataFrame,
-    *,
-    tokens: str = WORDS,
-    normalisation: str = RAW,
-    against: str | None = None,
-) -> pd.DataFrame:
+def levels(rows: pd.DataFrame, *, tokens: str = WORDS, against: str | None = None) -> pd.DataFrame:
     """Return each method's mean r with LOO by the mask, at the read-outs and at the blocks.
 
     Args:
         rows: of `lrputils.report.controls.together`. The mask gradient among them is the plain
             gradient read at the blocks.
         tokens: which count, of `lrputils.study.specifications.TOKENS`.
-        normalisation: of `lrputils.study.specifications.NORMALISATIONS`.
         against: a method whose r is taken off, text by text.
 
     Returns:
@@ -51,7 +44,7 @@ def levels(
     found = specifications.agreement(rows, ["Pearson"])
     parts = {}
     for place in PLACES:
-        where = (DEFAULT, place, tokens, normalisation, MASK, "Pearson")
+        where = (DEFAULT, place, tokens, RAW, MASK, "Pearson")
         base = 0.0 if against is None else found[(against, *where)]
         known = {name: (method, *where) for method, name in NAMES.items()}
         parts[place] = stats.table(
@@ -70,7 +63,7 @@ def patches(rows: pd.DataFrame, against: str | None = None) -> dict[str, pd.Data
     Returns:
         pass → columns `value`, `low`, `high`, a row a site and source.
     """
-    found, tables = patching.agreement(rows), {}
+    found, tables = patching.r_with_effects(rows), {}
     for name in patching.PASSES:
         r = {
             f"{site}: {source}": found[source, site, name]

@@ -75,7 +75,7 @@ def grid(runs: Runs, first: str, second: str) -> pd.DataFrame:
     parts = {
         name: specifications.at(
             specifications.curve(specifications.difference(found, first, second)),
-            rules=specifications.RULES,
+            rules=specifications.VARIED_RULES,
             removal=removals,
         )
         for name, found in runs.items()

@@ -135,7 +135,7 @@ def verdict(low: float, high: float, margin: float = 0.05) -> str:
     return CANNOT_TELL
 
 
-CONVENTIONS = {"r": "raw", "r_content": "without special tokens", "r_normalised": "sum to one"}
+CORRELATIONS = {"r": "raw", "r_content": "without special tokens", "r_normalised": "sum to one"}
 
 
 def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -155,10 +155,10 @@ def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def conventions(evaluation: Run, methods: Sequence[str] | None = None) -> pd.DataFrame:
     """Return each method's mean r with LOO under each convention, with intervals.
 
-    Rows are `methods`, or all; columns the conventions of `CONVENTIONS`, `side_by_side`, and
+    Rows are `methods`, or all; columns the conventions of `CORRELATIONS`, `side_by_side`, and
     `flipped`, the share of maps whose own sum is negative.
     """
-    parts = {name: evaluation.summary(column, methods) for column, name in CONVENTIONS.items()}
+    parts = {name: evaluation.summary(column, methods) for column, name in CORRELATIONS.items()}
     frame = side_by_side(parts).drop(index="loo", errors="ignore")
     return frame.assign(flipped=evaluation.per_text("flipped", methods).mean())
 
@@ -190,21 +190,21 @@ def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.
 def gaps(runs: Mapping[str, Run], first: str, second: str) -> pd.DataFrame:
     """Return `first − second` at each read-out, by text, a row a run and convention.
 
-    Rows (run, convention) with the conventions of `CONVENTIONS`; columns as in `side_by_side`.
+    Rows (run, convention) with the conventions of `CORRELATIONS`; columns as in `side_by_side`.
     """
     parts = {
         (run, name): readouts(evaluation, first, second, column)[
             ["difference", "difference low", "difference high"]
         ].set_axis(["value", "low", "high"], axis=1)
         for run, evaluation in runs.items()
-        for column, name in CONVENTIONS.items()
+        for column, name in CORRELATIONS.items()
     }
     table = pd.concat(parts, names=["model", "convention", "readout"])
     places = [place for place in READOUTS if place in table.index.unique("readout")]
     return side_by_side({place: table.xs(place, level="readout") for place in places})
 
 
-def leaders(runs: Mapping[str, Run], columns: Sequence[str] = ("r", "delta")) -> pd.DataFrame:
+def leaders(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Say which method leads by each column of a run, and whether the columns order them alike.
 
     Returns:
@@ -214,7 +214,7 @@ def leaders(runs: Mapping[str, Run], columns: Sequence[str] = ("r", "delta")) ->
     """
     rows = {}
     for name, run in runs.items():
-        means = pd.DataFrame({column: run.summary(column).value for column in columns})
+        means = pd.DataFrame({column: run.summary(column).value for column in ("r", "delta")})
         means = means[means.index.isin(METHODS)].drop(index="loo").dropna()
         ranks = means.rank()
         rows[name] = {

@@ -186,7 +186,7 @@ def _patched(
         return run(architecture, architecture.arguments(many)).cpu()
 
 
-def agreement(rows: pd.DataFrame) -> pd.DataFrame:
+def r_with_effects(rows: pd.DataFrame) -> pd.DataFrame:
     """Return r of the estimates with the effects, over each text's patches of a site and source.
 
     Args:

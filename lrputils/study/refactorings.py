@@ -14,11 +14,11 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import read
-from lrputils.propagation.refactored import FORMS, RULES, Form, refactored, standard
+from lrputils.propagation.refactored import BLOCK_RULES, FORMS, Form, refactored, standard
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.packing import by_length
 
-LRP, CONTROLS = ("attnlrp",), ("cp-lrp", "gate gradient", "loo")
+LRP, FIXED = ("attnlrp",), ("cp-lrp", "gate gradient", "loo")
 
 
 def compared(
@@ -37,7 +37,7 @@ def compared(
     Args:
         classifier: `load_classifier`'s answer; in float64, differences of 1e-12 are seen.
         texts: `load_texts`' answer; the class predicted on each whole text is explained.
-        methods: of `lrputils.propagation.refactored.RULES`.
+        methods: of `lrputils.propagation.refactored.BLOCK_RULES`.
         controls: whether to measure CP-LRP, the gradient of a gate on every key
             (A_ji ∝ m_i exp(Z_ji), at m = 1) and LOO by the attention mask in every form, too.
         forms: name → form of attention.
@@ -51,7 +51,7 @@ def compared(
         its absolute changes over that of its absolute scores; `r_loo` with LOO, and
         `r_loo_standard`, that of the standard form.
     """
-    methods = (*methods, *CONTROLS) if controls else methods
+    methods = (*methods, *FIXED) if controls else methods
     parts = {}
     for batch in by_length(texts, batch_size):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
@@ -105,7 +105,7 @@ def _map(
     """One method's scores `(batch, tokens)` through a form, and the explained logits `(batch,)`."""
     gate = torch.ones_like(inputs.valid_mask, dtype=next(classifier.model.parameters()).dtype)
     gate = gate.to(target.device).requires_grad_(method == "gate gradient")
-    rule = RULES.get(method, RULES["gradient"])
+    rule = BLOCK_RULES.get(method, BLOCK_RULES["gradient"])
     with refactored(classifier.model, form, rule, gate if gate.requires_grad else None) as model:
         reading = read(model, inputs, target=target, readout=readout)
         if method == "loo":

@@ -21,7 +21,7 @@ NORMALISATIONS = RAW, SUM_TO_ONE = "raw", "sum to one"
 TOKENS = EVERY, NO_CLS, NO_SEP, WORDS = "all", "no [CLS]", "no [SEP]", "neither"
 DEFAULT = "default"
 # With LayerNorm's plain gradient neither method is what was published: measured, but no choice.
-RULES = (DEFAULT, "norm=held", "activation=gradient", "head=gradient")
+VARIED_RULES = (DEFAULT, "norm=held", "activation=gradient", "head=gradient")
 CHOICES = ["rules", "read-out", "tokens", "normalisation", "removal", "coefficient"]
 # Below this share of a map's largest score, its spread is rounding of a constant map.
 _CONSTANT = 1e-12
@@ -135,7 +135,7 @@ def difference(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     return left[common] - right[common]
 
 
-def resampled(differences: pd.DataFrame, resamples: int = 1000, seed: int = 0) -> Array:
+def bootstrap_means(differences: pd.DataFrame, resamples: int = 1000, seed: int = 0) -> Array:
     """Return bootstrap means (resamples, columns): texts are drawn once for all columns."""
     values = differences.to_numpy(np.float32)
     texts = len(values)
@@ -152,7 +152,9 @@ def curve(differences: pd.DataFrame, resamples: int = 1000, seed: int = 0) -> pd
     Returns:
         A row a specification, indexed by its choices; columns `value`, `low`, `high`.
     """
-    low, high = np.nanquantile(resampled(differences, resamples, seed), [0.025, 0.975], axis=0)
+    low, high = np.nanquantile(
+        bootstrap_means(differences, resamples, seed), [0.025, 0.975], axis=0
+    )
     table = {"value": differences.mean().to_numpy(), "low": low, "high": high}
     return pd.DataFrame(table, index=differences.columns).sort_values("value", kind="stable")
 

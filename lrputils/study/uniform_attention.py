@@ -29,47 +29,36 @@ class AttentionMatters(NamedTuple):
 
     Attributes:
         accuracy: with the model's attention.
-        uniform: with uniform attention; None where it was not asked for.
+        uniform: with uniform attention.
         fall: `accuracy − uniform`, paired by text.
-        fall_by_depth: the same with uniform attention in some layers only, counted from 0; empty
-            where it was not asked for.
+        fall_by_depth: the same with uniform attention in some layers only, counted from 0.
     """
 
     accuracy: Estimate
-    uniform: Estimate | None
-    fall: Estimate | None
+    uniform: Estimate
+    fall: Estimate
     fall_by_depth: dict[range, Estimate]
 
 
-def attention_matters(
-    classifier: Classifier,
-    texts: Texts,
-    *,
-    classes: np.ndarray | None = None,
-    max_length: int | None = None,
-    uniform: bool = True,
-) -> AttentionMatters:
+def attention_matters(classifier: Classifier, texts: Texts) -> AttentionMatters:
     """Measure how far accuracy falls when every attention matrix is the uniform one.
+
+    Longer texts are cut to the model's limit.
 
     Args:
         classifier: `load_classifier`'s answer.
         texts: with labels: class numbers, or the names of the model's classes.
-        classes: integers (texts,), the class numbers where the labels do not say them.
-        max_length: longer texts are cut to this many tokens; to the model's limit if not given.
-        uniform: whether to measure more than the accuracy.
 
     Raises:
         ValueError: texts without labels, a label that is none of the model's classes, or fewer
             than two texts.
     """
-    classes = classes_of(classifier, texts) if classes is None else classes
-    own = correct(classifier, texts, classes, max_length=max_length)
-    if not uniform:
-        return AttentionMatters(estimate(own), None, None, {})
+    classes = classes_of(classifier, texts)
+    own = correct(classifier, texts, classes)
 
     def flattened(layers: range | None = None) -> np.ndarray:
         with uniform_attention(classifier.model, layers):
-            return correct(classifier, texts, classes, max_length=max_length)
+            return correct(classifier, texts, classes)
 
     flat = flattened()
     depths = _quarters(classifier.architecture.layers)
@@ -116,9 +105,7 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
     return np.array([number[label] for label in texts.labels])
 
 
-def correct(
-    classifier: Classifier, texts: Texts, classes: np.ndarray, *, max_length: int | None = None
-) -> np.ndarray:
+def correct(classifier: Classifier, texts: Texts, classes: np.ndarray) -> np.ndarray:
     """Return whether each text is put into its class: 1 or 0, floats (texts,)."""
     model = classifier.model
     training = model.training
@@ -126,7 +113,7 @@ def correct(
     predicted = np.empty(len(texts), dtype=np.int64)
     try:
         for chosen in by_length(texts, _BATCH):
-            inputs = classifier.encode([texts[i] for i in chosen], max_length, truncate=True)
+            inputs = classifier.encode([texts[i] for i in chosen], truncate=True)
             with torch.no_grad():
                 logits = model(**inputs.model_kwargs()).logits
             predicted[chosen] = logits.argmax(-1).cpu().numpy()

@@ -39,7 +39,6 @@ def measured(
     texts: Texts,
     *,
     permutations: int = 16,
-    seed: int = 0,
     batch_size: int = 16,
     max_length: int | None = None,
 ) -> pd.DataFrame:
@@ -49,7 +48,6 @@ def measured(
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer.
         permutations: orders drawn for the Shapley values of a text, see `shapley_values`.
-        seed: of these orders.
         batch_size: texts a batch.
         max_length: cut texts to this many tokens; the model's own limit if not given.
 
@@ -63,7 +61,7 @@ def measured(
     for batch in by_length(texts, batch_size):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
         reading = read(classifier.architecture, inputs)
-        maps = _maps(classifier, inputs, reading.target, permutations, seed)
+        maps = _maps(classifier, inputs, reading.target, permutations)
         content = inputs.content_mask.cpu().numpy()
         for row, text in enumerate(batch):
             facts = {
@@ -80,11 +78,11 @@ def measured(
 
 
 def _maps(
-    classifier: Classifier, inputs: Inputs, target: Any, permutations: int, seed: int
+    classifier: Classifier, inputs: Inputs, target: Any, permutations: int
 ) -> dict[str, Array]:
     model = classifier.model
     how = {"target": target, "progress": False}
-    sampled = shapley_values(model, inputs, permutations=permutations, seed=seed, **how)
+    sampled = shapley_values(model, inputs, permutations=permutations, **how)
     halves = sampled.draws.tensor_split(2)
     pairs = leave_two_out(model, inputs, **how)
     found = {

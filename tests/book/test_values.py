@@ -9,7 +9,7 @@ from lrputils import linear_attention
 from lrputils.book.layout import find_book
 from lrputils.book.pairing import read_text
 from lrputils.book.parameters import declared
-from lrputils.book.values import RULES, check_parameters, check_value
+from lrputils.book.values import WANTED, check_parameters, check_value
 from lrputils.model import readout
 from lrputils.study.cost import precision
 
@@ -23,12 +23,12 @@ ALLOWED = {
 
 @pytest.mark.parametrize("name", ALLOWED)
 def test_the_choices_are_the_package_s_own(name):
-    assert set(RULES[name].words.removeprefix("one of ").split(", ")) == set(ALLOWED[name])
+    assert set(WANTED[name].words.removeprefix("one of ").split(", ")) == set(ALLOWED[name])
 
 
 @pytest.mark.parametrize("name", ["embedding", "pooling", "scaling"])
 def test_a_setting_takes_the_choices_and_no_other(name):
-    for choice in RULES[name].words.removeprefix("one of ").split(", "):
+    for choice in WANTED[name].words.removeprefix("one of ").split(", "):
         linear_attention.Setting(**{name: choice})
     with pytest.raises(ValueError, match="is not one of"):
         linear_attention.Setting(**{name: "bogus"})
@@ -40,7 +40,7 @@ def test_the_chapters_defaults_keep_the_rules_and_each_rule_has_a_parameter():
         for name, parameter in declared(read_text(chapter.text), chapter.name).items():
             check_value(name, parameter.default)
             found[name] = parameter
-    assert found.keys() >= RULES.keys()
+    assert found.keys() >= WANTED.keys()
 
 
 def run_in(monkeypatch, *cells: str, **variables) -> None:

@@ -14,7 +14,7 @@ SAME = {rf.standard, rf.value_basis, rf.query_key_basis, rf.key_bias, rf.value_b
 
 
 def relevance(model, inputs, form, rule="attnlrp"):
-    with rf.refactored(model, form, rf.RULES[rule]) as architecture:
+    with rf.refactored(model, form, rf.BLOCK_RULES[rule]) as architecture:
         reading = read(architecture, inputs, target=1)
         return reading.relevance(reading.gradient()), reading.output.detach()
 

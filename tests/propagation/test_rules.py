@@ -47,7 +47,7 @@ def test_linear_map_needs_no_rule(rows, size):
 def test_halved_product(rows, size):
     left, right = random(rows, size).requires_grad_(), random(size, 3).requires_grad_()
     relevance = random(rows, 3)
-    a, b = rules.HALVED_PRODUCT(left, right)
+    a, b = rules.PRODUCT["halved"](left, right)
     fast = relevance_by_gradient(a @ b, relevance, left, right)
     slow = reference.product(left.detach(), right.detach(), relevance, 0.0)
     assert all(close(f, s) for f, s in zip(fast, slow, strict=True))
@@ -56,7 +56,7 @@ def test_halved_product(rows, size):
 def test_gate_is_constant():
     gate, up, relevance = random(3, 4).requires_grad_(), random(3, 4, seed=1), random(3, 4, seed=2)
     up = up.requires_grad_()
-    a, b = rules.GATE_HELD(gate, up)
+    a, b = rules.PRODUCT["gate-held"](gate, up)
     of_gate, of_up = relevance_by_gradient(a * b, relevance, gate, up)
     assert not of_gate.any()
     assert close(of_up, relevance)
@@ -74,32 +74,32 @@ def test_attention_rules(tokens, size):
     of_weights, of_value = reference.product(weights, v, relevance, 0.0)
     of_query, of_key = reference.product(scale * q, k.T, reference.softmax(scores, of_weights), 0.0)
     for attention in (lambda *x: AttentionCall(0, *x, None, scale).output(), by_steps(scale)):
-        output = attention(*rules.ATTNLRP_ATTENTION(query, key, value))
+        output = attention(*rules.ATTENTION["attnlrp"](query, key, value))
         given = relevance[None, :, None]
         fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
         assert all(close(f, s) for f, s in zip(fast, (of_query, of_key.T, of_value), strict=True))
 
-        output = attention(*rules.CP_ATTENTION(query, key, value))
+        output = attention(*rules.ATTENTION["cp"](query, key, value))
         fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
         assert not fast[0].any()
         assert not fast[1].any()
         assert close(fast[2], reference.constant_weights(weights, v, relevance, 0.0))
 
-        output = attention(*rules.HALF_VALUE_ATTENTION(query, key, value))
+        output = attention(*rules.ATTENTION["half-value"](query, key, value))
         fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
         assert not fast[0].any()
         assert not fast[1].any()
         assert close(fast[2], of_value)
 
-        output = attention(*rules.WHOLE_VALUE_ATTENTION(query, key, value))
+        output = attention(*rules.ATTENTION["whole-value"](query, key, value))
         fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
         slow = of_query, of_key.T, reference.constant_weights(weights, v, relevance, 0.0)
         assert all(close(f, s) for f, s in zip(fast, slow, strict=True))
 
         nothing = torch.zeros_like(q)
         for closed, slow in (
-            (rules.QUERY_CLOSED_ATTENTION, (nothing, of_key.T, of_value)),
-            (rules.KEY_CLOSED_ATTENTION, (of_query, nothing, of_value)),
+            (rules.ATTENTION["query-closed"], (nothing, of_key.T, of_value)),
+            (rules.ATTENTION["key-closed"], (of_query, nothing, of_value)),
         ):
             output = attention(*closed(query, key, value))
             fast = [r[0, 0] for r in relevance_by_gradient(output, given, query, key, value)]
@@ -129,10 +129,10 @@ def test_the_shares_of_attention_are_those_of_its_product_tree():
     halved = products.parse("a * b", {"a": 2, "b": 3})
     gated = products.parse("gate * up", {"gate": 2, "up": 3})
     for rule, product, options in (
-        (rules.ATTNLRP_ATTENTION, tree, {}),
-        (rules.CP_ATTENTION, tree, {"constant": ("q", "k")}),
-        (rules.HALVED_PRODUCT, halved, {}),
-        (rules.GATE_HELD, gated, {"constant": "gate"}),
+        (rules.ATTENTION["attnlrp"], tree, {}),
+        (rules.ATTENTION["cp"], tree, {"constant": ("q", "k")}),
+        (rules.PRODUCT["halved"], halved, {}),
+        (rules.PRODUCT["gate-held"], gated, {"constant": "gate"}),
     ):
         expected = products.shares(product, **options)
         assert rule.shares == tuple(expected.values())

@@ -15,7 +15,7 @@ from lrputils.model.attention import Recorder
 from lrputils.model.readout import FIRST_BLOCK, read
 from lrputils.propagation import refactored as rf
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, installed, propagating
-from lrputils.propagation.rules import HALVED_PRODUCT, UNITS, equal_shares, path_mean
+from lrputils.propagation.rules import PRODUCT, UNITS, equal_shares, path_mean
 from lrputils.removal.mask_gradient import mask_gradient
 from lrputils.study.softmax_errors import CHANGES, reparameterised
 from tests import reference, tiny
@@ -57,7 +57,7 @@ def test_every_bracketing_of_a_product_gives_the_k_ary_split(unit):
         expected = products.kary_equal_split(tree)
         assert found == pytest.approx([float(expected[name]) for name in names], rel=1e-12)
         values = dict(zip(names, given, strict=True))
-        halved.add(tuple(relevance_of(multiplied(tree, values, HALVED_PRODUCT), given)))
+        halved.add(tuple(relevance_of(multiplied(tree, values, PRODUCT["halved"]), given)))
     assert len(halved) > 1  # AttnLRP's rule: an answer a bracketing
 
 
@@ -90,7 +90,7 @@ def test_linear_attention_gives_the_three_way_split_in_both_orders(unit):
 
 
 def through(model, inputs, form, rule):
-    with rf.refactored(model, form, rf.RULES[rule]) as architecture:
+    with rf.refactored(model, form, rf.BLOCK_RULES[rule]) as architecture:
         reading = read(architecture, inputs, target=1)
         return reading.relevance(reading.gradient())
 

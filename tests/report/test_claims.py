@@ -9,7 +9,7 @@ from lrputils.book.layout import find_book
 from lrputils.report import claims
 from lrputils.runs import results
 from lrputils.study import specifications
-from lrputils.study.softmax_errors.ablation import CONVENTIONS
+from lrputils.study.softmax_errors.ablation import COLUMNS
 
 HOME = find_book().root / "results"
 RUN = ("six layers", "SST-2")
@@ -21,7 +21,7 @@ def runs():
     """Correlations of eight texts, drawn; CP-LRP's sum-to-one ones lie far above AttnLRP's."""
     draws = np.random.default_rng(0)
     choices = [
-        specifications.RULES,
+        specifications.VARIED_RULES,
         ["word", "sum", "post-norm"],
         specifications.TOKENS,
         specifications.NORMALISATIONS,
@@ -68,7 +68,7 @@ def test_the_layers_claim_compares_halves_at_each_read_out(texts):
     table = claims.later_layers(texts)
     assert len(table) == 9
     rows = texts[RUN].rows
-    columns = {**CONVENTIONS, "without special tokens": "r_content"}
+    columns = {**COLUMNS, "without special tokens": "r_content"}
     for (_, _, readout, convention), found in table.iterrows():
         column = columns[convention]
         single = rows[(rows.family == "single") & (rows.readout == readout)]

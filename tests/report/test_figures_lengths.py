@@ -95,7 +95,7 @@ def test_trend_has_no_answer_where_all_texts_have_one_length():
 
 
 def test_curves_meet_at_shares_of_their_texts():
-    read = draw.resampled(
+    read = draw.at_shares(
         [np.array([4.0, 0.0]), np.array([4.0, 3, 2, 1, 0])], np.array([0, 0.5, 1])
     )
     assert np.allclose(read, [[4, 2, 0], [4, 2, 0]])

@@ -77,7 +77,7 @@ def test_estimates_are_first_order(classifier, rows):
 
 
 def test_agreement_has_a_column_a_source_site_and_pass(rows):
-    found = patching.agreement(rows)
+    found = patching.r_with_effects(rows)
     assert found.shape == (2, 2 * 3 * len(patching.PASSES))
     one = rows[(rows.id == rows.id[0]) & (rows.source == "zero") & (rows.site == "state")]
     expected = np.corrcoef(one.effect, one.attnlrp)[0, 1]

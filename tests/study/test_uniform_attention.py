@@ -71,7 +71,6 @@ def test_the_depths_of_a_network_are_told_apart(placeholder):
         right = uniform_attention.correct(placeholder, texts, np.array(texts.labels))
     expected = matters.accuracy.value - right.mean()
     assert next(iter(matters.fall_by_depth.values())).value == pytest.approx(expected)
-    assert not uniform_attention.attention_matters(placeholder, texts, uniform=False).fall_by_depth
 
 
 def test_labels_that_are_no_class_are_named(placeholder):

@@ -19,7 +19,7 @@ _SHARES = np.linspace(0, 1, 33)
 _BINS = 4
 
 
-def resampled(curves: Sequence[np.ndarray], shares: np.ndarray = _SHARES) -> np.ndarray:
+def at_shares(curves: Sequence[np.ndarray], shares: np.ndarray = _SHARES) -> np.ndarray:
     """Read curves of different numbers of steps at the same shares of their text.
 
     Args:
@@ -52,7 +52,7 @@ def removal_curves(
     }
     for axes, (side, caption) in zip(panels, sides.items(), strict=True):
         for method, texts in curves.items():
-            values = pd.DataFrame(resampled([getattr(c, side) for c in texts]), columns=_SHARES)
+            values = pd.DataFrame(at_shares([getattr(c, side) for c in texts]), columns=_SHARES)
             look = {"color": of_method(method), "label": labels.get(method, method)}
             # Dashes on top: where LOO's curve and another one coincide, both can be seen.
             look |= {"ls": (0, (3, 2)), "zorder": 5} if method == REFERENCE else {}

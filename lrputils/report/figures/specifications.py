@@ -18,9 +18,15 @@ from lrputils.study import specifications
 
 # How much more often than over the whole grid a choice is made, at the dark end.
 _MOST = 3
+_DIFFERENCE = "AttnLRP − CP-LRP"
 _SHADES = LinearSegmentedColormap.from_list("often", ["#ffffff", COLORS["ink"]])
 _MARKS = (("D", "vermilion"), ("s", "blue"), ("^", "green"), ("v", "purple"))
-_ORDER = [*specifications.RULES, *READOUTS, *specifications.TOKENS, *specifications.NORMALISATIONS]
+_ORDER = [
+    *specifications.VARIED_RULES,
+    *READOUTS,
+    *specifications.TOKENS,
+    *specifications.NORMALISATIONS,
+]
 _ORDER += [*REMOVALS, *specifications.COEFFICIENTS]
 
 
@@ -28,7 +34,6 @@ def specification_curve(
     table: pd.DataFrame,
     marks: Mapping[str, pd.DataFrame] | None = None,
     *,
-    difference: str = "AttnLRP − CP-LRP",
     bins: int = 48,
     title: str = "One question, every convention",
 ) -> Figure:
@@ -37,7 +42,6 @@ def specification_curve(
     Args:
         table: of `lrputils.study.specifications.curve`, in its order.
         marks: label → rows of the table to point out, four at most.
-        difference: what the values are, for the axis.
         bins: parts of equal size into which the lower panel divides the specifications.
         title: the figure's message.
     """
@@ -53,7 +57,7 @@ def specification_curve(
         where = table.index.get_indexer(marked.index)
         look = {"color": COLORS[colour], "label": label, "zorder": 5, "mec": "white", "mew": 0.8}
         above.plot(places[where], table.value.to_numpy()[where], shape, ms=8, **look)
-    above.set_ylabel(difference)
+    above.set_ylabel(_DIFFERENCE)
     _choices(below, table, levels, bins)
     below.set_xlabel(f"{len(table)} specifications, sorted")
     figure.legend_below(columns=1)
@@ -130,7 +134,6 @@ def by_convention(
     tables: Mapping[str, Mapping[str, pd.DataFrame]],
     printed: Mapping[str, float] | None = None,
     *,
-    difference: str = "AttnLRP − CP-LRP",
     title: str = "Who tracks Leave-One-Out better? It depends",
 ) -> Figure:
     """Draw a difference by convention and read-out, a panel a run.
@@ -138,7 +141,6 @@ def by_convention(
     Args:
         tables: panel → convention → rows of a curve that differ in the read-out alone.
         printed: panel → the paper's difference, a dashed line.
-        difference: what the values are, for the axis.
         title: the figure's message.
     """
     panels = {
@@ -151,5 +153,5 @@ def by_convention(
         for name, conventions in tables.items()
     }
     return dots(
-        panels, xlabel=difference, title=title, lines=printed, line="the paper", zero=0, columns=4
+        panels, xlabel=_DIFFERENCE, title=title, lines=printed, line="the paper", zero=0, columns=4
     )

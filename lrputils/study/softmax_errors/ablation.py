@@ -16,7 +16,7 @@ from lrputils.study.variants import ABLATIONS
 
 RAW, SUM_TO_ONE = "raw r", "maps divided by their sums"
 # convention → column of an evaluation's rows
-CONVENTIONS = {RAW: "r", SUM_TO_ONE: "r_normalised"}
+COLUMNS = {RAW: "r", SUM_TO_ONE: "r_normalised"}
 _CONTENT = "without special tokens"
 # What Table A3 prints, and raw r behind it → column of an evaluation's rows
 _PRINTED = {"r": "r_normalised", "LeRF": "lerf", "MoRF": "morf", "Δ": "delta", RAW: "r"}
@@ -28,7 +28,7 @@ def curves(run: Run, *, resamples: int = 2000) -> dict[str, pd.DataFrame]:
     """Mean r with LOO of AttnLRP, CP-LRP and every ablation: convention → `stats.estimates`."""
     return {
         convention: stats.estimates(_ablations(run, column), resamples=resamples)
-        for convention, column in CONVENTIONS.items()
+        for convention, column in COLUMNS.items()
     }
 
 
@@ -165,7 +165,7 @@ def halves(run: Run) -> dict[str, pd.DataFrame]:
             {
                 (at, convention): measure(run, column, at)
                 for at in _readouts(run)
-                for convention, column in {**CONVENTIONS, _CONTENT: "r_content"}.items()
+                for convention, column in {**COLUMNS, _CONTENT: "r_content"}.items()
             }
         )
         for test, measure in _TESTS.items()

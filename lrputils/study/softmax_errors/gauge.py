@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ CHANGES = (*INSIDE, "layer input", "embeddings")
 
 @torch.no_grad()
 def reparameterised(
-    model: BertForSequenceClassification, *changes: str, seed: int = 0, size: float = 1.0
+    model: BertForSequenceClassification, *changes: str, seed: int = 0
 ) -> BertForSequenceClassification:
     """Return a copy of a BERT in float64, the same function of its input in other parameters.
 
@@ -45,7 +46,6 @@ def reparameterised(
         changes: of `CHANGES`, made in every layer, one after the other; without any, the copy only
             changes the floating-point type.
         seed: of the random vectors and matrices.
-        size: standard deviation of a vector's components.
 
     Raises:
         TypeError: the model is no `BertForSequenceClassification`.
@@ -58,7 +58,7 @@ def reparameterised(
     model = copy.deepcopy(model).double()
     random = torch.Generator().manual_seed(seed)
     for change in changes:
-        _CHANGES[change](model.bert, lambda *shape: size * _normal(random, *shape))
+        _CHANGES[change](model.bert, partial(_normal, random))
     return model
 
 
