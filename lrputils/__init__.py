@@ -51,7 +51,6 @@ _HOME = {
     "METHODS": "attribution",
     "paired_difference": "stats",
     "pearson": "stats",
-    "Perturbation": "removal.perturbation",
     "perturbation_curve": "removal.perturbation",
     "perturbation_curves": "removal.perturbation",
     "perturbation_scores": "removal.perturbation",

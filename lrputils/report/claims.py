@@ -13,7 +13,7 @@ import pandas as pd
 
 from lrputils import paper, stats
 from lrputils.model.readout import READOUTS
-from lrputils.report.tables import CANNOT_TELL, verdict
+from lrputils.report.tables import CANNOT_TELL, MARGIN, verdict
 from lrputils.runs import results
 from lrputils.runs.results import Recording
 from lrputils.study import softmax_errors, specifications
@@ -148,10 +148,7 @@ def along_curves(texts: Recordings) -> pd.DataFrame:
             own = stats.paired_difference(wide[first], wide[second])[:3]
             gap = printed[first] - printed[second]
             rows[f"{what}: {data}, {model}"] = (gap, *own, sign(gap, *own[1:]))
-    columns = ["paper", "recorded", "low", "high", "sign"]
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    frame.attrs["intervals"] = {"recorded": ("low", "high")}
-    return frame
+    return _recorded_beside(rows, "sign")
 
 
 def sign(printed: float, low: float, high: float) -> str:
@@ -175,18 +172,20 @@ def levels(runs: Runs) -> pd.DataFrame:
     for method in ("attnlrp", "cp-lrp"):
         for (model, data), found in runs.items():
             table = usual(specifications.curve(found[method]), **PAPERS)
+            table = table.set_index(table.index.get_level_values("read-out"))
             printed = paper.table2().loc[_DATA[data], method].r
-            for readout in READOUTS:
-                (row,) = specifications.at(table, read_out=readout).itertuples()
-                judged = _judged(row.low - printed, row.high - printed)
+            for readout in (place for place in READOUTS if place in table.index):
+                value, low, high = table.loc[readout, ["value", "low", "high"]]
+                judged = verdict(low - printed, high - printed)
+                if judged == CANNOT_TELL and high - low > 2 * MARGIN:
+                    judged = "too wide"
                 name = f"{paper.METHODS[method]}, {data}, {model}, {readout}"
-                rows[name] = (printed, row.value, row.low, row.high, judged)
-    columns = ["paper", "recorded", "low", "high", "verdict"]
+                rows[name] = (printed, value, low, high, judged)
+    return _recorded_beside(rows, "verdict")
+
+
+def _recorded_beside(rows: Mapping[str, tuple], judged: str) -> pd.DataFrame:
+    columns = ["paper", "recorded", "low", "high", judged]
     frame = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     frame.attrs["intervals"] = {"recorded": ("low", "high")}
     return frame
-
-
-def _judged(low: float, high: float, margin: float = 0.05) -> str:
-    found = verdict(low, high, margin)
-    return "too wide" if found == CANNOT_TELL and high - low > 2 * margin else found

@@ -20,6 +20,7 @@ from lrputils.study.by_text import Run
 from lrputils.study.evaluation import Evaluation
 
 AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
+MARGIN = 0.05  # a difference of r up to this is called agreement
 # Which columns are the ends of which value's interval.
 INTERVALS = {"this run": ("low", "high"), "difference": ("difference low", "difference high")}
 _RECORDED = {"recorded": ("recorded low", "recorded high")}
@@ -32,7 +33,7 @@ def compare(
     paper: Mapping[str, float] | pd.Series,
     recorded: Mapping[str, Measured] | pd.DataFrame | None = None,
     *,
-    margin: float = 0.05,
+    margin: float = MARGIN,
 ) -> pd.DataFrame:
     """Return the table paper | recorded run | this run, with the difference and a verdict.
 
@@ -117,7 +118,7 @@ def compare_runs(
     return compare(ours, printed, recorded.summary(column, list(ours.index)))
 
 
-def verdict(low: float, high: float, margin: float = 0.05) -> str:
+def verdict(low: float, high: float, margin: float = MARGIN) -> str:
     """Judge a difference by its interval.
 
     "agrees" if the whole interval lies within ± `margin`, "disagrees" if all of it lies outside,

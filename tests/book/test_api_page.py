@@ -40,3 +40,18 @@ def test_the_tables_list_every_method_with_its_label_and_options():
         name: {key: option.default for key, option in method.options.items()}
         for name, method in methods.items()
     }
+
+
+def test_every_public_name_is_on_the_page():
+    written = set(re.findall(r"\b(?:lrputils|lrp)\.(\w+)", PAGE))
+    assert not set(lrp.__all__) - written
+
+
+def test_the_examples_of_the_page_run(placeholder):
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
+    inputs = placeholder.encode(["a fine film", "not bad"])
+    known = {"lrp": lrp, "clf": placeholder, "inputs": inputs}
+    for block in (block for block in blocks if "clf" in block):
+        exec(block, known)
+    assert known["sweep"].shape == (3, *known["scores"].shape)
+    assert known["low"] <= known["high"]
