@@ -72,7 +72,7 @@ def _parameter(statement: ast.stmt, source: str, chapter: str) -> Parameter:
     )
 
 
-# By hand: papermill's `inspect_notebook` misreads `b = "x # y"` and drops `a, b = 1, 2` unsaid.
+# By hand: papermill's `inspect_notebook` misreads `b = "x # y"` and ignores `a, b = 1, 2`.
 def declared(notebook: NotebookNode, chapter: str) -> dict[str, Parameter]:
     """Return the parameters that the cell tagged `parameters` declares, by name, in order.
 

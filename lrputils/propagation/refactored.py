@@ -187,8 +187,7 @@ def own_value_apart(at: Site) -> Tensor:
 
 def mean_value_apart(at: Site) -> Tensor:
     """U·V + (A − U)·V with uniform attention U: the mean value, and the deviations from it."""
-    seen = at.call.seen().to(at.call.value.dtype)
-    return _apart(at, seen / seen.sum(-1, keepdim=True).clamp(min=1))
+    return _apart(at, at.call.even_weights())
 
 
 # What a reader calls it → the form. The first is the one that `propagating` has.

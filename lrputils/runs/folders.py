@@ -114,7 +114,7 @@ def _agree_on(work: Path, plan: dict[str, Any], doing: str) -> None:
 
 
 def _parts(work: Path) -> list[Path]:
-    """List what the finished parts left: whatever is not of the claim itself."""
+    """List what the finished parts left: all but the files of the claim itself."""
     own = (PLAN, READY, TEXTS, _LOCK)
     return [
         p for p in work.glob("*") if p.name not in own and p.suffix not in (".partial", ".lock")

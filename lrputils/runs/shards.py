@@ -141,7 +141,7 @@ def _taken(work: Path, name: str, shard: Shard) -> bool:
     if not (work / PLAN).is_file():  # finished, and cleared away
         return False
     with suppress(Timeout), FileLock(work / f"{name}.lock", timeout=0):
-        if not (work / PLAN).is_file():  # in this very moment: the lock has made the folder anew
+        if not (work / PLAN).is_file():  # just now: the lock has made the folder again
             shutil.rmtree(work, ignore_errors=True)
         elif not path.is_file():
             began = time.monotonic()

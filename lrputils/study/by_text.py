@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
+import torch
+from torch import Tensor
 
 from lrputils import stats
+from lrputils.data.texts import Texts
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import run
+from lrputils.removal.packing import by_length
 
 
 class Run:
@@ -77,3 +85,36 @@ def wide(rows: pd.DataFrame, column: str, columns: str | list[str]) -> pd.DataFr
     text = _text(rows)
     found = rows.pivot(index=text, columns=columns, values=column)
     return found.loc[rows[text].unique()].astype(float)
+
+
+def predicted(
+    classifier: Classifier, texts: Texts, batch_size: int, max_length: int | None
+) -> Iterator[tuple[Inputs, Tensor, list[dict[str, Any]]]]:
+    """Yield texts of like length: their inputs, predicted classes, and what a row says of each.
+
+    Longer texts are cut. A row has `position`, `id`, `target`, `label` (the text's own class, None
+    without one), `logit` (of the target) and `content`, (tokens,), false at special tokens.
+    """
+    for batch in by_length(texts, batch_size):
+        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
+        with torch.inference_mode():
+            logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
+        target, content = logits.argmax(1), inputs.content_mask.cpu().numpy()
+        rows = [
+            {
+                "position": text,
+                "id": texts.ids[text],
+                "target": int(target[row]),
+                "label": classifier.class_numbers.get(texts.labels[text]) if texts.labels else None,
+                "logit": float(logits[row, target[row]]),
+                "content": content[row, :length],
+            }
+            for row, (text, length) in enumerate(zip(batch, inputs.lengths.tolist(), strict=True))
+        ]
+        yield inputs, target, rows
+
+
+def in_order(rows: Iterable[Mapping[str, Any]], *without: str) -> pd.DataFrame:
+    """Return rows as a table in the order of the texts, `position` and some columns left out."""
+    ordered = sorted(rows, key=lambda row: row["position"])
+    return pd.DataFrame(ordered).drop(columns=["position", *without])

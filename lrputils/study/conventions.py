@@ -8,10 +8,8 @@ in `lrputils.study.specifications`, which reads these maps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pandas as pd
-import torch
 from torch import Tensor
 
 from lrputils.attribution import attribute
@@ -19,20 +17,18 @@ from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import run
 from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRADIENT, Composite
 from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
-from lrputils.removal.packing import by_length
+from lrputils.study.by_text import in_order, predicted
 
 # What stands for attention: the two methods, controls that change one thing, and the gradient.
 ATTENTION = {
     "attnlrp": ATTN_LRP,
     "cp-lrp": CP_LRP,
-    "half-value": ATTN_LRP.but(attention="half-value"),
-    "whole-value": ATTN_LRP.but(attention="whole-value"),
-    "query-closed": ATTN_LRP.but(attention="query-closed"),
-    "key-closed": ATTN_LRP.but(attention="key-closed"),
-    "identity": ATTN_LRP.but(attention="identity"),
+    **{
+        name: ATTN_LRP.but(attention=name)
+        for name in ("half-value", "whole-value", "query-closed", "key-closed", "identity")
+    },
     "grad-x-input": GRADIENT,
 }
 # Attention as one unit, and by its plain gradient with AttnLRP's rules around it (RelP for GPT-2):
@@ -63,8 +59,8 @@ def composites(layers: int) -> dict[tuple[str, str], Composite]:
     }
     found = {(name, ""): composite for name, composite in named.items()}
     for change in OTHERWISE:
-        told = " ".join(f"{operation}={rule}" for operation, rule in change.items())
-        found |= {(name, told): ATTENTION[name].but(**change) for name in ("attnlrp", "cp-lrp")}
+        rules = " ".join(f"{operation}={rule}" for operation, rule in change.items())
+        found |= {(name, rules): ATTENTION[name].but(**change) for name in ("attnlrp", "cp-lrp")}
     return found
 
 
@@ -98,27 +94,16 @@ def maps(
         ValueError: see `refuse_unknown`.
     """
     refuse_unknown(removals, methods)
-    found: dict[int, list[dict[str, Any]]] = {}
-    for batch in by_length(texts, batch_size):
-        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
-        with torch.inference_mode():
-            logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
-        target = logits.argmax(1)
-        content = inputs.content_mask.cpu().numpy()
-        labels = list(_maps(classifier, inputs, target, removals, methods))
-        for row, (text, length) in enumerate(zip(batch, inputs.lengths.tolist(), strict=True)):
-            facts = {
-                "id": texts.ids[text],
-                "target": int(target[row]),
-                "label": classifier.class_numbers.get(texts.labels[text]) if texts.labels else None,
-                "logit": float(logits[row, target[row]]),
-                "content": content[row, :length],
-            }
-            found[text] = [
-                {**facts, **label, "scores": scores[row, :length].cpu().numpy()}
-                for label, scores in labels
+    rows = []
+    for inputs, target, texts_rows in predicted(classifier, texts, batch_size, max_length):
+        found = list(_maps(classifier, inputs, target, removals, methods))
+        for number, row in enumerate(texts_rows):
+            length = len(row["content"])
+            rows += [
+                {**row, **label, "scores": scores[number, :length].cpu().numpy()}
+                for label, scores in found
             ]
-    return pd.DataFrame([row for text in sorted(found) for row in found[text]])
+    return in_order(rows)
 
 
 def refuse_unknown(removals: Sequence[str], methods: Sequence[str] | None) -> None:

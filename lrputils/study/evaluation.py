@@ -116,7 +116,7 @@ def evaluate(
         known = None if reference is None else [reference.maps[REFERENCE][row] for row in batch]
         try:
             results = _batch(classifier, inputs, variants, known, chunk)
-        except ValueError as error:  # it counts rows, and nobody knows which texts share a batch
+        except ValueError as error:  # it counts the rows of a batch, not texts
             ids = [texts.ids[i] for i in batch]
             raise ValueError(f"{error}; the rows are the texts {ids}") from error
         found |= zip(batch, results, strict=True)

@@ -17,9 +17,8 @@ from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import run
 from lrputils.removal.mask_gradient import NODES
-from lrputils.removal.packing import by_length
+from lrputils.study.by_text import in_order, predicted
 
 # Options of `mask_gradient` by the name of the setting.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -85,33 +84,23 @@ def maps(
         ValueError: see `refuse_unknown`.
     """
     refuse_unknown(settings)
-    found: dict[int, list[dict[str, Any]]] = {}
-    for batch in by_length(texts, batch_size):
-        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
-        lengths = inputs.lengths.tolist()
-        content = inputs.content_mask.cpu().numpy()
-        with torch.inference_mode():
-            logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
-        target = logits.argmax(1)
+    rows = []
+    for inputs, target, texts_rows in predicted(classifier, texts, batch_size, max_length):
+        total = int(inputs.lengths.sum())
         measured = list(_measured(classifier, inputs, target, settings))
-        for row, (text, length) in enumerate(zip(batch, lengths, strict=True)):
-            facts = {
-                "id": texts.ids[text],
-                "target": int(target[row]),
-                "label": classifier.class_numbers.get(texts.labels[text]) if texts.labels else None,
-            }
-            found[text] = [
+        for number, row in enumerate(texts_rows):
+            length = len(row["content"])
+            rows += [
                 {
-                    **facts,
+                    **row,
                     "setting": name,
                     "passes": cost or length,
-                    "seconds": round(seconds * length / sum(lengths), 4),
-                    "scores": scores[row, :length].cpu().numpy(),
-                    "content": content[row, :length],
+                    "seconds": round(seconds * length / total, 4),
+                    "scores": scores[number, :length].cpu().numpy(),
                 }
                 for name, cost, seconds, scores in measured
             ]
-    return pd.DataFrame([row for text in sorted(found) for row in found[text]])
+    return in_order(rows, "logit")
 
 
 def _measured(

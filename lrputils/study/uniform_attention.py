@@ -81,15 +81,10 @@ def uniform_attention(model: nn.Module, layers: Container[int] | None = None) ->
 
     def function(call: AttentionCall) -> tuple[Tensor, None]:
         chosen = layers is None or call.layer in layers
-        return (_uniform(call), None) if chosen else fused(call)
+        return (call.combined(call.even_weights()), None) if chosen else fused(call)
 
     with routed(model, function):
         yield
-
-
-def _uniform(call: AttentionCall) -> Tensor:
-    seen = call.seen().to(call.value.dtype)
-    return call.combined(seen / seen.sum(-1, keepdim=True).clamp(min=1))
 
 
 def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:

@@ -18,10 +18,9 @@ from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import read
 from lrputils.removal.leave_two_out import leave_two_out
-from lrputils.removal.packing import by_length
 from lrputils.removal.shapley import shapley_values
+from lrputils.study.by_text import in_order, predicted
 
 Array = np.ndarray
 METHODS = ("attnlrp", "cp-lrp", "mask-gradient", "ig", "grad-x-input", "rollout")
@@ -57,24 +56,16 @@ def measured(
         Methods are `METHODS`, "loo", "shapley", its standard errors and its estimates from either
         half of the orders; and "interactions", I_ij of all pairs i < j, row by row.
     """
-    found = {}
-    for batch in by_length(texts, batch_size):
-        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
-        reading = read(classifier.architecture, inputs)
-        maps = _maps(classifier, inputs, reading.target, permutations)
-        content = inputs.content_mask.cpu().numpy()
-        for row, text in enumerate(batch):
-            facts = {
-                "id": texts.ids[text],
-                "target": int(reading.target[row]),
-                "label": classifier.class_numbers.get(texts.labels[text]) if texts.labels else None,
-                "logit": float(reading.output[row].detach()),
-            }
-            scores = {name: values[row][content[row]] for name, values in maps.items()}
-            both = scores[INTERACTIONS][:, content[row]]
+    rows = []
+    for inputs, target, texts_rows in predicted(classifier, texts, batch_size, max_length):
+        maps = _maps(classifier, inputs, target, permutations)
+        for number, row in enumerate(texts_rows):
+            content = np.flatnonzero(row["content"])
+            scores = {name: values[number][content] for name, values in maps.items()}
+            both = scores[INTERACTIONS][:, content]
             scores[INTERACTIONS] = both[np.triu_indices(len(both), 1)]
-            found[text] = [{**facts, "method": m, "scores": s} for m, s in scores.items()]
-    return pd.DataFrame([row for text in sorted(found) for row in found[text]])
+            rows += [{**row, "method": m, "scores": s} for m, s in scores.items()]
+    return in_order(rows, "content")
 
 
 def _maps(

@@ -50,7 +50,7 @@ class Recipe:
     """What to learn from, what to build, how to train it; each field is an option.
 
     Two trainings of one recipe on one machine give the same weights, unless one was killed in
-    pretraining, whose masks are then drawn anew.
+    pretraining: its masks are then drawn again.
     """
 
     data: str = _option(MISSING, "labelled texts to learn from", "DATA")

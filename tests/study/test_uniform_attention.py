@@ -21,7 +21,8 @@ def test_uniform_attention_is_the_mean_over_what_may_be_seen():
     mask[1, ..., 3:] = False
 
     def uniform(mask):
-        return uniform_attention._uniform(AttentionCall(0, query, key, value, mask, 1.0))
+        call = AttentionCall(0, query, key, value, mask, 1.0)
+        return call.combined(call.even_weights())
 
     output = uniform(mask)
     torch.testing.assert_close(output[0, 2], value[0].mean(1))
