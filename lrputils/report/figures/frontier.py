@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lrputils.report.figures.style import COLORS, WIDTH, new_figure
@@ -41,10 +40,13 @@ def frontier(
     figure, panels = new_figure(WIDTH, 1.4 + 2.4 * count, title=title, **size)
     for axes, (run, table) in zip(panels[:, 0], runs.items(), strict=True):
         settings = set(table.index.get_level_values(0))
-        for setting, look in (LINES | POINTS).items():
+        for setting, (label, colour, marker) in (LINES | POINTS).items():
             if setting in settings:
                 part = table.loc[setting].sort_index()
-                _drawn(axes, part if setting in LINES else part.loc[[0.0]], *look)
+                part = part if setting in LINES else part.loc[[0.0]]
+                look = {"color": COLORS[colour], "lw": 1.5}
+                axes.vlines(part.cost, part.low, part.high, alpha=0.5, **look)
+                axes.plot(part.cost, part.r, f"-{marker}", label=label, ms=5, **look)
         axes.axhline(1, color=COLORS["faint"], lw=1, zorder=0)
         axes.set_xscale("log")
         axes.minorticks_off()
@@ -55,10 +57,3 @@ def frontier(
     panels[-1, 0].set_xlabel("forward passes, as a share of LOO's")
     figure.legend_below()
     return figure
-
-
-def _drawn(axes: Axes, part: pd.DataFrame, label: str, colour: str, marker: str) -> None:
-    """One setting: its points, joined, with their intervals."""
-    look = {"color": COLORS[colour], "lw": 1.5}
-    axes.vlines(part.cost, part.low, part.high, alpha=0.5, **look)
-    axes.plot(part.cost, part.r, f"-{marker}", label=label, ms=5, **look)

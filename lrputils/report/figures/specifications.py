@@ -143,15 +143,13 @@ def by_convention(
         printed: panel → the paper's difference, a dashed line.
         title: the figure's message.
     """
-    panels = {
-        name: pd.concat(
-            {
-                convention: table.set_index(table.index.get_level_values("read-out"))
-                for convention, table in conventions.items()
-            }
-        ).swaplevel()
-        for name, conventions in tables.items()
-    }
+    panels = {}
+    for name, conventions in tables.items():
+        by_place = {
+            convention: table.set_index(table.index.get_level_values("read-out"))
+            for convention, table in conventions.items()
+        }
+        panels[name] = pd.concat(by_place).swaplevel().reindex(READOUTS, level=0)
     return dots(
         panels, xlabel=_DIFFERENCE, title=title, lines=printed, line="the paper", zero=0, columns=4
     )

@@ -41,7 +41,9 @@ def correlation_by_method(
         for run, (marker, found) in enumerate(zip("DsP", (recorded or {}).values(), strict=False)):
             if method in found:
                 values = found[method].dropna().to_numpy()
-                _recorded(axes, values, place, marker, shape=run == 0)
+                if run == 0:
+                    _density(axes, values, place)
+                axes.plot(values.mean(), place, marker, **_MARKED)
         axes.scatter(per_text[method], place + jitter, s=9, color=colour, alpha=0.7, lw=0, zorder=2)
         row = summary.loc[method]
         axes.plot([row.low, row.high], [place, place], color=COLORS["ink"], lw=2.5, zorder=3)
@@ -95,17 +97,11 @@ def changes_by_control(tables: Mapping[str, pd.DataFrame], *, title: str) -> Dra
     return figure
 
 
-def _recorded(axes: Axes, values: np.ndarray, place: float, marker: str, *, shape: bool) -> None:
-    if shape:
-        _density(axes, values, place)
-    axes.plot(values.mean(), place, marker, **_MARKED)
-
-
-def _density(axes: Axes, values: np.ndarray, place: float, height: float = 0.4) -> None:
+def _density(axes: Axes, values: np.ndarray, place: float) -> None:
     """The distribution of `values` as a shape around y = place."""
     if len(values) > 2 and np.ptp(values):
         grid = np.linspace(-1, 1, 201)
         density = gaussian_kde(values)(grid)
-        density *= height / density.max()
+        density *= 0.4 / density.max()
         look = {"color": COLORS["faint"], "alpha": 0.8, "lw": 0, "zorder": 0}
         axes.fill_between(grid, place - density, place + density, **look)

@@ -160,27 +160,13 @@ def halves(run: Run) -> dict[str, pd.DataFrame]:
     Raises:
         ValueError: there is one layer only.
     """
-    return {
-        test: stats.table(
-            {
-                (at, convention): measure(run, column, at)
-                for at in _readouts(run)
-                for convention, column in {**COLUMNS, _CONTENT: "r_content"}.items()
-            }
-        )
-        for test, measure in _TESTS.items()
-    }
-
-
-def _back_minus_front(run: Run, column: str, readout: str) -> stats.Estimate:
-    return stats.paired_difference(*_back_and_front(run.ablations(column, readout)))
-
-
-def _late_minus_early(run: Run, column: str, readout: str) -> stats.Estimate:
-    return late_minus_early(single_layer_gains(run, column, readout))
-
-
-_TESTS = {"back − front": _back_minus_front, "late − early": _late_minus_early}
+    back, late = {}, {}
+    for at in run.rows[run.rows.family == "single"].readout.unique():
+        for convention, column in {**COLUMNS, _CONTENT: "r_content"}.items():
+            both = _back_and_front(run.ablations(column, at))
+            back[at, convention] = stats.paired_difference(*both)
+            late[at, convention] = late_minus_early(single_layer_gains(run, column, at))
+    return {"back − front": stats.table(back), "late − early": stats.table(late)}
 
 
 def _back_and_front(ablations: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
@@ -188,11 +174,6 @@ def _back_and_front(ablations: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     if not middle:
         raise ValueError("a single layer has no early half: the gain of layers cannot be compared")
     return ablations["back", middle + 1], ablations["front", middle]
-
-
-def _readouts(run: Run) -> list[str]:
-    """Where a run's ablations were read, in its order."""
-    return list(run.rows[run.rows.family == "single"].readout.unique())
 
 
 def published_late_minus_early(data: str) -> float:
