@@ -141,7 +141,10 @@ def smoothgrad(
     architecture = describe(model)
     reading = read(architecture, inputs, target=target)
     _at_least_one("samples", samples)
-    bank = _noise(reading, samples, seed)
+    generator = torch.Generator().manual_seed(seed)  # on the CPU, position by position
+    _, tokens, size = reading.value.shape
+    bank = [torch.randn(samples, size, generator=generator) for _ in range(tokens)]
+    bank = torch.stack(bank, dim=1).to(reading.value)
     inside = reading.valid[..., None]
     top = reading.value.masked_fill(~inside, -torch.inf).amax((1, 2), keepdim=True)
     spread = (
@@ -240,14 +243,6 @@ def _quadrature(name: str, steps: int) -> tuple[Tensor, Tensor]:
         points, weights = np.polynomial.legendre.leggauss(steps)
         return torch.from_numpy((points + 1) / 2), torch.from_numpy(weights / 2)
     raise ValueError(f"unknown quadrature {name!r}: gauss-legendre, midpoint or right")
-
-
-def _noise(reading: Reading, samples: int, seed: int) -> Tensor:
-    """Standard normal noise `(samples, positions, size)`, drawn on the CPU position by position."""
-    _, tokens, size = reading.value.shape
-    generator = torch.Generator().manual_seed(seed)
-    bank = [torch.randn(samples, size, generator=generator) for _ in range(tokens)]
-    return torch.stack(bank, dim=1).to(reading.value)
 
 
 def _at_least_one(name: str, value: int) -> None:

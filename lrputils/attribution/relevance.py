@@ -74,16 +74,11 @@ def lrp_everywhere(
     seen = Recorder()
     with installed(architecture, composite.rule, recorder=seen if blocks else None):
         reading = read(architecture, inputs, target=target)
-    sites, values = zip(*reading.places.values(), strict=True)
-    flowing = torch.autograd.grad(reading.output.sum(), [*sites, *seen.outputs])
-    pairs = zip(flowing[: len(sites)], values, strict=True)
-    found = {
-        name: reading.relevance(*pair) for name, pair in zip(reading.places, pairs, strict=True)
-    }
+    found, arriving = reading.everywhere(*seen.outputs)
     if blocks:
-        arriving = zip(seen.calls, flowing[len(sites) :], strict=True)
+        pairs = zip(seen.calls, arriving, strict=True)
         with torch.no_grad():
-            effects = sum(_removed(call, gradient, reading.head) for call, gradient in arriving)
+            effects = sum(_removed(call, gradient, reading.head) for call, gradient in pairs)
         found["blocks"] = reading.per_token(effects)
     return found
 

@@ -122,7 +122,7 @@ def _executed(
                 progress_bar={"desc": chapter.name, "disable": not progress},
                 cwd=str(Path.cwd()),
                 extra_arguments=["--log-level=CRITICAL"],
-                stderr_file=sys.stderr,  # shows a cell's warnings at once
+                stderr_file=sys.stderr,  # what a cell warns of is told before the run ends
             )
             problem, details = next(missing_figures(read_notebook(draft)), None), ""
         except PapermillExecutionError as error:

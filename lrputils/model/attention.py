@@ -142,10 +142,7 @@ NAME = "lrputils"
 
 
 class Route:
-    """One model's attention in one thread: where its calls go and which layer runs now.
-
-    `layer` is the number of the layer that is being computed, None outside the blocks.
-    """
+    """One model's attention in one thread; `layer` is the running one, None outside blocks."""
 
     def __init__(self, architecture: Architecture, function: AttentionFunction):
         self.architecture = architecture

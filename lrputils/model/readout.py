@@ -69,12 +69,12 @@ class Reading:
         (gradient,) = torch.autograd.grad(self.output.sum(), self.site)
         return gradient
 
-    def everywhere(self) -> dict[str, Tensor]:
-        """R at every read-out that the model has, `(batch, tokens)` each, by one backward pass."""
+    def everywhere(self, *others: Tensor) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
+        """R at every read-out `(batch, tokens)`, and what flows to other tensors, in one pass."""
         sites, values = zip(*self.places.values(), strict=True)
-        gradients = torch.autograd.grad(self.output.sum(), sites)
-        found = zip(gradients, values, strict=True)
-        return {name: self.relevance(*pair) for name, pair in zip(self.places, found, strict=True)}
+        flowing = torch.autograd.grad(self.output.sum(), [*sites, *others])
+        found = zip(self.places, map(self.relevance, flowing, values), strict=True)
+        return dict(found), flowing[len(sites) :]
 
     def relevance(self, gradient: Tensor, value: Tensor | None = None) -> Tensor:
         """R = Σ value ⊙ gradient over the state's size: `(…, batch, tokens)`, 0 at padding.

@@ -80,7 +80,7 @@ def losses(
     with installed(architecture, plain.rule, attention), replaced(looks):
         reading = read(architecture, inputs, target=chosen)
     found = ledger.closed(reading.output.sum(), len(chosen))
-    by_place = reading.everywhere()
+    by_place, _ = reading.everywhere()
     words = by_place["word"].sum(1)
     found[POSITIONS] = by_place["sum"].sum(1) - words
     logit = reading.output.detach()

@@ -53,15 +53,17 @@ def dots(
             axis.axvline(lines[name], label=line, **style)
         rows, series = list(table.index.unique(1)), list(table.index.unique(0))
         shifts = np.linspace(-0.22, 0.22, len(series)) if len(series) > 1 else [0.0]
+        alone = table.value.groupby(level=1).count().reindex(rows).to_numpy() == 1
         for number, (shift, label) in enumerate(zip(shifts, series, strict=True)):
             part = table.loc[label].reindex(rows)
-            places, colour = np.arange(len(rows)) + shift, _colour(label, number)
+            places = np.arange(len(rows)) + np.where(alone, 0, shift)
+            colour = _colour(label, number)
             axis.hlines(places, part.low, part.high, color=colour, lw=2)
             axis.plot(part.value, places, _SHAPES[number], color=colour, ms=5, label=label)
         axis.set_yticks(range(len(rows)), rows)
         axis.set_title(name, fontsize=10, loc="left")
         axis.tick_params(axis="y", length=0)
-        axis.invert_yaxis()
+        axis.set_ylim(len(rows) - 0.5, -0.5)
     axes.flat[-1].set_xlabel(xlabel)
     figure.legend_below(columns)
     return figure

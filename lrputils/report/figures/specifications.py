@@ -134,22 +134,25 @@ def by_convention(
     tables: Mapping[str, Mapping[str, pd.DataFrame]],
     printed: Mapping[str, float] | None = None,
     *,
+    difference: str = _DIFFERENCE,
     title: str = "Who tracks Leave-One-Out better? It depends",
 ) -> Figure:
-    """Draw a difference by convention and read-out, a panel a run.
+    """Draw a value by convention, or method, and read-out, a panel a run.
 
     Args:
-        tables: panel → convention → rows of a curve that differ in the read-out alone.
+        tables: panel → row → `value`, `low`, `high`, indexed by the level "read-out" and others.
         printed: panel → the paper's difference, a dashed line.
+        difference: what the values are, for the axis.
         title: the figure's message.
     """
     panels = {}
-    for name, conventions in tables.items():
+    for name, rows in tables.items():
         by_place = {
-            convention: table.set_index(table.index.get_level_values("read-out"))
-            for convention, table in conventions.items()
+            row: table.set_index(table.index.get_level_values("read-out"))
+            for row, table in rows.items()
         }
-        panels[name] = pd.concat(by_place).swaplevel().reindex(READOUTS, level=0)
-    return dots(
-        panels, xlabel=_DIFFERENCE, title=title, lines=printed, line="the paper", zero=0, columns=4
-    )
+        table = pd.concat(by_place).swaplevel()
+        order = dict.fromkeys([*READOUTS, *table.index.unique(0)])
+        panels[name] = table.reindex(list(order), level=0)
+    line = {"lines": printed, "line": "the paper", "zero": 0}
+    return dots(panels, xlabel=difference, title=title, columns=4, **line)
