@@ -85,22 +85,16 @@ def record_study(
     quiet: bool = False,
     **options: Any,
 ) -> Path:
-    """Record one of `STUDIES` into `out`; see `lrputils.runs.texts.record`.
+    """Record one of `STUDIES` into `out`; the rest is as in `lrputils.runs.texts.record`.
 
     Args:
         name: of the study.
-        classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer.
-        out: the recording's folder.
         longest: leave out texts of more words.
         shard: texts a shard; the study's own number if not given.
-        command: as of `record`.
-        parameters: as of `record`.
-        quiet: no progress.
         options: the study's own; None is its default.
 
     Raises:
-        ValueError: no text is short enough, options that the study refuses, or as `record`.
+        ValueError: no text is short enough, options that the study refuses, or as in `record`.
     """
     study = STUDIES[name]
     short = [i for i, text in enumerate(texts) if longest is None or len(text.split()) <= longest]
