@@ -85,7 +85,9 @@ class Certified(NamedTuple):
         return float(low), float(high)
 
 
-def check_options(architecture: Architecture, precision: str, tolerance: float, seed: int) -> None:
+def check_options(
+    architecture: Architecture, precision: str, tolerance: float, seed: int = 0
+) -> None:
     """Refuse a precision that device or model do not have, and a tolerance that means nothing.
 
     Raises:
