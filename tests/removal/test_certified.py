@@ -112,7 +112,7 @@ def test_the_expected_error_is_that_over_all_samples():
 def test_the_certificate_covers(normal):
     random = np.random.default_rng(1)
     bounds, intervals = [], []
-    for seed in range(150):
+    for seed in range(80):
         texts, output, errors = made_up(random, 30, 0.03, normal)
         found = certify(texts, output, errors, seed=seed)
         pairs = zip(by_text(texts, found.scores), by_text(texts, output), strict=True)
@@ -120,8 +120,8 @@ def test_the_certificate_covers(normal):
         bounds.append((true <= found.bound).mean())
         low, high = found.interval()
         intervals.append(low <= true.mean() <= high)
-    assert np.mean(bounds) > 0.92
-    assert np.mean(intervals) > 0.92
+    assert np.mean(bounds) > 0.94
+    assert np.mean(intervals) > 0.94
 
 
 def test_an_interval_tells_no_more_than_the_sample():
