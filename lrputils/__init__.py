@@ -30,6 +30,7 @@ _HOME = {
     "attention_matters": "study.uniform_attention",
     "attribute": "attribution",
     "bootstrap_interval": "stats",
+    "certified_loo": "removal.leave_one_out",
     "check": "propagation.conservation",
     "Classifier": "model.classifier",
     "Composite": "propagation.composites",

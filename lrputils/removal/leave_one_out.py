@@ -1,12 +1,13 @@
 """Exact leave-one-out: the change of the output when one token is removed, for every token.
 
 Nothing is approximated. Each token costs one row of a batch, and `lrputils.removal.packing` runs
-the rows of all texts together.
+the rows of all texts together. In low precision `lrputils.removal.certified` says what it changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,9 @@ from torch import Tensor
 
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.handles import Handle
+from lrputils.model.precision import matmul_precision
 from lrputils.model.readout import Target, resolve_target
+from lrputils.removal.certified import Certified, certified, check_options, in_full
 from lrputils.removal.packing import bar, evaluate
 from lrputils.removal.rows import Row, Text, split, whole
 
@@ -31,6 +34,10 @@ def leave_one_out(
     target: Target = None,
     removal: str = "attention-mask",
     output: str = "logit",
+    precision: str = "float32",
+    tolerance: float = 0.002,
+    fallback: bool = True,
+    seed: int = 0,
     batch_tokens: int | None = None,
     progress: bool = True,
 ) -> Tensor:
@@ -50,6 +57,12 @@ def leave_one_out(
             "delete": it is deleted and the tokens behind it move up by one position.
         output: f, the "logit" of the target; the "difference" from the logit of the class that
             comes next on the whole input; or the "probability" of the target.
+        precision: of matrix products. In "bf16", or on a GPU "tf32", it is faster where the device
+            has such products, and no longer exact: see `certified_loo`.
+        tolerance: how far from 1 the correlation of a text's map with float32's may be, in low
+            precision; checked on rows that run in both.
+        fallback: run texts above the tolerance again in float32; False refuses them.
+        seed: of the choice of these rows.
         batch_tokens: most tokens in one batch; the default suits the device. Where memory does not
             suffice it is halved.
         progress: on a terminal, draw a bar with rate and time left once this takes some seconds.
@@ -62,6 +75,44 @@ def leave_one_out(
         ValueError: an unknown option, a target that is no class of the model, or a removal that
             the model or the inputs do not have.
     """
+    return certified_loo(
+        model,
+        inputs,
+        target=target,
+        removal=removal,
+        output=output,
+        precision=precision,
+        tolerance=tolerance,
+        fallback=fallback,
+        seed=seed,
+        batch_tokens=batch_tokens,
+        progress=progress,
+    ).scores
+
+
+def certified_loo(
+    model: Handle,
+    inputs: Mapping[str, Any],
+    *,
+    target: Target = None,
+    removal: str = "attention-mask",
+    output: str = "logit",
+    precision: str = "bf16",
+    tolerance: float = 0.002,
+    fallback: bool = True,
+    seed: int = 0,
+    batch_tokens: int | None = None,
+    progress: bool = True,
+) -> Certified:
+    """`leave_one_out` in low precision, and how far that is from float32.
+
+    Arguments are the same. In float32 everything is exact, and there is nothing to certify.
+
+    Raises:
+        TypeError: the model is not covered.
+        ValueError: what `leave_one_out` refuses; a precision that the device or the model's dtype
+            does not have; or a text above the tolerance where `fallback` is False.
+    """
     architecture = describe(model)
     if removal not in REMOVALS:
         raise ValueError(f"removal={removal!r} is not one of {REMOVALS}")
@@ -69,20 +120,37 @@ def leave_one_out(
         raise ValueError(
             f"removal={removal!r} is about words; for image patches use 'attention-mask'"
         )
-    texts, full, read = start(architecture, inputs, target, output, batch_tokens)
-    rows = list(token_rows(architecture, texts, removal, inputs))
-    with bar(progress, total=len(rows), desc="LOO", unit="row", delay=3, leave=False) as shown:
-        without = evaluate(
-            architecture, texts, rows, read, batch_tokens=batch_tokens, done=shown.update
-        )
+    low = precision != "float32"
+    if low:
+        check_options(architecture, precision, tolerance, seed)
+    device = next(architecture.model.parameters()).device
+    with matmul_precision("float32", device) if low else nullcontext():
+        texts, full, read = start(architecture, inputs, target, output, batch_tokens)
+        rows = list(token_rows(architecture, texts, removal, inputs))
+        options = {"total": len(rows), "desc": "LOO", "unit": "row", "delay": 3, "leave": False}
+        with bar(progress, **options) as shown:
+
+            def run(numbers: Sequence[int], digits: str) -> Tensor:
+                done = shown.update if digits == precision else lambda rows: None
+                chosen = [rows[number] for number in numbers]
+                how = {"batch_tokens": batch_tokens, "done": done, "precision": digits}
+                return evaluate(architecture, texts, chosen, read, **how)
+
+            if low:
+                found = certified(texts, run, precision, tolerance, fallback=fallback, seed=seed)
+            else:
+                found = in_full(run(range(len(rows)), precision), len(texts))
     losses = full.repeat_interleave(torch.tensor([len(t) for t in texts], device=full.device))
     mask = inputs.get("attention_mask")
     columns = inputs["pixel_values" if architecture.vision else "input_ids"]
     shape = (len(texts), len(texts[0])) if architecture.vision else columns.shape
     where = torch.ones(shape, dtype=torch.bool) if mask is None else mask.bool()
     scores = full.new_zeros(shape).to(columns.device)
-    scores[where.to(scores.device)] = (losses - without).to(scores.device)
-    return scores
+    where = where.to(scores.device)
+    scores[where] = (losses - found.scores.to(full)).to(scores.device)
+    exact = torch.zeros_like(where)
+    exact[where] = found.exact.to(scores.device)
+    return found._replace(scores=scores, exact=exact)
 
 
 def start(

@@ -38,6 +38,7 @@ def evaluate(
     *,
     batch_tokens: int | None = None,
     done: Callable[[int], Any] = lambda rows: None,
+    precision: str = "float32",
 ) -> Tensor:
     """Run the model on every row and return what `read` takes from the logits, in the rows' order.
 
@@ -49,6 +50,7 @@ def evaluate(
         batch_tokens: most tokens in one batch. One row is run however long it is. Where memory
             runs out the budget is halved, for the remaining rows.
         done: told of the number of rows of each batch that is done.
+        precision: of the products in linear layers: see `lrputils.removal.packed.packed`.
 
     Returns:
         (rows, …) on the model's device.
@@ -64,7 +66,7 @@ def evaluate(
     order = sorted(range(len(rows)), key=lambda i: (rows[i].kind, -rows[i].length))
     result, start = None, 0
     tokens = sum(row.length for row in rows)
-    with torch.inference_mode(), packed(architecture, tokens):
+    with torch.inference_mode(), packed(architecture, tokens, precision):
         while start < len(order):
             numbers = _next_batch(rows, order, start, budget)
             batch = [rows[i] for i in numbers]

@@ -47,6 +47,9 @@ class Settings:
         shard: texts a shard: what a kill can lose, and what one rank takes at a time.
         batch_size: texts a batch. Batches are formed inside a shard, so that the rows do not depend
             on who measured it.
+        precision: of leave-one-out: see `lrputils.certified_loo`. Below float32 the rows have its
+            `bound`.
+        tolerance: texts whose bound is above it are measured in float32.
     """
 
     methods: tuple[str, ...] = ("attnlrp", "cp-lrp")
@@ -54,6 +57,8 @@ class Settings:
     long: str = "cut"
     shard: int = 64
     batch_size: int = 16
+    precision: str = "float32"
+    tolerance: float = 0.002
 
     def __post_init__(self) -> None:
         check_numbers(vars(self))
@@ -63,7 +68,12 @@ class Settings:
     def step(self, classifier: Classifier) -> BatchEvaluator:
         """Return what measures the texts of a shard."""
         return BatchEvaluator(
-            classifier, self.methods, max_length=self.max_length, batch_size=self.batch_size
+            classifier,
+            self.methods,
+            max_length=self.max_length,
+            batch_size=self.batch_size,
+            precision=self.precision,
+            tolerance=self.tolerance,
         )
 
 

@@ -56,6 +56,19 @@ def add_evaluate(verbs: argparse._SubParsersAction) -> None:
         "--long", default="cut", metavar="HOW", help="cut (the default) or refuse longer texts"
     )
     verb.add_argument(
+        "--precision",
+        default="float32",
+        metavar="P",
+        help="of loo: float32 (exact), bf16, on a GPU tf32; checked on rows that run in both",
+    )
+    verb.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.002,
+        metavar="X",
+        help="run a text again in float32 where r with float32's loo may be 1 - X (default: .002)",
+    )
+    verb.add_argument(
         "--shard", type=int, default=64, metavar="N", help="texts a shard (default: %(default)s)"
     )
     verb.add_argument(
@@ -122,7 +135,8 @@ def _evaluate(options: argparse.Namespace) -> Any:
     if options.out is None and not options.dry_run:
         raise ValueError("--out DIR says where the rows go; --dry-run needs none")
     asked = {} if options.methods is None else {"methods": listed(options.methods)}
-    settings = Settings(**asked, **sizes(options), long=options.long, shard=options.shard)
+    asked |= {name: getattr(options, name) for name in ("long", "shard", "precision", "tolerance")}
+    settings = Settings(**asked, **sizes(options))
     given = chosen(options)
     if options.dry_run:
         return estimate(given["classifier"], given["texts"], settings, price=options.price)

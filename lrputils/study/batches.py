@@ -28,6 +28,7 @@ from lrputils import stats
 from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.removal.certified import check_options
 from lrputils.study.evaluation import REFERENCE, evaluate
 
 
@@ -42,6 +43,8 @@ class BatchEvaluator:
         max_length: int | None = None,
         truncate: bool = True,
         batch_size: int = 16,
+        precision: str = "float32",
+        tolerance: float = 0.002,
         device: str = "auto",
     ) -> None:
         """Load the model, once for all batches.
@@ -53,6 +56,8 @@ class BatchEvaluator:
             truncate: cut longer texts instead of refusing them.
             batch_size: texts that one pass of a method reads. Rows of leave-one-out are packed over
                 all of them.
+            precision: of leave-one-out: see `lrputils.certified_loo`.
+            tolerance: how far below float32 it may fall.
             device: "auto" takes a GPU if there is one.
 
         Raises:
@@ -64,6 +69,10 @@ class BatchEvaluator:
         self.classifier = model if loaded else load_classifier(model, device=device)
         self.methods = tuple(dict.fromkeys((REFERENCE, *methods)))
         self._options = {"max_length": max_length, "truncate": truncate, "batch_size": batch_size}
+        if precision != "float32":
+            loo = {"precision": precision, "tolerance": tolerance}
+            check_options(self.classifier.architecture, **loo)
+            self._options["options"] = {REFERENCE: loo}
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Evaluate a batch of columns: `text`, and if there are any `id` and `label`.

@@ -21,6 +21,7 @@ from lrputils.data.texts import Texts, as_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
+from lrputils.removal.leave_one_out import certified_loo
 from lrputils.removal.packing import bar, by_length
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
 from lrputils.study.by_text import Run
@@ -47,7 +48,8 @@ class Evaluation(Run):
             target), `r` (Pearson with LOO over all tokens), `r_content` (without special tokens),
             `r_normalised` (after dividing each map by its sum, as the paper does) and `flipped`
             (the map's own sum was negative: the division flipped its signs); with curves also
-            `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in logits.
+            `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in logits. With LOO in low
+            precision its rows have `bound`: how far its correlation with float32's may be from 1.
         maps: method → one float32 array (tokens,) a text, in the order of the texts. An ablation,
             and a method at a further read-out, by its `Label`.
         tokens: the strings of each text's tokens, special ones included.
@@ -159,10 +161,16 @@ def _batch(
     loo, maps = Label(REFERENCE), {}
     if known is not None:
         maps[loo] = pad_sequence([torch.from_numpy(scores) for scores in known], batch_first=True)
+    reference, bounds = variants[0], None
+    if known is None and reference.options.get("precision", "float32") != "float32":
+        found = certified_loo(model, inputs, target=target, **reference.options)
+        maps[loo], bounds = found.scores.cpu(), np.where(found.redone, 0.0, found.bound)
     for variant in variants:
         if not (isinstance(variant, Variant) and variant.label in maps):
             maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target).items()}
     compared = {name: _compare(scores, maps[loo], inputs) for name, scores in maps.items()}
+    if bounds is not None:
+        compared[loo] = [r | {"bound": b} for r, b in zip(compared[loo], bounds, strict=True)]
     curves = {} if chunk is None else _curves(classifier, inputs, maps, target, chunk)
     content = inputs.content_mask.cpu().numpy()
     return [

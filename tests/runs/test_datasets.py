@@ -44,6 +44,17 @@ def whole(placeholder, tmp_path_factory):
     return evaluate(placeholder, TEXTS, tmp_path_factory.mktemp("whole"))
 
 
+def test_low_precision_is_told_and_bounded(placeholder, whole, tmp_path):
+    low = Settings(methods=("attnlrp",), shard=4, batch_size=2, precision="bf16", tolerance=0.01)
+    out = evaluate(placeholder, TEXTS, tmp_path, settings=low)
+    rows, exact = (rows_of(folder).query("method == 'loo'") for folder in (out, whole))
+    told = results.facts(out)["parameters"]
+    assert (told["precision"], told["tolerance"]) == ("bf16", 0.01)
+    assert rows.bound.between(0, 0.01).all()
+    for ours, theirs in zip(rows.scores, exact.scores, strict=True):
+        assert 1 - np.corrcoef(ours, theirs)[0, 1] < 0.01
+
+
 @pytest.fixture
 def unfinished(placeholder, tmp_path, monkeypatch):
     """A folder with the first of three shards."""
@@ -326,6 +337,12 @@ class TestMistakes:
             evaluate(other, TEXTS, unfinished)
         with pytest.raises(ValueError, match="unfinished recording with methods = "):
             evaluate(placeholder, TEXTS, unfinished, settings=Settings(methods=("ig",), shard=4))
+
+    def test_a_precision_that_the_device_lacks(self, placeholder, tmp_path):
+        half = Settings(methods=(), precision="half")
+        with pytest.raises(ValueError, match=r"precision='half' is not available on 'cpu'"):
+            evaluate(placeholder, TEXTS, tmp_path / "out", settings=half)
+        assert not (tmp_path / "out").exists()
 
     def test_a_text_that_does_not_fit(self, placeholder, tmp_path, capsys):
         (tmp_path / "long.txt").write_text("dull\n" + "a film " * 20 + "\na fine film\n")

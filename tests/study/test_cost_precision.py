@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lrputils.model.precision import PRECISIONS, matmul_precision, takes_effect
 from lrputils.study.cost import precision as module
-from lrputils.study.cost.precision import (
-    PRECISIONS,
-    matmul_precision,
-    precision_error,
-    takes_effect,
-)
+from lrputils.study.cost.precision import precision_error
 from lrputils.study.evaluation import evaluate
 
 TEXTS = ("a film that is never dull", "not a bad book but the end is far too long " * 3)
@@ -88,7 +84,7 @@ def test_where_it_takes_effect_the_factors_are_rounded(precision, bits):
 
 
 def test_an_older_torch_is_told_so(monkeypatch):
-    monkeypatch.setattr("lrputils.study.cost.precision._settings", lambda kind: None)
+    monkeypatch.setattr("lrputils.model.precision._settings", lambda kind: None)
     with matmul_precision("float32"):
         pass
     with pytest.raises(RuntimeError, match=r"torch 2\.9"):
