@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "--model", metavar="NAME", help="LAYERSxWIDTH, or a BERT's folder or name (default: 6x384)"
     )
     verb.add_argument("--only", metavar="A,B", help="groups, measured (again) even if kept")
-    verb.add_argument("--repeats", type=int, default=6, metavar="N", help="turns (default: 6)")
+    verb.add_argument("--repeats", type=int, default=5, metavar="N", help="turns (default: 5)")
     verb.add_argument(
         "--out", type=Path, default=Path("_build/bench"), metavar="DIR", help="(%(default)s)"
     )

@@ -88,7 +88,7 @@ def _evaluated(model: Path, texts: int, out: Path, processes: int, threads: int)
     return time.perf_counter() - began
 
 
-GROUPS = _INSIDE | {"evaluate": (evaluate, 90)}
+GROUPS = _INSIDE | {"evaluate": (evaluate, 60)}
 
 
 def bench(
@@ -96,7 +96,7 @@ def bench(
     *,
     out: Path,
     only: Sequence[str] = (),
-    repeats: int = 6,
+    repeats: int = 5,
     device: str = "cpu",
 ) -> Path:
     """Measure groups and keep them in `out/bench.json`; return its path.
@@ -126,7 +126,7 @@ def bench(
     path = Path(out) / FILE
     kept = _kept(path, facts)
     todo = list(only) or [name for name in GROUPS if name not in kept]
-    minutes = sum(GROUPS[name][1] for name in todo) * repeats / 6 / 60
+    minutes = sum(GROUPS[name][1] for name in todo) * repeats / 5 / 60
     print(
         f"{', '.join(todo) or 'nothing left'}: about {minutes:.1f} minutes on two cores; each is "
         f"kept in {path} when it is done",

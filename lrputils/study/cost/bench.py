@@ -52,7 +52,7 @@ class Contest:
 
 
 def measure(
-    contest: Contest, repeats: int = 6, device: str | torch.device = "cpu"
+    contest: Contest, repeats: int = 5, device: str | torch.device = "cpu"
 ) -> list[dict[str, Any]]:
     """Time all sides in turn.
 
@@ -60,7 +60,7 @@ def measure(
         A row a side: `what`, `side`, `seconds` (median), `ratio` (its time over the first side's,
         median over the turns) with its extremes `low` and `high`, and the outputs' `difference`.
         Between the extremes of k independent turns lies the true median with probability
-        1 − 2^(1−k): 97% for six.
+        1 − 2^(1−k): 94% for five.
 
     Raises:
         ArithmeticError: the outputs differ by more than the tolerance.
@@ -94,34 +94,28 @@ class Bench:
 
     Attributes:
         classifier: of a BERT.
-        short: sentences.
-        long: a review.
+        texts: "sentences" and a "review".
         repeats: turns of a contest.
     """
 
     classifier: Classifier
-    short: Inputs
-    long: Inputs
-    repeats: int = 6
+    texts: Mapping[str, Inputs]
+    repeats: int = 5
 
     @classmethod
     def of(
-        cls, classifier: Classifier, *, sentences: int = 10, longest: int = 160, repeats: int = 6
+        cls, classifier: Classifier, *, sentences: int = 5, longest: int = 128, repeats: int = 5
     ) -> Bench:
         """On the book's own reviews, the long one cut at `longest` tokens."""
         short = classifier.encode(load_texts("reviews", limit=sentences, seed=0))
         long = load_texts("reviews-long", limit=1, seed=0)
-        return cls(classifier, short, classifier.encode(long, longest, truncate=True), repeats)
+        long = classifier.encode(long, longest, truncate=True)
+        return cls(classifier, {"sentences": short, "review": long}, repeats)
 
-    @property
-    def texts(self) -> dict[str, Inputs]:
-        """Both kinds by a name that says their lengths."""
-        kinds = {"sentences": self.short, "a review": self.long}
-        spans = {kind: (int(x.lengths.min()), int(x.lengths.max())) for kind, x in kinds.items()}
-        return {
-            f"{kind}, {low} to {high} tokens" if low < high else f"{kind} of {low} tokens": x
-            for (kind, x), (low, high) in zip(kinds.items(), spans.values(), strict=True)
-        }
+    def named(self, kind: str) -> str:
+        """The kind of texts with their lengths: "sentences of 14 to 29 tokens"."""
+        low, high = (int(end) for end in self.texts[kind].lengths.aminmax())
+        return f"{kind} of {low} to {high} tokens" if low < high else f"{kind} of {low} tokens"
 
     def run(self, contests: list[Contest]) -> list[dict[str, Any]]:
         """All rows of these contests."""
@@ -134,21 +128,19 @@ class Bench:
         return self.classifier.device
 
 
-def loo(bench: Bench) -> list[dict[str, Any]]:
+def loo(bench: Bench, kind: str) -> list[dict[str, Any]]:
     """Leave-one-out against a plain loop, and captum as it comes and at its best."""
-    contests = []
-    for kind, inputs in bench.texts.items():
-        given = bench.classifier, inputs
-        ways = {OURS: partial(scores, *given), "plain loop": partial(sides.masked_loo, *given)}
-        if sides.installed("captum"):
-            most = min(int(inputs.lengths.max()), 128)
-            batches = sorted({min(batch, most) for batch in _BATCHES})
-            taken = {b: timed("cpu", partial(sides.captum_loo, *given, b))[0] for b in batches}
-            best = min(taken, key=taken.__getitem__)
-            ways["captum, default"] = partial(sides.captum_loo, *given)
-            ways[f"captum, {best} rows a pass"] = partial(sides.captum_loo, *given, best)
-        contests.append(Contest(f"LOO, {kind}", ways, tolerance=1e-3))
-    return bench.run(contests)
+    inputs = bench.texts[kind]
+    given = bench.classifier, inputs
+    ways = {OURS: partial(scores, *given), "plain loop": partial(sides.masked_loo, *given)}
+    if sides.installed("captum"):
+        batches = sorted({min(batch, int(inputs.lengths.max())) for batch in _BATCHES})
+        passes = {rows: partial(sides.captum_loo, *given, rows) for rows in batches}
+        taken = {rows: timed(bench.device, work)[0] for rows, work in passes.items()}
+        best = min(taken, key=taken.__getitem__)
+        ways["captum, default"] = partial(sides.captum_loo, *given)
+        ways[f"captum, {best} rows a pass"] = passes[best]
+    return bench.run([Contest(f"LOO, {bench.named(kind)}", ways, tolerance=1e-3)])
 
 
 def lrp(bench: Bench) -> list[dict[str, Any]]:
@@ -159,10 +151,10 @@ def lrp(bench: Bench) -> list[dict[str, Any]]:
         for method in ("attnlrp", "cp-lrp", "mask-gradient"):
             ours = partial(one_by_one, *given, method)
             plain = {"plain forward + backward": partial(sides.plain_gradient, *given)}
-            contests.append(Contest(f"{method}, {kind}", {OURS: ours, **plain}))
+            contests.append(Contest(f"{method}, {bench.named(kind)}", {OURS: ours, **plain}))
             if method == "attnlrp" and sides.installed("lxt"):
                 explicit = {"LXT, explicit rules": partial(sides.explicit_attnlrp, *given)}
-                name = f"{method} by rules, {kind}"
+                name = f"{method} by rules, {bench.named(kind)}"
                 contests.append(Contest(name, {OURS: ours, **explicit}, tolerance=1e-2))
     return bench.run(contests)
 
@@ -182,20 +174,18 @@ def ablations(bench: Bench) -> list[dict[str, Any]]:
 
 
 def curves(bench: Bench) -> list[dict[str, Any]]:
-    """A perturbation curve against one masked pass a step."""
-    contests = []
-    for kind, inputs in bench.texts.items():
-        ranks = torch.rand(inputs.input_ids.shape, generator=torch.Generator().manual_seed(0))
+    """Perturbation curves of sentences against one masked pass a step."""
+    inputs = bench.texts["sentences"]
+    ranks = torch.rand(inputs.input_ids.shape, generator=torch.Generator().manual_seed(0))
+    own = inputs.content_mask.sum(1).tolist()
 
-        def ours(inputs: Inputs = inputs, ranks: Tensor = ranks) -> Tensor:
-            found = perturbation_curve(bench.classifier.model, inputs, ranks)
-            own = inputs.content_mask.sum(1).tolist()
-            return torch.cat([curve[:count] for curve, count in zip(found, own, strict=True)])
+    def ours() -> Tensor:
+        found = perturbation_curve(bench.classifier.model, inputs, ranks)
+        return torch.cat([curve[:count] for curve, count in zip(found, own, strict=True)])
 
-        plain = partial(sides.masked_curves, bench.classifier, inputs, ranks)
-        ways = {OURS: ours, "plain loop": plain}
-        contests.append(Contest(f"curve, {kind}", ways, tolerance=1e-3))
-    return bench.run(contests)
+    plain = partial(sides.masked_curves, bench.classifier, inputs, ranks)
+    name = f"curves, {bench.named('sentences')}"
+    return bench.run([Contest(name, {OURS: ours, "plain loop": plain}, tolerance=1e-3)])
 
 
 def time_goes(bench: Bench) -> list[dict[str, Any]]:
@@ -203,7 +193,8 @@ def time_goes(bench: Bench) -> list[dict[str, Any]]:
     rate, shape, rows = matrix_rate(bench.classifier), Shape.of(bench.classifier), []
     for kind, inputs in bench.texts.items():
         lengths = np.array(inputs.lengths.tolist())
-        head = {"texts": kind, "rate": rate, "naive": float(shape.naive_loo(lengths).sum())}
+        head = {"texts": bench.named(kind), "rate": rate}
+        head["naive"] = float(shape.naive_loo(lengths).sum())
         head["operations"] = float(shape.loo(lengths).sum())
         found = shares(bench.classifier, inputs)
         rows += [{**head, "part": part, "seconds": seconds} for part, seconds in found.items()]
@@ -218,16 +209,18 @@ def model(bench: Bench) -> list[dict[str, Any]]:
 
 def methods(bench: Bench) -> list[dict[str, Any]]:
     """`throughput` on both kinds of texts."""
-    return throughput(bench.classifier, bench.texts, repeats=2).to_dict("records")
+    named = {bench.named(kind): inputs for kind, inputs in bench.texts.items()}
+    return throughput(bench.classifier, named).to_dict("records")
 
 
-# Name → what measures it, and about how many seconds it takes on two cores at six repeats.
+# Name → what measures it, and about how many seconds it takes on two cores at five repeats.
 GROUPS: dict[str, tuple[Callable[[Bench], list[dict[str, Any]]], int]] = {
-    "loo": (loo, 150),
-    "lrp": (lrp, 40),
+    "time": (time_goes, 10),
+    "model": (model, 20),
+    "methods": (methods, 15),
+    "loo-sentences": (partial(loo, kind="sentences"), 30),
+    "lrp": (lrp, 20),
     "ablations": (ablations, 40),
-    "curves": (curves, 40),
-    "time": (time_goes, 15),
-    "model": (model, 60),
-    "methods": (methods, 40),
+    "curves": (curves, 10),
+    "loo-review": (partial(loo, kind="review"), 90),
 }
