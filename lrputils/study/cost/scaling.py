@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -59,30 +60,28 @@ def model_against_clock(
         counts them, and `rate`, the machine's on matrices of that width.
     """
     given, device = Shape.of(classifier), str(classifier.device)
-    rates = {given.hidden: matrix_rate(classifier)}
-    rows = []
-
-    def add(varied: str, value: int, model: Classifier, tokens: int, budget: int | None) -> None:
+    plan = [("tokens", tokens, classifier, tokens, None) for tokens in lengths]
+    for layers in depths:
+        deep = untrained(layers, given.hidden, device=device)
+        plan.append(("layers", layers, deep, middle, None))
+    for hidden in widths:
+        wide = untrained(given.layers, hidden, device=device)
+        plan.append(("width", hidden, wide, middle, None))
+    plan += [("tokens a batch", budget, classifier, middle, budget) for budget in budgets]
+    rates, rows = {}, []
+    for varied, value, model, tokens, budget in plan:
         inputs, shape = model.encode([text], tokens, truncate=True), Shape.of(model)
         if int(inputs.lengths) < tokens:
-            return
-        options = {"batch_tokens": budget, "progress": False}
-        work = partial(leave_one_out, model.model, inputs, **options)
-        seconds = min(timed(device, work)[0] for _ in range(repeats + 1))
+            continue
         if shape.hidden not in rates:
             rates[shape.hidden] = matrix_rate(model)
-        row = {"varied": varied, "value": value, "tokens": tokens, "seconds": seconds}
-        rows.append({**row, "operations": float(shape.loo(tokens)), "rate": rates[shape.hidden]})
-
-    for tokens in lengths:
-        add("tokens", tokens, classifier, tokens, None)
-    for layers in depths:
-        add("layers", layers, untrained(layers, given.hidden, device=device), middle, None)
-    for hidden in widths:
-        add("width", hidden, untrained(given.layers, hidden, device=device), middle, None)
-    for budget in budgets:
-        add("tokens a batch", budget, classifier, middle, budget)
-    return pd.DataFrame(rows)
+        row = {"varied": varied, "value": value, "tokens": tokens}
+        row |= {"operations": float(shape.loo(tokens)), "rate": rates[shape.hidden]}
+        options = {"batch_tokens": budget, "progress": False}
+        rows.append({**row, "work": partial(leave_one_out, model.model, inputs, **options)})
+    # In rounds, so that a slow minute of the machine meets every row alike.
+    rounds = [[timed(device, row["work"])[0] for row in rows] for _ in range(repeats + 1)]
+    return pd.DataFrame(rows).drop(columns="work").assign(seconds=np.min(rounds, axis=0))
 
 
 def throughput(

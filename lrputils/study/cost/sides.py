@@ -130,8 +130,9 @@ def _explicit(classifier: Classifier, text: Inputs) -> Tensor:
         query, key, value = (
             split(linear(m, x)) for m in (own.self.query, own.self.key, own.self.value)
         )
-        scores = rules.matmul(query, key.transpose(2, 3)) / query.shape[-1] ** 0.5
-        mixed = rules.matmul(rules.softmax(scores, -1), value)
+        scores = rules.matmul(query, key.transpose(2, 3))
+        weights = rules.softmax(scores, -1, temperature=query.shape[-1] ** 0.5)
+        mixed = rules.matmul(weights, value)
         mixed = linear(own.output.dense, mixed.transpose(1, 2).reshape(1, tokens, -1))
         x = norm(own.output.LayerNorm, rules.add2(mixed, x))
         inner = identity(functional.gelu, linear(block.intermediate.dense, x))
