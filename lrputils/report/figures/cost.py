@@ -33,13 +33,13 @@ def ratios(
     places = -(np.arange(len(others)) + 0.9 * starts.cumsum()).to_numpy()
     figure, axes = new_figure(WIDTH, 1.1 + 0.2 * (len(others) + starts.sum()), title=title)
     axes.axvline(1, color=COLORS["ink"], lw=1)
-    look = {"color": COLORS["blue"]}
-    axes.hlines(places, others.low, others.high, lw=2, alpha=0.5, **look)
-    axes.plot(others.ratio, places, "o", ms=5, **look)
+    axes.hlines(places, others.low, others.high, lw=2, alpha=0.5, color=COLORS["blue"])
+    axes.plot(others.ratio, places, "o", ms=5, color=COLORS["blue"])
     axes.set_yticks(places, others.side)
     across = axes.get_yaxis_transform()
     for place, what in zip(places[starts], others.what[starts], strict=True):
-        axes.text(0.01, place + 0.5, what, transform=across, va="bottom", weight="bold", size=10)
+        look = {"va": "bottom", "weight": "bold", "size": 10}
+        axes.text(0.01, place + 0.5, what.split(" of ")[0], transform=across, **look)
     axes.set_ylim(places.min() - 0.6, places.max() + 1.6)
     axes.set_xscale("log")
     ticks = [t for t in (0.5, 1, 2, 5, 10) if others.low.min() / 2 < t < 2 * others.high.max()]

@@ -215,11 +215,11 @@ def methods(bench: Bench) -> list[dict[str, Any]]:
 
 # Name → what measures it, and about how many seconds it takes on two cores at five repeats.
 GROUPS: dict[str, tuple[Callable[[Bench], list[dict[str, Any]]], int]] = {
-    "time": (time_goes, 10),
+    "time": (time_goes, 15),
     "model": (model, 20),
-    "methods": (methods, 15),
-    "loo-sentences": (partial(loo, kind="sentences"), 30),
-    "lrp": (lrp, 20),
+    "methods": (methods, 20),
+    "loo-sentences": (partial(loo, kind="sentences"), 55),
+    "lrp": (lrp, 30),
     "ablations": (ablations, 40),
     "curves": (curves, 10),
     "loo-review": (partial(loo, kind="review"), 90),
