@@ -77,9 +77,9 @@ def test_the_command_prints_all_rows_and_draws_them(groups, tmp_path, capsys):
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.parent.name)
 class TestRecorded:
-    def test_all_groups_are_there_and_outputs_agreed(self, path):
+    def test_what_the_chapter_reads_is_there_and_outputs_agreed(self, path):
         groups, facts = bench.load(path.parent.name)
-        assert set(groups) == set(bench.GROUPS)
+        assert {"time", "model", "methods", "loo-sentences"} <= set(groups) <= set(bench.GROUPS)
         assert {"name", "cores", "vectors"} <= set(facts["processor"])
         differences = bench.contests(groups).difference.dropna()
         assert (differences <= 1e-2).all()

@@ -216,7 +216,7 @@ def methods(bench: Bench) -> list[dict[str, Any]]:
 # Name → what measures it, and about how many seconds it takes on two cores at five repeats.
 GROUPS: dict[str, tuple[Callable[[Bench], list[dict[str, Any]]], int]] = {
     "time": (time_goes, 15),
-    "model": (model, 20),
+    "model": (model, 65),
     "methods": (methods, 20),
     "loo-sentences": (partial(loo, kind="sentences"), 55),
     "lrp": (lrp, 30),

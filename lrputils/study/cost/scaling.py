@@ -36,11 +36,11 @@ def model_against_clock(
     classifier: Classifier,
     text: str,
     *,
-    lengths: tuple[int, ...] = (8, 16, 32, 64, 128),
+    lengths: tuple[int, ...] = (16, 32, 64, 128, 192),
     depths: tuple[int, ...] = (2, 4, 6, 8, 12),
     widths: tuple[int, ...] = (192, 384, 768),
-    budgets: tuple[int, ...] = (32, 128, 512, 2048, 8192),
-    middle: int = 32,
+    budgets: tuple[int, ...] = (64, 256, 1024, 4096, 16384),
+    middle: int = 64,
     repeats: int = 2,
 ) -> pd.DataFrame:
     """Time leave-one-out of one text while one thing varies: length, depth, width, batch budget.
