@@ -57,16 +57,20 @@ def _parser() -> argparse.ArgumentParser:
         "bench",
         help="measure speed, side by side",
         description=(
-            "Time each claim against its alternative, in turn, in one process, with the outputs "
-            "compared. A ratio below 1 means less time than the alternative."
+            "Time this package against plain loops and other libraries, in turn, with the outputs "
+            "compared, and keep each group of measurements in DIR/bench.json when it is done. A "
+            "ratio is the other side's time over ours; its interval holds the median of all turns."
         ),
     )
-    verb.add_argument("--model", metavar="NAME", help="folder or hub name (default: embedded)")
     verb.add_argument(
-        "--dataset", default="reviews-long", metavar="NAME", help="texts (default: %(default)s)"
+        "--model", metavar="NAME", help="LAYERSxWIDTH, or a BERT's folder or name (default: 6x384)"
     )
-    verb.add_argument("--texts", type=int, default=4, metavar="N", help="texts in the batch")
-    verb.add_argument("--repeats", type=int, default=7, metavar="N", help="pairs of runs")
+    verb.add_argument("--only", metavar="A,B", help="groups, measured (again) even if kept")
+    verb.add_argument("--repeats", type=int, default=5, metavar="N", help="turns (default: 5)")
+    verb.add_argument(
+        "--out", type=Path, default=Path("_build/bench"), metavar="DIR", help="(%(default)s)"
+    )
+    verb.add_argument("--device", default="cpu", help="cpu (the default), cuda:1")
     verb.set_defaults(run=_bench)
     training.add_verb(verbs).set_defaults(run=_train)
     recording.add_evaluate(verbs)
@@ -94,12 +98,22 @@ def _train(options: argparse.Namespace) -> Path:
 
 
 def _bench(options: argparse.Namespace) -> str:
-    from lrputils.study.cost.bench import bench
+    from lrputils.report.figures.cost import ratios
+    from lrputils.runs import bench
 
-    rows = bench(
-        options.model, dataset=options.dataset, texts=options.texts, repeats=options.repeats
+    path = bench.bench(
+        options.model or bench.MODEL,
+        out=options.out,
+        only=recording.listed(options.only) or (),
+        repeats=options.repeats,
+        device=options.device,
     )
-    return rows.to_string(float_format="{:.3g}".format)
+    groups, _ = bench.load(path)
+    if (contests := bench.contests(groups)) is not None:
+        path.with_name("ratios.svg").write_text(ratios(contests).svg(), encoding="utf-8")
+    return "\n\n".join(
+        rows.to_string(index=False, float_format="{:.3g}".format) for rows in groups.values()
+    )
 
 
 def _under_profile(book: Book, options: argparse.Namespace, names: list[str]) -> dict[str, Path]:

@@ -48,6 +48,10 @@ WANTED = {
     "readout": _one_of("word", "sum", "post-norm"),
     "precision": _one_of("float32", "tf32", "bf16"),
     "task": _one_of("sst", "imdb"),
+    "rate": _from(0.001),
+    "utilisation": _from(0.01, 1),
+    "price": _from(0),
+    "faster": _from(1),
     "device": Rule(lambda value: bool(_DEVICE.fullmatch(value)), "auto, cpu, cuda, cuda:N or mps"),
 }
 

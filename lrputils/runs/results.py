@@ -75,11 +75,18 @@ def load(experiment: str, run: str, folder: str | Path | None = None) -> Recordi
         FileNotFoundError: there is no such recording; the message lists those there are.
         ValueError: the rows are not the ones that the provenance describes.
     """
+    return _read(find(experiment, run, folder).parent)
+
+
+def find(
+    experiment: str, run: str, folder: str | Path | None = None, file: str = PROVENANCE
+) -> Path:
+    """Return the path of a recorded run's file; arguments and errors are those of `load`."""
     above = (Path.cwd(), *Path.cwd().parents, *Path(__file__).resolve().parents)
     homes = [Path(folder)] if folder is not None else [place / "results" for place in above]
     for home in homes:
-        if (home / experiment / run / PROVENANCE).is_file():
-            return _read(home / experiment / run)
+        if (path := home / experiment / run / file).is_file():
+            return path
     known = sorted({f"{p.parts[-3]}/{p.parts[-2]}" for h in homes for p in h.glob("*/*/*.json")})
     raise FileNotFoundError(
         f"no recorded run {experiment}/{run}; there are {known}. Recorded runs lie in `results/` "

@@ -1,16 +1,16 @@
-"""Speed, measured side by side: each claim is a ratio of two runs of the same work, in turn.
+"""Speed, measured side by side: each claim is a ratio of runs of the same work, in turn.
 
-Both sides run in this process, A B A B …, after one uncounted run of each. The ratio is taken pair
-by pair, so that it does not depend on a machine whose speed drifts. Where both sides compute the
-same thing, their outputs have to agree.
+All sides run in this process, A B C A B C …, after one uncounted run of each. Ratios are taken
+within a turn, so that they do not depend on a machine whose speed drifts. Where two sides compute
+the same thing, their outputs have to agree. What is kept of it is in `lrputils.runs.bench`.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,128 +20,207 @@ from tqdm import tqdm
 
 from lrputils.attribution import attribute
 from lrputils.data.texts import load_texts
-from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.propagation.layerwise import layerwise_bypass
-from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.removal.perturbation import perturbation_curve
+from lrputils.study.cost import sides
 from lrputils.study.cost.clock import timed
+from lrputils.study.cost.operations import Shape, matrix_rate, shares, untrained
+from lrputils.study.cost.scaling import model_against_clock, one_by_one, scores, throughput
 from lrputils.study.variants import layer_sets
+
+OURS = "lrputils"
+Work = Callable[[], Tensor]
+_BATCHES = (8, 16, 32, 64)  # rows a pass, of which captum gets the fastest
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two ways to do a piece of work.
+class Contest:
+    """Several ways to do a piece of work.
 
     Attributes:
-        name: what is compared.
-        ours: the work, this package's way.
-        other: the work, the way it is compared with.
-        tolerance: largest difference of the outputs, relative to the largest output; None where
-            the two sides compute different things on purpose.
+        name: of the work.
+        sides: name → the work; this package's first.
+        tolerance: largest difference of a side's output from the first one's, relative to the
+            largest output; None where the sides compute different things on purpose.
     """
 
     name: str
-    ours: Callable[[], Tensor]
-    other: Callable[[], Tensor]
+    sides: Mapping[str, Work]
     tolerance: float | None = None
 
 
-def compare(
-    comparison: Comparison, repeats: int = 7, device: str | torch.device = "cpu"
-) -> dict[str, float | str]:
-    """Time both sides in turn; return seconds, the ratio ours/other, and the outputs' difference.
+def measure(
+    contest: Contest, repeats: int = 5, device: str | torch.device = "cpu"
+) -> list[dict[str, Any]]:
+    """Time all sides in turn.
 
-    The ratio is the median of the pairwise ratios; `low` and `high` are their extremes.
+    Returns:
+        A row a side: `what`, `side`, `seconds` (median), `ratio` (its time over the first side's,
+        median over the turns) with its extremes `low` and `high`, and the outputs' `difference`.
+        Between the extremes of k independent turns lies the true median with probability
+        1 − 2^(1−k): 94% for five.
 
     Raises:
         ArithmeticError: the outputs differ by more than the tolerance.
     """
-    sides = comparison.ours, comparison.other
-    ours, other = (work() for work in sides)
-    difference = float("nan")
-    if comparison.tolerance is not None:
-        difference = float((ours - other).abs().max() / other.abs().max())
-        if not difference <= comparison.tolerance:
-            raise ArithmeticError(f"{comparison.name}: the outputs differ by {difference:.1e}")
-    pairs = np.array([[timed(device, work)[0] for work in sides] for _ in range(repeats)])
-    ratios = pairs[:, 0] / pairs[:, 1]
-    return {
-        "what": comparison.name,
-        "ours s": float(np.median(pairs[:, 0])),
-        "other s": float(np.median(pairs[:, 1])),
-        "ours/other": float(np.median(ratios)),
-        "low": float(ratios.min()),
-        "high": float(ratios.max()),
-        "difference": difference,
+    first, *others = [work() for work in contest.sides.values()]
+    differences = [0.0, *(float("nan") for _ in others)]
+    if contest.tolerance is not None:
+        size = first.abs().max()
+        differences[1:] = [float((other - first).abs().max() / size) for other in others]
+        for side, difference in zip(contest.sides, differences, strict=True):
+            if not difference <= contest.tolerance:
+                raise ArithmeticError(f"{contest.name}: {side} differs by {difference:.1e}")
+    turns = np.array(
+        [[timed(device, work)[0] for work in contest.sides.values()] for _ in range(repeats)]
+    )
+    ratios = turns / turns[:, :1]
+    columns = {
+        "seconds": np.median(turns, 0),
+        "ratio": np.median(ratios, 0),
+        "low": ratios.min(0),
+        "high": ratios.max(0),
+        "difference": differences,
     }
+    rows = pd.DataFrame(columns).assign(what=contest.name, side=list(contest.sides))
+    return rows[["what", "side", *columns]].to_dict("records")
 
 
-def plain_gradient(classifier: Classifier, inputs: Inputs) -> Tensor:
-    """Gradient × input at the word embeddings, by a forward and a backward pass without any rule.
+@dataclass(frozen=True)
+class Bench:
+    """What is measured on.
 
-    Written apart from the package's methods, as the other side of a comparison has to be.
+    Attributes:
+        classifier: of a BERT.
+        texts: "sentences" and a "review".
+        repeats: turns of a contest.
     """
-    arguments = inputs.model_kwargs()
-    words = classifier.architecture.word_embeddings(arguments.pop("input_ids")).detach()
-    words.requires_grad_()
-    logits = classifier.model(inputs_embeds=words, **arguments).logits
-    (gradient,) = torch.autograd.grad(logits.amax(dim=1).sum(), words)
-    return (gradient * words.detach()).sum(-1)
+
+    classifier: Classifier
+    texts: Mapping[str, Inputs]
+    repeats: int = 5
+
+    @classmethod
+    def of(
+        cls, classifier: Classifier, *, sentences: int = 5, longest: int = 128, repeats: int = 5
+    ) -> Bench:
+        """On the book's own reviews, the long one cut at `longest` tokens."""
+        short = classifier.encode(load_texts("reviews", limit=sentences, seed=0))
+        long = load_texts("reviews-long", limit=1, seed=0)
+        long = classifier.encode(long, longest, truncate=True)
+        return cls(classifier, {"sentences": short, "review": long}, repeats)
+
+    def named(self, kind: str) -> str:
+        """The kind of texts with their lengths: "sentences of 14 to 29 tokens"."""
+        low, high = (int(end) for end in self.texts[kind].lengths.aminmax())
+        return f"{kind} of {low} to {high} tokens" if low < high else f"{kind} of {low} tokens"
+
+    def run(self, contests: list[Contest]) -> list[dict[str, Any]]:
+        """All rows of these contests."""
+        shown = tqdm(contests, leave=False, desc="contests", unit="", disable=None)
+        return [row for each in shown for row in measure(each, self.repeats, self.device)]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.classifier.device
 
 
-def masked_loo(classifier: Classifier, inputs: Inputs) -> Tensor:
-    """Leave-one-out of the first text's own tokens, one masked forward pass a token."""
-    text = inputs.rows(0)
-    arguments = text.model_kwargs()
-    with torch.inference_mode():
-        whole = classifier.model(**arguments).logits[0]
-        target, scores = int(whole.argmax()), []
-        for token in text.content_mask[0].nonzero().flatten().tolist():
-            mask = arguments["attention_mask"].clone()
-            mask[0, token] = 0
-            changed = classifier.model(**{**arguments, "attention_mask": mask})
-            scores.append(whole[target] - changed.logits[0, target])
-    return torch.stack(scores)
+def loo(bench: Bench, kind: str) -> list[dict[str, Any]]:
+    """Leave-one-out against a plain loop, and captum as it comes and at its best."""
+    inputs = bench.texts[kind]
+    given = bench.classifier, inputs
+    ways = {OURS: partial(scores, *given), "plain loop": partial(sides.masked_loo, *given)}
+    if sides.installed("captum"):
+        batches = sorted({min(batch, int(inputs.lengths.max())) for batch in _BATCHES})
+        passes = {rows: partial(sides.captum_loo, *given, rows) for rows in batches}
+        taken = {rows: timed(bench.device, work)[0] for rows, work in passes.items()}
+        best = min(taken, key=taken.__getitem__)
+        ways["captum, default"] = partial(sides.captum_loo, *given)
+        ways[f"captum, {best} rows a pass"] = passes[best]
+    return bench.run([Contest(f"LOO, {bench.named(kind)}", ways, tolerance=1e-3)])
 
 
-def comparisons(classifier: Classifier, inputs: Inputs) -> list[Comparison]:
-    """Return what `lrputils bench` measures, on one batch of texts."""
-    model, first = classifier.model, inputs.rows(0)
-    sets = list(layer_sets(classifier.architecture.layers).values())
+def lrp(bench: Bench) -> list[dict[str, Any]]:
+    """LRP and the mask gradient against plain forward and backward passes, and explicit rules."""
+    contests = []
+    for kind, inputs in bench.texts.items():
+        given = bench.classifier, inputs
+        for method in ("attnlrp", "cp-lrp", "mask-gradient"):
+            ours = partial(one_by_one, *given, method)
+            plain = {"plain forward + backward": partial(sides.plain_gradient, *given)}
+            contests.append(Contest(f"{method}, {bench.named(kind)}", {OURS: ours, **plain}))
+            if method == "attnlrp" and sides.installed("lxt"):
+                explicit = {"LXT, explicit rules": partial(sides.explicit_attnlrp, *given)}
+                name = f"{method} by rules, {bench.named(kind)}"
+                contests.append(Contest(name, {OURS: ours, **explicit}, tolerance=1e-2))
+    return bench.run(contests)
+
+
+def ablations(bench: Bench) -> list[dict[str, Any]]:
+    """All ablations of twelve layers in one sweep, against a pass each."""
+    deep = untrained(12, Shape.of(bench.classifier).hidden, device=str(bench.device))
+    model, inputs = deep.model, deep.encode(load_texts("reviews", limit=4, seed=0))
+    sets = list(layer_sets(12).values())
 
     def separately() -> Tensor:
         maps = [attribute(model, inputs, "attnlrp", bypass_layers=chosen) for chosen in sets]
         return torch.stack(maps)
 
-    plain = partial(plain_gradient, classifier, inputs)
-    return [
-        *(
-            Comparison(
-                f"{m} / plain forward + backward", partial(attribute, model, inputs, m), plain
-            )
-            for m in ("attnlrp", "cp-lrp")
-        ),
-        Comparison(
-            "LOO / one masked pass a token",
-            lambda: leave_one_out(model, first)[first.content_mask],
-            partial(masked_loo, classifier, inputs),
-            tolerance=1e-3,
-        ),
-        Comparison(
-            f"{len(sets)} bypass variants at once / one by one",
-            partial(layerwise_bypass, model, inputs, sets),
-            separately,
-            tolerance=1e-5,
-        ),
-    ]
+    ways = {OURS: partial(layerwise_bypass, model, inputs, sets), "a pass each": separately}
+    return bench.run([Contest(f"{len(sets)} layer ablations", ways, tolerance=1e-4)])
 
 
-def bench(
-    model: str | None = None, *, dataset: str = "reviews-long", texts: int = 4, repeats: int = 7
-) -> pd.DataFrame:
-    """Measure every comparison on the first texts of a data set; return a row for each."""
-    classifier = load_classifier(model)
-    inputs = classifier.encode(load_texts(dataset, limit=texts), truncate=True)
-    work = tqdm(comparisons(classifier, inputs), desc="comparisons", file=sys.stderr)
-    rows = [compare(comparison, repeats, classifier.device) for comparison in work]
-    return pd.DataFrame(rows).set_index("what")
+def curves(bench: Bench) -> list[dict[str, Any]]:
+    """Perturbation curves of sentences against one masked pass a step."""
+    inputs = bench.texts["sentences"]
+    ranks = torch.rand(inputs.input_ids.shape, generator=torch.Generator().manual_seed(0))
+    own = inputs.content_mask.sum(1).tolist()
+
+    def ours() -> Tensor:
+        found = perturbation_curve(bench.classifier.model, inputs, ranks)
+        return torch.cat([curve[:count] for curve, count in zip(found, own, strict=True)])
+
+    plain = partial(sides.masked_curves, bench.classifier, inputs, ranks)
+    name = f"curves, {bench.named('sentences')}"
+    return bench.run([Contest(name, {OURS: ours, "plain loop": plain}, tolerance=1e-3)])
+
+
+def time_goes(bench: Bench) -> list[dict[str, Any]]:
+    """Where leave-one-out's time goes, and the time of its operations at the machine's rate."""
+    rate, shape, rows = matrix_rate(bench.classifier), Shape.of(bench.classifier), []
+    for kind, inputs in bench.texts.items():
+        lengths = np.array(inputs.lengths.tolist())
+        head = {"texts": bench.named(kind), "rate": rate}
+        head["naive"] = float(shape.naive_loo(lengths).sum())
+        head["operations"] = float(shape.loo(lengths).sum())
+        found = shares(bench.classifier, inputs)
+        rows += [{**head, "part": part, "seconds": seconds} for part, seconds in found.items()]
+    return rows
+
+
+def model(bench: Bench) -> list[dict[str, Any]]:
+    """`model_against_clock` on the longest of the book's reviews."""
+    text = max(load_texts("reviews-long"), key=len)
+    return model_against_clock(bench.classifier, text).to_dict("records")
+
+
+def methods(bench: Bench) -> list[dict[str, Any]]:
+    """`throughput` on both kinds of texts."""
+    named = {bench.named(kind): inputs for kind, inputs in bench.texts.items()}
+    return throughput(bench.classifier, named).to_dict("records")
+
+
+# Name → what measures it, and about how many seconds it takes on two cores at five repeats.
+GROUPS: dict[str, tuple[Callable[[Bench], list[dict[str, Any]]], int]] = {
+    "time": (time_goes, 15),
+    "model": (model, 65),
+    "methods": (methods, 20),
+    "loo-sentences": (partial(loo, kind="sentences"), 55),
+    "lrp": (lrp, 30),
+    "ablations": (ablations, 40),
+    "curves": (curves, 10),
+    "loo-review": (partial(loo, kind="review"), 90),
+}
