@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
 from lrputils.runs import kinds
@@ -19,9 +20,10 @@ _MISTAKES = (ValueError, TypeError, OSError, ImportError)
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lrputils",
-        description="Execute and build the book, with any parameters, models and texts.",
+        description="Explain texts; execute and build the book, with any models and texts.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    _add_explain(verbs)
     verb = verbs.add_parser(
         "execute",
         help="execute chapters",
@@ -74,6 +76,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_explain(verbs: argparse._SubParsersAction) -> None:
+    verb = verbs.add_parser(
+        "explain",
+        help="explain what a classifier makes of one text",
+        description=(
+            "Show the words of a text in the colours of one or more attribution methods, with the "
+            "prediction and how far each map tracks exact Leave-One-Out on this text."
+        ),
+        epilog="example: lrputils explain 'a film that is never dull' --out film.html",
+    )
+    verb.add_argument("text", metavar="TEXT", help="the text; - reads it from standard input")
+    verb.add_argument("--model", metavar="NAME", help="folder or hub name (default: embedded)")
+    verb.add_argument("--methods", metavar="A,B", help="default: loo,attnlrp; see lrputils.METHODS")
+    verb.add_argument("--target", metavar="CLASS", help="number or label (default: the predicted)")
+    verb.add_argument("--max-length", type=int, metavar="N", help="explain the first N tokens")
+    verb.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda:1")
+    verb.add_argument(
+        "--out", "--html", type=Path, metavar="FILE", help="write FILE.html, .svg or .png instead"
+    )
+    verb.set_defaults(run=_explain)
+
+
 def _add_profile(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--profile",
@@ -84,6 +108,27 @@ def _add_profile(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--force", action="store_true", help="execute also what has not changed")
     verb.add_argument("--quiet", action="store_true", help="no progress bars")
     verb.add_argument("--verbose", action="store_true", help="show a failed cell and its frames")
+
+
+def _explain(options: argparse.Namespace) -> Any:
+    from lrputils.report.heatmap import check_place
+
+    if options.out:
+        check_place(options.out)
+    text = sys.stdin.read() if options.text == "-" else options.text
+    from lrputils.model.classifier import load_classifier
+    from lrputils.report import explain
+
+    methods = explain.check_methods(options.methods or explain.DEFAULT)
+    target = options.target
+    shown = explain.explain(
+        load_classifier(options.model, device=options.device),
+        text,
+        methods,
+        target=int(target) if target and target.isdecimal() else target,
+        max_length=options.max_length,
+    )
+    return shown.save(options.out) if options.out else shown
 
 
 def _train(options: argparse.Namespace) -> Path:
