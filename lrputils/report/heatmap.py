@@ -23,29 +23,7 @@ from lrputils.report.display import TABLE
 from lrputils.report.words import Word, joined, visible
 from lrputils.runs.folders import atomic_write
 
-_STYLE = """<style>
-.lrp-heatmap p { margin: 0 0 .3em; }
-.lrp-heatmap .words { position: relative; margin-bottom: 1em; line-height: 1.8;
-  overflow-wrap: anywhere; }
-.lrp-heatmap .words span, .lrp-heatmap .scale {
-  border-radius: 3px; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-.lrp-heatmap .words span {
-  --for: calc(max(0, var(--s)) * .55); --against: calc(max(0, -1 * var(--s)) * .55);
-  padding: .1em .12em; border-bottom: 2px dotted rgb(33 102 172 / calc(1.8 * var(--against)));
-  background: linear-gradient(rgb(178 24 43 / var(--for)) 0 0),
-    linear-gradient(rgb(33 102 172 / var(--against)) 0 0); }
-.lrp-heatmap .words span:hover::after, .lrp-heatmap .words span:focus::after {
-  content: attr(data-score); position: absolute; left: 0; top: 100%; z-index: 9; max-width: 100%;
-  padding: 0 .5em; border-radius: 3px; background: #222; color: #fff; font-size: .85em; }
-.lrp-heatmap .scale { display: inline-block; width: 6em; height: .9em; vertical-align: -.1em;
-  background: linear-gradient(to right, rgb(33 102 172 / .55), rgb(178 24 43 / 0) 50%,
-    rgb(178 24 43 / .55)); }
-.lrp-heatmap .scores { overflow: auto; max-height: 24em; }
-.lrp-heatmap .scores td { text-align: right; white-space: nowrap; }
-.lrp-heatmap .scores th { text-align: left; }
-.lrp-heatmap .scores th.piece { padding-left: 1.5em; font-weight: normal; }
-</style>"""
-
+_STYLE = (Path(__file__).parents[1] / "assets/heatmap.css").read_text(encoding="ascii")
 Writer = Callable[[float], str]
 FILES = ".html", ".svg", ".png"
 
@@ -207,7 +185,8 @@ class Heatmap:
     def _html(self) -> str:
         head = f"<p><b>{_safe(self.caption)}</b></p>" if self.caption else ""
         rows = "".join(map(self._row, self.maps))
-        return f'<div class="lrp-heatmap">{_STYLE}{head}{rows}{_LEGEND}{self._table()}</div>'
+        inside = f"<style>{_STYLE}</style>{head}{rows}{_LEGEND}{self._table()}"
+        return f'<div class="lrp-heatmap">{inside}</div>'
 
     def _row(self, name: str) -> str:
         """One map: its name, its strongest words, the text in its colours, and its note."""
@@ -222,7 +201,11 @@ class Heatmap:
                 f'<span tabindex="-1" style="--s:{share:.2f}" '
                 f'data-score="{_safe(tip)}">{_safe(word.text)}</span>'
             )
-        note = f"<p><small>{_safe(self.notes[name])}</small></p>" if name in self.notes else ""
+        note = (
+            f'<p class="note"><small>{_safe(self.notes[name])}</small></p>'
+            if name in self.notes
+            else ""
+        )
         return (
             f"<p><b>{_safe(name)}</b> <small>{_safe(self.strongest(name))}</small></p>"
             f'<p class="words" aria-hidden="true">{spans}</p>{note}'

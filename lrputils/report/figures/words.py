@@ -52,7 +52,9 @@ def draw(shown: Heatmap) -> Drawing:
         page.gap()
         page.paragraph(name, weight="bold")
         page.paragraph(shown.strongest(name), size=9)
+        page.down += 0.05
         page.words(shown, name)
+        page.down += 0.05
         page.paragraph(shown.notes.get(name, ""), size=9)
     page.gap()
     page.paragraph(_LEGEND, size=9)
@@ -74,7 +76,7 @@ class _Page:
         if len(self.fonts) > 1:  # not every font is there in bold
             weight = "normal"
         for line in textwrap.wrap(visible(text), int(1000 / size)):
-            self.down += _LINE
+            self.down += _LINE * size / _SIZE
             self._put(_MARGIN, line, size=size, weight=weight)
 
     def words(self, shown: Heatmap, name: str) -> None:
