@@ -60,6 +60,8 @@ def explain(
         OSError: no such model.
     """
     names = check_methods(methods)
+    if stray := [name for name in options or () if name not in names]:
+        raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
     if not isinstance(text, str):
         raise TypeError(f"text is one string; got {type(text).__name__}. For many: lrp.evaluate")
     if not isinstance(classifier, Classifier):
@@ -128,7 +130,7 @@ def tracking(
         return f"It cannot be compared with LOO: {tokens} tokens, or the same score everywhere."
     chance = by_chance(scores[content], loo[content])
     verdict = "On this text it cannot be told from chance whether it tracks LOO"
-    if abs(r) > chance:
+    if abs(r) - chance > 0.005:  # more than what the two decimals below can show
         verdict = "Tracks LOO on this text" if r > 0 else "Runs against LOO on this text"
     said = f"{r:.2f}".replace("-", "−")
     measured = f"r = {said} over {tokens} tokens; shuffled, its scores reach {chance:.2f}"

@@ -98,7 +98,7 @@ class Heatmap:
         label, probability = _answer(classifier, reading.logits[0], int(reading.target))
         said = "Predicted" if target is None else "Class"
         if probability is None:
-            caption = f"{said}: {label}, logit {float(reading.output):+.2f}"
+            caption = f"{said}: {label}, logit {float(reading.output.detach()):+.2f}"
         else:
             caption = f"{said}: {label}, probability {probability:.2f}"
         words = None
@@ -142,9 +142,9 @@ class Heatmap:
             title = escaped(visible(self.caption)) or "Heat map"
             content = _PAGE.format(title=title, body=self._html()).encode()
         else:
-            from lrputils.report.figures import words as drawn  # a page needs no matplotlib
+            from lrputils.report.figures.words import picture  # a page needs no matplotlib
 
-            content = (drawn.svg if path.suffix.lower() == ".svg" else drawn.png)(self)
+            content = picture(self, path.suffix.lower())
         with atomic_write(path) as partial:
             partial.write_bytes(content)
         return path

@@ -91,5 +91,5 @@ def _paint(text: str, share: float, colours: int) -> str:
 
 def _table(shown: Heatmap) -> str:
     """Every word's scores, for a file or another program."""
-    table = shown.to_frame().set_index("word").rename(index=visible).rename_axis(None)
-    return table.to_string(float_format="{:+.4g}".format)
+    table = shown.to_frame().set_index("word").rename(index=visible, columns=visible)
+    return table.rename_axis(None).to_string(float_format="{:+.4g}".format)

@@ -6,6 +6,7 @@ import io
 import textwrap
 from functools import lru_cache
 from typing import TYPE_CHECKING
+from warnings import catch_warnings, filterwarnings
 
 from matplotlib import font_manager
 from matplotlib.lines import Line2D
@@ -30,16 +31,19 @@ _DARK = (
 )
 
 
-def svg(shown: Heatmap) -> bytes:
-    """Return the picture as SVG, light or dark as the page around it."""
-    head, close, rest = draw(shown).svg().partition("<defs>")
-    return f"{head}{_DARK}{close}{rest}".encode()
+def picture(shown: Heatmap, kind: str) -> bytes:
+    """Return the picture as ".svg", light or dark as the page around it, or as ".png" on white.
 
-
-def png(shown: Heatmap) -> bytes:
-    """Return the picture as PNG on white."""
+    A letter that no font of this machine has is a box with its number.
+    """
     stream = io.BytesIO()
-    draw(shown).savefig(stream, format="png", dpi=200, facecolor="white")
+    with catch_warnings():
+        filterwarnings("ignore", message="Glyph .* missing")
+        figure = draw(shown)
+        if kind == ".svg":
+            head, defs, rest = figure.svg().partition("<defs>")
+            return f"{head}{_DARK}{defs}{rest}".encode()
+        figure.savefig(stream, format="png", dpi=200, facecolor="white")
     return stream.getvalue()
 
 
