@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from pathlib import Path
@@ -213,11 +214,17 @@ def _build(options: argparse.Namespace) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks stops nothing
+            stream.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
     try:
         recording.check_numbers(vars(options), "{flag} {value}")
         if said := options.run(options):
-            print(said)
+            print(said, flush=True)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except ModuleNotFoundError as error:
         if (error.name or "lrputils").startswith("lrputils"):
             raise
@@ -228,6 +235,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"lrputils: {error}", file=sys.stderr)
         if getattr(options, "verbose", False) and (details := getattr(error, "details", "")):
             print(details, file=sys.stderr)
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        way = "take shorter or fewer texts, a smaller batch or model"
+        print(f"lrputils: not enough memory: {way}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("lrputils: interrupted; what had been written before stays as it was")
