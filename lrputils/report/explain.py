@@ -13,7 +13,7 @@ from lrputils.attribution import METHODS, attribute
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.report.heatmap import Heatmap
-from lrputils.report.words import Word
+from lrputils.report.words import Word, visible
 
 DEFAULT = "loo", "attnlrp"
 CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
@@ -138,9 +138,9 @@ def tracking(
     ours, exact = (
         max(own, key=lambda word: abs(some[list(word.pieces)].sum())) for some in (scores, loo)
     )
-    first = f"Both put “{exact.text}” first."
+    first = f"Both put “{visible(exact.text)}” first."
     if ours is not exact:
-        first = f"It puts “{ours.text}” first, LOO “{exact.text}”."
+        first = f"It puts “{visible(ours.text)}” first, LOO “{visible(exact.text)}”."
     return f"{verdict}: {measured} one time in twenty. {first}"
 
 

@@ -45,7 +45,7 @@ def printed(shown: Heatmap, colours: int | None = None, width: int | None = None
     """
     colours = depth() if colours is None else colours
     width = width or get_terminal_size().columns
-    lines = [visible(shown.caption)] if shown.caption else []
+    lines = textwrap.wrap(visible(shown.caption), width)
     for name in shown.maps:
         head = f"{visible(name)}  {shown.strongest(name)}"
         lines += ["", *textwrap.wrap(head, width)]

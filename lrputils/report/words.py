@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
+
+_ENDLESS = re.compile(r"(\S{29})\S{3,}(\S{30})")
 
 
 class Word(NamedTuple):
@@ -75,10 +78,11 @@ def visible(text: str) -> str:
 
     Controls (ESC among them), characters that turn the direction of writing, zero-width ones,
     lone surrogates and unassigned codes become ⟨200B⟩ and the like; white space becomes a blank. A
-    joiner stays behind a character that is not ASCII: emoji and several scripts need it.
+    joiner stays behind a character that is not ASCII: emoji and several scripts need it. What is
+    longer than any word loses its middle.
     """
     shown = ""
-    for character in text:
+    for character in _ENDLESS.sub("\\1…\\2", text):
         kind = unicodedata.category(character)
         if character.isspace():
             shown += " "

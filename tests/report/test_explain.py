@@ -153,7 +153,8 @@ def test_a_place_that_cannot_be_written_is_refused(placeholder, tmp_path, name):
 
 def test_what_is_hidden_in_a_text_is_written_out():
     assert visible("a\x1b[31m\u202eb\u200b\tc\ud800") == "a⟨001B⟩[31m⟨202E⟩b⟨200B⟩ c⟨D800⟩"
-    for plain in ("naïve 電影", "👩\u200d🚀", "می\u200cخواهم", "e\u0301"):
+    assert visible(f"so {'a' * 999}b") == f"so {'a' * 29}…{'a' * 29}b"
+    for plain in ("naïve 電影", "👩\u200d🚀", "می\u200cخواهم", "e\u0301", "a" * 61):
         assert visible(plain) == plain
 
 

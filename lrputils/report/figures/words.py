@@ -87,14 +87,13 @@ class _Page:
         self.down += _LINE
         across, space = _MARGIN, _width(" ", _SIZE, *self.fonts)
         for word, share in zip(shown.words, shown.shares(name), strict=True):
-            # A word as wide as the page is broken, wherever.
-            for part in textwrap.wrap(visible(word.text), 70, drop_whitespace=False):
-                wide = _width(part, _SIZE, *self.fonts)
-                across += space * word.spaced * (across > _MARGIN)
-                if across > _MARGIN and across + wide > _WIDTH - _MARGIN:
-                    across, self.down = _MARGIN, self.down + 1.15 * _LINE
-                self._put(across, part, size=_SIZE, share=share, wide=wide)
-                across += wide
+            text = visible(word.text)
+            wide = _width(text, _SIZE, *self.fonts)
+            across += space * word.spaced * (across > _MARGIN)
+            if across > _MARGIN and across + wide > _WIDTH - _MARGIN:
+                across, self.down = _MARGIN, self.down + 1.15 * _LINE
+            self._put(across, text, size=_SIZE, share=share, wide=wide)
+            across += wide
 
     def _put(self, across: float, text: str, *, share: float = 0.0, wide: float = 0.0, **font):
         ink = {"color": COLORS["ink"], "family": self.fonts, "parse_math": False, **font}
