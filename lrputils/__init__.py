@@ -3,6 +3,8 @@
     import lrputils as lrp
 
     clf = lrp.load_classifier("folder-or-hub-name")
+    lrp.explain(clf, "a film that is never dull")  # a heat map, in a notebook
+
     inputs = clf.encode(["a film that is never dull"])
     scores = lrp.attribute(clf, inputs, "attnlrp")
     loo = lrp.leave_one_out(clf, inputs)
@@ -40,6 +42,7 @@ _HOME = {
     "estimate": "stats",
     "evaluate": "study.evaluation",
     "Evaluation": "study.evaluation",
+    "explain": "report.explain",
     "Inputs": "model.inputs",
     "integrated_gradients": "attribution",
     "kendall": "stats",

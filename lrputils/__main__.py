@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
 from lrputils.runs import kinds
@@ -19,9 +21,10 @@ _MISTAKES = (ValueError, TypeError, OSError, ImportError)
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="lrputils",
-        description="Execute and build the book, with any parameters, models and texts.",
+        description="Explain texts; execute and build the book, with any models and texts.",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    _add_explain(verbs)
     verb = verbs.add_parser(
         "execute",
         help="execute chapters",
@@ -78,6 +81,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_explain(verbs: argparse._SubParsersAction) -> None:
+    verb = verbs.add_parser(
+        "explain",
+        help="explain what a classifier makes of one text",
+        description=(
+            "Show the words of a text in the colours of one or more attribution methods, with the "
+            "prediction and how far each map tracks exact Leave-One-Out on this text."
+        ),
+        epilog="example: lrputils explain 'a film that is never dull' --out film.html",
+    )
+    verb.add_argument("text", metavar="TEXT", help="the text; - reads it from standard input")
+    verb.add_argument("--model", metavar="NAME", help="folder or hub name (default: embedded)")
+    verb.add_argument("--methods", metavar="A,B", help="default: loo,attnlrp; see lrputils.METHODS")
+    verb.add_argument("--target", metavar="CLASS", help="number or label (default: the predicted)")
+    verb.add_argument("--max-length", type=int, metavar="N", help="explain the first N tokens")
+    verb.add_argument("--device", default="auto", help="auto (a GPU if there is one), cpu, cuda:1")
+    verb.add_argument(
+        "--out", "--html", type=Path, metavar="FILE", help="write FILE.html, .svg or .png instead"
+    )
+    verb.set_defaults(run=_explain)
+
+
 def _add_profile(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--profile",
@@ -88,6 +113,27 @@ def _add_profile(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--force", action="store_true", help="execute also what has not changed")
     verb.add_argument("--quiet", action="store_true", help="no progress bars")
     verb.add_argument("--verbose", action="store_true", help="show a failed cell and its frames")
+
+
+def _explain(options: argparse.Namespace) -> Any:
+    from lrputils.report.heatmap import check_place
+
+    if options.out:
+        check_place(options.out)
+    text = sys.stdin.read() if options.text == "-" else options.text
+    from lrputils.model.classifier import load_classifier
+    from lrputils.report import explain
+
+    methods = explain.check_methods(options.methods or explain.DEFAULT)
+    target = options.target
+    shown = explain.explain(
+        load_classifier(options.model, device=options.device),
+        text,
+        methods,
+        target=int(target) if target and target.isdecimal() else target,
+        max_length=options.max_length,
+    )
+    return shown.save(options.out) if options.out else shown
 
 
 def _train(options: argparse.Namespace) -> Path:
@@ -182,11 +228,17 @@ def _build(options: argparse.Namespace) -> Path:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks stops nothing
+            stream.reconfigure(errors="backslashreplace")
     options = _parser().parse_args(arguments)
     try:
         recording.check_numbers(vars(options), "{flag} {value}")
         if said := options.run(options):
-            print(said)
+            print(said, flush=True)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except ModuleNotFoundError as error:
         if (error.name or "lrputils").startswith("lrputils"):
             raise
@@ -197,6 +249,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"lrputils: {error}", file=sys.stderr)
         if getattr(options, "verbose", False) and (details := getattr(error, "details", "")):
             print(details, file=sys.stderr)
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        way = "take shorter or fewer texts, a smaller batch or model"
+        print(f"lrputils: not enough memory: {way}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("lrputils: interrupted; what had been written before stays as it was")

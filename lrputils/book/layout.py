@@ -44,10 +44,10 @@ class Book:
         return self.root / "_build"
 
     def chapters(self) -> list[Chapter]:
-        """Return what is executed, in reading order: the introduction and the chapters."""
-        texts = sorted(self.chapters_folder.glob("[0-9][0-9]_*.md"))
-        introduction = self.chapters_folder / "intro.md"
-        return [Chapter(text.stem, text) for text in (introduction, *texts) if text.is_file()]
+        """Return what is executed, in reading order: the pages at the front and the chapters."""
+        front = [self.chapters_folder / name for name in ("intro.md", "quickstart.md")]
+        texts = [*front, *sorted(self.chapters_folder.glob("[0-9][0-9]_*.md"))]
+        return [Chapter(text.stem, text) for text in texts if text.is_file()]
 
     def chapter(self, name: str) -> Chapter:
         """Return the chapter called `name`: its full name, its number, or its file's name.

@@ -22,6 +22,8 @@ from lrputils.book.pairing import read_text
 from lrputils.book.values import check_value
 
 MOST = 8
+# A month 13 is a ValueError, as is what is no UTF-8.
+_NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
 # Papermill's own convention for a parameter whose default does not tell its type.
 _TYPE_COMMENT = re.compile(r"#\s*type:\s*(\w+)")
 _SCALARS = {"bool": bool, "int": int, "float": float, "str": str, "list": list}
@@ -124,7 +126,7 @@ def from_command_line(texts: list[str], parameters: dict[str, Parameter]) -> dic
         if not equals or not name.isidentifier():
             raise BookError(f"-p {text!r} is not of the form name=value")
         values[name] = raw
-        with suppress(yaml.YAMLError):
+        with suppress(*_NOT_YAML):
             values[name] = yaml.safe_load(raw)
         wanted = parameters.get(name)
         if wanted is None or wanted.fits(values[name]):
@@ -144,7 +146,7 @@ def _read_profile(book: Book, name: str) -> dict[str, dict[str, Any]]:
         raise BookError(f"no profile {name!r}; the profiles are: {known}, or the path of a .yml")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as error:
+    except _NOT_YAML as error:
         raise BookError(f"profile {path.name} is not YAML: {error}") from None
     if not isinstance(content, dict):
         raise BookError(f"profile {path.name} must be a mapping of chapters to parameters")

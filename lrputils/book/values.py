@@ -40,6 +40,7 @@ WANTED = {
     "removal": _one_of("zero", "black", "delete"),
     "seeds": _from(1),
     "images": _from(1),
+    "text": Rule(lambda value: bool(value.strip()), "a text with words"),
     "limit": _from(1),
     "ig_steps": _from(1),
     "permutations": Rule(lambda n: n >= 4 and n % 2 == 0, "an even number from 4 on"),

@@ -49,7 +49,8 @@ def strings(given: Any) -> list[str]:
 
     Raises:
         TypeError: anything else (see the message), or a text that is not a string.
-        ValueError: no texts, or a table whose column of texts has another name.
+        ValueError: no texts, one that is not valid Unicode, or a table whose column of texts has
+            another name.
     """
     table = frame(given)
     if table is not None:
@@ -67,6 +68,11 @@ def strings(given: Any) -> list[str]:
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"Text {row} is {text!r} ({type(text).__name__}), not a string")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:  # bytes of another encoding, read as if they were UTF-8
+            around = text[max(0, error.start - 20) : error.start + 20]
+            raise ValueError(f"Text {row} is not valid Unicode at {around!r}") from None
     return list(map(str, texts))
 
 

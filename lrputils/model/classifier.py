@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings
 
 import torch
 from torch import nn
@@ -215,7 +216,10 @@ def _needed(names: Iterable[str]) -> list[str]:
 def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
     with _plainly(f"The model {name!r}"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    stated = (config.architectures or ["(no architecture stated)"])[0]
+        architectures = list(map(str, config.architectures or ()))
+    stated = next(iter(architectures), "(no architecture stated)")
+    if "/" in str(config._attn_implementation):  # "owner/name" on the hub
+        raise ValueError(f"{name!r} asks for program code from the hub, which is never run here")
     kind = next((kind for ending, kind in _KINDS.items() if stated.endswith(ending)), None)
     if kind is None:
         raise ValueError(
@@ -282,7 +286,8 @@ def quietly() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with catch_warnings(action="ignore"):
+            yield
     finally:
         logging.set_verbosity(verbosity)
         if bars:

@@ -1,73 +1,47 @@
-"""Attribution maps over a text as HTML for people: whole words, in the text's own spelling.
+"""Attribution maps over a text as a page for people: whole words, in the text's own spelling.
 
 A word's relevance is the sum over its pieces. Red speaks for the class; blue, dotted below,
 against it. Each map is scaled by its own largest word, so that colours compare within a map, never
 between maps. A word that is pointed at or tapped shows its score; a table under the maps holds all
-of them. It needs no script, and every text is escaped.
+of them. It needs no script, every text is escaped, and no character of it is invisible or
+rearranges others. The same on a terminal is `report/terminal.py`, drawn `report/figures/words.py`.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
-from typing import NamedTuple
+from html import escape as escaped
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import torch
 
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import Target, read
 from lrputils.report.display import TABLE
+from lrputils.report.words import Word, joined, visible
+from lrputils.runs.folders import atomic_write
 
-_STYLE = """<style>
-.lrp-heatmap p { margin: 0 0 .3em; }
-.lrp-heatmap .words { position: relative; margin-bottom: 1em; line-height: 1.8; }
-.lrp-heatmap .words span, .lrp-heatmap .scale {
-  border-radius: 3px; -webkit-print-color-adjust: exact; print-color-adjust: exact; }
-.lrp-heatmap .words span {
-  --for: calc(max(0, var(--s)) * .55); --against: calc(max(0, -1 * var(--s)) * .55);
-  padding: .1em .12em; border-bottom: 2px dotted rgb(33 102 172 / calc(1.8 * var(--against)));
-  background: linear-gradient(rgb(178 24 43 / var(--for)) 0 0),
-    linear-gradient(rgb(33 102 172 / var(--against)) 0 0); }
-.lrp-heatmap .words span:hover::after, .lrp-heatmap .words span:focus::after {
-  content: attr(data-score); position: absolute; left: 0; top: 100%; z-index: 9; max-width: 100%;
-  padding: 0 .5em; border-radius: 3px; background: #222; color: #fff; font-size: .85em; }
-.lrp-heatmap .scale { display: inline-block; width: 6em; height: .9em; vertical-align: -.1em;
-  background: linear-gradient(to right, rgb(33 102 172 / .55), rgb(178 24 43 / 0) 50%,
-    rgb(178 24 43 / .55)); }
-.lrp-heatmap .scores { overflow: auto; max-height: 24em; }
-.lrp-heatmap .scores td { text-align: right; white-space: nowrap; }
-.lrp-heatmap .scores th { text-align: left; }
-.lrp-heatmap .scores th.piece { padding-left: 1.5em; font-weight: normal; }
-</style>"""
-
+_STYLE = (Path(__file__).parents[1] / "assets/heatmap.css").read_text(encoding="ascii")
 Writer = Callable[[float], str]
-
-
-class Word(NamedTuple):
-    """A word of a text.
-
-    Attributes:
-        text: as the text spells it.
-        pieces: its tokens, by position.
-        spellings: the part of the text that each piece covers.
-        spaced: whether a space stands before it.
-    """
-
-    text: str
-    pieces: tuple[int, ...]
-    spellings: tuple[str, ...]
-    spaced: bool
+FILES = ".html", ".svg", ".png"
 
 
 class Heatmap:
-    """One text under several maps; a notebook shows it as HTML.
+    """One text under several maps; a notebook shows it, `save` writes it, `print` prints it.
 
     Args:
         tokens: the text's tokens.
         maps: name → one finite score a token, `(tokens,)`.
         words: how the tokens join; each is a word of its own if not given.
         caption: a line above the maps.
+        notes: name → a sentence to stand under that map.
+
+    Attributes:
+        maps: name → one score a token, float64 `(tokens,)`.
+        label: what was explained: the class's name, or the next token; "" where no model was asked.
+        probability: what the model gives it; None where its logit is no class's among others.
 
     Raises:
         ValueError: a map of another length, or with a score that is not finite.
@@ -80,10 +54,12 @@ class Heatmap:
         *,
         words: Sequence[Word] | None = None,
         caption: str = "",
+        notes: Mapping[str, str] | None = None,
     ):
         self.tokens = list(tokens)
         self.maps = {name: np.asarray(scores, dtype=float) for name, scores in maps.items()}
-        self.caption = caption
+        self.caption, self.notes = caption, dict(notes or {})
+        self.label, self.probability = "", None
         for name, scores in self.maps.items():
             if scores.shape != (len(self.tokens),):
                 raise ValueError(
@@ -104,6 +80,7 @@ class Heatmap:
         *,
         target: Target = None,
         max_length: int | None = None,
+        notes: Mapping[str, str] | None = None,
     ) -> Heatmap:
         """Return the heat map of a text, its words joined and the explained class above.
 
@@ -113,17 +90,17 @@ class Heatmap:
             maps: name → one score a token, special ones included, `(tokens,)`.
             target: the class that was explained; None is the predicted one.
             max_length: where the text was cut, in tokens; None if it was not.
+            notes: name → a sentence to stand under that map.
         """
         cut = {"max_length": max_length} if max_length else {}
         inputs = classifier.encode([text], truncate=bool(cut), **cut)
         reading = read(classifier.architecture, inputs, target=target)
-        chosen = int(reading.target)
-        if classifier.architecture.language_model:
-            name = repr(classifier.tokenizer.decode([chosen]))
+        label, probability = _answer(classifier, reading.logits[0], int(reading.target))
+        said = "Predicted" if target is None else "Class"
+        if probability is None:
+            caption = f"{said}: {label}, logit {float(reading.output.detach()):+.2f}"
         else:
-            name = classifier.labels[chosen]
-        share = float(reading.logits.softmax(-1)[0, chosen])
-        caption = f"{'Predicted' if target is None else 'Class'}: {name}, probability {share:.2f}"
+            caption = f"{said}: {label}, probability {probability:.2f}"
         words = None
         if classifier.tokenizer.is_fast:
             options = {"truncation": bool(cut), "return_offsets_mapping": True, "verbose": False}
@@ -131,7 +108,71 @@ class Heatmap:
             special = inputs["special_tokens_mask"][0].tolist()
             pairs = zip(special, spans, strict=True)
             words = joined(text, [None if out else span for out, span in pairs], inputs.tokens[0])
-        return cls(inputs.tokens[0], maps, words=words, caption=caption)
+        found = cls(inputs.tokens[0], maps, words=words, caption=caption, notes=notes)
+        found.label, found.probability = label, probability
+        return found
+
+    def to_frame(self, *, pieces: bool = False) -> pd.DataFrame:
+        """Return the scores: a row a word, `word` and a column a map.
+
+        With `pieces` a row a token: `word`, the `piece` of the text that it covers, `token`, and
+        the maps.
+        """
+        if not pieces:
+            words = {"word": [word.text for word in self.words]}
+            return pd.DataFrame(words | {name: self.by_word(name) for name in self.maps})
+        rows = [(word.text, piece) for word in self.words for piece in word.spellings]
+        places = [place for word in self.words for place in word.pieces]
+        frame = pd.DataFrame(rows, columns=["word", "piece"])
+        frame["token"] = [self.tokens[place] for place in places]
+        return frame.assign(**{name: scores[places] for name, scores in self.maps.items()})
+
+    def save(self, path: str | Path) -> Path:
+        """Write the heat map to a file, whole or not at all; return its path.
+
+        `.html` is a page of its own, for any script; `.svg` and `.png` are drawn from left to
+        right with this machine's fonts. `.html` and `.svg` are dark where the reader's pages are.
+
+        Raises:
+            ValueError: another ending.
+            OSError: the folder is not there, or cannot be written to.
+        """
+        path = check_place(path)
+        if path.suffix.lower() == ".html":
+            title = escaped(visible(self.caption)) or "Heat map"
+            content = _PAGE.format(title=title, body=self._html()).encode()
+        else:
+            from lrputils.report.figures.words import picture  # a page needs no matplotlib
+
+            content = picture(self, path.suffix.lower())
+        with atomic_write(path) as partial:
+            partial.write_bytes(content)
+        return path
+
+    def by_word(self, name: str) -> np.ndarray:
+        """Return a map's score of every word, `(words,)`: the sum over its pieces."""
+        return np.array([self.maps[name][list(word.pieces)].sum() for word in self.words])
+
+    def shares(self, name: str) -> np.ndarray:
+        """Return how strong each word's colour is in a map, `(words,)` in [−1, 1]."""
+        sums = self.by_word(name)
+        return sums / (np.abs(sums).max(initial=0.0) or 1.0)
+
+    def strongest(self, name: str) -> str:
+        """Name the word that speaks most for the class, and the one most against, if any does."""
+        sums, shares = self.by_word(name), self.shares(name)
+        shown = _format(self.maps[name], sums)
+        return "; ".join(
+            f"most {side}: “{visible(self.words[place].text)}” {shown(sums[place])}"
+            for side, sign in (("for", 1), ("against", -1))
+            for place in np.argsort(-sign * sums, kind="stable")[:1]
+            if sign * shares[place] > 0.01
+        )
+
+    def __str__(self) -> str:
+        from lrputils.report.terminal import printed
+
+        return printed(self)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
         columns = {name: scores.tolist() for name, scores in self.maps.items()}
@@ -142,44 +183,38 @@ class Heatmap:
         }
 
     def _html(self) -> str:
-        head = f"<p><b>{escape(self.caption)}</b></p>" if self.caption else ""
-        # Each word's score in each map, and how the map's numbers are written.
-        sums = {
-            name: np.array([scores[list(word.pieces)].sum() for word in self.words])
-            for name, scores in self.maps.items()
-        }
-        shown = {name: _format(scores, sums[name]) for name, scores in self.maps.items()}
-        rows = "".join(self._row(name, sums[name], shown[name]) for name in self.maps)
-        return f'<div class="lrp-heatmap">{_STYLE}{head}{rows}{_LEGEND}{self._table(shown)}</div>'
+        head = f"<p><b>{_safe(self.caption)}</b></p>" if self.caption else ""
+        rows = "".join(map(self._row, self.maps))
+        inside = f"<style>{_STYLE}</style>{head}{rows}{_LEGEND}{self._table()}"
+        return f'<div class="lrp-heatmap">{inside}</div>'
 
-    def _row(self, name: str, sums: np.ndarray, shown: Writer) -> str:
-        """One map: its name, its strongest words, and the text in its colours."""
-        largest = np.abs(sums).max(initial=0.0) or 1.0
-        spans = ""
-        for word, score in zip(self.words, sums, strict=True):
+    def _row(self, name: str) -> str:
+        """One map: its name, its strongest words, the text in its colours, and its note."""
+        sums, spans = self.by_word(name), ""
+        shown = _format(self.maps[name], sums)
+        for word, score, share in zip(self.words, sums, self.shares(name), strict=True):
             tip = f"{word.text} {shown(score)}"
             if len(word.pieces) > 1:
                 parts = zip(word.spellings, self.maps[name][list(word.pieces)], strict=True)
                 tip += " = " + ", ".join(f"{text} {shown(part)}" for text, part in parts)
             spans += " " * word.spaced + (
-                f'<span tabindex="-1" style="--s:{score / largest:.2f}" '
-                f'data-score="{escape(tip)}">{escape(word.text)}</span>'
+                f'<span tabindex="-1" style="--s:{share:.2f}" '
+                f'data-score="{_safe(tip)}">{_safe(word.text)}</span>'
             )
-        # The word that speaks most for the class, and the one most against it, if any does.
-        strongest = [
-            f"most {side}: “{escape(self.words[place].text)}” {shown(sums[place])}"
-            for side, sign in (("for", 1), ("against", -1))
-            for place in np.argsort(-sign * sums, kind="stable")[:1]
-            if sign * sums[place] > 0.01 * largest
-        ]
+        note = (
+            f'<p class="note"><small>{_safe(self.notes[name])}</small></p>'
+            if name in self.notes
+            else ""
+        )
         return (
-            f"<p><b>{escape(name)}</b> <small>{'; '.join(strongest)}</small></p>"
-            f'<p class="words" aria-hidden="true">{spans}</p>'
+            f"<p><b>{_safe(name)}</b> <small>{_safe(self.strongest(name))}</small></p>"
+            f'<p class="words" aria-hidden="true">{spans}</p>{note}'
         )
 
-    def _table(self, shown: Mapping[str, Writer]) -> str:
+    def _table(self) -> str:
         """Every word's scores, and below a word of several pieces those of the pieces."""
         lines = ""
+        shown = {name: _format(self.maps[name], self.by_word(name)) for name in self.maps}
         for word in self.words:
             parts = [("", word.text, list(word.pieces))]
             if len(word.pieces) > 1:
@@ -188,8 +223,8 @@ class Heatmap:
             for kind, text, places in parts:
                 scores = [write(self.maps[name][places].sum()) for name, write in shown.items()]
                 cells = "".join(f"<td>{score}</td>" for score in scores)
-                lines += f'<tr><th scope="row"{kind}>{escape(text)}</th>{cells}</tr>'
-        names = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.maps)
+                lines += f'<tr><th scope="row"{kind}>{_safe(text)}</th>{cells}</tr>'
+        names = "".join(f'<th scope="col">{_safe(name)}</th>' for name in self.maps)
         return (
             "<details><summary>The score of every word and piece</summary>"
             '<div class="scores" tabindex="0" role="region" aria-label="scores of every word">'
@@ -202,6 +237,46 @@ _LEGEND = (
     '<p><small>against the class <span class="scale" role="img" aria-label="blue to red"></span> '
     "for it; the strongest colour is each map's own largest word</small></p>"
 )
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 1rem auto;
+  padding: 0 1rem; }}</style></head><body><main>{body}</main></body></html>
+"""
+
+
+def check_place(path: str | Path) -> Path:
+    """Return a path to which a heat map can be saved, before anything is computed for it.
+
+    Raises:
+        ValueError: an ending that is none of `FILES`.
+        OSError: its folder is not there, or it is a folder itself.
+    """
+    path = Path(path)
+    if path.suffix.lower() not in FILES:
+        raise ValueError(f"a heat map is saved as {', '.join(FILES)}, not as {path.name!r}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} cannot be written: it is a folder")
+    return path
+
+
+def _safe(text: str) -> str:
+    return escaped(visible(text))
+
+
+def _answer(classifier: Classifier, logits: torch.Tensor, chosen: int) -> tuple[str, float | None]:
+    """Name the class, or the next token, and give its probability if the model has one."""
+    if classifier.architecture.language_model:
+        name = repr(classifier.tokenizer.decode([chosen]))
+    else:
+        name = str(classifier.labels[chosen])
+    if len(logits) == 1:  # regression, or a lone logit whose meaning is not written down
+        return name, None
+    alone = classifier.model.config.problem_type == "multi_label_classification"
+    return name, float((logits.sigmoid() if alone else logits.softmax(-1))[chosen])
 
 
 def _format(*scores: np.ndarray) -> Writer:
@@ -209,50 +284,3 @@ def _format(*scores: np.ndarray) -> Writer:
     largest = max((np.abs(some).max(initial=0.0) for some in scores), default=0.0)
     digits = int(np.clip(2 - np.floor(np.log10(largest or 1.0)), 0, 8))
     return lambda score: f"{score:+.{digits}f}".replace("-", "−")
-
-
-def joined(text: str, spans: Sequence[tuple[int, int] | None], tokens: Sequence[str]) -> list[Word]:
-    """Join a text's tokens into words, whatever tokenizer made them.
-
-    Args:
-        text: the text.
-        spans: where each token stands in it, from a fast tokenizer's offsets; None for a special
-            token, which is a word of its own.
-        tokens: what to call the tokens that are not in the text.
-    """
-    words: list[Word] = []
-    first = end = None  # of the word at hand; None behind what is not in the text
-    for place, span in enumerate(spans):
-        start, stop = span or (0, 0)
-        # Without white space at its ends: byte-level tokenizers count the space before.
-        start += len(text[start:stop]) - len(text[start:stop].lstrip())
-        stop = start + len(text[start:stop].strip())
-        if start == stop:  # special, or white space alone
-            name = tokens[place] if span is None else "␣"
-            words.append(Word(name, (place,), (name,), True))
-            end = None
-        elif end is not None and (start < end or (start == end and _goes_on(text, start))):
-            _, pieces, spellings, spaced = words.pop()
-            end = max(end, stop)
-            spellings = (*spellings, text[start:stop])
-            words.append(Word(text[first:end], (*pieces, place), spellings, spaced))
-        else:
-            words.append(Word(text[start:stop], (place,), (text[start:stop],), start != end))
-            first, end = start, stop
-    return words
-
-
-def _goes_on(text: str, place: int) -> bool:
-    """Whether one word reaches across `place`: between letters, and at an apostrophe in a word."""
-    around = text[place - 1 : place + 1]
-    if around[1] in "'’":
-        return _letters(around[0] + text[place + 1 : place + 2])
-    if around[0] in "'’":
-        return place > 1 and _letters(text[place - 2] + around[1])
-    return _letters(around)
-
-
-def _letters(pair: str) -> bool:
-    """Whether both are letters, marks or digits of a script that puts spaces between words."""
-    known = [unicodedata.category(c)[0] in "LMN" and not "\u2e80" <= c <= "\u9fff" for c in pair]
-    return len(known) == 2 and all(known)

@@ -17,7 +17,8 @@ from transformers import PreTrainedTokenizerFast
 
 import lrputils as lrp
 from lrputils.report.display import TABLE
-from lrputils.report.heatmap import Heatmap, joined
+from lrputils.report.heatmap import Heatmap
+from lrputils.report.words import joined
 
 TEXT = "The Paella didn't TASTE of café, naïve <b>電影</b>.\nTin"
 WORDS = ["The", "Paella", "didn't", "TASTE", "of", "café", "naïve", "Tin"]

@@ -1,0 +1,155 @@
+"""`explain`: one text, its heat map under some methods, and how far each map tracks exact LOO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lrputils import stats
+from lrputils.attribution import METHODS, attribute
+from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.report.heatmap import Heatmap
+from lrputils.report.words import Word, visible
+
+DEFAULT = "loo", "attnlrp"
+CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
+_SHUFFLES = 1000
+_YARDSTICK = (
+    "The yardstick: each token is removed by itself, exactly. It does not see what only several "
+    "tokens do together."
+)
+
+
+def explain(
+    classifier: Classifier | str | Path | None,
+    text: str,
+    methods: str | Sequence[str] = DEFAULT,
+    *,
+    target: int | str | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    max_length: int | None = None,
+) -> Heatmap:
+    """Explain what a classifier makes of one text.
+
+    Under each map stands a sentence on how far it tracks LOO on this text: Pearson's r over the
+    tokens that are not special, what |r| the map's own scores reach in one of twenty random orders,
+    and whether the two name the same word first. All of it is about this text alone.
+
+    Args:
+        classifier: a `Classifier`, what `load_classifier` takes (a folder, a name on the hub), or
+            None for the book's own model.
+        text: one text.
+        methods: names from `METHODS`, also as "loo,attnlrp"; their maps are stacked in this order.
+        target: the class to explain, by number or label; a next-token model's by the token's id.
+            None is the predicted one.
+        options: options of methods, by name, as `{"attnlrp": {"readout": "sum"}}`.
+        max_length: explain the first tokens alone, so many with special ones. Without it a text
+            that is too long is refused.
+
+    Returns:
+        The `Heatmap`: a notebook shows it, `print` prints it, `save` writes it, `to_frame` holds
+        its numbers.
+
+    Raises:
+        TypeError: `text` is not a string, or the model is not covered.
+        ValueError: an unknown method, option or class, or a text that is empty or too long.
+        OSError: no such model.
+    """
+    names = check_methods(methods)
+    if stray := [name for name in options or () if name not in names]:
+        raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
+    if not isinstance(text, str):
+        raise TypeError(f"text is one string; got {type(text).__name__}. For many: lrp.evaluate")
+    if not isinstance(classifier, Classifier):
+        classifier = load_classifier(classifier)
+    inputs = classifier.encode([text], max_length, truncate=True)
+    if inputs.truncated and max_length is None:
+        size = len(inputs.tokens[0])
+        raise ValueError(
+            f"the text is longer than the {size} tokens that are read at once: max_length={size} "
+            f"(--max-length {size}) explains its beginning"
+        )
+    if not classifier.architecture.language_model and isinstance(target, str):
+        if target not in classifier.class_numbers:
+            raise ValueError(f"target={target!r} is none of {', '.join(classifier.labels)}")
+        target = classifier.class_numbers[target]
+    options = {name: dict((options or {}).get(name, {})) for name in names}
+    found = {
+        name: attribute(classifier, inputs, name, target=target, **given)[0].cpu().numpy()
+        for name, given in options.items()
+    }
+    maps = {METHODS[name].label: scores for name, scores in found.items()}
+    shown = Heatmap.of(classifier, text, maps, target=target, max_length=max_length)
+    loo = found.get("loo")
+    if loo is None and len(inputs.tokens[0]) <= CHEAP:
+        loo = leave_one_out(classifier, inputs, target=target)[0].cpu().numpy()
+    content = inputs.content_mask[0].cpu().numpy()
+    for name, scores in found.items():
+        note = _YARDSTICK if name == "loo" else tracking(scores, loo, content, shown.words)
+        shown.notes[METHODS[name].label] = note
+    return shown
+
+
+def check_methods(methods: str | Sequence[str]) -> list[str]:
+    """Return the names of methods, each once.
+
+    Raises:
+        ValueError: none, or a name that no method has.
+    """
+    listed = methods.split(",") if isinstance(methods, str) else methods
+    names = list(dict.fromkeys(str(name).strip() for name in listed))
+    if unknown := [name for name in names if name not in METHODS]:
+        raise ValueError(f"unknown method {unknown[0]!r}; there are {', '.join(sorted(METHODS))}")
+    if not names:
+        raise ValueError(f"no method is named; there are {', '.join(sorted(METHODS))}")
+    return names
+
+
+def tracking(
+    scores: np.ndarray, loo: np.ndarray | None, content: np.ndarray, words: Sequence[Word]
+) -> str:
+    """Say in a sentence or two how far a map tracks LOO on a text.
+
+    Args:
+        scores: the map, `(tokens,)`.
+        loo: exact LOO of the same class, `(tokens,)`; None if it was not computed.
+        content: boolean `(tokens,)`, False at special tokens.
+        words: how the tokens join.
+    """
+    if loo is None:
+        return (
+            f"How far it tracks LOO was not measured: above {CHEAP} tokens LOO has to be asked for."
+        )
+    tokens = int(content.sum())
+    r = float(stats.pearson(scores, loo, where=content)[0])
+    if np.isnan(r):
+        return f"It cannot be compared with LOO: {tokens} tokens, or the same score everywhere."
+    chance = by_chance(scores[content], loo[content])
+    verdict = "On this text it cannot be told from chance whether it tracks LOO"
+    if abs(r) - chance > 0.005:  # more than what the two decimals below can show
+        verdict = "Tracks LOO on this text" if r > 0 else "Runs against LOO on this text"
+    said = f"{r:.2f}".replace("-", "−")
+    measured = f"r = {said} over {tokens} tokens; shuffled, its scores reach {chance:.2f}"
+    own = [word for word in words if content[list(word.pieces)].all()]
+    ours, exact = (
+        max(own, key=lambda word: abs(some[list(word.pieces)].sum())) for some in (scores, loo)
+    )
+    first = f"Both put “{visible(exact.text)}” first."
+    if ours is not exact:
+        first = f"It puts “{visible(ours.text)}” first, LOO “{visible(exact.text)}”."
+    return f"{verdict}: {measured} one time in twenty. {first}"
+
+
+def by_chance(scores: np.ndarray, loo: np.ndarray) -> float:
+    """Return the |r| with LOO that a map's scores reach in one of twenty random orders.
+
+    Args:
+        scores: the map at the tokens compared, `(tokens,)`.
+        loo: exact LOO there.
+    """
+    orders = np.random.default_rng(0).permuted(np.tile(scores, (_SHUFFLES, 1)), axis=1)
+    return float(np.quantile(np.abs(stats.pearson(orders, np.tile(loo, (_SHUFFLES, 1)))), 0.95))

@@ -1,0 +1,225 @@
+"""One call: its numbers are those of the methods, its sentence that of a slow count, its files."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import unicodedata
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import lrputils as lrp
+from lrputils.report.explain import by_chance, tracking
+from lrputils.report.heatmap import Heatmap
+from lrputils.report.terminal import depth, printed
+from lrputils.report.words import Word, visible
+from tests import tiny
+
+TEXT = "Not a chapter passes, it didn't."
+HOSTILE = "<script>alert(1)</script> \x1b]0;own\x07 $x_1$ \u202eoverride \u200bzero 電影 😀 \\n"
+
+
+def test_the_maps_are_the_methods_own(placeholder):
+    shown = lrp.explain(placeholder, TEXT, "attnlrp,loo", options={"attnlrp": {"readout": "sum"}})
+    inputs = placeholder.encode(TEXT)
+    assert list(shown.maps) == ["AttnLRP", "LOO"]
+    expected = lrp.attribute(placeholder, inputs, "attnlrp", readout="sum")[0]
+    np.testing.assert_allclose(shown.maps["AttnLRP"], expected, atol=1e-6)
+    np.testing.assert_allclose(shown.maps["LOO"], lrp.leave_one_out(placeholder, inputs)[0])
+    logits = placeholder.model(**inputs.model_kwargs()).logits[0]
+    assert shown.label == placeholder.labels[int(logits.argmax())]
+    assert shown.probability == pytest.approx(float(logits.softmax(0).max()))
+
+
+def test_a_word_s_row_is_the_sum_of_its_pieces_rows(placeholder):
+    shown = lrp.explain(placeholder, TEXT)
+    words, pieces = shown.to_frame(), shown.to_frame(pieces=True)
+    assert words.word.str.cat(sep=" ") == "[CLS] Not a chapter passes , it didn't . [SEP]"
+    assert list(pieces.token) == shown.tokens
+    number = np.repeat(np.arange(len(words)), [len(word.pieces) for word in shown.words])
+    sums = pieces[["LOO", "AttnLRP"]].groupby(number).sum()
+    np.testing.assert_allclose(sums, words[["LOO", "AttnLRP"]])
+
+
+def test_a_class_is_named_by_number_or_label(placeholder):
+    by_label = lrp.explain(placeholder, TEXT, "attnlrp", target="positive")
+    by_number = lrp.explain(placeholder, TEXT, "attnlrp", target=1)
+    assert by_label.caption == by_number.caption
+    assert by_label.caption.startswith("Class: positive, probability ")
+    np.testing.assert_array_equal(by_label.maps["AttnLRP"], by_number.maps["AttnLRP"])
+
+
+def test_what_chance_reaches_is_a_quantile_over_all_orders():
+    scores, loo = np.array([3.0, 1.0, 0.2, -0.5, 0.1, 0.0]), np.array([2.0, 2.5, 0.3, 0.1, -1, 0])
+    every = [np.corrcoef(order, loo)[0, 1] for order in itertools.permutations(scores)]
+    assert by_chance(scores, loo) == pytest.approx(np.quantile(np.abs(every), 0.95), abs=0.03)
+
+
+def words(*texts: str) -> list[Word]:
+    return [Word(text, (place,), (text,), True) for place, text in enumerate(texts)]
+
+
+def test_the_sentence_says_what_was_measured():
+    loo = np.array([9.0, 1.0, 2.0, -3.0, 0.5, 0.1, 7.0, 8.0])
+    content = np.array([False, *[True] * 7])
+    names = words("[CLS]", *"abcdefg")
+    said = tracking(loo * 2, loo, content, names)
+    assert re.match(r"Tracks LOO on this text: r = 1.00 over 7 tokens; shuffled, its scores", said)
+    assert said.endswith("Both put “g” first.")
+    said = tracking(-loo, loo, content, names)
+    assert said.startswith("Runs against LOO on this text: r = −1.00 over 7 tokens")
+    said = tracking(np.array([0.0, 5, 1, 1.5, 0.2, 0.9, 1, 1.1]), loo, content, names)
+    assert said.startswith("On this text it cannot be told from chance whether it tracks LOO")
+    assert said.endswith("It puts “a” first, LOO “g”.")
+    assert "cannot be compared" in tracking(np.ones(8), loo, content, names)
+    assert "cannot be told from chance" in tracking(loo[6:], loo[6:], content[6:], words("f", "g"))
+    assert "was not measured" in tracking(loo, None, content, names)
+
+
+def test_loo_is_computed_for_the_sentence_alone_only_where_it_is_cheap(placeholder, monkeypatch):
+    assert "r = " in lrp.explain(placeholder, TEXT, "attnlrp").notes["AttnLRP"]
+    long = "never dull " * 80
+    assert "not measured" in lrp.explain(placeholder, long, "attnlrp").notes["AttnLRP"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ({"problem_type": "multi_label_classification"}, torch.Tensor.sigmoid),
+        ({}, lambda logits: logits.softmax(-1)),
+    ],
+)
+def test_the_probability_is_that_of_the_model_s_kind(classifier, changes, answer):
+    model = tiny.build("bert", vocab_size=len(classifier.tokenizer), **changes)
+    clf = lrp.Classifier(model, classifier.tokenizer, "tiny")
+    shown = lrp.explain(clf, "a film", "attnlrp")
+    logits = model(**clf.encode("a film").model_kwargs()).logits[0]
+    assert shown.probability == pytest.approx(float(answer(logits).max()))
+
+
+def test_a_lone_logit_is_no_probability(classifier):
+    model = tiny.build("bert", vocab_size=len(classifier.tokenizer), num_labels=1)
+    clf = lrp.Classifier(model, classifier.tokenizer, "tiny")
+    shown = lrp.explain(clf, "a film", "attnlrp")
+    assert shown.probability is None
+    logit = float(model(**clf.encode("a film").model_kwargs()).logits)
+    assert shown.caption == f"Predicted: LABEL_0, logit {logit:+.2f}"
+
+
+def test_a_next_token_model_is_explained(classifier):
+    tokenizer = classifier.tokenizer
+    model = tiny.build("gpt2-lm", vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+    shown = lrp.explain(lrp.Classifier(model, tokenizer, "tiny"), "a film that is", "loo,ig")
+    logits = model(tokenizer("a film that is", return_tensors="pt")["input_ids"]).logits[0, -1]
+    assert shown.label == repr(tokenizer.decode([int(logits.argmax())]))
+    assert shown.probability == pytest.approx(float(logits.softmax(0).max()))
+
+
+MISTAKES = {
+    "unknown method": ({"methods": "attnlpr"}, "unknown method 'attnlpr'; there are attention-x"),
+    "no method": ({"methods": []}, "no method is named"),
+    "unknown class": ({"target": "great"}, "target='great' is none of negative, positive"),
+    "class out of range": ({"target": 7}, r"target \[7\] out of range"),
+    "unknown option": ({"options": {"loo": {"speed": 1}}}, "'loo' has no option 'speed'"),
+    "another's option": ({"options": {"ig": {"steps": 1}}}, "options for 'ig', which is not among"),
+    "two texts": ({"text": [TEXT, TEXT]}, "text is one string; got list"),
+    "empty": ({"text": " \n"}, "no token of its own"),
+    "too long": ({"text": "dull " * 600}, r"longer than the 512 .* max_length=512"),
+    "not Unicode": ({"text": "caf\udce9"}, "is not valid Unicode"),
+    "no folder": ({"classifier": "./nowhere"}, "there is no such file or folder"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_gets_one_sentence(placeholder, name):
+    given, sentence = MISTAKES[name]
+    given = {"classifier": placeholder, "text": TEXT, **given}
+    with pytest.raises((ValueError, TypeError, OSError), match=sentence) as caught:
+        lrp.explain(**given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x", "none/x.html", "x.html/y.svg"])
+def test_a_place_that_cannot_be_written_is_refused(placeholder, tmp_path, name):
+    (tmp_path / "x.html").touch()
+    with pytest.raises((ValueError, OSError), match=r"saved as|there is no folder"):
+        lrp.explain(placeholder, TEXT, "attnlrp").save(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.html"]
+
+
+def test_what_is_hidden_in_a_text_is_written_out():
+    assert visible("a\x1b[31m\u202eb\u200b\tc\ud800") == "a⟨001B⟩[31m⟨202E⟩b⟨200B⟩ c⟨D800⟩"
+    assert visible(f"so {'a' * 999}b") == f"so {'a' * 29}…{'a' * 29}b"
+    for plain in ("naïve 電影", "👩\u200d🚀", "می\u200cخواهم", "e\u0301", "a" * 61):
+        assert visible(plain) == plain
+
+
+@pytest.fixture
+def hostile(placeholder):
+    """A heat map whose text, labels and notes are out to do harm."""
+    tokens = HOSTILE.split()
+    maps = {name: np.linspace(-1, 1, len(tokens)) for name in ("m", HOSTILE)}
+    return Heatmap(tokens, maps, caption=HOSTILE, notes={"m": HOSTILE})
+
+
+def harmless(text: str) -> bool:
+    return all(unicodedata.category(c)[0] != "C" or c == "\n" for c in text)
+
+
+def test_a_saved_page_runs_nothing_and_loads_nothing(hostile, tmp_path):
+    page = hostile.save(tmp_path / "x.html").read_text(encoding="utf-8")
+    assert harmless(page)
+    assert "<script" not in page
+    assert not re.search(r"(src|href)=|url\(|@import", page)
+    assert page.startswith('<!doctype html>\n<html lang="en">')
+
+
+def test_pictures_are_drawn_of_any_text(hostile, tmp_path):
+    svg = hostile.save(tmp_path / "x.svg").read_text(encoding="utf-8")
+    assert "script" not in ElementTree.fromstring(svg).iter().__next__().tag
+    assert not re.findall(r"<script|href=\"(?!#)", svg)
+    assert "prefers-color-scheme: dark" in svg
+    with Image.open(hostile.save(tmp_path / "x.png")) as picture:
+        assert picture.width == 1400
+    again = hostile.save(tmp_path / "y.svg").read_text(encoding="utf-8")
+    assert again == svg
+
+
+def test_a_terminal_shows_words_in_colour_and_a_file_a_table(hostile, monkeypatch, capsys):
+    plain = printed(hostile, 0, 80)
+    assert harmless(plain)
+    assert "⟨001B⟩]0;own⟨0007⟩" in plain
+    assert [line.split()[-1] for line in plain.splitlines()[-2:]] == ["+0.7143", "+1"]
+    for colours, code in {256: r"48;5;\d+", 2**24: r"48;2;\d+;\d+;\d+"}.items():
+        painted = printed(hostile, colours, 40)
+        assert harmless(re.sub(rf"\x1b\[(38;5;(16|231);{code}(;4)?|0)m", "", painted))
+        bare = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in painted.splitlines()[:-1]]
+        assert max(map(len, bare)) <= 40
+    print(hostile)
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("variables", "colours"),
+    [
+        ({}, 256),
+        ({"COLORTERM": "truecolor"}, 2**24),
+        ({"NO_COLOR": "1", "COLORTERM": "truecolor"}, 0),
+        ({"TERM": "dumb"}, 0),
+    ],
+)
+def test_colours_are_what_the_terminal_says(monkeypatch, variables, colours):
+    for name in ("COLORTERM", "NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    class Terminal:
+        def isatty(self):
+            return True
+
+    assert depth(Terminal()) == colours

@@ -1,0 +1,228 @@
+"""Whatever is typed or handed over: an answer or one sentence, no traceback, and nothing is run."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import unicodedata
+from contextlib import redirect_stderr, redirect_stdout, suppress
+
+import huggingface_hub
+import pytest
+import torch
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import lrputils as lrp
+from lrputils.__main__ import main
+from lrputils.book.layout import BookError, find_book
+from lrputils.book.pairing import read_text
+from lrputils.book.parameters import checked, declared, from_command_line, load_profile
+from lrputils.model import classifier
+from tests import untrained
+
+CHAPTERS = find_book().chapters()
+few = settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@pytest.fixture
+def shell(placeholder, monkeypatch, tmp_path):
+    """Run a command in an empty folder, with a small model for the book's own and no hub."""
+
+    def unreachable(*_, **__):
+        raise ConnectionError("no route to host")
+
+    own = classifier.load_classifier
+    monkeypatch.setattr(
+        classifier, "load_classifier", lambda name=None, **_: own(name) if name else placeholder
+    )
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                status = main(list(words))
+            except SystemExit as stop:  # argparse could not read the command
+                return stop.code, "", ""
+        return status, out.getvalue(), err.getvalue()
+
+    return run
+
+
+def check(status: int, out: str, err: str) -> None:
+    """Hold an ended command to the rule above."""
+    assert status in (0, 1, 2)
+    if status == 1:
+        assert not out
+        assert err.startswith("lrputils: ")
+        assert err.count("\n") == 1
+        assert "Traceback" not in err
+    hidden = [c for c in out if unicodedata.category(c)[0] == "C" and c != "\n"]
+    assert not hidden
+
+
+@few
+@given(
+    text=st.text(st.characters(), max_size=60),
+    methods=st.sampled_from(["loo", "attnlrp,rollout", "", "loo,", "ig;ls"]) | st.text(max_size=5),
+    target=st.sampled_from(["0", "1", "2", "positive", "-1", "²", "٣"]) | st.text(max_size=3),
+    longest=st.sampled_from(["512", "513", "3", "2", "1", "0", "-5", "9" * 30, "x"]),
+)
+@example("\ud800", "loo", "0", "512")
+@example("\x1b[2J\u202e\u200b\x00<b>$x$", "loo", "0", "512")
+@example("-", "loo", "0", "512")
+def test_explain_takes_any_words(shell, text, methods, target, longest):
+    options = [f"--methods={methods}", f"--target={target}", f"--max-length={longest}"]
+    check(*shell("explain", *options, "--", "" if text == "-" else text))
+
+
+def test_a_huge_text_is_refused_or_cut(shell):
+    text = f"{'a' * 2**17} \u202e\u200b{' never dull' * 2**13}"
+    check(*shell("explain", "--methods=rollout", text))
+    status, out, _ = shell("explain", "--methods=rollout", "--max-length=8", text)
+    assert status == 0
+    assert len(out) < 2**12
+
+
+def test_a_wrong_file_is_refused_before_a_model_is_loaded(shell, tmp_path):
+    for name, words in {"x.pdf": "saved as .html, .svg, .png", "no/x.svg": "no folder no"}.items():
+        status, _, said = shell("explain", "a film", "--model=./none", "--out", name)
+        assert status == 1
+        assert words in said
+    assert shell("explain", "a film", "--methods=ig", "--html", "x.html")[1] == "x.html\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.html"]
+
+
+@few
+@given(
+    verb=st.sampled_from(["evaluate --dry-run", "record texts --task sst", "bench", "train"]),
+    option=st.sampled_from(["--dataset", "--model", "--split", "--limit", "--methods", "--out"]),
+    value=st.sampled_from(["", ".", "/", "~", "none.csv", "a/b/c", "a/b@", "x\x00", "nan", "-1"])
+    | st.text(max_size=12).filter(lambda text: not set(text) & set("/~")),
+)
+def test_no_option_s_value_ends_in_a_traceback(shell, verb, option, value):
+    check(*shell(*verb.split(), "--limit=1", "--dataset=none.csv", f"{option}={value}"))
+
+
+plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+chapters = st.sampled_from(["_all", *(chapter.name for chapter in CHAPTERS)])
+names = st.sampled_from(["model", "limit", "dataset", "text", "methods", "values", "device"])
+values = plain | st.lists(plain, max_size=3) | st.dictionaries(plain, plain, max_size=2)
+
+
+@few
+@given(st.dictionaries(chapters, st.dictionaries(names, values, max_size=3) | plain, max_size=3))
+def test_a_profile_is_taken_or_refused(shell, tmp_path, content):
+    path = tmp_path / "mine.yml"
+    path.write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
+    with suppress(BookError):
+        load_profile(find_book(), str(path))
+
+
+@few
+@given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
+@example(b"\xff")
+@example(b"&a [*a]")
+@example(b"? {a: b}\n: c")
+@example(b"2001-99-99")
+@example(b"[" * 9999)
+def test_any_file_is_a_profile_or_refused(tmp_path, content):
+    path = tmp_path / "mine.yml"
+    path.write_bytes(content)
+    with suppress(BookError):
+        load_profile(find_book(), str(path))
+
+
+@few
+@given(st.sampled_from(CHAPTERS), names | st.text(max_size=5), st.text(max_size=20))
+def test_a_parameter_is_taken_or_refused(chapter, name, value):
+    notebook = read_text(chapter.text)
+    with suppress(BookError):
+        given = from_command_line([f"{name}={value}"], declared(notebook, chapter.name))
+        checked(notebook, chapter.name, given)
+
+
+class Harm:
+    """What a pickle runs when it is read."""
+
+    def __init__(self, marker):
+        self.marker = str(marker)
+
+    def __reduce__(self):
+        return os.mkdir, (self.marker,)
+
+
+def _rewrite(path, **changes):
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(known | changes))
+
+
+def _pickled(folder, marker):
+    (folder / "model.safetensors").unlink()
+    torch.save({"x": Harm(marker)}, folder / "pytorch_model.bin")
+    torch.save(Harm(marker), folder / "training_args.bin")
+
+
+def _own_code(folder, marker):
+    for module in ("configuration_x", "modeling_x", "tokenization_x"):
+        (folder / f"{module}.py").write_text(f"import os\nos.mkdir({str(marker)!r})\n")
+    parts = {
+        "AutoConfig": "configuration_x.X",
+        "AutoModelForSequenceClassification": "modeling_x.X",
+    }
+    _rewrite(folder / "config.json", auto_map=parts)
+    kind = {"tokenizer_class": "X", "auto_map": {"AutoTokenizer": ["tokenization_x.X", None]}}
+    _rewrite(folder / "tokenizer_config.json", **kind)
+
+
+def _code_from_the_hub(folder, _):
+    _rewrite(folder / "config.json", _attn_implementation="owner/kernel")
+
+
+def _strange(**changes):
+    return lambda folder, _: _rewrite(folder / "config.json", **changes)
+
+
+def _list(folder, _):
+    (folder / "config.json").write_text("[1, 2]")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _pickled,
+        _own_code,
+        _code_from_the_hub,
+        _list,
+        _strange(architectures=5),
+        _strange(id2label=7),
+        _strange(id2label={"0": "<img src=x onerror=alert(1)>", "1": "\x1b]0;own\x07\u202e"}),
+        _strange(hidden_size="64; rm"),
+    ],
+    ids=["pickle", "code", "hub", "list", "kind", "labels", "markup", "size"],
+)
+def test_a_model_folder_runs_nothing(shell, tmp_path, spoil):
+    model, tokenizer = untrained.build(layers=1, hidden=8, heads=2)
+    folder, marker = tmp_path / "model", tmp_path / "harm"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    spoil(folder, marker)
+    status, out, err = shell("explain", "--model", str(folder), "--methods=rollout", "a film")
+    check(status, out, err)
+    assert not marker.exists()
+    if status == 0:
+        page = lrp.explain(lrp.load_classifier(folder), "a film")._repr_mimebundle_()["text/html"]
+        assert "<img" not in page
+    shutil.rmtree(folder)
