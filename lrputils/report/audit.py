@@ -45,7 +45,7 @@ COMPARED: dict[str, tuple[str, dict[str, Any], str]] = {
     "mask-gradient": ("mask-gradient", {}, ""),
     "mask-gradient-2": ("mask-gradient", {"groups": 2}, ", 2 groups"),
     "mask-gradient-4": ("mask-gradient", {"groups": 4}, ", 4 groups"),
-    "ig": ("ig", {}, ""),
+    "ig": ("ig", {"steps": 8}, ", 8 steps"),
     "budgeted-loo-25": ("budgeted-loo", {"budget": 0.25}, ", a quarter"),
     "budgeted-loo-50": ("budgeted-loo", {"budget": 0.5}, ", a half"),
 }
@@ -202,7 +202,8 @@ def audit(
     facts = results.facts(out)
     notes = _notes(classifier, texts, whole or texts, settings, facts, out / NOTES, quiet)
     run = Audited(pd.read_parquet(out / results.ROWS))
-    (out / PAGE).write_text(page(classifier, texts, run, facts, notes, settings), encoding="utf-8")
+    html = page(classifier, texts, run, facts, notes)
+    (out / PAGE).write_text(html, encoding="utf-8")
     return out / PAGE
 
 

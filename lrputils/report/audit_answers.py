@@ -1,235 +1,162 @@
-"""What the rows of an audit answer: does LRP track leave-one-out, and which method at which cost?
+"""What the rows of an audit answer: does LRP track leave-one-out, where, and at which cost?
 
-Every table is made from the rows alone. A comparison is of texts with themselves, with a bootstrap
-interval over texts; where it cannot be decided, the number of texts that would decide it is
-computed from the spread of the differences.
+Every table is made from the rows alone. Methods are compared text by text, with a bootstrap
+interval over texts. r is over a text's own tokens: special ones count in `sensitivity` alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from lrputils import stats
 from lrputils.report import tables
 from lrputils.report.audit import COMPARED, LRP, OTHER, REMOVED, Audited, cost, label
+from lrputils.report.leading import FEWEST, Lead, about, lead, needed
 from lrputils.report.tables import CANNOT_TELL, side_by_side
 from lrputils.study import specifications
 from lrputils.study.evaluation import REFERENCE
 from lrputils.study.softmax_errors import single_layer_gains
 from lrputils.study.specifications import DEFAULT, EVERY, NO_CLS, RAW, SUM_TO_ONE, WORDS
 
+R = "r_content"
+NAMES = (*LRP, *COMPARED, REFERENCE)
 # A map tracks LOO if it explains half of LOO's variance over a text's tokens: r² = 1/2.
 TRACKS = math.sqrt(0.5)
-# Two methods are alike if their mean r differ by no more; fewer texts than this decide nothing.
-MARGIN, FEWEST = 0.02, 10
-CLEAR, ALIKE = "clear", "alike"
-MASK = "attention-mask"
-# Special tokens are no words of the text: they count in `sensitivity` alone.
-R = "r_content"
-
-
-def named(run: Audited, column: str = R) -> pd.DataFrame:
-    """Return r with LOO of every method and read-out, (texts, names), in `audit.label`'s words."""
-    rows = run.rows[(run.rows.family == "") & run.rows.method.isin([*LRP, *COMPARED])]
-    names = [label(*pair) for pair in zip(rows.method, rows.readout, strict=True)]
-    rows = rows.assign(name=names)
-    found = rows.pivot(index="position", columns="name", values=column).astype(float)
-    return found[rows.name.unique()].rename_axis(columns=None)
-
-
-def mean_costs(run: Audited) -> pd.Series:
-    """Return the forward passes a text, by the names of `named` and "LOO", least first."""
-    rows = run.rows[(run.rows.family == "") & run.rows.method.isin([*LRP, *COMPARED, REFERENCE])]
-    names = [label(*pair) for pair in zip(rows.method, rows.readout, strict=True)]
-    taken = [cost(*pair) for pair in zip(rows.method, rows.tokens, strict=True)]
-    return pd.Series(taken, names, float).groupby(level=0, sort=False).mean().sort_values()
-
-
-def needed(
-    differences: pd.Series, margin: float, *, confidence: float = 0.95, power: float = 0.8
-) -> float:
-    """Return how many texts decide a paired comparison, if these differences are typical.
-
-    Decided is what the interval, mean ± z·s/√n, leaves on one side of 0, or within ± `margin`; the
-    number is the smaller of those that do so with this probability. Infinite if nothing varies and
-    nothing differs, NaN below two texts.
-    """
-    values = differences.dropna()
-    if len(values) < 2:
-        return math.nan
-    mean, spread = abs(values.mean()), values.std()
-    ends = norm.ppf(0.5 + confidence / 2)
-    apart = ((ends + norm.ppf(power)) * spread / mean) ** 2 if mean else math.inf
-    room = margin - mean
-    within = ((ends + norm.ppf(0.5 + power / 2)) * spread / room) ** 2 if room > 0 else math.inf
-    return max(FEWEST, math.ceil(min(apart, within))) if min(apart, within) < math.inf else math.inf
-
-
-class Lead(NamedTuple):
-    """The method of the highest mean r among several, and whether it leads.
-
-    Attributes:
-        best: its name.
-        r: its mean r with interval.
-        outcome: `CLEAR`, it is ahead of every other one; `ALIKE`, those that it is not ahead of are
-            within `MARGIN` of it; or "cannot tell".
-        rival: the one that is hardest to tell from it; "" if there is no other.
-        difference: best − rival, its interval widened for the number of rivals.
-        texts: how many would decide.
-    """
-
-    best: str
-    r: stats.Estimate
-    outcome: str
-    rival: str
-    difference: stats.Estimate
-    texts: float
-
-
-def lead(found: pd.DataFrame, **options: Any) -> Lead:
-    """Compare the best of several methods with each other one, text by text.
-
-    The best is chosen on the same texts: so that it is wrongly called best of k with a probability
-    of at most 5%, each of the k − 1 intervals has a confidence of 1 − 5% / (k − 1).
-
-    Args:
-        found: (texts, methods), r; a text that lacks one is left out.
-        options: `resamples` and `seed` of `lrputils.stats.estimate`.
-
-    Raises:
-        ValueError: no text has an r.
-    """
-    found = found.dropna(axis=1, how="all").dropna()
-    if found.empty:
-        raise ValueError("no text has a correlation: each map, or LOO, is constant on every text")
-    best = found.mean().idxmax()
-    level = {"confidence": 1 - 0.05 / max(found.shape[1] - 1, 1)}
-    gaps = found.drop(columns=best).rsub(found[best], axis=0)
-    ends = {name: stats.estimate(gap, **level, **options) for name, gap in gaps.items()}
-    texts = {name: needed(gap, MARGIN, **level) for name, gap in gaps.items()}
-    few = len(found) < FEWEST
-    beaten = {name: gap.low > 0 and not few for name, gap in ends.items()}
-    close = {name: gap.low >= -MARGIN and gap.high <= MARGIN for name, gap in ends.items()}
-    open_ = [name for name in ends if few or not (beaten[name] or close[name])]
-    rival = max(open_ or ends, key=lambda name: (texts[name], -ends[name].value), default="")
-    outcome = CANNOT_TELL if open_ else CLEAR if all(beaten.values()) else ALIKE
-    nothing = stats.estimate([np.nan])
-    own = stats.estimate(found[best], **options)
-    return Lead(best, own, outcome, rival, ends.get(rival, nothing), texts.get(rival, math.nan))
-
-
-def tracks(found: pd.Series) -> tuple[str, float]:
-    """Say whether mean r is above `TRACKS`: "yes", "no" or "cannot tell", and the texts needed."""
-    own = stats.estimate(found)
-    told = tables.above(own.low, own.high, TRACKS) if own.used >= FEWEST else CANNOT_TELL
-    return told, needed(found - TRACKS, 0.0)
 
 
 class Verdict(NamedTuple):
     """Does LRP track LOO on this model and these texts?
 
     Attributes:
-        answer: "yes", "no" or "cannot tell", of the best of the LRP maps.
-        best: that map.
+        answer: "yes", "no" or "cannot tell": whether the closest map's mean r is above `TRACKS`.
+        method: that map's method.
         readout: where it is read.
         r: its mean r with interval.
-        texts: how many texts would decide where the answer is "cannot tell".
-        below: the share of texts on which r is below `TRACKS`.
+        texts: how many texts would decide.
+        below: the share of texts on which its r is below `TRACKS`.
         table: AttnLRP, CP-LRP and their paired difference at each read-out.
     """
 
     answer: str
-    best: str
+    method: str
     readout: str
     r: stats.Estimate
     texts: float
     below: float
     table: pd.DataFrame
 
+    def __str__(self) -> str:
+        half = f"{TRACKS:.2f}, where a map explains half of LOO's variance"
+        said = {
+            "yes": f"The interval lies above {half}.",
+            "no": f"The interval lies below {half}.",
+            CANNOT_TELL: f"Whether it is above {half}, {about(self.texts)} texts would tell.",
+        }[self.answer]
+        value, low, high = self.r[:3]
+        return (
+            f"{label(self.method, self.readout)} comes closest to LOO: mean r {value:.2f} "
+            f"[{low:.2f}, {high:.2f}], n = {self.r.used}. {said} On {self.below:.0%} of the texts "
+            f"r stays below. {self._order()}"
+        )
+
+    def _order(self) -> str:
+        """Which of the two methods is ahead at each read-out."""
+        ahead: dict[str, list[str]] = {}
+        for place, row in self.table.iterrows():
+            low, high = row["difference low"], row["difference high"]
+            told = 0 if self.r.used < FEWEST else int(low > 0) - int(high < 0)
+            name = {1: label(LRP[0]), -1: label(LRP[1]), 0: "neither"}[told]
+            ahead.setdefault(name, []).append(str(place))
+        parts = [f"{name} is ahead at {', '.join(places)}" for name, places in ahead.items()]
+        return f"Of the two, {'; '.join(parts)}."
+
 
 def verdict(run: Audited, column: str = R) -> Verdict:
-    """Judge AttnLRP and CP-LRP at every read-out."""
+    """Judge AttnLRP and CP-LRP at every read-out, by a column of the rows."""
     table = tables.readouts(run, *LRP, column)
-    maps = {label(m, place): (m, place) for m in LRP for place in table.index}
-    found = named(run, column)[[*maps]]
-    best = found.mean().idxmax()
-    answer, texts = tracks(found[best])
-    below = float((found[best].dropna() < TRACKS).mean())
-    parts = {label(m): table[[m, f"{m} low", f"{m} high"]] for m in LRP}
-    parts["difference"] = table[["difference", "difference low", "difference high"]]
+    found = {(m, p): run.per_text(column, [m], p)[m] for m in LRP for p in table.index}
+    method, readout = max(found, key=lambda name: found[name].mean())
+    best = found[method, readout].dropna()
+    own = stats.estimate(best)
+    told = tables.above(own.low, own.high, TRACKS) if own.used >= FEWEST else CANNOT_TELL
+    names = {**{label(m): m for m in LRP}, "difference": "difference"}
+    parts = {name: table[[m, f"{m} low", f"{m} high"]] for name, m in names.items()}
     ends = ["value", "low", "high"]
     table = side_by_side({name: part.set_axis(ends, axis=1) for name, part in parts.items()})
-    r = stats.estimate(found[best])
-    return Verdict(answer, best, maps[best][1], r, texts, below, table)
+    below = float((best < TRACKS).mean())
+    return Verdict(told, method, readout, own, needed(best - TRACKS), below, table)
 
 
-def by_method(run: Audited, seconds: Mapping[str, float] | None = None) -> pd.DataFrame:
-    """Return r and cost of every method, LOO last: `passes`, `r` with interval, `seconds`."""
-    costs, found = mean_costs(run), named(run)
-    rows = {name: stats.estimate(found[name])[:3] for name in costs.index if name in found}
-    rows[label(REFERENCE)] = (1.0, math.nan, math.nan)
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["r", "low", "high"])
-    table.insert(0, "passes", costs[table.index])
-    table.insert(1, "share of LOO", table.passes / costs[label(REFERENCE)])
-    if seconds is not None:
-        names = {label(name): name for name in (*LRP, *COMPARED, REFERENCE)}
-        plain = [row if row in names else row.rsplit(", ", 1)[0] for row in table.index]
-        table["seconds"] = [seconds.get(names[row], math.nan) for row in plain]
-    table.attrs["intervals"] = {"r": ("low", "high")}
-    return table
+def compared(run: Audited, readout: str) -> pd.DataFrame:
+    """Return r of every method by text, under their labels; the LRP maps at one read-out.
 
-
-def at_budgets(run: Audited) -> dict[float, Lead]:
-    """Return `lead` among the methods that cost at most so many passes, for each cost below LOO's.
-
-    A budget at which the answer is that of the one below is left out.
+    The columns stand in the order of `attrs["passes"]`, the mean cost in forward passes.
     """
-    costs, found = mean_costs(run), named(run)
-    costs = costs[costs < costs[label(REFERENCE)]].drop(label(REFERENCE), errors="ignore")
-    answers: dict[float, Lead] = {}
-    for budget in sorted({round(passes, 1) for passes in costs}):
-        answer = lead(found[costs.index[costs <= budget + 0.05]])
-        if not answers or answer[::2] != [*answers.values()][-1][::2]:
+    found = pd.concat([run.per_text(R, [*LRP], readout), run.per_text(R, [*COMPARED])], axis=1)
+    tokens = run.rows[run.rows.method == REFERENCE].tokens
+    passes = {name: np.mean([cost(name, n) for n in tokens]) for name in (*found, REFERENCE)}
+    passes = pd.Series(passes).rename(label).sort_values(kind="stable")
+    found = found.rename(columns=label)[[name for name in passes.index if name != label(REFERENCE)]]
+    found.attrs["passes"] = passes
+    return found
+
+
+def by_method(found: pd.DataFrame, seconds: Mapping[str, float] | None = None) -> pd.DataFrame:
+    """Return the cost and mean r of each method of `compared`, and of LOO.
+
+    Args:
+        found: of `compared`.
+        seconds: a text's, by method; left out if not given.
+    """
+    table = stats.estimates(found)[["value", "low", "high"]].rename(columns={"value": "r"})
+    table.loc[label(REFERENCE)] = (1.0, math.nan, math.nan)
+    passes = found.attrs["passes"]
+    table.insert(0, "passes", passes)
+    table.insert(1, "share of LOO", passes / passes[label(REFERENCE)])
+    if seconds is not None:
+        table["seconds"] = pd.Series({label(n): s for n, s in seconds.items() if n in NAMES})
+    table.attrs["intervals"] = {"r": ("low", "high")}
+    return table.sort_values("passes", kind="stable")
+
+
+def at_budgets(found: pd.DataFrame) -> dict[float, Lead]:
+    """Return who leads among the methods of `compared` that cost at most so many passes.
+
+    The budgets are the methods' costs below LOO's; one that changes nothing is left out.
+    """
+    passes, answers = found.attrs["passes"], {}
+    last: Lead | None = None
+    for budget in sorted({round(x, 1) for x in passes if x < passes[label(REFERENCE)]}):
+        answer = lead(found[[name for name in found if passes[name] <= budget + 0.05]])
+        if last is None or (answer.best, answer.outcome) != (last.best, last.outcome):
             answers[budget] = answer
+        last = answer
     return answers
-
-
-def worst(run: Audited, method: str, readout: str, count: int = 3) -> pd.Series:
-    """Return the lowest r with LOO of a map, by the texts' positions."""
-    return run.per_text(R, [method], readout)[method].nsmallest(count)
 
 
 def layers(run: Audited) -> dict[str, pd.DataFrame]:
     """Return what CP-LRP's rule in one layer alone adds to AttnLRP's r: read-out → by layer."""
     places = run.rows[run.rows.family == "single"].readout.unique()
-    return {
-        place: stats.estimates(single_layer_gains(run, R, place), resamples=2000)
-        for place in places
-    }
+    gains = {place: single_layer_gains(run, R, place) for place in places}
+    return {place: stats.estimates(gain, resamples=2000) for place, gain in gains.items()}
 
 
-def _grid(run: Audited) -> pd.DataFrame:
-    """Return `specifications.agreement` of AttnLRP and CP-LRP for both targets, side by side."""
-    rows = run.rows[run.rows.family == ""].assign(id=run.rows.position, rules="")
-    parts = {}
-    for target, end in (("predicted", ""), ("runner-up", OTHER)):
-        names = {f"{name}{end}": name for name in (REFERENCE, *LRP)}
-        part = rows[rows.method.isin(names) | ((rows.method == REMOVED) & (end == ""))]
-        if part.empty:
-            continue
-        removals = {REFERENCE + end: MASK, REMOVED: "other"}
-        removal = part.method.map(removals).fillna("")
-        method = part.method.map({**names, REMOVED: REFERENCE})
-        readout = part.readout.where(method != REFERENCE, "")
-        part = part.assign(method=method, removal=removal, readout=readout)
-        parts[target] = specifications.agreement(part)
-    return pd.concat(parts, axis=1, names=["target"])
+def in_layers(gains: Mapping[str, pd.DataFrame]) -> str:
+    """Say in which layers the bypass raises r and in which it lowers it, at each read-out."""
+    parts = []
+    for place, table in gains.items():
+        told = [
+            f"{verb} r in layers {', '.join(map(str, table.index[some]))}"
+            for verb, some in (("raises", table.low > 0), ("lowers", table.high < 0))
+            if some.any()
+        ]
+        parts.append(f"{place}: it {' and '.join(told) or 'clearly changes r in no layer'}")
+    return "; ".join(parts)
 
 
 _USUAL = {
@@ -238,16 +165,16 @@ _USUAL = {
     "read-out": "word",
     "tokens": WORDS,
     "normalisation": RAW,
-    "removal": MASK,
+    "removal": "attention-mask",
     "coefficient": "Pearson",
 }
-# What is chosen otherwise, one choice at a time, and what the choice is called.
+# What the choice is called → what is chosen otherwise.
 _CHANGED = {
     "as above": {},
-    "read-out: sum": {"read-out": "sum"},
-    "read-out: post-norm": {"read-out": "post-norm"},
+    "read at the sum": {"read-out": "sum"},
+    "read post-norm": {"read-out": "post-norm"},
     "special tokens count": {"tokens": EVERY},
-    "special tokens but the first count": {"tokens": NO_CLS},
+    "… but the first": {"tokens": NO_CLS},
     "maps sum to one": {"normalisation": SUM_TO_ONE},
     "Spearman": {"coefficient": "Spearman"},
     "Kendall": {"coefficient": "Kendall"},
@@ -260,10 +187,10 @@ class Sensitivity(NamedTuple):
     """How AttnLRP − CP-LRP depends on conventions.
 
     Attributes:
-        one: a row a choice changed alone; AttnLRP, CP-LRP, and the difference.
+        one: a row a choice changed alone: AttnLRP, CP-LRP and the difference, with intervals.
         count: specifications in all.
         outcome: the share of them with the difference above zero, below, or undecided.
-        reversals: by choice, how often it alone reverses the answer.
+        reversals: by choice, how often it alone reverses the order.
     """
 
     one: pd.DataFrame
@@ -271,23 +198,46 @@ class Sensitivity(NamedTuple):
     outcome: pd.Series
     reversals: pd.Series
 
+    def __str__(self) -> str:
+        first, second = (label(method) for method in LRP)
+        flips = ", ".join(self.reversals.index)
+        return (
+            f"Over {self.count} combinations of conventions {first} is ahead in "
+            f"{self.outcome['above']:.0%} and {second} in {self.outcome['below']:.0%}; the rest is "
+            f"undecided. {f'{flips} can' if flips else 'No choice can'} reverse the order alone."
+        )
+
 
 def sensitivity(run: Audited) -> Sensitivity:
     """Compare the two methods under every convention that the rows hold."""
-    found = _grid(run)
-    methods = {name: found.xs(name, axis=1, level="method") for name in LRP}
-    gap = methods[LRP[0]] - methods[LRP[1]]
-    parts: dict[str, dict[str, stats.Estimate]] = {
-        label(LRP[0]): {},
-        label(LRP[1]): {},
-        "difference": {},
+    found = pd.concat(dict(_agreement(run)), axis=1, names=["target"])
+    methods = {label(name): found.xs(name, axis=1, level="method") for name in LRP}
+    first, second = methods.values()
+    methods["difference"] = gap = first - second
+    keys = {
+        name: tuple({**_USUAL, **change}[level] for level in gap.columns.names)
+        for name, change in _CHANGED.items()
     }
-    for name, change in _CHANGED.items():
-        key = tuple({**_USUAL, **change}[level] for level in gap.columns.names)
-        if key in gap.columns:
-            for method, part in zip(parts, (*methods.values(), gap), strict=True):
-                parts[method][name] = stats.estimate(part[key])
+    parts = {
+        method: {name: stats.estimate(r[key]) for name, key in keys.items() if key in r.columns}
+        for method, r in methods.items()
+    }
     one = side_by_side({name: stats.table(part) for name, part in parts.items()})
     curve = specifications.curve(gap)
-    flips = specifications.reversals(curve)
+    flips = specifications.reversals(curve).sort_values(ascending=False)
     return Sensitivity(one, len(curve), specifications.outcome(curve), flips[flips > 0])
+
+
+def _agreement(run: Audited) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield each target and `specifications.agreement` of the maps that explain it."""
+    rows = run.rows[run.rows.family == ""].assign(id=run.rows.position, rules="")
+    for target, end in (("predicted", ""), ("runner-up", OTHER)):
+        names = {f"{name}{end}": name for name in (REFERENCE, *LRP)}
+        part = rows[rows.method.isin([*names, *[REMOVED] * (not end)])]
+        removals = {f"{REFERENCE}{end}": _USUAL["removal"], REMOVED: "other"}
+        part = part.assign(
+            removal=part.method.map(removals).fillna(""),
+            method=part.method.map({**names, REMOVED: REFERENCE}),
+        )
+        if len(part):
+            yield target, specifications.agreement(part)
