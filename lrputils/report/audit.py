@@ -42,6 +42,7 @@ LRP = ("attnlrp", "cp-lrp")
 # method's label.
 COMPARED: dict[str, tuple[str, dict[str, Any], str]] = {
     "grad-x-input": ("grad-x-input", {}, ""),
+    "attention-x-grad": ("attention-x-grad", {}, ""),
     "mask-gradient": ("mask-gradient", {}, ""),
     "mask-gradient-2": ("mask-gradient", {"groups": 2}, ", 2 groups"),
     "mask-gradient-4": ("mask-gradient", {"groups": 4}, ", 4 groups"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,3 +109,32 @@ def needed(
     within = (ends + norm.ppf(0.5 + power / 2)) * spread / room if room > 0 else math.inf
     least = min(apart, within) ** 2
     return max(FEWEST, math.ceil(least)) if least < math.inf else math.inf
+
+
+def pilots(
+    found: pd.DataFrame, sizes: Sequence[int], *, draws: int = 100, **options: Any
+) -> pd.DataFrame:
+    """Return what `lead` says of a few texts, drawn again and again from many.
+
+    Args:
+        found: (texts, methods) of many texts; who leads on all of them counts as the truth.
+        sizes: how many texts to draw, without replacement.
+        draws: how often.
+        options: of `lead`.
+
+    Returns:
+        A row a size: `decided`, the share of draws whose outcome is not "cannot tell", with its
+        interval; `wrong`, the share that call a method clearly best which is not best on all texts;
+        `needed`, the median number of texts that undecided draws ask for.
+    """
+    truth, generator, rows = lead(found, **options).best, np.random.default_rng(0), {}
+    for size in sizes:
+        drawn = [generator.choice(len(found), size, replace=False) for _ in range(draws)]
+        told = [lead(found.iloc[texts], **options) for texts in drawn]
+        decided = stats.estimate([float(answer.outcome != CANNOT_TELL) for answer in told])
+        rows[size] = {
+            **decided._asdict(),
+            "wrong": np.mean([a.outcome == CLEAR and a.best != truth for a in told]),
+            "needed": np.median([a.texts for a in told if a.outcome == CANNOT_TELL] or [np.nan]),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").drop(columns=["used", "dropped"])

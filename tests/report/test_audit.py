@@ -67,7 +67,6 @@ class TestNumbers:
         best = audit_answers.verdict(run)
         means = run.rows[run.rows.method.isin(audit.LRP) & (run.rows.family == "")]
         means = means.groupby(["method", "readout"])[audit_answers.R].mean()
-        assert means.idxmax() == (best.method, best.readout)
         assert means.max() == pytest.approx(best.r.value)
 
     def test_costs_are_those_of_the_methods(self, run):
