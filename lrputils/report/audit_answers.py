@@ -127,15 +127,15 @@ def by_method(found: pd.DataFrame, seconds: Mapping[str, float] | None = None) -
 def at_budgets(found: pd.DataFrame) -> dict[float, Lead]:
     """Return who leads among the methods of `compared` that cost at most so many passes.
 
-    The budgets are the methods' costs below LOO's; one that changes nothing is left out.
+    The budgets are the methods' costs below LOO's. One is left out at which the best one and its
+    rival could both be had for less.
     """
     passes, answers = found.attrs["passes"], {}
-    last: Lead | None = None
-    for budget in sorted({round(x, 1) for x in passes if x < passes[label(REFERENCE)]}):
-        answer = lead(found[[name for name in found if passes[name] <= budget + 0.05]])
-        if last is None or (answer.best, answer.outcome) != (last.best, last.outcome):
+    spent = {name: round(taken, 1) for name, taken in passes.items()}
+    for budget in sorted({taken for taken in spent.values() if taken < spent[label(REFERENCE)]}):
+        answer = lead(found[[name for name in found if spent[name] <= budget]])
+        if budget in (spent[answer.best], spent.get(answer.rival)) or not answers:
             answers[budget] = answer
-        last = answer
     return answers
 
 
