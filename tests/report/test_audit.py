@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import lrputils as lrp
 from lrputils.__main__ import main
@@ -16,6 +17,7 @@ from lrputils.data.streams import stream_texts
 from lrputils.report import audit, audit_answers, audit_page
 from lrputils.runs import datasets, results
 from lrputils.study.variants import layer_sets
+from tests import untrained
 from tests.book.browser import EXECUTABLE, PHONE, WIDE, Browser
 from tests.book.test_pages import _READABLE
 
@@ -109,6 +111,35 @@ class TestNumbers:
         assert sum(found.outcome) == pytest.approx(1)
 
 
+@pytest.mark.parametrize("kind", ["decoder", "one output", "one layer"])
+def test_other_models_are_audited(kind, placeholder):
+    """Without a norm behind the embeddings, a second class, or a second layer."""
+    from transformers import GPT2Config, GPT2ForSequenceClassification
+
+    if kind == "decoder":
+        sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
+        vocabulary = {"vocab_size": len(placeholder.tokenizer), "pad_token_id": 0}
+        model = GPT2ForSequenceClassification(GPT2Config(**vocabulary, **sizes))
+    else:
+        model, _ = untrained.build(layers=1 if kind == "one layer" else 2)
+        if kind == "one output":
+            model.num_labels = model.config.num_labels = 1
+            model.classifier = torch.nn.Linear(64, 1)
+    model = model.eval().requires_grad_(False)
+    clf = lrp.Classifier(model, placeholder.tokenizer, kind)
+    texts = lrp.load_texts(limit=3)
+    run = audit.measure(clf, texts)
+    found = audit_answers.verdict(run)
+    assert found.answer == "cannot tell"
+    assert ("post-norm" in found.table.index) == (kind != "decoder")
+    assert audit_answers.at_budgets(audit_answers.compared(run, found.readout))
+    assert len(next(iter(audit_answers.layers(run).values()))) == (1 if kind == "one layer" else 2)
+    changed = audit_answers.sensitivity(run).one
+    assert ("the runner-up's class" in changed.index) == (kind != "one output")
+    assert len(audit_page.worst(clf, texts, run, found)) == 3
+    assert audit.gates(clf, texts.take([0, 1])).passed.all()
+
+
 class TestAnswers:
     @staticmethod
     def altered(run, **means):
@@ -139,6 +170,7 @@ class TestAnswers:
         leads = list(audit_answers.at_budgets(audit_answers.compared(high, "word")).values())
         assert (leads[0].best, leads[0].outcome) == ("AttnLRP", "clear")
         assert (leads[-1].best, leads[-1].outcome) == ("Budgeted LOO, a half", "clear")
+        assert len(leads) == 2
 
     def test_layers_are_named_by_their_intervals(self, run):
         rows = run.rows.copy()

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lrputils.report.leading import ALIKE, CLEAR, FEWEST, MARGIN, about, lead, needed
+from lrputils.report.leading import ALIKE, CLEAR, FEWEST, MARGIN, about, lead, needed, pilots
 from lrputils.report.tables import CANNOT_TELL
 
 QUICK = {"resamples": 400}
@@ -80,3 +80,11 @@ def test_needed_knows_its_limits():
     assert needed(pd.Series([0.5, 0.5001])) == FEWEST
     assert about(np.inf) == about(np.nan) == "more than a million"
     assert [about(n) for n in (10, 141, 5678)] == ["about 10", "about 150", "about 5,700"]
+
+
+def test_pilots_decide_more_often_with_more_texts_and_seldom_wrongly():
+    many = drawn({"a": 0.75, "b": 0.7}, 600, 4)
+    found = pilots(many, [10, 40, 160], draws=30, **QUICK)
+    assert found.value.is_monotonic_increasing
+    assert found.value[160] > 0.9
+    assert found.wrong.max() <= 0.1
