@@ -75,6 +75,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     verb.add_argument("--device", default="cpu", help="cpu (the default), cuda:1")
     verb.set_defaults(run=_bench)
+    verb = verbs.add_parser(
+        "audit",
+        help="does LRP track leave-one-out on a model and texts? one HTML page",
+        description=(
+            "Compare AttnLRP, CP-LRP and other methods with exact leave-one-out on some texts (50, "
+            "drawn by seed 0, if --limit and --seed say nothing else), and "
+            "write DIR/audit.html: the verdict with intervals, which method at which cost, the "
+            "texts where they disagree, checks of the rules, layers, conventions, cost and origin. "
+            "What was killed goes on by the same command; when all is there, it writes the page "
+            "again."
+        ),
+        epilog="example: lrputils audit --model DIR --dataset reviews.csv --out my-audit",
+    )
+    recording.choice(verb)
+    verb.add_argument("--out", type=Path, metavar="DIR", required=True, help="where all goes")
+    verb.add_argument("--quiet", action="store_true", help="no progress")
+    verb.set_defaults(run=_audit, limit=50, seed=0)
     training.add_verb(verbs).set_defaults(run=_train)
     recording.add_evaluate(verbs)
     kinds.add_verb(verbs)
@@ -141,6 +158,16 @@ def _train(options: argparse.Namespace) -> Path:
 
     recipe = training.recipe_of(options)
     return train(recipe, options.out, device=options.device, quiet=options.quiet)
+
+
+def _audit(options: argparse.Namespace) -> Path:
+    from lrputils.data.streams import stream_texts
+    from lrputils.report.audit import Settings, audit
+
+    given = recording.chosen(options)
+    parts = {name: getattr(options, name) for name in ("split", "text_column", "label_column")}
+    whole = stream_texts(options.dataset, **parts)
+    return audit(**given, whole=whole, settings=Settings(**recording.sizes(options)))
 
 
 def _bench(options: argparse.Namespace) -> str:

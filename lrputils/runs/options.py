@@ -103,8 +103,9 @@ def chosen(options: argparse.Namespace) -> dict[str, Any]:
     from lrputils.data.texts import load_texts
     from lrputils.model.classifier import load_classifier
 
-    load = stream_texts if options.verb == "evaluate" else load_texts
-    names = _OF_TEXTS if options.verb == "evaluate" else ("split", "limit", "seed")
+    streamed = options.verb in ("evaluate", "audit")
+    load = stream_texts if streamed else load_texts
+    names = _OF_TEXTS if streamed else ("split", "limit", "seed")
     return {
         "classifier": load_classifier(
             options.model, revision=options.revision, device=_device(options.device)

@@ -30,6 +30,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.removal.certified import check_options
 from lrputils.study.evaluation import REFERENCE, evaluate
+from lrputils.study.variants import Label, LayerSweep, Variant
 
 
 class BatchEvaluator:
@@ -38,7 +39,7 @@ class BatchEvaluator:
     def __init__(
         self,
         model: str | Path | Classifier | None = None,
-        methods: Sequence[str] = ("attnlrp", "cp-lrp"),
+        methods: Sequence[str | Variant | LayerSweep] = ("attnlrp", "cp-lrp"),
         *,
         max_length: int | None = None,
         truncate: bool = True,
@@ -51,7 +52,8 @@ class BatchEvaluator:
 
         Args:
             model: as `load_classifier` takes it, or a classifier.
-            methods: names from `lrputils.attribution.METHODS`; "loo" is always among them.
+            methods: names from `lrputils.attribution.METHODS`, `Variant` or `LayerSweep` values;
+                "loo" is always among them.
             max_length: longest text in tokens; the model's own limit if not given.
             truncate: cut longer texts instead of refusing them.
             batch_size: texts that one pass of a method reads. Rows of leave-one-out are packed over
@@ -63,11 +65,12 @@ class BatchEvaluator:
         Raises:
             ValueError: an unknown method; and what `load_classifier` raises.
         """
-        if unknown := [name for name in methods if name not in METHODS]:
+        names = [method for method in methods if isinstance(method, str)]
+        if unknown := [name for name in names if name not in METHODS]:
             raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
         loaded = isinstance(model, Classifier)
         self.classifier = model if loaded else load_classifier(model, device=device)
-        self.methods = tuple(dict.fromkeys((REFERENCE, *methods)))
+        self.methods = (REFERENCE, *(method for method in methods if method != REFERENCE))
         self._options = {"max_length": max_length, "truncate": truncate, "batch_size": batch_size}
         if precision != "float32":
             loo = {"precision": precision, "tolerance": tolerance}
@@ -103,23 +106,21 @@ class BatchEvaluator:
             One row a text and method: the columns of `lrputils.study.evaluation.Evaluation.rows`
             but `position`, and `spearman` (with leave-one-out, over all tokens), `cut` (the text
             was longer than `max_length`), `scores` (tokens,), `pieces` (the tokens' strings) and
-            `content` (false at special tokens).
+            `content` (false at special tokens); an ablation has none of the last three.
         """
         found = evaluate(self.classifier, texts, self.methods, **self._options, progress=False)
         limits = {"truncate": True, "max_length": self._options["max_length"]}
         cut = set(self.classifier.encode(texts, **limits).truncated)
         kept = []
-        for text, method in zip(found.rows.position, found.rows.method, strict=True):
-            scores, loo = found.maps[method][text], found.maps[REFERENCE][text]
-            kept.append(
-                {
-                    "spearman": float(stats.spearman(scores, loo)[0]),
-                    "cut": text in cut,
-                    "scores": scores,
-                    "pieces": list(found.tokens[text]),
-                    "content": found.content[text],
-                }
-            )
+        for text, *parts in found.rows[["position", *Label._fields]].itertuples(index=False):
+            label = Label(*parts)
+            scores = (found.maps.get(label) or found.maps[label.method])[text]
+            row = {"spearman": float(stats.spearman(scores, found.maps[REFERENCE][text])[0])}
+            whole = (None, None, None)
+            if not label.family:
+                whole = (scores, list(found.tokens[text]), found.content[text])
+            row |= zip(("scores", "pieces", "content"), whole, strict=True)
+            kept.append(row | {"cut": text in cut})
         return found.rows.drop(columns="position").join(pd.DataFrame(kept))
 
 

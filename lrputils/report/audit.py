@@ -1,0 +1,234 @@
+"""Audit a classifier: measure what says whether, where and at which cost LRP tracks leave-one-out.
+
+`lrputils audit` keeps the rows in a folder, as `lrputils evaluate` does, and writes a page beside
+them. What the rows answer is in `lrputils.report.audit_answers`, the page in
+`lrputils.report.audit_page`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from lrputils.attribution import METHODS, attribute
+from lrputils.data.streams import TextStream
+from lrputils.data.texts import Texts
+from lrputils.model.architectures import describe
+from lrputils.model.classifier import Classifier
+from lrputils.model.readout import readouts, run
+from lrputils.propagation.conservation import TOLERANCE, check
+from lrputils.removal import budgeted
+from lrputils.runs import datasets, results
+from lrputils.runs.estimates import estimate
+from lrputils.runs.folders import write_json
+from lrputils.runs.shards import rank
+from lrputils.study.batches import BatchEvaluator
+from lrputils.study.by_text import Run
+from lrputils.study.evaluation import REFERENCE
+from lrputils.study.remedy import BOTH, passes
+from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
+
+PAGE, NOTES = "audit.html", "audit.json"
+LRP = ("attnlrp", "cp-lrp")
+# What is compared at its cost beside AttnLRP and CP-LRP: name → method, options, addition to the
+# method's label.
+COMPARED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "grad-x-input": ("grad-x-input", {}, ""),
+    "attention-x-grad": ("attention-x-grad", {}, ""),
+    "mask-gradient": ("mask-gradient", {}, ""),
+    "mask-gradient-2": ("mask-gradient", {"groups": 2}, ", 2 groups"),
+    "mask-gradient-4": ("mask-gradient", {"groups": 4}, ", 4 groups"),
+    "ig": ("ig", {"steps": 8}, ", 8 steps"),
+    "budgeted-loo-25": ("budgeted-loo", {"budget": 0.25}, ", a quarter"),
+    "budgeted-loo-50": ("budgeted-loo", {"budget": 0.5}, ", a half"),
+}
+# Leave-one-out under another convention, and the maps of another class, go by these names.
+REMOVED, OTHER = "loo-removed", "-other"
+# A float32 sum of a batch of another shape differs in the last digits.
+_ROUNDING = 1e-4
+
+
+class RunnerUp(Variant):
+    """A method's map of the class that comes next to the predicted one."""
+
+    def maps(self, model: nn.Module, inputs: Any, target: Tensor) -> dict[Label, Tensor]:
+        """Return `{label: scores}`, scores (batch, tokens)."""
+        architecture = describe(model)
+        with torch.inference_mode():
+            logits = run(architecture, architecture.arguments(inputs))
+            other = logits.scatter(1, target[:, None], -torch.inf).argmax(1)
+        return super().maps(model, inputs, other.clone())
+
+
+def other_removal(classifier: Classifier) -> str:
+    """Return the removal that stands beside the attention mask: "mask", else "delete"."""
+    return "delete" if classifier.tokenizer.mask_token_id is None else "mask"
+
+
+def measured(classifier: Classifier) -> list[Variant | LayerSweep]:
+    """Return what an audit measures of a text, beside leave-one-out by the attention mask."""
+    found: list[Variant | LayerSweep] = at_every_readout(*LRP, model=classifier.model)
+    loo = {"progress": False}
+    if len(classifier.labels) > 1:
+        found += [RunnerUp(v.name + OTHER, v.method, v.options) for v in found]
+        found += [RunnerUp(REFERENCE + OTHER, REFERENCE, loo)]
+    found += [Variant(REMOVED, REFERENCE, {**loo, "removal": other_removal(classifier)})]
+    found += [Variant(name, method, options) for name, (method, options, _) in COMPARED.items()]
+    return [*found, LayerSweep(readouts(classifier.architecture))]
+
+
+def cost(name: str, tokens: int) -> float:
+    """Return the forward passes of a text that a method takes; a backward pass counts as two.
+
+    Args:
+        name: a method of `LRP` or `COMPARED`, or "loo".
+        tokens: of the text, special ones included.
+    """
+    if name == REFERENCE:
+        return tokens
+    method, options, _ = COMPARED.get(name, (name, {}, ""))
+    if method == "ig":
+        return BOTH * METHODS["ig"].with_defaults(options)["steps"]
+    if method == "budgeted-loo":
+        setting, exact = budgeted.plan(tokens, options["budget"])
+        return passes(setting) + exact
+    return passes(options) if method == "mask-gradient" else BOTH
+
+
+def label(name: str, readout: str = "") -> str:
+    """Return what tables call a method, at a read-out if it has one."""
+    method, _, addition = COMPARED.get(name, (name, {}, ""))
+    return METHODS[method].label + addition + (f", {readout}" if name in LRP and readout else "")
+
+
+@dataclass(frozen=True)
+class Settings(datasets.Settings):
+    """As of `lrputils evaluate`, in small shards: little is lost, and the time left is known."""
+
+    methods: tuple[str, ...] = ()
+    shard: int = 8
+    batch_size: int = 8
+
+    def step(self, classifier: Classifier) -> BatchEvaluator:
+        """Return what measures the texts of a shard."""
+        sizes = {"max_length": self.max_length, "batch_size": self.batch_size}
+        return BatchEvaluator(classifier, measured(classifier), **sizes)
+
+
+class Audited(Run):
+    """The rows of an audit; ids may repeat in a data set, so texts go by their `position`."""
+
+    def __init__(self, rows: pd.DataFrame) -> None:
+        self.rows = rows.assign(position=(rows.method == REFERENCE).cumsum() - 1)
+
+
+def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:
+    """Measure texts at once, without a folder; `sizes` are those of `Settings`."""
+    return Audited(Settings(**sizes).step(classifier).rows(texts))
+
+
+def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -> pd.DataFrame:
+    """Check the propagation rules on a model and a few texts.
+
+    Returns:
+        A row a check: `off` by how much, `allowed`, and whether it `passed`.
+    """
+    inputs = classifier.encode(texts, max_length, truncate=True)
+    report = check(classifier.model, inputs)
+    together = attribute(classifier.model, inputs, "attnlrp")
+    apart = 0.0
+    for row, text in enumerate(texts):
+        alone = attribute(
+            classifier.model, classifier.encode([text], max_length, truncate=True), "attnlrp"
+        )[0]
+        change = (together[row, : len(alone)] - alone).abs().max() / alone.abs().max()
+        apart = max(apart, float(change))
+    rows = {
+        "the logits stay the same under the rules": (report.logit_change, _ROUNDING),
+        "CP-LRP without biases conserves relevance": (max(report.gaps), TOLERANCE),
+        "a batch gives what its texts give alone": (apart, _ROUNDING),
+    }
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["off", "allowed"])
+    return table.assign(passed=table.off <= table.allowed)
+
+
+def audit(
+    classifier: Classifier,
+    texts: TextStream,
+    out: str | Path,
+    settings: Settings | None = None,
+    *,
+    whole: TextStream | None = None,
+    command: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> Path:
+    """Audit a classifier on texts into `out`: rows, provenance, and the page `audit.html`.
+
+    A killed run goes on by the same call; of a finished one the page alone is written again.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `stream_texts`' answer.
+        out: the audit's folder.
+        settings: see `Settings`.
+        whole: all texts, whose cost is forecast; `texts` if not given.
+        command: what to call to get the same page.
+        parameters: how the texts were chosen.
+        quiet: no progress.
+
+    Returns:
+        The page; on other ranks than the first, which write none, the folder.
+
+    Raises:
+        ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
+    """
+    from lrputils.report.audit_page import page
+
+    settings, out = settings or Settings(), Path(out)
+    labels = [*map(label, (*LRP, *COMPARED))]
+    options = {**(parameters or {}), "maps": labels}
+    how = {"command": command, "parameters": options, "quiet": quiet}
+    datasets.evaluate_dataset(classifier, texts, out, settings, **how)
+    if rank():
+        return out
+    facts = results.facts(out)
+    notes = _notes(classifier, texts, whole or texts, settings, facts, out / NOTES, quiet)
+    run = Audited(pd.read_parquet(out / results.ROWS))
+    html = page(classifier, texts, run, facts, notes)
+    (out / PAGE).write_text(html, encoding="utf-8")
+    return out / PAGE
+
+
+def _notes(
+    classifier: Classifier,
+    texts: TextStream,
+    whole: TextStream,
+    settings: Settings,
+    facts: Mapping[str, Any],
+    path: Path,
+    quiet: bool,
+) -> dict[str, Any]:
+    """What is measured once beside the rows, or was: the gates, and the forecast."""
+    if path.is_file():
+        known = json.loads(path.read_text(encoding="utf-8"))
+        if known["rows"] == facts["rows"]:
+            return known
+    if not quiet:
+        print("checking the rules, timing the methods …", file=sys.stderr)
+    few = next(texts.parts(2))
+    notes = {
+        "rows": facts["rows"],
+        "gates": gates(classifier, few, settings.max_length).to_dict("index"),
+        "forecast": asdict(estimate(classifier, whole, settings)),
+    }
+    write_json(path, notes)
+    return notes

@@ -1,0 +1,243 @@
+"""What the rows of an audit answer: does LRP track leave-one-out, where, and at which cost?
+
+Every table is made from the rows alone. Methods are compared text by text, with a bootstrap
+interval over texts. r is over a text's own tokens: special ones count in `sensitivity` alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from lrputils import stats
+from lrputils.report import tables
+from lrputils.report.audit import COMPARED, LRP, OTHER, REMOVED, Audited, cost, label
+from lrputils.report.leading import FEWEST, Lead, about, lead, needed
+from lrputils.report.tables import CANNOT_TELL, side_by_side
+from lrputils.study import specifications
+from lrputils.study.evaluation import REFERENCE
+from lrputils.study.softmax_errors import single_layer_gains
+from lrputils.study.specifications import DEFAULT, EVERY, NO_CLS, RAW, SUM_TO_ONE, WORDS
+
+R = "r_content"
+NAMES = (*LRP, *COMPARED, REFERENCE)
+# A map tracks LOO if it explains half of LOO's variance over a text's tokens: r² = 1/2.
+TRACKS = math.sqrt(0.5)
+
+
+class Verdict(NamedTuple):
+    """Does LRP track LOO on this model and these texts?
+
+    Attributes:
+        answer: "yes", "no" or "cannot tell": whether the closest map's mean r is above `TRACKS`.
+        method: that map's method.
+        readout: where it is read.
+        r: its mean r with interval.
+        texts: how many texts would decide.
+        below: the share of texts on which its r is below `TRACKS`.
+        table: AttnLRP, CP-LRP and their paired difference at each read-out.
+    """
+
+    answer: str
+    method: str
+    readout: str
+    r: stats.Estimate
+    texts: float
+    below: float
+    table: pd.DataFrame
+
+    def __str__(self) -> str:
+        half = f"{TRACKS:.2f}, where a map explains half of LOO's variance"
+        said = {
+            "yes": f"The interval lies above {half}.",
+            "no": f"The interval lies below {half}.",
+            CANNOT_TELL: f"Whether it is above {half}, {about(self.texts)} texts would tell.",
+        }[self.answer]
+        value, low, high = self.r[:3]
+        return (
+            f"{label(self.method, self.readout)} comes closest to LOO: mean r {value:.2f} "
+            f"[{low:.2f}, {high:.2f}], n = {self.r.used}. {said} On {self.below:.0%} of the texts "
+            f"r stays below. {self._order()}"
+        )
+
+    def _order(self) -> str:
+        """Which of the two methods is ahead at each read-out."""
+        ahead: dict[str, list[str]] = {}
+        for place, row in self.table.iterrows():
+            low, high = row["difference low"], row["difference high"]
+            told = 0 if self.r.used < FEWEST else int(low > 0) - int(high < 0)
+            name = {1: label(LRP[0]), -1: label(LRP[1]), 0: "neither"}[told]
+            ahead.setdefault(name, []).append(str(place))
+        parts = [f"{name} is ahead at {', '.join(places)}" for name, places in ahead.items()]
+        return f"Of the two, {'; '.join(parts)}."
+
+
+def verdict(run: Audited, column: str = R) -> Verdict:
+    """Judge AttnLRP and CP-LRP at every read-out, by a column of the rows."""
+    table = tables.readouts(run, *LRP, column)
+    found = {(m, p): run.per_text(column, [m], p)[m] for m in LRP for p in table.index}
+    method, readout = max(found, key=lambda name: found[name].mean())
+    best = found[method, readout].dropna()
+    own = stats.estimate(best)
+    told = tables.above(own.low, own.high, TRACKS) if own.used >= FEWEST else CANNOT_TELL
+    names = {**{label(m): m for m in LRP}, "difference": "difference"}
+    parts = {name: table[[m, f"{m} low", f"{m} high"]] for name, m in names.items()}
+    ends = ["value", "low", "high"]
+    table = side_by_side({name: part.set_axis(ends, axis=1) for name, part in parts.items()})
+    below = float((best < TRACKS).mean())
+    return Verdict(told, method, readout, own, needed(best - TRACKS), below, table)
+
+
+def compared(run: Audited, readout: str) -> pd.DataFrame:
+    """Return r of every method by text, under their labels; the LRP maps at one read-out.
+
+    The columns stand in the order of `attrs["passes"]`, the mean cost in forward passes.
+    """
+    found = pd.concat([run.per_text(R, [*LRP], readout), run.per_text(R, [*COMPARED])], axis=1)
+    tokens = run.rows[run.rows.method == REFERENCE].tokens
+    passes = {name: np.mean([cost(name, n) for n in tokens]) for name in (*found, REFERENCE)}
+    passes = pd.Series(passes).rename(label).sort_values(kind="stable")
+    found = found.rename(columns=label)[[name for name in passes.index if name != label(REFERENCE)]]
+    found.attrs["passes"] = passes
+    return found
+
+
+def by_method(found: pd.DataFrame, seconds: Mapping[str, float] | None = None) -> pd.DataFrame:
+    """Return the cost and mean r of each method of `compared`, and of LOO.
+
+    Args:
+        found: of `compared`.
+        seconds: a text's, by method; left out if not given.
+    """
+    table = stats.estimates(found)[["value", "low", "high"]].rename(columns={"value": "r"})
+    table.loc[label(REFERENCE)] = (1.0, math.nan, math.nan)
+    passes = found.attrs["passes"]
+    table.insert(0, "passes", passes)
+    table.insert(1, "share of LOO", passes / passes[label(REFERENCE)])
+    if seconds is not None:
+        table["seconds"] = pd.Series({label(n): s for n, s in seconds.items() if n in NAMES})
+    table.attrs["intervals"] = {"r": ("low", "high")}
+    return table.sort_values("passes", kind="stable")
+
+
+def at_budgets(found: pd.DataFrame) -> dict[float, Lead]:
+    """Return who leads among the methods of `compared` that cost at most so many passes.
+
+    The budgets are the methods' costs below LOO's. One is left out at which the best one and its
+    rival could both be had for less.
+    """
+    passes, answers = found.attrs["passes"], {}
+    spent = {name: round(taken, 1) for name, taken in passes.items()}
+    for budget in sorted({taken for taken in spent.values() if taken < spent[label(REFERENCE)]}):
+        answer = lead(found[[name for name in found if spent[name] <= budget]])
+        if budget in (spent[answer.best], spent.get(answer.rival)) or not answers:
+            answers[budget] = answer
+    return answers
+
+
+def layers(run: Audited) -> dict[str, pd.DataFrame]:
+    """Return what CP-LRP's rule in one layer alone adds to AttnLRP's r: read-out → by layer."""
+    places = run.rows[run.rows.family == "single"].readout.unique()
+    gains = {place: single_layer_gains(run, R, place) for place in places}
+    return {place: stats.estimates(gain, resamples=2000) for place, gain in gains.items()}
+
+
+def in_layers(gains: Mapping[str, pd.DataFrame]) -> str:
+    """Say in which layers the bypass raises r and in which it lowers it, at each read-out."""
+    parts = []
+    for place, table in gains.items():
+        told = [
+            f"{verb} r in layers {', '.join(map(str, table.index[some]))}"
+            for verb, some in (("raises", table.low > 0), ("lowers", table.high < 0))
+            if some.any()
+        ]
+        parts.append(f"{place}: it {' and '.join(told) or 'clearly changes r in no layer'}")
+    return "; ".join(parts)
+
+
+_USUAL = {
+    "target": "predicted",
+    "rules": DEFAULT,
+    "read-out": "word",
+    "tokens": WORDS,
+    "normalisation": RAW,
+    "removal": "attention-mask",
+    "coefficient": "Pearson",
+}
+# What the choice is called → what is chosen otherwise.
+_CHANGED = {
+    "as above": {},
+    "read at the sum": {"read-out": "sum"},
+    "read post-norm": {"read-out": "post-norm"},
+    "special tokens count": {"tokens": EVERY},
+    "… but the first": {"tokens": NO_CLS},
+    "maps sum to one": {"normalisation": SUM_TO_ONE},
+    "Spearman": {"coefficient": "Spearman"},
+    "Kendall": {"coefficient": "Kendall"},
+    "another removal": {"removal": "other"},
+    "the runner-up's class": {"target": "runner-up"},
+}
+
+
+class Sensitivity(NamedTuple):
+    """How AttnLRP − CP-LRP depends on conventions.
+
+    Attributes:
+        one: a row a choice changed alone: AttnLRP, CP-LRP and the difference, with intervals.
+        count: specifications in all.
+        outcome: the share of them with the difference above zero, below, or undecided.
+        reversals: by choice, how often it alone reverses the order.
+    """
+
+    one: pd.DataFrame
+    count: int
+    outcome: pd.Series
+    reversals: pd.Series
+
+    def __str__(self) -> str:
+        first, second = (label(method) for method in LRP)
+        flips = ", ".join(self.reversals.index)
+        return (
+            f"Over {self.count} combinations of conventions {first} is ahead in "
+            f"{self.outcome['above']:.0%} and {second} in {self.outcome['below']:.0%}; the rest is "
+            f"undecided. {f'{flips} can' if flips else 'No choice can'} reverse the order alone."
+        )
+
+
+def sensitivity(run: Audited) -> Sensitivity:
+    """Compare the two methods under every convention that the rows hold."""
+    found = pd.concat(dict(_agreement(run)), axis=1, names=["target"])
+    methods = {label(name): found.xs(name, axis=1, level="method") for name in LRP}
+    first, second = methods.values()
+    methods["difference"] = gap = first - second
+    keys = {
+        name: tuple({**_USUAL, **change}[level] for level in gap.columns.names)
+        for name, change in _CHANGED.items()
+    }
+    parts = {
+        method: {name: stats.estimate(r[key]) for name, key in keys.items() if key in r.columns}
+        for method, r in methods.items()
+    }
+    one = side_by_side({name: stats.table(part) for name, part in parts.items()})
+    curve = specifications.curve(gap)
+    flips = specifications.reversals(curve).sort_values(ascending=False)
+    return Sensitivity(one, len(curve), specifications.outcome(curve), flips[flips > 0])
+
+
+def _agreement(run: Audited) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield each target and `specifications.agreement` of the maps that explain it."""
+    rows = run.rows[run.rows.family == ""].assign(id=run.rows.position, rules="")
+    for target, end in (("predicted", ""), ("runner-up", OTHER)):
+        names = {f"{name}{end}": name for name in (REFERENCE, *LRP)}
+        part = rows[rows.method.isin([*names, *[REMOVED] * (not end)])]
+        removals = {f"{REFERENCE}{end}": _USUAL["removal"], REMOVED: "other"}
+        part = part.assign(
+            removal=part.method.map(removals).fillna(""),
+            method=part.method.map({**names, REMOVED: REFERENCE}),
+        )
+        if len(part):
+            yield target, specifications.agreement(part)

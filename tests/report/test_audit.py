@@ -1,0 +1,314 @@
+"""The audit: its numbers beside a slow computation, its answers, its page, its command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import lrputils as lrp
+from lrputils.__main__ import main
+from lrputils.data.streams import stream_texts
+from lrputils.report import audit, audit_answers, audit_page
+from lrputils.runs import datasets, results
+from lrputils.study.variants import layer_sets
+from tests import untrained
+from tests.book.browser import EXECUTABLE, PHONE, WIDE, Browser
+from tests.book.test_pages import _READABLE
+
+HOSTILE = '<script>alert("1")</script> & a <b>film</b>'
+SETTINGS = audit.Settings(shard=6, batch_size=6)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Twelve texts, ids that repeat, one of them hostile."""
+    path = tmp_path_factory.mktemp("data") / "films.csv"
+    texts = [HOSTILE, *(text for text in lrp.load_texts(limit=11))]
+    pd.DataFrame({"id": [7] * 12, "text": texts, "label": [0, 1] * 6}).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(placeholder, table, tmp_path_factory):
+    """The folder of a finished audit."""
+    out, how = tmp_path_factory.mktemp("audit") / "out", {"quiet": True, "command": "lrputils …"}
+    audit.audit(placeholder, stream_texts(table), out, SETTINGS, **how)
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(done):
+    return audit.Audited(pd.read_parquet(done / results.ROWS))
+
+
+@pytest.fixture(scope="module")
+def html(done):
+    return (done / audit.PAGE).read_text(encoding="utf-8")
+
+
+class TestNumbers:
+    def test_r_is_that_of_numpy_on_the_words(self, run, placeholder, table):
+        texts = pd.read_csv(table).text.tolist()
+        for method in ("attnlrp", "cp-lrp"):
+            for place in ("word", "sum", "post-norm"):
+                slow = []
+                for text in texts:
+                    inputs = placeholder.encode([text])
+                    scores = lrp.attribute(placeholder, inputs, method, readout=place)[0].numpy()
+                    loo = lrp.leave_one_out(placeholder, inputs, progress=False)[0].numpy()
+                    words = inputs.content_mask[0].numpy()
+                    slow.append(np.corrcoef(scores[words], loo[words])[0, 1])
+                found = run.per_text(audit_answers.R, [method], place)[method]
+                np.testing.assert_allclose(found, slow, atol=2e-3)
+        best = audit_answers.verdict(run)
+        means = run.rows[run.rows.method.isin(audit.LRP) & (run.rows.family == "")]
+        means = means.groupby(["method", "readout"])[audit_answers.R].mean()
+        assert means.max() == pytest.approx(best.r.value)
+
+    def test_costs_are_those_of_the_methods(self, run):
+        found = audit_answers.compared(run, "word")
+        passes, tokens = found.attrs["passes"], run.rows[run.rows.method == "loo"].tokens
+        assert passes["LOO"] == tokens.mean()
+        assert passes[["AttnLRP", "Mask gradient", "Mask gradient, 2 groups"]].tolist() == [3, 3, 6]
+        assert passes["Integrated Gradients, 8 steps"] == 24
+        quarter = [max(3, int(0.25 * n)) for n in tokens]
+        assert passes["Budgeted LOO, a quarter"] == np.mean(quarter)
+
+    def test_the_runner_up_is_explained_and_the_other_removal_measured(self, run, placeholder):
+        inputs = placeholder.encode([HOSTILE])
+        other = 1 - run.rows.target[0]
+        rows = run.rows[run.rows.position == 0].set_index("method")
+        slow = lrp.leave_one_out(placeholder, inputs, target=other, progress=False)[0]
+        np.testing.assert_allclose(rows.scores["loo-other"], slow, atol=1e-5)
+        slow = lrp.leave_one_out(placeholder, inputs, removal="mask", progress=False)[0]
+        np.testing.assert_allclose(rows.scores["loo-removed"], slow, atol=1e-5)
+
+    def test_every_layer_bypassed_is_cp_lrp(self, run):
+        found = run.ablations(audit_answers.R)["front", 4]
+        cp = run.per_text(audit_answers.R, ["cp-lrp"])["cp-lrp"]
+        np.testing.assert_allclose(found, cp, atol=1e-3)
+        assert len(run.ablations()) == 12
+        assert len(layer_sets(4)) == run.ablations().shape[1]
+
+    def test_conventions_are_those_of_the_rows(self, run):
+        found = audit_answers.sensitivity(run)
+        one = found.one.AttnLRP
+        for name, method, column in (
+            ("as above", "attnlrp", "r_content"),
+            ("special tokens count", "attnlrp", "r"),
+            ("the runner-up's class", None, None),
+        ):
+            assert name in one
+            if method:
+                assert one[name] == pytest.approx(run.per_text(column)[method].mean(), abs=1e-4)
+        assert found.count == 3 * 4 * 2 * 3 * 2 + 3 * 4 * 2 * 3
+        assert sum(found.outcome) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("kind", ["decoder", "one output", "one layer"])
+def test_other_models_are_audited(kind, placeholder):
+    """Without a norm behind the embeddings, a second class, or a second layer."""
+    from transformers import GPT2Config, GPT2ForSequenceClassification
+
+    if kind == "decoder":
+        sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
+        vocabulary = {"vocab_size": len(placeholder.tokenizer), "pad_token_id": 0}
+        model = GPT2ForSequenceClassification(GPT2Config(**vocabulary, **sizes))
+    else:
+        model, _ = untrained.build(layers=1 if kind == "one layer" else 2)
+        if kind == "one output":
+            model.num_labels = model.config.num_labels = 1
+            model.classifier = torch.nn.Linear(64, 1)
+    model = model.eval().requires_grad_(False)
+    clf = lrp.Classifier(model, placeholder.tokenizer, kind)
+    texts = lrp.load_texts(limit=3)
+    run = audit.measure(clf, texts)
+    found = audit_answers.verdict(run)
+    assert found.answer == "cannot tell"
+    assert ("post-norm" in found.table.index) == (kind != "decoder")
+    assert audit_answers.at_budgets(audit_answers.compared(run, found.readout))
+    assert len(next(iter(audit_answers.layers(run).values()))) == (1 if kind == "one layer" else 2)
+    changed = audit_answers.sensitivity(run).one
+    assert ("the runner-up's class" in changed.index) == (kind != "one output")
+    assert len(audit_page.worst(clf, texts, run, found)) == 3
+    assert audit.gates(clf, texts.take([0, 1])).passed.all()
+
+
+class TestAnswers:
+    @staticmethod
+    def altered(run, **means):
+        """The run with more texts, its r around other means."""
+        noise = np.random.default_rng(0).normal(0, 0.05, len(run.rows))
+        middle = run.rows.method.map({"attnlrp": 0.5, "cp-lrp": 0.5, **means}).fillna(0.3)
+        return audit.Audited(run.rows.assign(**{audit_answers.R: middle + noise}))
+
+    def test_the_verdict_follows_the_rows(self, run):
+        high = audit_answers.verdict(self.altered(run, attnlrp=0.9))
+        low = audit_answers.verdict(self.altered(run, **{"cp-lrp": 0.6}))
+        assert (high.answer, high.method, high.below) == ("yes", "attnlrp", 0)
+        assert (low.answer, low.method, low.below) == ("no", "cp-lrp", 1)
+        assert "AttnLRP is ahead at word, sum, post-norm" in str(high)
+        assert "CP-LRP is ahead at word, sum, post-norm" in str(low)
+
+    def test_few_texts_or_a_wide_interval_cannot_tell(self, run):
+        high = self.altered(run, attnlrp=0.9)
+        few = audit.Audited(high.rows[high.rows.position < 9])
+        assert audit_answers.verdict(few).answer == "cannot tell"
+        assert "neither is ahead at word" in str(audit_answers.verdict(few))
+        close = audit_answers.verdict(self.altered(run, attnlrp=0.705))
+        assert close.answer == "cannot tell"
+        assert f"about {close.texts:.0f}"[:7] in str(close)
+
+    def test_a_dearer_method_is_named_where_it_is_better(self, run):
+        high = self.altered(run, attnlrp=0.6, **{"budgeted-loo-50": 0.9})
+        leads = list(audit_answers.at_budgets(audit_answers.compared(high, "word")).values())
+        assert (leads[0].best, leads[0].outcome) == ("AttnLRP", "clear")
+        assert (leads[-1].best, leads[-1].outcome) == ("Budgeted LOO, a half", "clear")
+        assert len(leads) == 2
+
+    def test_layers_are_named_by_their_intervals(self, run):
+        rows = run.rows.copy()
+        gain = (rows.family == "single") & (rows.layer == 3) & (rows.readout == "word")
+        rows.loc[(rows.method == "attnlrp"), audit_answers.R] = 0.5
+        rows.loc[gain, audit_answers.R] = 0.9
+        gains = audit_answers.layers(audit.Audited(rows))
+        assert audit_answers.in_layers(gains).startswith("word: it raises r in layers 3; sum: it c")
+
+
+class Reader(HTMLParser):
+    """Notes what a page holds, and which tags are left open."""
+
+    VOID = ("meta", "img", "br", "link", "input", "hr")
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+class TestPage:
+    def test_it_is_whole_and_loads_nothing(self, html):
+        page = Reader(html)
+        assert not page.open
+        assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
+        for _, attributes in page.tags:
+            for name in ("src", "href"):
+                assert attributes.get(name, "#").startswith(("#", "data:image/svg+xml;base64,"))
+        assert not re.search(r"url\(|@import|https?:", html)
+        assert all(len(a["alt"]) > 20 for tag, a in page.tags if tag == "img")
+        captions = sum(tag == "caption" for tag, _ in page.tags)
+        assert captions == 6
+        assert [tag for tag, _ in page.tags if tag in ("header", "main", "footer")] == [
+            "header", "main", "footer"]  # fmt: skip
+
+    def test_texts_and_names_are_escaped(self, placeholder, table, run, done):
+        facts = results.facts(done)
+        facts["data"]["name"] = "<img src=x onerror=alert(2)>"
+        notes = json.loads((done / audit.NOTES).read_text())
+        verdict = audit_answers.verdict(run)
+        every = audit_page.worst(placeholder, stream_texts(table), run, verdict, 12)
+        maps = "".join(audit_page._html(heatmap) for heatmap in every.values())
+        html = audit_page.page(placeholder, stream_texts(table), run, facts, notes)
+        assert len(every) == 12
+        assert "&lt;" in maps
+        assert "&lt;img src=x" in html
+        assert not re.search("<script|<b>film|<img src=x", maps + html)
+
+    def test_the_answers_stand_in_it(self, html, run):
+        text = Reader(html).text
+        assert " ".join(str(audit_answers.verdict(run)).split()) in " ".join(text.split())
+        assert str(audit_answers.sensitivity(run)) in text
+        assert "All checks passed." in text
+        assert "films" in text
+
+    def test_a_failed_check_stands_at_the_top(self, placeholder, table, run, done):
+        notes = json.loads((done / audit.NOTES).read_text())
+        next(iter(notes["gates"].values())).update(passed=False, off=0.3)
+        html = audit_page.page(placeholder, stream_texts(table), run, results.facts(done), notes)
+        assert "Do not use these numbers" in html
+        assert html.index("Do not use") < html.index("comes closest to LOO")
+
+    @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+    @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+    def test_it_reads_well(self, done, size, dark):
+        if EXECUTABLE is None:
+            pytest.skip("no Chromium is installed")
+        with Browser() as browser:
+            address = (done / audit.PAGE).resolve().as_uri()
+            visit = browser.visit(address, _READABLE, size=size, dark=dark)
+        assert not [u for u in visit.requests if not u.startswith(("file:", "data:"))]
+        assert not visit.errors
+        assert not visit.answer["axe"]
+        assert not visit.answer["broken"]
+        assert visit.answer["width"] <= visit.answer["window"] + 1
+
+
+class TestFolder:
+    def test_a_killed_audit_goes_on(self, placeholder, table, done, tmp_path, monkeypatch):
+        real, seen = datasets._measure, []
+
+        def once(step, shelf, number):
+            seen.append(number)
+            return real(step, shelf, number) if len(seen) != 2 else 1 / 0
+
+        monkeypatch.setattr(datasets, "_measure", once)
+        again = (placeholder, stream_texts(table), tmp_path, SETTINGS)
+        with pytest.raises(ZeroDivisionError):
+            audit.audit(*again, quiet=True, command="lrputils …")
+        assert not (tmp_path / audit.PAGE).exists()
+        assert audit.audit(*again, quiet=True, command="lrputils …") == tmp_path / audit.PAGE
+        assert seen == [0, 1, 1]
+        rows = [pd.read_parquet(folder / results.ROWS) for folder in (tmp_path, done)]
+        pd.testing.assert_frame_equal(*rows)
+
+    def test_of_a_finished_one_the_page_is_written_again(
+        self, placeholder, table, done, html, monkeypatch
+    ):
+        for name in ("gates", "estimate"):
+            monkeypatch.setattr(audit, name, None)
+        (done / audit.PAGE).unlink()
+        audit.audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
+        assert (done / audit.PAGE).read_text(encoding="utf-8") == html
+
+    def test_another_one_is_refused(self, placeholder, table, done):
+        with pytest.raises(ValueError, match="name another folder"):
+            audit.audit(placeholder, stream_texts(table, limit=3), done, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--dataset none.csv --out OUT", "there is no such file"),
+        ("--model none/ --out OUT", "there is no such file or folder"),
+        ("--limit 0 --out OUT", "--limit 0: the smallest possible value is 1"),
+        ("--dataset FILE --text-column film --out OUT", "film"),
+        ("--dataset FILE --out FILE", "is a file: name a folder"),
+        ("--split test --out OUT", "has no split 'test'"),
+    ],
+)
+def test_a_mistake_gets_one_sentence(table, tmp_path, capsys, arguments, sentence):
+    for capitals, path in {"FILE": table, "OUT": tmp_path / "out"}.items():
+        arguments = arguments.replace(capitals, str(path))
+    assert main(["audit", "--quiet", *arguments.split()]) == 1
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.startswith("lrputils: ")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
