@@ -76,6 +76,10 @@ def _kept(factor: Tensor, share: float) -> Tensor:
 HALVED_PRODUCT = Shares(1 / 2, 1 / 2)
 # CP-LRP for a gated y = gate ⊙ up: R(up) = gate · up / y · R(y) = R(y), and R(gate) = 0.
 GATE_HELD = Shares(0, 1)
+# SwiGLU's y = x ⊙ σ(x) ⊙ up as a product of three, whose σ passes what it gets on to x: one node of
+# three, and x ⊙ (σ(x) ⊙ up) or (x ⊙ up) ⊙ σ(x). HALVED_PRODUCT is (x ⊙ σ(x)) ⊙ up.
+THIRD_UP = Shares(2 / 3, 1 / 3)
+QUARTER_UP = Shares(3 / 4, 1 / 4)
 # No rule: both factors get their plain gradient, and y's relevance counts twice.
 GRADIENT_PRODUCT = Shares(1, 1)
 
