@@ -37,6 +37,7 @@ COMPOSITES = {
     "Gradient × input": GRADIENT,
 }
 GATE = "Gate gradient"
+METHODS = (*COMPOSITES, GATE)
 
 
 def linear(call: AttentionCall) -> tuple[Tensor, None]:
