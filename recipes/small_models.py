@@ -17,10 +17,10 @@ from torch.nn.functional import cross_entropy
 
 import lrputils as lrp
 from lrputils.model.attention import routed
-from lrputils.study import zoo
+from lrputils.study import planted, zoo
 from lrputils.study.without_softmax import linear
 
-STEPS, BATCH, RATE = 400, 32, 5e-3
+STEPS, RULE_STEPS, BATCH, RATE = 400, 800, 32, 5e-3
 WORDS = range(5, 17)  # how many words a training text has
 
 Batches = Callable[[torch.Generator], tuple[dict[str, Tensor], Tensor]]
@@ -56,13 +56,25 @@ def image_batches() -> Batches:
     return drawn
 
 
+def rule_batches() -> Batches:
+    """Random batches of the planted rule's texts, of which some tokens are hidden."""
+
+    def drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+        ids, mask = planted.drawn(BATCH, generator)
+        return {"input_ids": ids, "attention_mask": mask}, (planted.rule(ids, mask) > 0).long()
+
+    return drawn
+
+
 def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Module:
     """Train one model; one that ends in `LINEAR` has the same start and texts as its twin."""
     family, _ = zoo.SHIPPED[name]
-    model = zoo.build(family, seed).float().requires_grad_(True)
+    ruled = name.endswith(zoo.RULE)
+    words = planted.NEUTRAL[-1] + 1 if ruled else zoo.VOCABULARY
+    model = zoo.build(family, seed, vocabulary=words).float().requires_grad_(True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if family != "vit":
+        if family != "vit" and not ruled:
             model.set_input_embeddings(zoo.projected())
     learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimiser = torch.optim.AdamW(learned, lr=RATE)
@@ -87,13 +99,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
     parser.add_argument("--only", nargs="+", default=[*zoo.SHIPPED], help="names of models")
     parser.add_argument("--seeds", type=int, help="so many of each")
-    parser.add_argument("--steps", type=int, default=STEPS, help="%(default)s")
+    parser.add_argument("--steps", type=int, help=f"{STEPS}; {RULE_STEPS} of the rule")
     chosen = parser.parse_args(arguments)
     texts, images = text_batches(chosen.data / "sst2/train.parquet"), image_batches()
     for name in chosen.only:
         family, seeds = zoo.SHIPPED[name]
-        batches = images if family == "vit" else texts
-        models = {n: train(name, n, batches, chosen.steps) for n in range(chosen.seeds or seeds)}
+        ruled = name.endswith(zoo.RULE)
+        batches = rule_batches() if ruled else images if family == "vit" else texts
+        steps = chosen.steps or (RULE_STEPS if ruled else STEPS)
+        models = {n: train(name, n, batches, steps) for n in range(chosen.seeds or seeds)}
         print(zoo.save(models, name, chosen.out))
 
 

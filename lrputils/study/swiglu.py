@@ -7,14 +7,18 @@ shares say what the gate W_g x and the branch W_u x get, and a composite sends j
 from __future__ import annotations
 
 import pandas as pd
+import torch
 
 from lrputils import stats
-from lrputils.data.texts import Texts
-from lrputils.model.classifier import Classifier
+from lrputils.attribution import attribute
+from lrputils.model.architectures import describe
+from lrputils.model.forwards import replaced
+from lrputils.model.handles import Handle
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import read
 from lrputils.products import parse, shares
 from lrputils.propagation.composites import ATTN_LRP
-from lrputils.study.evaluation import evaluate
-from lrputils.study.variants import Variant
+from lrputils.removal.leave_one_out import leave_one_out
 
 IMPLEMENTED = "(g * s) * u"
 # A bracketing → the composite that follows it. The first is AttnLRP's.
@@ -49,27 +53,25 @@ def table() -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def compared(
-    classifier: Classifier, texts: Texts, max_length: int | None = None
-) -> dict[str, pd.DataFrame]:
+def compared(model: Handle, inputs: Inputs) -> dict[str, pd.DataFrame]:
     """AttnLRP's maps under each bracketing, special tokens left out.
 
     Returns:
         "with LOO" and "with (g * s) * u": r, (text, bracketing).
     """
-    variants = [Variant(name, composite) for name, composite in COMPOSITES.items()]
-    how = {"max_length": max_length, "truncate": True, "progress": False}
-    found = evaluate(classifier, texts, variants, **how)
-    pairs = {
-        name: [
-            stats.pearson(one[words], other[words])[0]
-            for one, other, words in zip(
-                found.maps[name], found.maps[IMPLEMENTED], found.content, strict=True
-            )
-        ]
-        for name in COMPOSITES
-    }
+    where, loo = inputs.content_mask, leave_one_out(model, inputs, progress=False)
+    maps = {name: attribute(model, inputs, composite) for name, composite in COMPOSITES.items()}
     return {
-        "with LOO": found.per_text("r_content", list(COMPOSITES)),
-        f"with {IMPLEMENTED}": pd.DataFrame(pairs),
+        f"with {what}": pd.DataFrame({n: stats.pearson(m, other, where) for n, m in maps.items()})
+        for what, other in {"LOO": loo, IMPLEMENTED: maps[IMPLEMENTED]}.items()
     }
+
+
+def changed_without(model: Handle, inputs: Inputs) -> float:
+    """The share of predictions that change where every SwiGLU block gives zero."""
+    architecture = describe(model)
+    kind = architecture.kind.gated_mlp
+    blocks = [m for m in architecture.model.modules() if type(m).__name__ == kind]
+    target = read(architecture, inputs).target
+    with replaced(dict.fromkeys(blocks, lambda inner, x: torch.zeros_like(x))):
+        return float((read(architecture, inputs).target != target).double().mean())

@@ -30,6 +30,7 @@ from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.families import FAMILIES
 from lrputils.propagation.composites import Composite
 from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.study import planted
 from lrputils.study.evaluation import evaluate
 from lrputils.study.variants import Variant
 
@@ -44,8 +45,11 @@ SHIPPED = {
     "gpt2": ("gpt2", 1),
     "llama": ("llama", 1),
     "qwen3": ("qwen3", 1),
+    "llama-rule": ("llama", 1),
+    "qwen3-rule": ("qwen3", 1),
 }
 LINEAR = "-linear"  # ends the names of those trained without a softmax
+RULE = "-rule"  # and of those that learned the rule of `lrputils.study.planted`
 VOCABULARY = 40  # of the untrained ones
 POSITIONS = 64
 _SIZE = 32
@@ -83,7 +87,9 @@ def build(family: str, seed: int = 0, *, vocabulary: int = VOCABULARY) -> PreTra
 
 
 def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | PreTrainedModel:
-    """A trained small model of `SHIPPED` in float64: a classifier of texts, or a ViT of digits.
+    """A trained small model of `SHIPPED` in float64: a classifier of texts, or a bare model.
+
+    Those of images and of the planted rule have no tokenizer.
 
     Raises:
         ValueError: there is no such model, or no such training seed.
@@ -95,8 +101,8 @@ def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | 
     stored = load_file(Path(folder) / f"{name}.safetensors")
     start = f"{seed}."
     state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
-    if FAMILIES[family].vision:
-        model = build(family)
+    if "projection" not in state:
+        model = build(family, vocabulary=planted.NEUTRAL[-1] + 1)
         model.load_state_dict(state)
         return model
     words = vectors().double() @ state.pop("projection").T

@@ -201,3 +201,32 @@ def test_rows_of_pairs_and_their_difference():
     slow = stats.pearson(lrp.attribute(model, images, "attnlrp")[:, 1:], loo[:, 1:])
     first = rows[(rows.data == "digits") & (rows.seed == 0)].groupby("attention", sort=False)
     assert first.get_group(without_softmax.SOFTMAX).AttnLRP.to_numpy() == pytest.approx(slow, 1e-4)
+
+
+def test_brackets_move_no_relevance_between_tokens_at_the_blocks_input():
+    """The chapter's proposition, in the last layer of a random Llama without biases."""
+    model, inputs = without_biases(tiny.build("llama")), tiny.texts((6, 6))
+    norm = model.model.layers[-1].post_attention_layernorm
+    totals = []
+    for composite in swiglu.COMPOSITES.values():
+        seen = []
+
+        def keep(inner, x, seen=seen):
+            seen.append(inner(x))
+            return seen[0]
+
+        architecture = lrp.describe(model)
+        with installed(architecture, composite.rule), replaced({norm: keep}):
+            reading = read(architecture, inputs)
+            (back,) = torch.autograd.grad(reading.output.sum(), seen)
+        totals.append((seen[0] * back).sum(-1))
+    for total in totals[1:]:
+        torch.testing.assert_close(total, totals[0], rtol=1e-6, atol=1e-9)
+
+
+def test_what_a_model_answers_without_its_swiglu():
+    model, inputs = tiny.build("llama"), tiny.texts()
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.down_proj.weight.zero_()
+    assert swiglu.changed_without(model, inputs) == 0
