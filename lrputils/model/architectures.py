@@ -82,11 +82,12 @@ class Architecture:
         """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
 
         Padding takes no position, on either side, so a padded text and the same text alone agree.
-        They count from 0, or from `pad_token_id + 1` (RoBERTa).
+        They count from 0, or from one past the padding token's id (RoBERTa), which MPNet's
+        embeddings take for 1 whatever the config says.
         """
         counted = attention_mask.to(torch.long).cumsum(1)
         if self.kind.positions_after_padding:
-            start = self.model.config.pad_token_id
+            start = self.word_embeddings.padding_idx
             return torch.where(attention_mask.bool(), counted + start, start)
         return (counted - 1).clamp(min=0)
 

@@ -68,7 +68,8 @@ class Composite:
         attention: "attnlrp", "cp", "gradient"; the block as one unit, "thirds" or "path"; the
             controls between the first two, "half-value" and "whole-value"; AttnLRP with one way
             into its softmax closed, "query-closed" or "key-closed"; with R(Z) = R(A), "identity".
-        product: the gated product of SwiGLU: "halved", "gate-held" or "gradient".
+        product: the gated product of SwiGLU: "halved", "gate-held" or "gradient"; other bracketings
+            of it, "third-up" and "quarter-up".
         activation: "identity" or "gradient".
         head: the activation of the classification head, outside the layers; the same choice.
         norm: "held-std", "held" (the mean, too) or "gradient".

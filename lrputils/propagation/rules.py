@@ -77,6 +77,10 @@ PRODUCT = {
     "halved": Shares(1 / 2, 1 / 2),
     # CP-LRP for a gated y = gate ⊙ up: R(up) = gate · up / y · R(y) = R(y), and R(gate) = 0.
     "gate-held": Shares(0, 1),
+    # SwiGLU's y = x ⊙ σ(x) ⊙ up as a product of three, whose σ passes what it gets on to x: one
+    # node of three, and x ⊙ (σ(x) ⊙ up) or (x ⊙ up) ⊙ σ(x). "halved" is (x ⊙ σ(x)) ⊙ up.
+    "third-up": Shares(2 / 3, 1 / 3),
+    "quarter-up": Shares(3 / 4, 1 / 4),
     # No rule: both factors get their plain gradient, and y's relevance counts twice.
     "gradient": Shares(1, 1),
 }

@@ -1,0 +1,212 @@
+"""Small models of every covered architecture: untrained ones, and those the package carries.
+
+The text models share the embedded classifier's tokenizer and read its word embeddings E through a
+matrix P of their own, W = E·P, so that each is stored in some 40 kB. They were trained by
+`recipes/small_models.py` to compare architectures with one another, and say nothing about
+pretrained models of these families. As in chapter 2, weights are stored in half precision and used
+in float64: the same numbers on every processor.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoConfig, PreTrainedModel
+
+from lrputils import stats
+from lrputils.attribution import attribute
+from lrputils.data.images import ImageData, load_images
+from lrputils.data.texts import Texts
+from lrputils.model.architectures import describe
+from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.model.families import FAMILIES
+from lrputils.propagation.composites import Composite
+from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.study import planted
+from lrputils.study.evaluation import evaluate
+from lrputils.study.variants import Variant
+
+ASSETS = Path(__file__).parents[1] / "assets/small_models"
+# What the package carries: name → its family, and how many training seeds.
+SHIPPED = {
+    "bert": ("bert", 5),
+    "bert-linear": ("bert", 5),
+    "vit": ("vit", 5),
+    "vit-linear": ("vit", 5),
+    "roberta": ("roberta", 1),
+    "gpt2": ("gpt2", 1),
+    "llama": ("llama", 1),
+    "qwen3": ("qwen3", 1),
+    "llama-rule": ("llama", 1),
+    "qwen3-rule": ("qwen3", 1),
+}
+LINEAR = "-linear"  # ends the names of those trained without a softmax
+RULE = "-rule"  # and of those that learned the rule of `lrputils.study.planted`
+VOCABULARY = 40  # of the untrained ones
+POSITIONS = 64
+_SIZE = 32
+_SHAPE = {
+    "hidden_size": _SIZE,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": _SIZE,
+    "initializer_range": 0.1,  # of this width; BERT's 0.02 is for 768
+    "pad_token_id": 0,
+    "num_labels": 2,
+}
+_GROUPED = {"num_key_value_heads": 2, "head_dim": _SIZE // 4}
+# What a family's config calls otherwise, or needs beside the rest.
+_OWN = {
+    "electra": {"embedding_size": 16},
+    "albert": {"embedding_size": 16},
+    "gpt2": {"n_inner": _SIZE, "bos_token_id": 0, "eos_token_id": 0},
+    "distilbert": {"hidden_dim": _SIZE},
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _GROUPED),
+    "vit": {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10},
+}
+
+
+def build(family: str, seed: int = 0, *, vocabulary: int = VOCABULARY) -> PreTrainedModel:
+    """A random classifier of a family in float64, two layers of width 32, in evaluation mode."""
+    shape = _SHAPE | _OWN.get(family, {})
+    if not FAMILIES[family].vision:
+        shape |= {"vocab_size": vocabulary, "max_position_embeddings": POSITIONS}
+    config = AutoConfig.for_model(family.replace("_", "-"), **shape)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = getattr(transformers, FAMILIES[family].heads[0])(config)
+    return model.double().eval().requires_grad_(False)
+
+
+def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | PreTrainedModel:
+    """A trained small model of `SHIPPED` in float64: a classifier of texts, or a bare model.
+
+    Those of images and of the planted rule have no tokenizer.
+
+    Raises:
+        ValueError: there is no such model, or no such training seed.
+    """
+    family, seeds = SHIPPED.get(name, ("", 0))
+    if not 0 <= seed < seeds:
+        known = ", ".join(f"{name} ({seeds} seeds)" for name, (_, seeds) in SHIPPED.items())
+        raise ValueError(f"no small model {name!r} of seed {seed}; there are {known}")
+    stored = load_file(Path(folder) / f"{name}.safetensors")
+    start = f"{seed}."
+    state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
+    if "projection" not in state:
+        model = build(family, vocabulary=planted.NEUTRAL[-1] + 1)
+        model.load_state_dict(state)
+        return model
+    words = vectors().double() @ state.pop("projection").T
+    model = build(family, vocabulary=len(words))
+    state[f"{_word_embeddings(model)}.weight"] = words
+    model.load_state_dict(state)
+    model.config.id2label = {0: "negative", 1: "positive"}
+    return Classifier(model, _reviewer().tokenizer, f"{name}, seed {seed}")
+
+
+def agreement(
+    model: Classifier | PreTrainedModel,
+    data: Texts | Mapping[str, Tensor],
+    methods: Mapping[str, str | Composite],
+    *,
+    max_length: int | None = None,
+) -> pd.DataFrame:
+    """Each method's r with exact LOO, special tokens left out: (text or image, method).
+
+    Args:
+        model: a classifier of texts, or a ViT.
+        data: texts for the one, `images` for the other.
+        methods: what to call it → name or composite; read at the words, or patches.
+        max_length: longer texts are cut to this many tokens.
+    """
+    if isinstance(model, Classifier):
+        variants = [Variant(name, method) for name, method in methods.items()]
+        how = {"max_length": max_length, "truncate": True, "progress": False}
+        return evaluate(model, data, variants, **how).per_text("r_content", list(methods))
+    loo = leave_one_out(model, data, progress=False)
+    maps = {name: attribute(model, data, method) for name, method in methods.items()}
+    return pd.DataFrame({n: stats.pearson(m[:, 1:], loo[:, 1:]) for n, m in maps.items()})
+
+
+def ungrouped(model: PreTrainedModel) -> PreTrainedModel:
+    """The same function as a model of grouped-query attention, with keys and values of its own
+    for every query head: each is a copy of its group's.
+    """
+    config = copy.deepcopy(model.config)
+    heads, groups = config.num_attention_heads, config.num_key_value_heads
+    config.num_key_value_heads = heads
+    state = {
+        path: repeated(tensor, groups, heads // groups)
+        if ".k_proj." in path or ".v_proj." in path
+        else tensor
+        for path, tensor in model.state_dict().items()
+    }
+    other = type(model)(config).to(model.dtype).eval().requires_grad_(False)
+    other.load_state_dict(state)
+    return other
+
+
+def repeated(rows: Tensor, groups: int, times: int) -> Tensor:
+    """Each group's rows `(groups · size, …)` so many times, group by group."""
+    return rows.unflatten(0, (groups, -1)).repeat_interleave(times, 0).flatten(0, 1)
+
+
+def save(models: dict[int, PreTrainedModel], name: str, folder: str | Path = ASSETS) -> Path:
+    """Write one model's training seeds in half precision; return the file.
+
+    Of a text model's word embeddings, which are `projected`, P is stored.
+    """
+    tensors: dict[str, Tensor] = {}
+    for seed, model in models.items():
+        words = _word_embeddings(model)
+        for path, tensor in model.state_dict().items():
+            path = path.replace(f"{words}.1.weight", "projection")
+            if path != f"{words}.0.weight":
+                tensors[f"{seed}.{path}"] = tensor.half().contiguous()
+    path = Path(folder) / f"{name}.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path)
+    return path
+
+
+def projected() -> nn.Sequential:
+    """Word embeddings E·P of which P is learned, for training."""
+    table = vectors()
+    learned = nn.Linear(table.shape[1], _SIZE, bias=False)
+    return nn.Sequential(nn.Embedding.from_pretrained(table), learned)
+
+
+def vectors() -> Tensor:
+    """E, the embedded classifier's word embeddings over their standard deviation, float32."""
+    words = describe(_reviewer().model).word_embeddings.weight.detach()
+    return words / words.std()
+
+
+def images(count: int | None = None) -> tuple[dict[str, Tensor], ImageData]:
+    """The first test digits as the small ViT takes them, in float64, and the data."""
+    data = load_images("digits", side=8)
+    return {"pixel_values": pixels(data.test_images[:count]).double()}, data
+
+
+def pixels(grey: object) -> Tensor:
+    """Grey levels `(images, 64)` from 0 to 1 as pixel values `(images, 1, 8, 8)`, −1 to 1."""
+    return torch.as_tensor(grey).reshape(-1, 1, 8, 8) * 2 - 1
+
+
+@cache
+def _reviewer() -> Classifier:
+    return load_classifier(device="cpu")
+
+
+def _word_embeddings(model: PreTrainedModel) -> str:
+    """The path of the word embeddings from the whole model."""
+    return f"{model.base_model_prefix}.{FAMILIES[describe(model).family].word_embeddings}"

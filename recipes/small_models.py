@@ -1,0 +1,115 @@
+"""Train chapter 11's small models again: `python -m recipes.small_models --data DIR --out OUT`.
+
+DIR holds `sst2/train.parquet`. Training in float32 gives models of the same kind, not the same
+bits, on another processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import lrputils as lrp
+from lrputils.model.attention import routed
+from lrputils.study import planted, zoo
+from lrputils.study.without_softmax import linear
+
+STEPS, RULE_STEPS, BATCH, RATE = 400, 800, 32, 5e-3
+WORDS = range(5, 17)  # how many words a training text has
+
+Batches = Callable[[torch.Generator], tuple[dict[str, Tensor], Tensor]]
+
+
+def text_batches(file: Path) -> Batches:
+    """Random batches of labelled texts of `WORDS` words, encoded once."""
+    texts = lrp.load_texts(file)
+    kept = [i for i, text in enumerate(texts) if len(text.split()) in WORDS]
+    labels = torch.tensor([texts.labels[i] for i in kept])
+    tokenizer = lrp.load_classifier(device="cpu").tokenizer
+    ids = tokenizer([texts[i] for i in kept], truncation=True, max_length=zoo.POSITIONS)
+    rows = [torch.tensor(row) for row in ids["input_ids"]]
+
+    def drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+        chosen = torch.randint(len(rows), (BATCH,), generator=generator)
+        padded = nn.utils.rnn.pad_sequence([rows[i] for i in chosen], batch_first=True)
+        return {"input_ids": padded, "attention_mask": (padded != 0).long()}, labels[chosen]
+
+    return drawn
+
+
+def image_batches() -> Batches:
+    """Random batches of scikit-learn's digits."""
+    data = zoo.images()[1]
+    pixels = zoo.pixels(data.train_images).float()
+    labels = torch.from_numpy(data.train_labels)
+
+    def drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+        chosen = torch.randint(len(labels), (BATCH,), generator=generator)
+        return {"pixel_values": pixels[chosen]}, labels[chosen]
+
+    return drawn
+
+
+def rule_batches() -> Batches:
+    """Random batches of the planted rule's texts, of which some tokens are hidden."""
+
+    def drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+        ids, mask = planted.drawn(BATCH, generator)
+        return {"input_ids": ids, "attention_mask": mask}, (planted.rule(ids, mask) > 0).long()
+
+    return drawn
+
+
+def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Module:
+    """Train one model; one that ends in `LINEAR` has the same start and texts as its twin."""
+    family, _ = zoo.SHIPPED[name]
+    ruled = name.endswith(zoo.RULE)
+    words = planted.NEUTRAL[-1] + 1 if ruled else zoo.VOCABULARY
+    model = zoo.build(family, seed, vocabulary=words).float().requires_grad_(True)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if family != "vit" and not ruled:
+            model.set_input_embeddings(zoo.projected())
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.AdamW(learned, lr=RATE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
+    generator = torch.Generator().manual_seed(seed)
+    with routed(model, linear) if name.endswith(zoo.LINEAR) else nullcontext():
+        for _ in range(steps):
+            inputs, labels = batches(generator)
+            loss = cross_entropy(model(**inputs).logits, labels)
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            schedule.step()
+    return model.requires_grad_(False)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with sst2/train.parquet")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
+    parser.add_argument("--only", nargs="+", default=[*zoo.SHIPPED], help="names of models")
+    parser.add_argument("--seeds", type=int, help="so many of each")
+    parser.add_argument("--steps", type=int, help=f"{STEPS}; {RULE_STEPS} of the rule")
+    chosen = parser.parse_args(arguments)
+    texts, images = text_batches(chosen.data / "sst2/train.parquet"), image_batches()
+    for name in chosen.only:
+        family, seeds = zoo.SHIPPED[name]
+        ruled = name.endswith(zoo.RULE)
+        batches = rule_batches() if ruled else images if family == "vit" else texts
+        steps = chosen.steps or (RULE_STEPS if ruled else STEPS)
+        models = {n: train(name, n, batches, steps) for n in range(chosen.seeds or seeds)}
+        print(zoo.save(models, name, chosen.out))
+
+
+if __name__ == "__main__":
+    main()
