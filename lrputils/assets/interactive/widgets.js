@@ -67,8 +67,10 @@
   const drawing = (width, height, name, ...parts) =>
     shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": name }, ...parts);
   const text = (x, y, words, look = {}) => shape("text", { x, y, ...look }, words);
-  const path = (points, look) =>
-    shape("path", { d: "M" + points.map((p) => p.map((v) => v.toFixed(1))).join("L"), ...look });
+  function path(points, look) {
+    const steps = points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`);
+    return shape("path", { d: steps.length ? `M${steps.join("L")}` : "", ...look });
+  }
 
   // One map as its words, coloured as the book's other heat maps are.
   function coloured(item, map) {
@@ -112,9 +114,8 @@
       slider(`x${i + 1}`, data.low, data.high, value, () => update()));
     factors[0].label.before(make("hr"));
     const names = ["factor", "depth", "relevance", "Leave-One-Out", "Shapley, IG"];
-    const head = names.map((name) => make("th", { scope: "col" }, name));
+    const head = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
     const body = make("tbody");
-    const table = make("table", {}, make("thead", {}, make("tr", {}, ...head)), body);
     const rows = factors.map((_, i) => {
       const cells = names.slice(1).map(() => make("td", {}, make("span")));
       cells[1].append(make("i", { class: "bar", style: "width:0" }));
@@ -122,12 +123,10 @@
       return cells;
     });
     const drawn = make("div");
-    picture.append(drawn, table);
+    picture.append(drawn, make("table", {}, make("thead", {}, head), body));
     const listed = () => data.trees[counts[count.get()]];
 
-    function fill() {
-      tree.fill(listed().map(([name]) => name));
-    }
+    const fill = () => tree.fill(listed().map(([name]) => name));
 
     function update() {
       const [name, root] = listed()[tree.get()];
@@ -194,49 +193,49 @@
 
   function layers() {
     const L = data.layers;
-    const families = ["first", "last", "single"];
+    const families = ["first k", "last k", "layer k alone"];
     const chosen = picker("Text", data.items.map((item) => item.title), () => update());
-    const family = group("Layers", families, (name) => name === "first", () => update(), "radio");
-    const number = slider("How many, or which", 0, L, 0, () => update());
+    const title = "Layers that follow CP's rule";
+    const family = group(title, families, (_, i) => i === 0, () => update(), "radio");
+    const number = slider("k", 0, L, 0, () => update());
     // The name under which the chapter measured it.
-    function key(which, n) {
-      if (!n) return "attnlrp 0";
-      return { first: `front ${n}`, last: `back ${L + 1 - n}`, single: `single ${n}` }[which];
-    }
+    const key = (which, k) =>
+      k ? [`front ${k}`, `back ${L + 1 - k}`, `single ${k}`][which] : "attnlrp 0";
 
     function update() {
       const item = data.items[chosen.get()];
-      const which = families[family.get()[0]];
-      const n = number.get();
+      const [which] = family.get();
+      const k = number.get();
       const keys = Array.from({ length: L + 1 }, (_, i) => key(which, i));
-      const here = key(which, n);
-      const layers = { first: `1 to ${n}`, last: `${L + 1 - n} to ${L}`, single: `${n}` }[which];
-      const rule = n ? `CP's rule in layers ${layers} of ${L}` : "No layer replaced: AttnLRP";
+      const here = keys[k];
+      const span = [`1 to ${k}`, `${L + 1 - k} to ${L}`, ""][which];
+      const layers = k > 1 && span ? `layers ${span}` : `layer ${which === 1 ? L : k}`;
+      const rule = k ? `CP's rule in ${layers} of ${L}` : "No layer replaced: AttnLRP";
       const [mean, low, high] = data.means[here];
-      said.textContent = `${rule.replace(/layers (\d+) of/, "layer $1 of")}. Mean r with ` +
-        `Leave-One-Out ${signed(mean)} [${signed(low)}, ${signed(high)}]; ` +
-        `this text ${signed(item.r[here])}.`;
-      const ends = keys.flatMap((name) => data.means[name]).concat(keys.map((k) => item.r[k]));
+      said.textContent = `${rule}. Mean r with Leave-One-Out ${signed(mean)} ` +
+        `[${signed(low)}, ${signed(high)}]; this text ${signed(item.r[here])}.`;
+      const ends = keys.flatMap((name) => data.means[name]).concat(keys.map((name) => item.r[name]));
       const known = ends.filter((value) => value !== null);
       const [least, most] = [Math.min(...known), Math.max(...known)];
       const x = (i) => 48 + (330 * i) / L;
       const y = (value) => 150 - (130 * (value - least)) / (most - least || 1);
-      const line = (part) => keys.map((name, i) => [x(i), y(part(name))]);
+      const line = (part) => keys.flatMap((name, i) =>
+        part(name) === null ? [] : [[x(i), y(part(name))]]);
       const band = line((name) => data.means[name][1]);
       band.push(...line((name) => data.means[name][2]).reverse());
-      const own = line((name) => item.r[name]).filter((_, i) => item.r[keys[i]] !== null);
       const thin = { fill: "none", "stroke-width": 2 };
       picture.replaceChildren(
         drawing(400, 190, said.textContent,
           path(band, { fill: "var(--above)", "fill-opacity": 0.2 }),
-          path([[x(n), 12], [x(n), 158]], { stroke: "currentColor", "stroke-dasharray": "3 3" }),
+          path([[x(k), 12], [x(k), 158]], { stroke: "currentColor", "stroke-dasharray": "3 3" }),
           path(line((name) => data.means[name][0]), { stroke: "var(--above)", ...thin }),
-          path(own, { stroke: "var(--below)", "stroke-dasharray": "6 4", ...thin }),
+          path(line((name) => item.r[name]),
+            { stroke: "var(--below)", "stroke-dasharray": "6 4", ...thin }),
           ...[least, most].map((value) => text(2, y(value) + 5, signed(value))),
-          ...[0, n, L].map((i) => text(x(i), 178, i, { "text-anchor": "middle" }))),
+          ...[0, k, L].map((i) => text(x(i), 178, i, { "text-anchor": "middle" }))),
         make("p", {}, make("small", {}, "Solid: mean r over texts, with its 95% interval. ",
           "Dashed: this text. Across: the layers, as chosen above.")),
-        stacked(item, [["LOO", item.maps.loo], [n ? "this mixture" : "AttnLRP",
+        stacked(item, [["LOO", item.maps.loo], [k ? "this mixture" : "AttnLRP",
           item.maps[here], item.r[here]]]));
     }
     update();
@@ -248,8 +247,8 @@
     result.classList.add("kept");
     const levels = Object.entries(data.levels);
     const groups = levels.map(([name, values]) => group(name, values, () => true, () => update()));
-    const least = Math.min(0, ...data.low.filter((value) => value !== null));
-    const most = Math.max(0, ...data.high.filter((value) => value !== null));
+    const known = (end) => data[end].filter((value) => value !== null);
+    const [least, most] = [Math.min(0, ...known("low")), Math.max(0, ...known("high"))];
     groups.forEach((one, i) => (one.set.hidden = levels[i][1].length === 1));
 
     function update() {
@@ -264,7 +263,7 @@
       const sides = [-1, 0, 1].map((side) => kept.filter((i) => data.decided[i] === side).length);
       const part = (count) => `${((100 * count) / kept.length).toFixed(0)}%`;
       said.textContent = kept.length
-        ? `${kept.length} of ${data.value.length} specifications. ${data.below} leads in ` +
+        ? `${kept.length} of ${known("value").length} specifications. ${data.below} leads in ` +
           `${part(sides[0])}, ${data.above} in ${part(sides[2])}; ${part(sides[1])} cannot tell.`
         : "No specification is left: choose at least one value of every choice.";
       const x = (i) => 48 + (345 * (i + 0.5)) / Math.max(kept.length, 1);
@@ -286,7 +285,8 @@
         const d = those.map((at) => `M${x(at).toFixed(1)} ${y(data.value[kept[at]]).toFixed(1)}h.1`);
         return shape("path", { d: d.join(""), stroke, "stroke-width": 5, "stroke-linecap": "round" });
       });
-        picture.replaceChildren(drawing(400, 176, said.textContent,
+      const ends = [least, 0, most].map((v) => text(0, y(v) + 5, v ? signed(v) : "0"));
+      picture.replaceChildren(drawing(400, 176, said.textContent,
         ...(bins > 1 ? [path(band.flat(), { fill: "currentColor", "fill-opacity": 0.2 })] : []),
         path([[48, y(0)], [395, y(0)]], { stroke: "currentColor" }), ...dots, ...ends));
     }
