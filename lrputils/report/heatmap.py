@@ -19,7 +19,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.readout import Target, read
 from lrputils.report.display import TABLE
 
-STYLE = """<style>
+_STYLE = """<style>
 .lrp-heatmap p { margin: 0 0 .3em; }
 .lrp-heatmap .words { position: relative; margin-bottom: 1em; line-height: 1.8; }
 .lrp-heatmap .words span, .lrp-heatmap .scale {
@@ -150,7 +150,7 @@ class Heatmap:
         }
         shown = {name: _format(scores, sums[name]) for name, scores in self.maps.items()}
         rows = "".join(self._row(name, sums[name], shown[name]) for name in self.maps)
-        return f'<div class="lrp-heatmap">{STYLE}{head}{rows}{_LEGEND}{self._table(shown)}</div>'
+        return f'<div class="lrp-heatmap">{_STYLE}{head}{rows}{_LEGEND}{self._table(shown)}</div>'
 
     def _row(self, name: str, sums: np.ndarray, shown: Writer) -> str:
         """One map: its name, its strongest words, and the text in its colours."""

@@ -9,6 +9,7 @@ are shares of its largest word. Texts are escaped.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -191,9 +192,11 @@ def specifications(
 
 
 def _words_style() -> str:
-    from lrputils.report.heatmap import STYLE
+    """The style of the book's other heat maps."""
+    from lrputils.report.heatmap import Heatmap
 
-    return STYLE
+    page = Heatmap([], {})._repr_mimebundle_()["text/html"]
+    return re.search("<style>.*?</style>", page, re.DOTALL).group()
 
 
 def _text(

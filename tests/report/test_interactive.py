@@ -229,6 +229,25 @@ def test_it_reads_well(browser, page, figures, kind, size):
     assert (answer["still"], answer["names"]) == (False, 0)
 
 
+def test_a_notebook_that_makes_scripts_anew_shows_it(browser, page, figures):
+    """As JupyterLab does: markup first, then each script as a new element in its place."""
+    shown = json.dumps(figures["heatmaps"]._repr_mimebundle_()["text/html"]).replace("<", "\\u003c")
+    script = f"""(() => {{
+      document.querySelector("main").innerHTML = {shown};
+      const before = document.querySelectorAll("main select").length;
+      for (const script of document.querySelectorAll("main script")) {{
+        const made = document.createElement("script");
+        for (const {{name, value}} of script.attributes) made.setAttribute(name, value);
+        made.textContent = script.textContent;
+        script.replaceWith(made);
+      }}
+      return [before, document.querySelectorAll("main select").length, {SAID}];
+    }})()"""
+    visit = browser.visit(page(figures["product"]), script)
+    assert visit.answer == [0, 1, "Choose a map."]
+    assert not visit.errors
+
+
 def test_what_is_chosen_is_printed_without_its_controls(browser, page, figures):
     watch = """matchMedia("print").onchange = ({matches}) => { if (matches) window.seen =
       [".controls", "[role=status]", "svg"].map((s) => document.querySelector(s).checkVisibility());
