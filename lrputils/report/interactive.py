@@ -39,21 +39,19 @@ class Interactive:
         name: what it is called for those who do not see it.
         data: what it draws, as JSON holds it.
         still: what stands in its place where no script runs.
-        style: of what it shows beside its own parts, an element.
     """
 
     kind: str
     name: str
     data: Mapping[str, Any]
     still: str
-    style: str = ""
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        style = (_HELD / "widgets.css").read_text(encoding="utf-8")
-        script = (_HELD / "widgets.js").read_text(encoding="utf-8")
+        style, script = ((_HELD / f"widgets.{kind}").read_text("utf-8") for kind in ("css", "js"))
+        maps = _words_style() if "items" in self.data else ""
         page = (
             f'<div class="lrp-interactive" data-kind="{self.kind}" role="group" '
-            f'aria-label="{escape(self.name)}">{self.style}<style>{style}</style>'
+            f'aria-label="{escape(self.name)}">{maps}<style>{style}</style>'
             f'<p class="still">With JavaScript, {escape(self.still)}</p>'
             f'<script type="application/json">{_json(self.data)}</script>'
             f"<script>{script}</script></div>"
@@ -80,24 +78,14 @@ def product(values: Sequence[int], most: int = 5) -> Interactive:
         most: offered are products of three to so many factors.
     """
     start = [*values[:most], *range(len(values) + 2, most + 2)]
+    factors = {k: products.symbols(start[:k]) for k in range(3, most + 1)}
     trees = {
-        k: [
-            (str(tree).replace("*", "·"), _places(tree))
-            for tree in products.bracketings(products.symbols(start[:k]))
-        ]
-        for k in range(3, most + 1)
+        k: [str(t).replace("*", "·") for t in products.bracketings(f)] for k, f in factors.items()
     }
     data = {"values": start, "low": min(-5, *start), "high": max(9, *start), "trees": trees}
     name = "Bracket a product and watch its relevance move"
     still = "brackets and factors can be chosen here; the figure above shows two bracketings."
     return Interactive("product", name, data, still)
-
-
-def _places(tree: products.Node) -> Any:
-    """A tree as nested pairs of its leaves' places, from 0."""
-    if isinstance(tree, products.Product):
-        return [_places(child) for child in tree.children]
-    return int(tree.name.removeprefix("x")) - 1
 
 
 def heatmaps(
@@ -128,7 +116,7 @@ def heatmaps(
 
     data = {"first": [labels[name] for name in first], "items": _fitting(map(item, rows))}
     still = "text and maps can be chosen here; the heat maps above show two texts."
-    return Interactive("heatmaps", "Maps of a text, stacked", data, still, _words_style())
+    return Interactive("heatmaps", "Maps of a text, stacked", data, still)
 
 
 def layers(
@@ -167,25 +155,21 @@ def layers(
     }
     name = "Choose the layers that follow CP's rule"
     still = "the layers that follow CP's rule can be chosen here; the figure above shows all."
-    return Interactive("layers", name, data, still, _words_style())
+    return Interactive("layers", name, data, still)
 
 
-def specifications(
-    table: pd.DataFrame, above: str = "AttnLRP", below: str = "CP-LRP"
-) -> Interactive:
-    """Let a reader filter a specification curve by the values of its choices.
+def specifications(table: pd.DataFrame) -> Interactive:
+    """Let a reader filter a curve of AttnLRP − CP-LRP by the values of its choices.
 
     Args:
         table: of `lrputils.study.specifications.curve`.
-        above: what leads where the curve is above zero.
-        below: what leads where it is below.
     """
     from lrputils.report.figures.specifications import rank
 
     levels = {name: sorted(table.index.unique(name), key=rank) for name in table.index.names}
     table = table.reindex(pd.MultiIndex.from_product(levels.values(), names=levels))
     decided = (table.low > 0).astype(int) - (table.high < 0).astype(int)
-    data = {"levels": levels, "above": above, "below": below, "decided": decided.tolist()}
+    data = {"levels": levels, "above": "AttnLRP", "below": "CP-LRP", "decided": decided.tolist()}
     data |= {end: _rounded(table[end]) for end in ("value", "low", "high")}
     still = "the specifications can be filtered here; the figure above shows them all."
     return Interactive("specifications", "Filter the specification curve", data, still)

@@ -199,6 +199,8 @@ def test_the_curve_keeps_what_is_checked(browser, page, figures):
         for words, side in (("CP-LRP leads in ", "below"), (", AttnLRP in ", "above")):
             shown = float(said.split(words)[1].split()[0].strip(",;."))
             assert shown == pytest.approx(outcome[side], abs=0.51)
+    back = seen(browser, page(figures["specifications"]), SAID, [TAB, SPACE, *[TAB] * 7, SPACE])
+    assert back[2] != back[0] == back[-1]
     gone = seen(browser, page(figures["specifications"]), SAID, [TAB, SPACE, TAB, SPACE])
     assert "choose at least one" in gone[-1]
 

@@ -1,11 +1,8 @@
-// The figures that a reader changes. Each output of a notebook carries this file and its numbers;
-// `root.dataset.kind` says which figure it is. Nothing is loaded, nothing is sent.
+// The figures that a reader changes. Each output of a notebook carries this file and its numbers.
 (() => {
   "use strict";
   const root = document.currentScript.closest(".lrp-interactive");
   const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
-
-  // --- parts -------------------------------------------------------------------------------
 
   function dressed(element, attributes, children) {
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -58,14 +55,18 @@
     return { set, get: () => boxes.flatMap((box, i) => (box.checked ? [i] : [])) };
   }
 
+  function extremes(values) {
+    const known = values.filter((value) => value !== null);
+    return [Math.min(...known), Math.max(...known)];
+  }
   const minus = (number) => String(number).replace("-", "−");
   const plain = (number, digits = 2) => minus(Number(number.toFixed(digits)));
   function signed(number, digits = 2) {
     if (number === null) return "undefined";
     return (number < 0 ? "" : "+") + minus(number.toFixed(digits));
   }
-  const drawing = (width, height, name, ...parts) =>
-    shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": name }, ...parts);
+  const drawing = (height, name, ...parts) =>
+    shape("svg", { viewBox: `0 0 400 ${height}`, role: "img", "aria-label": name }, ...parts);
   const text = (x, y, words, look = {}) => shape("text", { x, y, ...look }, words);
   function path(points, look) {
     const steps = points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`);
@@ -74,22 +75,19 @@
 
   // One map as its words, coloured as the book's other heat maps are.
   function coloured(item, map) {
-    const number = (share) => {
-      const digits = Math.min(8, Math.max(0, 2 - Math.floor(Math.log10(map.largest))));
-      return signed(share * map.largest, digits);
-    };
+    const digits = Math.min(8, Math.max(0, 2 - Math.floor(Math.log10(map.largest))));
+    const number = (share) => signed(share * map.largest, digits);
     const row = make("p", { class: "words", "aria-hidden": "true" });
     item.words.forEach((word, i) => {
       const name = word.trimStart();
       const look = { tabindex: -1, style: `--s:${map.shares[i]}` };
-      const tip = { "data-score": `${name} ${number(map.shares[i])}` };
-      row.append(word === name ? "" : " ", make("span", { ...look, ...tip }, name));
+      look["data-score"] = `${name} ${number(map.shares[i])}`;
+      row.append(word === name ? "" : " ", make("span", look, name));
     });
     const most = [["for", Math.max(...map.shares)], ["against", Math.min(...map.shares)]]
       .filter(([side, share]) => (side === "for" ? share > 0.01 : share < -0.01))
-      .map(([side, share]) => {
-        return `most ${side}: “${item.words[map.shares.indexOf(share)].trim()}” ${number(share)}`;
-      });
+      .map(([side, share]) =>
+        `most ${side}: “${item.words[map.shares.indexOf(share)].trim()}” ${number(share)}`);
     return [row, most.join("; ")];
   }
 
@@ -100,8 +98,7 @@
       head.append(" ", make("small", {}, most));
       return [head, words];
     });
-    const caption = make("p", {}, make("b", {}, item.caption));
-    return make("div", { class: "lrp-heatmap" }, caption, ...parts);
+    return make("div", { class: "lrp-heatmap" }, make("p", {}, make("b", {}, item.caption)), ...parts);
   }
 
   // --- chapter 1: a product and its brackets -----------------------------------------------
@@ -125,11 +122,14 @@
     const drawn = make("div");
     picture.append(drawn, make("table", {}, make("thead", {}, head), body));
     const listed = () => data.trees[counts[count.get()]];
+    // "(x1 · x2) · x3" as [[0, 1], 2].
 
-    const fill = () => tree.fill(listed().map(([name]) => name));
+    const fill = () => tree.fill(listed());
+    const nested = (name) => JSON.parse(`[${name.replace(/[()·]|x(\d)/g, (sign, i) =>
+      i ? i - 1 : { "(": "[", ")": "]", "·": "," }[sign])}]`);
 
     function update() {
-      const [name, root] = listed()[tree.get()];
+      const name = listed()[tree.get()];
       const k = Number(counts[count.get()]);
       const values = factors.slice(0, k).map((factor) => factor.get());
       const whole = values.reduce((a, b) => a * b, 1);
@@ -150,7 +150,7 @@
         const label = (leaf ? `x${node + 1}: ` : "") + plain(whole * 2 ** -depth, 4);
         parts.push(text(here[0], here[1] + (leaf ? 18 : -8), label, { "text-anchor": "middle" }));
         return x;
-      })(root, 0);
+      })(nested(name), 0);
       const relevance = depths.map((depth) => whole * 2 ** -depth);
       factors.forEach((factor, i) => {
         factor.label.hidden = i >= k;
@@ -163,7 +163,7 @@
       said.textContent = `${name} = ${plain(whole)}. Relevance: ` +
         relevance.map((value, i) => `x${i + 1} ${plain(value, 4)}`).join(", ") +
         `. Leave-One-Out gives each ${plain(whole)}, Shapley and IG ${plain(whole / k)}.`;
-      drawn.replaceChildren(drawing(400, 226, `Relevance flowing down ${name}`, ...parts));
+      drawn.replaceChildren(drawing(226, `Relevance flowing down ${name}`, ...parts));
     }
     fill();
     update();
@@ -174,8 +174,7 @@
   function heatmaps() {
     const methods = Object.keys(data.items[0].maps);
     const chosen = picker("Text", data.items.map((item) => item.title), () => update());
-    const first = (name) => data.first.includes(name);
-    const shown = group("Maps", methods, first, () => update());
+    const shown = group("Maps", methods, (name) => data.first.includes(name), () => update());
 
     function update() {
       const item = data.items[chosen.get()];
@@ -183,8 +182,8 @@
       const compared = names.filter((name) => item.r[name] !== undefined);
       const list = compared.map((name) => `${name} ${signed(item.r[name])}`).join(", ");
       said.textContent = compared.length ? `r with Leave-One-Out: ${list}.` : "Choose a map.";
-      const rows = names.map((name) => [name, item.maps[name], item.r[name]]);
-      picture.replaceChildren(stacked(item, rows));
+      picture.replaceChildren(
+        stacked(item, names.map((name) => [name, item.maps[name], item.r[name]])));
     }
     update();
   }
@@ -193,10 +192,9 @@
 
   function layers() {
     const L = data.layers;
-    const families = ["first k", "last k", "layer k alone"];
+    const families = ["the first k layers", "the last k layers", "layer k alone"];
     const chosen = picker("Text", data.items.map((item) => item.title), () => update());
-    const title = "Layers that follow CP's rule";
-    const family = group(title, families, (_, i) => i === 0, () => update(), "radio");
+    const family = group("CP's rule in", families, (_, i) => i === 0, () => update(), "radio");
     const number = slider("k", 0, L, 0, () => update());
     // The name under which the chapter measured it.
     const key = (which, k) =>
@@ -215,8 +213,7 @@
       said.textContent = `${rule}. Mean r with Leave-One-Out ${signed(mean)} ` +
         `[${signed(low)}, ${signed(high)}]; this text ${signed(item.r[here])}.`;
       const ends = keys.flatMap((name) => data.means[name]).concat(keys.map((name) => item.r[name]));
-      const known = ends.filter((value) => value !== null);
-      const [least, most] = [Math.min(...known), Math.max(...known)];
+      const [least, most] = extremes(ends);
       const x = (i) => 48 + (330 * i) / L;
       const y = (value) => 150 - (130 * (value - least)) / (most - least || 1);
       const line = (part) => keys.flatMap((name, i) =>
@@ -225,16 +222,14 @@
       band.push(...line((name) => data.means[name][2]).reverse());
       const thin = { fill: "none", "stroke-width": 2 };
       picture.replaceChildren(
-        drawing(400, 190, said.textContent,
+        drawing(190, said.textContent,
           path(band, { fill: "var(--above)", "fill-opacity": 0.2 }),
           path([[x(k), 12], [x(k), 158]], { stroke: "currentColor", "stroke-dasharray": "3 3" }),
           path(line((name) => data.means[name][0]), { stroke: "var(--above)", ...thin }),
-          path(line((name) => item.r[name]),
-            { stroke: "var(--below)", "stroke-dasharray": "6 4", ...thin }),
+          path(line((n) => item.r[n]), { stroke: "var(--below)", "stroke-dasharray": "6 4", ...thin }),
           ...[least, most].map((value) => text(2, y(value) + 5, signed(value))),
           ...[0, k, L].map((i) => text(x(i), 178, i, { "text-anchor": "middle" }))),
-        make("p", {}, make("small", {}, "Solid: mean r over texts, with its 95% interval. ",
-          "Dashed: this text. Across: the layers, as chosen above.")),
+        make("p", {}, make("small", {}, "Solid: mean r and its 95% interval. Dashed: this text.")),
         stacked(item, [["LOO", item.maps.loo], [k ? "this mixture" : "AttnLRP",
           item.maps[here], item.r[here]]]));
     }
@@ -247,9 +242,15 @@
     result.classList.add("kept");
     const levels = Object.entries(data.levels);
     const groups = levels.map(([name, values]) => group(name, values, () => true, () => update()));
-    const known = (end) => data[end].filter((value) => value !== null);
-    const [least, most] = [Math.min(0, ...known("low")), Math.max(0, ...known("high"))];
+    const [least, most] = extremes([0, ...data.low, ...data.high]);
+    const whole = data.value.filter((value) => value !== null).length;
     groups.forEach((one, i) => (one.set.hidden = levels[i][1].length === 1));
+    const reset = make("button", { type: "button" }, "Check all");
+    reset.addEventListener("click", () => {
+      for (const box of controls.querySelectorAll("input")) box.checked = true;
+      update();
+    });
+    controls.append(reset);
 
     function update() {
       // Specifications lie in the order of the product of the levels, the last one fastest.
@@ -263,14 +264,13 @@
       const sides = [-1, 0, 1].map((side) => kept.filter((i) => data.decided[i] === side).length);
       const part = (count) => `${((100 * count) / kept.length).toFixed(0)}%`;
       said.textContent = kept.length
-        ? `${kept.length} of ${known("value").length} specifications. ${data.below} leads in ` +
+        ? `${kept.length} of ${whole} specifications. ${data.below} leads in ` +
           `${part(sides[0])}, ${data.above} in ${part(sides[2])}; ${part(sides[1])} cannot tell.`
         : "No specification is left: choose at least one value of every choice.";
       const x = (i) => 48 + (345 * (i + 0.5)) / Math.max(kept.length, 1);
       const y = (value) => 10 + (150 * (most - value)) / (most - least || 1);
       // The interval, averaged over neighbours.
-      const bins = Math.min(48, kept.length);
-      const band = [[], []];
+      const [bins, band] = [Math.min(48, kept.length), [[], []]];
       for (let bin = 0; bin < bins; bin++) {
         const [from, to] = [bin, bin + 1].map((b) => Math.round((b * kept.length) / bins));
         const mean = (end) =>
@@ -286,7 +286,7 @@
         return shape("path", { d: d.join(""), stroke, "stroke-width": 5, "stroke-linecap": "round" });
       });
       const ends = [least, 0, most].map((v) => text(0, y(v) + 5, v ? signed(v) : "0"));
-      picture.replaceChildren(drawing(400, 176, said.textContent,
+      picture.replaceChildren(drawing(176, said.textContent,
         ...(bins > 1 ? [path(band.flat(), { fill: "currentColor", "fill-opacity": 0.2 })] : []),
         path([[48, y(0)], [395, y(0)]], { stroke: "currentColor" }), ...dots, ...ends));
     }
