@@ -40,7 +40,8 @@ class Visit:
     Attributes:
         requests: the addresses it asked for.
         errors: what it threw or logged as an error.
-        answer: what the script given to `visit` returned, or the one asked after printing.
+        answer: what the script given to `visit` returned, or the one asked after printing; with
+            keys, one more answer of that script after each key, in a list.
     """
 
     requests: list[str] = field(default_factory=list)
@@ -108,7 +109,19 @@ _SETTLED = """(async () => {
 })()"""
 
 
-async def _visit(address, url, script, size, dark, picture, printed) -> Visit:
+# What Chromium wants to know of a key beside its name.
+_KEYS = {"Tab": 9, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
+_KEYS |= {"ArrowDown": 40, " ": 32}
+
+
+async def _press(tab: _Tab, key: str) -> None:
+    what = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
+    typed = {"text": key} if key == " " else {}
+    await tab.call("Input.dispatchKeyEvent", type="keyDown", **what, **typed)
+    await tab.call("Input.dispatchKeyEvent", type="keyUp", **what)
+
+
+async def _visit(address, url, script, size, dark, picture, printed, keys) -> Visit:
     tab = _Tab(await websocket_connect(address, max_message_size=100 << 20))
     for domain in ("Page", "Network", "Runtime", "Log"):
         await tab.call(f"{domain}.enable")
@@ -124,6 +137,11 @@ async def _visit(address, url, script, size, dark, picture, printed) -> Visit:
     await tab.settled()
     if script:
         tab.visit.answer = await tab.evaluate(script)
+    if keys:
+        tab.visit.answer = [tab.visit.answer]
+        for key in keys:
+            await _press(tab, key)
+            tab.visit.answer.append(await tab.evaluate(script))
     if picture:
         shot = await tab.call("Page.captureScreenshot", captureBeyondViewport=True)
         Path(picture).write_bytes(base64.b64decode(shot["data"]))
@@ -156,10 +174,19 @@ class Browser:
         self._folder.cleanup()
 
     def visit(
-        self, url: str, script: str = "", *, size=WIDE, dark=False, picture=None, printed=""
+        self,
+        url: str,
+        script: str = "",
+        *,
+        size=WIDE,
+        dark=False,
+        picture=None,
+        printed="",
+        keys=(),
     ) -> Visit:
-        """Open a page in a new tab, let it settle, run a script, take a picture, print, ask."""
-        return asyncio.run(self._in_new_tab(url, script, size, dark, picture, printed))
+        """Open a page in a new tab, let it settle, run a script, press keys and run it after each,
+        take a picture, print, ask."""
+        return asyncio.run(self._in_new_tab(url, script, size, dark, picture, printed, keys))
 
     async def _in_new_tab(self, *what: Any) -> Visit:
         from tornado.httpclient import AsyncHTTPClient

@@ -90,7 +90,7 @@ def _choices(axes: Axes, table: pd.DataFrame, levels: Sequence[str], bins: int) 
     for level in levels:
         names = table.index.get_level_values(level)
         axes.text(0, place + 0.55, level, fontweight="bold", va="center")
-        for value in sorted(table.index.unique(level), key=_rank):
+        for value in sorted(table.index.unique(level), key=rank):
             place += 1
             made = (names == value).astype(float)
             often = np.bincount(part, made, bins) / np.bincount(part, minlength=bins)
@@ -105,7 +105,8 @@ def _choices(axes: Axes, table: pd.DataFrame, levels: Sequence[str], bins: int) 
     axes.spines[["left", "bottom"]].set_visible(False)
 
 
-def _rank(value: str) -> tuple[int, str]:
+def rank(value: str) -> tuple[int, str]:
+    """Return a key that sorts a choice's values as the figures list them."""
     return (_ORDER.index(value) if value in _ORDER else -1), value
 
 

@@ -1,0 +1,300 @@
+// The figures that a reader changes. Each output of a notebook carries this file and its numbers.
+(() => {
+  "use strict";
+  const root = document.currentScript.closest(".lrp-interactive");
+  const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+
+  function dressed(element, attributes, children) {
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    element.append(...children);
+    return element;
+  }
+  const make = (tag, attributes = {}, ...children) =>
+    dressed(document.createElement(tag), attributes, children);
+  const shape = (tag, attributes = {}, ...children) =>
+    dressed(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+  const controls = make("div", { class: "controls" });
+  const said = make("p", { role: "status", "aria-live": "polite" });
+  const picture = make("div");
+  const result = make("div", { class: "result" }, said, picture);
+
+  function picker(name, options, changed) {
+    const select = make("select");
+    const fill = (names) =>
+      select.replaceChildren(...names.map((text, i) => make("option", { value: i }, text)));
+    fill(options);
+    select.addEventListener("change", changed);
+    controls.append(make("label", {}, name, select));
+    return { fill, get: () => Number(select.value) };
+  }
+
+  function slider(name, low, high, value, changed) {
+    const input = make("input", { type: "range", min: low, max: high, step: 1, value });
+    const shown = make("output", {}, minus(value));
+    input.addEventListener("input", () => {
+      shown.textContent = minus(input.value);
+      changed();
+    });
+    const label = make("label", {}, name, input, shown);
+    controls.append(label);
+    return { label, get: () => Number(input.value) };
+  }
+
+  // Check boxes (or radio buttons) in a group; `get` returns the places of those that are checked.
+  function group(name, options, checked, changed, type = "checkbox") {
+    const shared = `lrp-${Math.random()}`;
+    const boxes = options.map((text, i) => {
+      const on = checked(text, i) ? { checked: "" } : {};
+      return make("input", { type, name: shared, value: text, ...on });
+    });
+    const labels = options.map((text, i) => make("label", {}, boxes[i], text));
+    const set = make("fieldset", {}, make("legend", {}, name), ...labels);
+    set.addEventListener("change", changed);
+    controls.append(set);
+    return { set, get: () => boxes.flatMap((box, i) => (box.checked ? [i] : [])) };
+  }
+
+  function extremes(values) {
+    const known = values.filter((value) => value !== null);
+    return [Math.min(...known), Math.max(...known)];
+  }
+  const minus = (number) => String(number).replace("-", "−");
+  const plain = (number, digits = 2) => minus(Number(number.toFixed(digits)));
+  function signed(number, digits = 2) {
+    if (number === null) return "undefined";
+    return (number < 0 ? "" : "+") + minus(number.toFixed(digits));
+  }
+  const drawing = (height, name, ...parts) =>
+    shape("svg", { viewBox: `0 0 400 ${height}`, role: "img", "aria-label": name }, ...parts);
+  const text = (x, y, words, look = {}) => shape("text", { x, y, ...look }, words);
+  function path(points, look) {
+    const steps = points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`);
+    return shape("path", { d: steps.length ? `M${steps.join("L")}` : "", ...look });
+  }
+
+  // One map as its words, coloured as the book's other heat maps are.
+  function coloured(item, map) {
+    const digits = Math.min(8, Math.max(0, 2 - Math.floor(Math.log10(map.largest))));
+    const number = (share) => signed(share * map.largest, digits);
+    const row = make("p", { class: "words", "aria-hidden": "true" });
+    item.words.forEach((word, i) => {
+      const name = word.trimStart();
+      const look = { tabindex: -1, style: `--s:${map.shares[i]}` };
+      look["data-score"] = `${name} ${number(map.shares[i])}`;
+      row.append(word === name ? "" : " ", make("span", look, name));
+    });
+    const most = [["for", Math.max(...map.shares)], ["against", Math.min(...map.shares)]]
+      .filter(([side, share]) => (side === "for" ? share > 0.01 : share < -0.01))
+      .map(([side, share]) =>
+        `most ${side}: “${item.words[map.shares.indexOf(share)].trim()}” ${number(share)}`);
+    return [row, most.join("; ")];
+  }
+
+  function stacked(item, rows) {
+    const parts = rows.flatMap(([name, map, r]) => {
+      const [words, most] = coloured(item, map);
+      const head = make("p", {}, make("b", {}, name), r === undefined ? "" : ` r ${signed(r)} `);
+      head.append(" ", make("small", {}, most));
+      return [head, words];
+    });
+    return make("div", { class: "lrp-heatmap" }, make("p", {}, make("b", {}, item.caption)), ...parts);
+  }
+
+  // --- chapter 1: a product and its brackets -----------------------------------------------
+
+  function product() {
+    const counts = Object.keys(data.trees);
+    const count = picker("Factors", counts, () => (fill(), update()));
+    const tree = picker("Brackets", [], () => update());
+    const factors = data.values.map((value, i) =>
+      slider(`x${i + 1}`, data.low, data.high, value, () => update()));
+    factors[0].label.before(make("hr"));
+    const names = ["factor", "depth", "relevance", "Leave-One-Out", "Shapley, IG"];
+    const head = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
+    const body = make("tbody");
+    const rows = factors.map((_, i) => {
+      const cells = names.slice(1).map(() => make("td", {}, make("span")));
+      cells[1].append(make("i", { class: "bar", style: "width:0" }));
+      body.append(make("tr", {}, make("th", { scope: "row" }, `x${i + 1}`), ...cells));
+      return cells;
+    });
+    const drawn = make("div");
+    picture.append(drawn, make("table", {}, make("thead", {}, head), body));
+    const listed = () => data.trees[counts[count.get()]];
+    // "(x1 · x2) · x3" as [[0, 1], 2].
+
+    const fill = () => tree.fill(listed());
+    const nested = (name) => JSON.parse(`[${name.replace(/[()·]|x(\d)/g, (sign, i) =>
+      i ? i - 1 : { "(": "[", ")": "]", "·": "," }[sign])}]`);
+
+    function update() {
+      const name = listed()[tree.get()];
+      const k = Number(counts[count.get()]);
+      const values = factors.slice(0, k).map((factor) => factor.get());
+      const whole = values.reduce((a, b) => a * b, 1);
+      const depths = [];
+      const parts = [];
+      const place = (x, depth) => [40 + (320 * x) / (k - 1), 24 + (176 * depth) / (k - 1)];
+      // Draws a subtree and returns where its top stands.
+      (function draw(node, depth) {
+        const leaf = typeof node === "number";
+        const below = leaf ? [] : node.map((child) => draw(child, depth + 1));
+        const x = leaf ? node : (below[0] + below[1]) / 2;
+        const here = place(x, depth);
+        for (const child of below) {
+          const look = { stroke: "var(--below)", "stroke-width": 1 + 11 * 2 ** -(depth + 1) };
+          parts.unshift(path([here, place(child, depth + 1)], look));
+        }
+        if (leaf) depths[node] = depth;
+        const label = (leaf ? `x${node + 1}: ` : "") + plain(whole * 2 ** -depth, 4);
+        parts.push(text(here[0], here[1] + (leaf ? 18 : -8), label, { "text-anchor": "middle" }));
+        return x;
+      })(nested(name), 0);
+      const relevance = depths.map((depth) => whole * 2 ** -depth);
+      factors.forEach((factor, i) => {
+        factor.label.hidden = i >= k;
+        rows[i][0].parentNode.hidden = i >= k;
+        if (i >= k) return;
+        const shown = [depths[i], plain(relevance[i], 4), plain(whole), plain(whole / k)];
+        shown.forEach((words, column) => (rows[i][column].firstChild.textContent = words));
+        rows[i][1].lastChild.style.width = `${whole ? 100 * 2 ** -depths[i] : 0}%`;
+      });
+      said.textContent = `${name} = ${plain(whole)}. Relevance: ` +
+        relevance.map((value, i) => `x${i + 1} ${plain(value, 4)}`).join(", ") +
+        `. Leave-One-Out gives each ${plain(whole)}, Shapley and IG ${plain(whole / k)}.`;
+      drawn.replaceChildren(drawing(226, `Relevance flowing down ${name}`, ...parts));
+    }
+    fill();
+    update();
+  }
+
+  // --- chapter 3: maps of a text, stacked ----------------------------------------------------
+
+  function heatmaps() {
+    const methods = Object.keys(data.items[0].maps);
+    const chosen = picker("Text", data.items.map((item) => item.title), () => update());
+    const shown = group("Maps", methods, (name) => data.first.includes(name), () => update());
+
+    function update() {
+      const item = data.items[chosen.get()];
+      const names = shown.get().map((i) => methods[i]);
+      const compared = names.filter((name) => item.r[name] !== undefined);
+      const list = compared.map((name) => `${name} ${signed(item.r[name])}`).join(", ");
+      said.textContent = compared.length ? `r with Leave-One-Out: ${list}.` : "Choose a map.";
+      picture.replaceChildren(
+        stacked(item, names.map((name) => [name, item.maps[name], item.r[name]])));
+    }
+    update();
+  }
+
+  // --- chapter 5: layers that follow CP's rule -----------------------------------------------
+
+  function layers() {
+    const L = data.layers;
+    const families = ["the first k layers", "the last k layers", "layer k alone"];
+    const chosen = picker("Text", data.items.map((item) => item.title), () => update());
+    const family = group("CP's rule in", families, (_, i) => i === 0, () => update(), "radio");
+    const number = slider("k", 0, L, 0, () => update());
+    // The name under which the chapter measured it.
+    const key = (which, k) =>
+      k ? [`front ${k}`, `back ${L + 1 - k}`, `single ${k}`][which] : "attnlrp 0";
+
+    function update() {
+      const item = data.items[chosen.get()];
+      const [which] = family.get();
+      const k = number.get();
+      const keys = Array.from({ length: L + 1 }, (_, i) => key(which, i));
+      const here = keys[k];
+      const span = [`1 to ${k}`, `${L + 1 - k} to ${L}`, ""][which];
+      const layers = k > 1 && span ? `layers ${span}` : `layer ${which === 1 ? L : k}`;
+      const rule = k ? `CP's rule in ${layers} of ${L}` : "No layer replaced: AttnLRP";
+      const [mean, low, high] = data.means[here];
+      said.textContent = `${rule}. Mean r with Leave-One-Out ${signed(mean)} ` +
+        `[${signed(low)}, ${signed(high)}]; this text ${signed(item.r[here])}.`;
+      const ends = keys.flatMap((name) => data.means[name]).concat(keys.map((name) => item.r[name]));
+      const [least, most] = extremes(ends);
+      const x = (i) => 48 + (330 * i) / L;
+      const y = (value) => 150 - (130 * (value - least)) / (most - least || 1);
+      const line = (part) => keys.flatMap((name, i) =>
+        part(name) === null ? [] : [[x(i), y(part(name))]]);
+      const band = line((name) => data.means[name][1]);
+      band.push(...line((name) => data.means[name][2]).reverse());
+      const thin = { fill: "none", "stroke-width": 2 };
+      picture.replaceChildren(
+        drawing(190, said.textContent,
+          path(band, { fill: "var(--above)", "fill-opacity": 0.2 }),
+          path([[x(k), 12], [x(k), 158]], { stroke: "currentColor", "stroke-dasharray": "3 3" }),
+          path(line((name) => data.means[name][0]), { stroke: "var(--above)", ...thin }),
+          path(line((n) => item.r[n]), { stroke: "var(--below)", "stroke-dasharray": "6 4", ...thin }),
+          ...[least, most].map((value) => text(2, y(value) + 5, signed(value))),
+          ...[0, k, L].map((i) => text(x(i), 178, i, { "text-anchor": "middle" }))),
+        make("p", {}, make("small", {}, "Solid: mean r and its 95% interval. Dashed: this text.")),
+        stacked(item, [["LOO", item.maps.loo], [k ? "this mixture" : "AttnLRP",
+          item.maps[here], item.r[here]]]));
+    }
+    update();
+  }
+
+  // --- chapter 6: the specification curve, filtered ------------------------------------------
+
+  function specifications() {
+    result.classList.add("kept");
+    const levels = Object.entries(data.levels);
+    const groups = levels.map(([name, values]) => group(name, values, () => true, () => update()));
+    const [least, most] = extremes([0, ...data.low, ...data.high]);
+    const whole = data.value.filter((value) => value !== null).length;
+    groups.forEach((one, i) => (one.set.hidden = levels[i][1].length === 1));
+    const reset = make("button", { type: "button" }, "Check all");
+    reset.addEventListener("click", () => {
+      for (const box of controls.querySelectorAll("input")) box.checked = true;
+      update();
+    });
+    controls.append(reset);
+
+    function update() {
+      // Specifications lie in the order of the product of the levels, the last one fastest.
+      let kept = [0];
+      groups.forEach((one, i) => {
+        const size = levels[i][1].length;
+        kept = kept.flatMap((start) => one.get().map((place) => start * size + place));
+      });
+      kept = kept.filter((i) => data.value[i] !== null);
+      kept.sort((a, b) => data.value[a] - data.value[b]);
+      const sides = [-1, 0, 1].map((side) => kept.filter((i) => data.decided[i] === side).length);
+      const part = (count) => `${((100 * count) / kept.length).toFixed(0)}%`;
+      said.textContent = kept.length
+        ? `${kept.length} of ${whole} specifications. ${data.below} leads in ` +
+          `${part(sides[0])}, ${data.above} in ${part(sides[2])}; ${part(sides[1])} cannot tell.`
+        : "No specification is left: choose at least one value of every choice.";
+      const x = (i) => 48 + (345 * (i + 0.5)) / Math.max(kept.length, 1);
+      const y = (value) => 10 + (150 * (most - value)) / (most - least || 1);
+      // The interval, averaged over neighbours.
+      const [bins, band] = [Math.min(48, kept.length), [[], []]];
+      for (let bin = 0; bin < bins; bin++) {
+        const [from, to] = [bin, bin + 1].map((b) => Math.round((b * kept.length) / bins));
+        const mean = (end) =>
+          kept.slice(from, to).reduce((sum, i) => sum + data[end][i], 0) / (to - from);
+        const at = x((from + to - 1) / 2);
+        band[0].push([at, y(mean("low"))]);
+        band[1].unshift([at, y(mean("high"))]);
+      }
+      const ink = { "-1": "var(--below)", 0: "var(--line)", 1: "var(--above)" };
+      const dots = Object.entries(ink).map(([side, stroke]) => {
+        const those = kept.flatMap((i, at) => (data.decided[i] === Number(side) ? [at] : []));
+        const d = those.map((at) => `M${x(at).toFixed(1)} ${y(data.value[kept[at]]).toFixed(1)}h.1`);
+        return shape("path", { d: d.join(""), stroke, "stroke-width": 5, "stroke-linecap": "round" });
+      });
+      const ends = [least, 0, most].map((v) => text(0, y(v) + 5, v ? signed(v) : "0"));
+      picture.replaceChildren(drawing(176, said.textContent,
+        ...(bins > 1 ? [path(band.flat(), { fill: "currentColor", "fill-opacity": 0.2 })] : []),
+        path([[48, y(0)], [395, y(0)]], { stroke: "currentColor" }), ...dots, ...ends));
+    }
+    update();
+  }
+
+  root.append(controls, result);
+  if (root.dataset.kind === "specifications") root.append(controls);
+  ({ product, heatmaps, layers, specifications })[root.dataset.kind]();
+  root.classList.add("ready");
+})();

@@ -1,0 +1,217 @@
+"""Figures that a reader changes: form controls over numbers that a chapter has computed.
+
+Each output carries its numbers and the little JavaScript that draws them, so that it works in a
+notebook and from a file, by keyboard, without a server. Where no script runs, a sentence stands in
+its place that says where the still figure is. Numbers are rounded to three decimals; a map's scores
+are shares of its largest word. Texts are escaped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from lrputils import products
+
+if TYPE_CHECKING:  # imported where they are needed, so that a figure of trees needs no torch
+    from lrputils.model.classifier import Classifier
+    from lrputils.study.evaluation import Evaluation
+
+# Texts are added while a figure's numbers stay below so many characters.
+_MOST = 120_000
+_HELD = files("lrputils") / "assets" / "interactive"
+
+
+@dataclass
+class Interactive:
+    """A figure with controls, shown as HTML by a notebook and in the book.
+
+    Attributes:
+        kind: which one: a function of `assets/interactive/widgets.js`.
+        name: what it is called for those who do not see it.
+        data: what it draws, as JSON holds it.
+        still: what stands in its place where no script runs.
+    """
+
+    kind: str
+    name: str
+    data: Mapping[str, Any]
+    still: str
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        style, script = ((_HELD / f"widgets.{kind}").read_text("utf-8") for kind in ("css", "js"))
+        maps = _words_style() if "items" in self.data else ""
+        page = (
+            f'<div class="lrp-interactive" data-kind="{self.kind}" role="group" '
+            f'aria-label="{escape(self.name)}">{maps}<style>{style}</style>'
+            f'<p class="still">With JavaScript, {escape(self.still)}</p>'
+            f'<script type="application/json">{_json(self.data)}</script>'
+            f"<script>{script}</script></div>"
+        )
+        return {"text/html": page, "text/plain": f"Interactive figure: {self.name}"}
+
+
+def _json(data: Any) -> str:
+    """As JSON that no HTML parser reads as a tag, whatever the texts are."""
+    plain = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return plain.replace("<", "\\u003c")
+
+
+def _rounded(values: Iterable[float]) -> list[float | None]:
+    """Three decimals, None where there is no number, no negative zero."""
+    return [round(float(v), 3) + 0.0 if np.isfinite(v) else None for v in values]
+
+
+def product(values: Sequence[int], most: int = 5) -> Interactive:
+    """Let a reader bracket a product, change its factors, and watch relevance move.
+
+    Args:
+        values: the factors at the start; where there are more, whole numbers go on from them.
+        most: offered are products of three to so many factors.
+    """
+    start = [*values[:most], *range(len(values) + 2, most + 2)]
+    factors = {k: products.symbols(start[:k]) for k in range(3, most + 1)}
+    trees = {
+        k: [str(t).replace("*", "·") for t in products.bracketings(f)] for k, f in factors.items()
+    }
+    data = {"values": start, "low": min(-5, *start), "high": max(9, *start), "trees": trees}
+    name = "Bracket a product and watch its relevance move"
+    still = "brackets and factors can be chosen here; the figure above shows two bracketings."
+    return Interactive("product", name, data, still)
+
+
+def heatmaps(
+    classifier: Classifier,
+    texts: Sequence[str],
+    result: Evaluation,
+    labels: Mapping[str, str],
+    rows: Iterable[int],
+    *,
+    first: Sequence[str],
+) -> Interactive:
+    """Let a reader stack maps of a text, each with its correlation with LOO.
+
+    Args:
+        classifier: the model.
+        texts: what was evaluated.
+        result: the evaluation.
+        labels: method → how the figure calls it; the ones that are offered.
+        rows: places of the texts that are offered, as many as there is room for.
+        first: the methods that are shown at the start.
+    """
+    r = result.per_text("r")
+
+    def item(row: int) -> dict[str, Any]:
+        maps = {label: result.maps[name][row] for name, label in labels.items()}
+        agreement = {label: r.loc[row, name] for name, label in labels.items() if name != "loo"}
+        return _text(classifier, texts[row], maps, agreement)
+
+    data = {"first": [labels[name] for name in first], "items": _fitting(map(item, rows))}
+    still = "text and maps can be chosen here; the heat maps above show two texts."
+    return Interactive("heatmaps", "Maps of a text, stacked", data, still)
+
+
+def layers(
+    classifier: Classifier,
+    texts: Sequence[str],
+    result: Evaluation,
+    means: pd.DataFrame,
+    rows: Iterable[int],
+) -> Interactive:
+    """Let a reader choose the layers that follow CP's rule, and watch r and a text's map change.
+
+    Args:
+        classifier: the model.
+        texts: what was evaluated.
+        result: an evaluation with a `LayerSweep` at the word embeddings.
+        means: columns `value`, `low`, `high`, indexed by (family, layer), AttnLRP under layer 0.
+        rows: places of the texts that are offered, as many as there is room for.
+    """
+    from lrputils.study.variants import Label
+
+    own, ablations = result.per_text("r", ["attnlrp"]), result.ablations("r")
+    keys = {f"{family} {k}": (family, k) for family, k in ablations}
+
+    def item(row: int) -> dict[str, Any]:
+        maps = {"loo": result.maps["loo"][row], "attnlrp 0": result.maps["attnlrp"][row]}
+        maps |= {n: result.maps[Label("attnlrp", "word", *key)][row] for n, key in keys.items()}
+        r = {"attnlrp 0": own.loc[row, "attnlrp"]}
+        r |= {name: ablations.loc[row, key] for name, key in keys.items()}
+        return _text(classifier, texts[row], maps, r)
+
+    ends = means[["value", "low", "high"]]
+    data = {
+        "layers": max(k for _, k in keys.values()),
+        "means": {f"{n} {k}": _rounded(row) for (n, k), *row in ends.itertuples()},
+        "items": _fitting(map(item, rows)),
+    }
+    name = "Choose the layers that follow CP's rule"
+    still = "the layers that follow CP's rule can be chosen here; the figure above shows all."
+    return Interactive("layers", name, data, still)
+
+
+def specifications(table: pd.DataFrame) -> Interactive:
+    """Let a reader filter a curve of AttnLRP − CP-LRP by the values of its choices.
+
+    Args:
+        table: of `lrputils.study.specifications.curve`.
+    """
+    from lrputils.report.figures.specifications import rank
+
+    levels = {name: sorted(table.index.unique(name), key=rank) for name in table.index.names}
+    table = table.reindex(pd.MultiIndex.from_product(levels.values(), names=levels))
+    decided = (table.low > 0).astype(int) - (table.high < 0).astype(int)
+    data = {"levels": levels, "above": "AttnLRP", "below": "CP-LRP", "decided": decided.tolist()}
+    data |= {end: _rounded(table[end]) for end in ("value", "low", "high")}
+    still = "the specifications can be filtered here; the figure above shows them all."
+    return Interactive("specifications", "Filter the specification curve", data, still)
+
+
+def _words_style() -> str:
+    """The style of the book's other heat maps."""
+    from lrputils.report.heatmap import Heatmap
+
+    page = Heatmap([], {})._repr_mimebundle_()["text/html"]
+    return re.search("<style>.*?</style>", page, re.DOTALL).group()
+
+
+def _text(
+    classifier: Classifier, text: str, maps: Mapping[str, np.ndarray], r: Mapping[str, float]
+) -> dict[str, Any]:
+    """One text: its words, a space before those that have one, and each map's share by word."""
+    from lrputils.report.heatmap import Heatmap
+
+    length = len(next(iter(maps.values())))  # where it was cut, if it was
+    shown = Heatmap.of(classifier, text, maps, max_length=length)
+    held = {}
+    for name, scores in shown.maps.items():
+        sums = np.array([scores[list(word.pieces)].sum() for word in shown.words])
+        largest = float(np.abs(sums).max()) or 1.0
+        held[name] = {"largest": float(f"{largest:.6g}"), "shares": _rounded(sums / largest)}
+    words = text.split()
+    return {
+        "title": " ".join(words[:7]) + " …" * (len(words) > 7),
+        "caption": shown.caption,
+        "words": [" " * word.spaced + word.text for word in shown.words],
+        "maps": held,
+        "r": dict(zip(r, _rounded(r.values()), strict=True)),
+    }
+
+
+def _fitting(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first items that stay below `_MOST` characters together, and at least one."""
+    kept, room = [], _MOST
+    for item in items:
+        room -= len(_json(item))
+        if room < 0 and kept:
+            break
+        kept.append(item)
+    return kept

@@ -1,0 +1,285 @@
+"""The figures that a reader changes, changed by keyboard in a browser, against Python's numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import lrputils as lrp
+from lrputils import products
+from lrputils.report import interactive
+from lrputils.report.heatmap import Heatmap
+from lrputils.study import softmax_errors, specifications
+from tests.book import browser as chromium
+
+AXE = Path(chromium.__file__).parent / "axe/axe.min.js"
+TEXTS = [
+    "A film that is never dull.",
+    "</script><script>window.opened = 1</script><b>Dull</b> & slow",
+    "I would watch it again, gladly.",
+]
+SAID = "document.querySelector('[role=status]').textContent"
+TAB, DOWN, RIGHT, LEFT, SPACE = "Tab", "ArrowDown", "ArrowRight", "ArrowLeft", " "
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if chromium.EXECUTABLE is None:
+        pytest.skip("no Chromium is installed")
+    with chromium.Browser() as running:
+        yield running
+
+
+@pytest.fixture
+def page(tmp_path):
+    def written(figure: interactive.Interactive) -> str:
+        shown = figure._repr_mimebundle_()["text/html"]
+        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>A figure</title>'
+        head += '<meta name="viewport" content="width=device-width">'
+        path = tmp_path / f"{figure.kind}.html"
+        path.write_text(f"{head}<body><main><h1>A figure</h1>{shown}</main>", encoding="utf-8")
+        return path.as_uri()
+
+    return written
+
+
+@pytest.fixture(scope="module")
+def evaluation(classifier):
+    methods = ["attnlrp", "cp-lrp", lrp.LayerSweep()]
+    return lrp.evaluate(classifier, TEXTS, methods, progress=False)
+
+
+@pytest.fixture(scope="module")
+def figures(classifier, evaluation):
+    labels = {"loo": "LOO", "attnlrp": "AttnLRP", "cp-lrp": "CP-LRP"}
+    rows, means = range(len(TEXTS)), softmax_errors.curves(evaluation)[softmax_errors.RAW]
+    made = [
+        interactive.product([2, 3, 4]),
+        interactive.heatmaps(classifier, TEXTS, evaluation, labels, rows, first=["loo"]),
+        interactive.layers(classifier, TEXTS, evaluation, means, rows),
+        interactive.specifications(curve()),
+    ]
+    return {figure.kind: figure for figure in made}
+
+
+def curve() -> pd.DataFrame:
+    """A curve over a grid that lacks some of its specifications."""
+    levels = {
+        "rules": ["default", "norm=held"],
+        "read-out": ["word", "sum", "post-norm"],
+        "tokens": ["all", "no [CLS]"],
+        "data": ["SST-2"],
+    }
+    index = pd.MultiIndex.from_product(levels.values(), names=levels)[:-2]
+    value, width = np.random.default_rng(0).normal(size=(2, len(index)))
+    ends = {"value": value, "low": value - abs(width), "high": value + abs(width)}
+    return pd.DataFrame(ends, index=index).sort_values("value")
+
+
+def seen(browser, url, script, keys) -> list:
+    visit = browser.visit(url, script, keys=keys)
+    assert not visit.errors
+    return visit.answer
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-"))
+
+
+@pytest.mark.parametrize("k", [3, 4, 5])
+def test_every_bracketing_gets_the_relevances_of_python(browser, page, k):
+    values = [2, -3, 4, 5, 7]
+    trees = products.bracketings(products.symbols(values[:k]))
+    script = """[[...document.querySelectorAll("option:checked")].map((o) => o.text),
+      [...document.querySelectorAll("tbody tr:not([hidden])")].map((row) =>
+        [...row.querySelectorAll("td")].map((cell) => cell.textContent))]"""
+    keys = [TAB, *[DOWN] * (k - 3), TAB, *[DOWN] * (len(trees) - 1)]
+    answers = seen(browser, page(interactive.product(values)), script, keys)[-len(trees) :]
+    for tree, ((count, name), rows) in zip(trees, answers, strict=True):
+        assert (count, name) == (str(k), str(tree).replace("*", "·"))
+        columns = [
+            products.leaf_depths(tree),
+            products.relevance(tree).values(),
+            products.leave_one_out(tree).values(),
+            products.shapley(tree).values(),
+        ]
+        for cells, expected in zip(rows, zip(*columns, strict=True), strict=True):
+            assert [*map(number, cells)] == pytest.approx([*map(float, expected)], abs=0.01)
+
+
+def test_relevance_follows_a_slider(browser, page):
+    answers = seen(browser, page(interactive.product([2, 3, 4])), SAID, [*[TAB] * 3, RIGHT, "Home"])
+    assert "Relevance: x1 6, x2 6, x3 12." in answers[0]
+    assert "= 36. Relevance: x1 9, x2 9, x3 18." in answers[-2]
+    assert "= −60. Relevance: x1 −15, x2 −15, x3 −30." in answers[-1]
+    keys = [*[TAB] * 4, *[LEFT] * 3]
+    assert (
+        "Relevance: x1 0, x2 0, x3 0."
+        in seen(browser, page(interactive.product([2, 3])), SAID, keys)[-1]
+    )
+
+
+_MAPS = """({said: document.querySelector("[role=status]").textContent,
+  opened: window.opened ?? null,
+  maps: [...document.querySelectorAll(".words")].map((row) =>
+    [...row.children].map((w) => [w.textContent, Number(w.style.getPropertyValue("--s"))])),
+  heads: [...document.querySelectorAll(".lrp-heatmap p > b")].map((b) => b.textContent)})"""
+
+
+def shares(classifier, text, scores) -> list[tuple[str, float]]:
+    shown = Heatmap.of(classifier, text, {"m": scores})
+    sums = [float(scores[list(word.pieces)].sum()) for word in shown.words]
+    largest = max(map(abs, sums))
+    return [(word.text, share / largest) for word, share in zip(shown.words, sums, strict=True)]
+
+
+def assert_shares(shown, expected) -> None:
+    assert [word for word, _ in shown] == [word for word, _ in expected]
+    assert [s for _, s in shown] == pytest.approx([s for _, s in expected], abs=0.00051)
+
+
+def test_maps_of_a_chosen_text_are_stacked_with_their_r(
+    browser, page, figures, classifier, evaluation
+):
+    keys = [TAB, DOWN, TAB, TAB, SPACE, TAB, SPACE]
+    start, *_, last = seen(browser, page(figures["heatmaps"]), _MAPS, keys)
+    assert start["heads"][1:] == ["LOO"]
+    assert last["heads"][1:] == ["LOO", "AttnLRP", "CP-LRP"]
+    assert last["opened"] is None
+    r = evaluation.per_text("r").loc[1]
+    expected = f"AttnLRP {r['attnlrp']:+.2f}, CP-LRP {r['cp-lrp']:+.2f}.".replace("-0", "−0")
+    assert last["said"].endswith(expected)
+    for shown, method in zip(last["maps"], ["loo", "attnlrp", "cp-lrp"], strict=True):
+        assert_shares(shown, shares(classifier, TEXTS[1], evaluation.maps[method][1]))
+
+
+@pytest.mark.parametrize(("family", "order"), [("front", 1), ("back", -1), ("single", 1)])
+def test_the_slider_walks_through_the_layers(
+    browser, page, figures, classifier, evaluation, family, order
+):
+    url = page(figures["layers"])
+    radios = [RIGHT] * ["front", "back", "single"].index(family)
+    answers = seen(browser, url, _MAPS, [TAB, TAB, *radios, TAB, RIGHT, RIGHT])
+    means = softmax_errors.curves(evaluation)[softmax_errors.RAW]
+    assert answers[0]["heads"][1:] == ["LOO", "AttnLRP"]
+    for answer, layer in zip(answers[-2:], [1, 2][::order], strict=True):
+        mean = means.value[family, layer]
+        own = evaluation.ablations("r").loc[0, (family, layer)]
+        for value, place in ((mean, "One-Out "), (own, "this text ")):
+            said = answer["said"].split(place)[1].split()[0].rstrip(".")
+            assert number(said) == pytest.approx(value, abs=0.0056)
+        scores = evaluation.maps[lrp.study.variants.Label("attnlrp", "word", family, layer)][0]
+        assert_shares(answer["maps"][1], shares(classifier, TEXTS[0], scores))
+
+
+def test_the_curve_keeps_what_is_checked(browser, page, figures):
+    table = curve()
+    keys = [TAB, SPACE, TAB, TAB, SPACE, TAB, TAB, TAB, SPACE]
+    answers = seen(browser, page(figures["specifications"]), SAID, keys)
+    tokens = "no [CLS]"
+    kept = [
+        (0, table),
+        (2, specifications.at(table, rules="norm=held")),
+        (5, specifications.at(table, rules="norm=held", read_out=["sum", "post-norm"])),
+        (
+            9,
+            specifications.at(
+                table, rules="norm=held", read_out=["sum", "post-norm"], tokens=tokens
+            ),
+        ),
+    ]
+    for place, rows in kept:
+        outcome = 100 * specifications.outcome(rows)
+        said = answers[place].replace("%", "")
+        assert said.startswith(f"{len(rows)} of {len(table)} specifications.")
+        for words, side in (("CP-LRP leads in ", "below"), (", AttnLRP in ", "above")):
+            shown = float(said.split(words)[1].split()[0].strip(",;."))
+            assert shown == pytest.approx(outcome[side], abs=0.51)
+    back = seen(browser, page(figures["specifications"]), SAID, [TAB, SPACE, *[TAB] * 7, SPACE])
+    assert back[2] != back[0] == back[-1]
+    gone = seen(browser, page(figures["specifications"]), SAID, [TAB, SPACE, TAB, SPACE])
+    assert "choose at least one" in gone[-1]
+
+
+_CLEAN = """(async () => {
+  const {violations} = await axe.run(document, {resultTypes: ["violations"]});
+  const tall = (e) => e.getBoundingClientRect().height;
+  return {axe: violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html.slice(0, 99))}`),
+    width: document.documentElement.scrollWidth, window: innerWidth,
+    least: Math.min(...[...document.querySelectorAll("label")]
+      .filter((label) => label.checkVisibility()).map(tall)),
+    still: document.querySelector(".still").checkVisibility(),
+    names: [...document.querySelectorAll("input, select")].filter((c) => !c.labels.length).length};
+})()"""
+
+
+@pytest.mark.parametrize("kind", ["product", "heatmaps", "layers", "specifications"])
+@pytest.mark.parametrize("size", [chromium.WIDE, chromium.PHONE], ids=["wide", "phone"])
+def test_it_reads_well(browser, page, figures, kind, size):
+    script = f"{AXE.read_text(encoding='utf-8')};\n{_CLEAN}"
+    visit = browser.visit(page(figures[kind]), script, size=size)
+    assert not visit.errors
+    assert all(url.startswith("file:") for url in visit.requests)
+    answer = visit.answer
+    assert answer["axe"] == []
+    assert answer["width"] <= answer["window"]
+    assert answer["least"] >= 44
+    assert (answer["still"], answer["names"]) == (False, 0)
+
+
+def test_a_notebook_that_makes_scripts_anew_shows_it(browser, page, figures):
+    """As JupyterLab does: markup first, then each script as a new element in its place."""
+    shown = json.dumps(figures["heatmaps"]._repr_mimebundle_()["text/html"]).replace("<", "\\u003c")
+    script = f"""(() => {{
+      document.querySelector("main").innerHTML = {shown};
+      const before = document.querySelectorAll("main select").length;
+      for (const script of document.querySelectorAll("main script")) {{
+        const made = document.createElement("script");
+        for (const {{name, value}} of script.attributes) made.setAttribute(name, value);
+        made.textContent = script.textContent;
+        script.replaceWith(made);
+      }}
+      return [before, document.querySelectorAll("main select").length, {SAID}];
+    }})()"""
+    visit = browser.visit(page(figures["product"]), script)
+    assert visit.answer == [0, 1, "Choose a map."]
+    assert not visit.errors
+
+
+def test_what_is_chosen_is_printed_without_its_controls(browser, page, figures):
+    watch = """matchMedia("print").onchange = ({matches}) => { if (matches) window.seen =
+      [".controls", "[role=status]", "svg"].map((s) => document.querySelector(s).checkVisibility());
+    }; 0"""
+    url = page(figures["product"])
+    assert browser.visit(url, watch, printed="window.seen").answer == [False, True, True]
+
+
+def test_without_a_script_a_sentence_says_where_the_still_figure_is(figures):
+    for figure in figures.values():
+        shown = figure._repr_mimebundle_()["text/html"]
+        assert '<p class="still">With JavaScript, ' in shown
+        assert "above show" in figure.still
+
+
+def test_markup_in_a_text_stays_in_the_data(figures):
+    shown = figures["heatmaps"]._repr_mimebundle_()["text/html"]
+    assert shown.count("</script>") == 2
+    assert "window.opened" in shown
+    held = shown.split('type="application/json">')[1].split("</script>")[0]
+    assert json.loads(held)["items"][1]["title"].startswith("</script><script>")
+
+
+def test_texts_are_offered_as_long_as_there_is_room(classifier, evaluation, monkeypatch):
+    offered = {}
+    for room in (10, 1400, 10**6):
+        monkeypatch.setattr(interactive, "_MOST", room)
+        labels = {"loo": "LOO", "attnlrp": "AttnLRP"}
+        options = {"rows": range(3), "first": ["loo"]}
+        figure = interactive.heatmaps(classifier, TEXTS, evaluation, labels, **options)
+        offered[room] = len(figure.data["items"])
+    assert list(offered.values()) == sorted(offered.values())
+    assert (offered[10], offered[10**6]) == (1, 3)
