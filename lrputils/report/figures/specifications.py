@@ -19,6 +19,12 @@ from lrputils.study import specifications
 _MOST = 3
 _SHADES = LinearSegmentedColormap.from_list("often", ["#ffffff", COLORS["ink"]])
 _MARKS = (("D", "vermilion"), ("s", "blue"), ("^", "green"), ("v", "purple"))
+# Read-out → its place in a row, its marker and colour; a row of its own for what has none.
+_READOUT = {
+    "word": (-0.25, "o", "blue"),
+    "sum": (0, "s", "orange"),
+    "post-norm": (0.25, "D", "green"),
+}
 _ORDER = [*specifications.RULES, *READOUTS, *specifications.TOKENS, *specifications.NORMALISATIONS]
 _ORDER += [*REMOVALS, *specifications.COEFFICIENTS]
 
@@ -132,10 +138,10 @@ def by_convention(
     difference: str = "AttnLRP − CP-LRP",
     title: str = "Who tracks Leave-One-Out better? It depends",
 ) -> Figure:
-    """Draw a difference by convention and read-out, a panel a run.
+    """Draw a value by convention, or method, and read-out, a panel a run.
 
     Args:
-        tables: panel → convention → rows of a curve that differ in the read-out alone.
+        tables: panel → row → `value`, `low`, `high`, indexed by the level "read-out" and others.
         printed: panel → the paper's difference, a dashed line.
         difference: what the values are, for the axis.
         title: the figure's message.
@@ -144,17 +150,15 @@ def by_convention(
     size = {"rows": len(tables), "squeeze": False, "sharex": True, "height_ratios": heights}
     height = 1.5 + 0.3 * len(tables) + 0.36 * sum(heights)
     figure, panels = new_figure(WIDTH, height, title=title, **size)
-    look = {"word": ("o", "blue"), "sum": ("s", "orange"), "post-norm": ("D", "green")}
     for axes, (name, conventions) in zip(panels.flat, tables.items(), strict=True):
         axes.axvline(0, color=COLORS["ink"], lw=0.8, zorder=0)
         if printed and name in printed:
             line = {"color": COLORS["vermilion"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
             axes.axvline(printed[name], label="the paper", **line)
         for place, table in enumerate(conventions.values()):
-            for shift, (readout, (shape, colour)) in zip(
-                (-0.25, 0, 0.25), look.items(), strict=True
-            ):
-                (row,) = table.xs(readout, level="read-out").itertuples()
+            readouts = table.index.get_level_values("read-out")
+            for readout, row in zip(readouts, table.itertuples(), strict=True):
+                shift, shape, colour = _READOUT.get(readout, (0, "^", "ink"))
                 ends = {"color": COLORS[colour], "lw": 2}
                 axes.plot([row.low, row.high], [place + shift] * 2, **ends)
                 axes.plot(row.value, place + shift, shape, ms=5, label=readout, **ends)
