@@ -95,9 +95,8 @@ def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
     options += ["--builder", "singlehtml"] if single else []
     command = [sys.executable, "-c", start, *options]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    index = output / (
-        "_build/singlehtml/chapters/intro.html" if single else "_build/html/index.html"
-    )
+    first = "singlehtml/chapters/intro.html" if single else "html/index.html"
+    index = output / "_build" / first
     if run.returncode or not index.is_file():
         said = _COLOUR.sub("", f"{run.stdout}\n{run.stderr}").splitlines()
         telling = [line for line in said if "WARNING:" in line or "ERROR:" in line]

@@ -1,4 +1,4 @@
-"""Sphinx extension: descriptions of pages, no needless MathJax, links that lead to a chapter's text."""
+"""Sphinx extension: pages describe themselves, load no needless MathJax, link to the text."""
 
 from __future__ import annotations
 
