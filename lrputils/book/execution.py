@@ -141,9 +141,8 @@ def _executed(
         notebook = read_notebook(draft)
         spent = {"seconds": notebook.metadata.get("papermill", {}).get("duration")}
         if peak.is_file():
-            spent["megabytes"] = int(peak.read_text()) / (
-                2**20 if sys.platform == "darwin" else 2**10
-            )
+            unit = 2**20 if sys.platform == "darwin" else 2**10
+            spent["megabytes"] = int(peak.read_text()) / unit
     notebook = without_traces(notebook)
     if problem:
         write_notebook(notebook, failed)

@@ -49,9 +49,16 @@ def _point_at_text(app: Sphinx, page: str, template: str, context: dict[str, Any
         context["page_source_suffix"] = ".md"
 
 
+def _as_html(app: Sphinx) -> None:
+    """Let the single page show all that pages show: Sphinx drops the rest where any is named."""
+    known = app.registry.translation_handlers
+    known["singlehtml"] = {**known.get("html", {}), **known.get("singlehtml", {})}
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register before the theme reads the suffix, and behind `sphinx.ext.mathjax`."""
     app.connect("html-page-context", _point_at_text, priority=100)
+    app.connect("builder-inited", _as_html)
     app.connect("html-page-context", _describe)
     app.connect("html-page-context", _without_mathjax, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
