@@ -24,7 +24,7 @@ from lrputils import _torchvision  # noqa: F401  (must run before anything impor
 # In a notebook without widgets, libraries that ask for tqdm's automatic bar say so on every import.
 warnings.filterwarnings("ignore", message="IProgress not found")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "aopc": "removal.perturbation",

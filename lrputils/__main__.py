@@ -52,6 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument(
         "--no-execute", action="store_true", help="build from the committed twins as they are"
     )
+    verb.add_argument(
+        "--single", action="store_true", help="one page of everything, to print or to save as PDF"
+    )
     verb.add_argument("--repository-url", metavar="URL", help="where edit buttons lead")
     _add_profile(verb)
     verb.set_defaults(run=_build)
@@ -250,7 +253,7 @@ def _build(options: argparse.Namespace) -> Path:
         book, executed, source, profile=options.profile, repository=options.repository_url
     )
     print("building the pages …", file=sys.stderr)
-    return build.build_html(source, book.root)
+    return build.build_html(source, book.root, single=options.single)
 
 
 def main(arguments: list[str] | None = None) -> int:

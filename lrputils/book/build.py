@@ -10,9 +10,11 @@ from pathlib import Path
 
 import yaml
 
+import lrputils
 from lrputils.book.images import images, missing_figures
 from lrputils.book.layout import DEFAULT, Book, BookError
 from lrputils.book.pairing import read_notebook
+from lrputils.book.statistics import run_statistics
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _SHOWN = re.compile(r"<img\b[^>]*_images/")
@@ -27,6 +29,7 @@ def _entries(book: Book) -> list[Path]:
 
 def _configuration(book: Book, profile: str, repository: str | None) -> str:
     config = yaml.safe_load((book.root / "_config.yml").read_text(encoding="utf-8"))
+    config["html"]["extra_footer"] += f"<p>Version {lrputils.__version__}.</p>"
     if repository:
         config["repository"] = {"url": repository, "branch": "main"}
         config["html"] |= {"use_repository_button": True, "use_edit_page_button": True}
@@ -59,10 +62,13 @@ def assemble(
     folders = [book.root / name for name in ("_static", "vendor", "results")]
     carried = [path for folder in folders for path in folder.rglob("*")]
     cards = book.root.glob("lrputils/assets/*/README.md")  # pages include them
-    extras = [*book.chapters_folder.glob("*.bib"), *cards, *carried]
+    more = [*book.root.glob("recipes/*/README.md"), book.root / "CHANGELOG.md"]
+    extras = [*book.chapters_folder.glob("*.bib"), *cards, *more, *carried]
     wanted |= {path.relative_to(book.root): path for path in extras if path.is_file()}
     contents = {target / place: source.read_bytes() for place, source in wanted.items()}
     contents[target / "_config.yml"] = _configuration(book, profile, repository).encode()
+    shown = {entry.name: executed[entry.name] for entry in _entries(book) if entry.name in executed}
+    contents[target / "chapters/run_statistics.txt"] = run_statistics(shown).encode()
     for path in [*target.rglob("*")]:
         if path.is_file() and path not in contents:
             path.unlink()
@@ -72,8 +78,13 @@ def assemble(
             path.write_bytes(content)
 
 
-def build_html(source: Path, output: Path) -> Path:
-    """Run Jupyter Book over `source`; return the path of `index.html` below `output/_build`.
+def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
+    """Run Jupyter Book over `source`; return the path of the first page below `output/_build`.
+
+    Args:
+        source: what `assemble` laid out.
+        output: the folder that holds `_build`.
+        single: build one page of everything, to print, in `singlehtml`; otherwise `html`.
 
     Raises:
         BookError: Sphinx failed or warned, or a page lacks an image of its notebook; the message
@@ -81,14 +92,16 @@ def build_html(source: Path, output: Path) -> Path:
     """
     start = "from jupyter_book.cli.main import main; main()"
     options = ["build", str(source), "--path-output", str(output), "-W", "-n", "--keep-going"]
+    options += ["--builder", "singlehtml"] if single else []
     command = [sys.executable, "-c", start, *options]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    index = output / "_build/html/index.html"
+    first = "singlehtml/chapters/intro.html" if single else "html/index.html"
+    index = output / "_build" / first
     if run.returncode or not index.is_file():
         said = _COLOUR.sub("", f"{run.stdout}\n{run.stderr}").splitlines()
         telling = [line for line in said if "WARNING:" in line or "ERROR:" in line]
         raise BookError("the book did not build:\n" + "\n".join(telling or said[-30:]))
-    if missing := list(missing_images(source, index.parent)):
+    if not single and (missing := list(missing_images(source, index.parent))):
         raise BookError("the book lacks figures:\n" + "\n".join(missing))
     return index
 

@@ -39,6 +39,12 @@ KERNEL_ENVIRONMENT = {
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
 }
 
+# The kernel's last act is to note its peak memory, in kilobytes (on macOS in bytes; Windows: none).
+_NOTE_PEAK = (
+    "__import__('atexit').register(lambda: open({place!r}, 'w').write("
+    "str(__import__('resource').getrusage(0).ru_maxrss)));"
+)
+
 
 class ChapterFailed(BookError):
     """A chapter failed: chapter, cell and error are in the message, the frames in `details`."""
@@ -86,16 +92,16 @@ def run_chapter(
         parameters: checked values that differ from the chapter's defaults.
         output: where the executed notebook goes.
         failed: where it goes if the chapter fails; an old one is removed by a success.
-        stamp: for the notebook's metadata under `lrputils`.
+        stamp: for the notebook's metadata under `lrputils`, beside `seconds` and `megabytes`.
         progress: whether to draw a progress bar over the cells.
 
     Raises:
         ChapterFailed: a cell raised, the kernel died, or a figure is missing.
         BookError: `output` cannot be written; the message says where the finished run is.
     """
-    notebook = without_traces(_executed(chapter, parameters, failed, progress))
+    notebook, spent = _executed(chapter, parameters, failed, progress)
     if stamp is not None:
-        notebook.metadata["lrputils"] = stamp
+        notebook.metadata["lrputils"] = {**stamp, **spent}
     try:
         write_notebook(notebook, output)
     except OSError as error:
@@ -109,9 +115,10 @@ def run_chapter(
 
 def _executed(
     chapter: Chapter, parameters: Mapping[str, Any], failed: Path, progress: bool
-) -> NotebookNode:
+) -> tuple[NotebookNode, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, KERNEL_ENVIRONMENT):
-        draft = Path(folder) / f"{chapter.name}.ipynb"
+        draft, peak = Path(folder) / f"{chapter.name}.ipynb", Path(folder) / "peak"
+        note = _NOTE_PEAK.format(place=str(peak)) if sys.platform != "win32" else ""
         write_notebook(read_text(chapter.text), draft)
         try:
             papermill.execute_notebook(
@@ -121,7 +128,7 @@ def _executed(
                 kernel_name="python3",
                 progress_bar={"desc": chapter.name, "disable": not progress},
                 cwd=str(Path.cwd()),
-                extra_arguments=["--log-level=CRITICAL"],
+                extra_arguments=["--log-level=CRITICAL", f"--IPKernelApp.exec_lines={note}"],
                 stderr_file=sys.stderr,  # what a cell warns of is told before the run ends
             )
             problem, details = next(missing_figures(read_notebook(draft)), None), ""
@@ -132,10 +139,15 @@ def _executed(
         except DeadKernelError:
             problem, details = "the kernel died, often for want of memory", ""
         notebook = read_notebook(draft)
+        spent = {"seconds": notebook.metadata.get("papermill", {}).get("duration")}
+        if peak.is_file():
+            unit = 2**20 if sys.platform == "darwin" else 2**10
+            spent["megabytes"] = int(peak.read_text()) / unit
+    notebook = without_traces(notebook)
     if problem:
         write_notebook(notebook, failed)
         raise ChapterFailed(f"{chapter.name}: {problem}", failed, details)
-    return notebook
+    return notebook, spent
 
 
 def execute_profile(
@@ -170,7 +182,7 @@ def execute_profile(
     for chapter in chapters:
         output, given = folder / f"{chapter.name}.ipynb", parameters[chapter.name]
         stamp = {"profile": profile, "fingerprint": fingerprint(chapter, given, sources)}
-        if force or _stamp(output) != stamp:
+        if force or not stamp.items() <= _stamp(output).items():
             failed = book.build_folder / "failed" / f"{chapter.name}.ipynb"
             run_chapter(chapter, given, output, failed=failed, stamp=stamp, progress=progress)
         elif progress:
@@ -179,11 +191,11 @@ def execute_profile(
     return executed
 
 
-def _stamp(path: Path) -> Mapping[str, Any] | None:
+def _stamp(path: Path) -> Mapping[str, Any]:
     try:
-        return read_notebook(path).metadata.get("lrputils")
+        return read_notebook(path).metadata.get("lrputils", {})
     except (OSError, ValueError, TypeError):
-        return None
+        return {}
 
 
 def refresh_twins(book: Book, executed: Mapping[str, Path]) -> list[Path]:

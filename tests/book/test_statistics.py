@@ -1,0 +1,52 @@
+"""The page of run statistics, and the version, which stands in three places."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import lrputils
+from lrputils.book.execution import execute_profile, refresh_twins
+from lrputils.book.layout import find_book
+from lrputils.book.parameters import load_profile
+from lrputils.book.statistics import run_statistics
+
+ROOT = find_book(Path(__file__)).root
+
+
+def test_an_executed_chapter_has_its_seconds_memory_and_profile(small_book):
+    executed = execute_profile(
+        small_book, small_book.chapters(), load_profile(small_book), progress=False
+    )
+    head, _, row = run_statistics(executed).splitlines()
+    chapter, seconds, memory, profile = (cell.strip() for cell in row.strip("|").split("|"))
+    assert "peak memory" in head
+    assert (chapter, profile) == ("{doc}`01_short`", "offline")
+    assert 0 <= int(seconds) < 300
+    assert 20 < float(memory.replace(",", "")) < 10_000
+    twins = {"01_short": refresh_twins(small_book, executed)[0]}
+    assert run_statistics(twins).startswith("These pages were built from the committed notebooks")
+
+
+def test_one_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == lrputils.__version__
+    assert f"## {lrputils.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"Version {lrputils.__version__}" in (ROOT / "chapters/about.md").read_text()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda p: p.name)
+def test_workflows_and_templates_are_yaml_with_pinned_actions(path):
+    content = yaml.safe_load(path.read_text())
+    assert content
+    for job in content.get("jobs", {}).values():
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            assert "@v" in step.get("uses", "@v")
+
+
+def test_the_dev_container_is_json():
+    assert json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())["image"]
