@@ -59,7 +59,7 @@ def dots(
             places = np.arange(len(rows)) + np.where(alone, 0, shift)
             colour = _colour(label, number)
             axis.hlines(places, part.low, part.high, color=colour, lw=2)
-            axis.plot(part.value, places, _SHAPES[number], color=colour, ms=5, label=label)
+            axis.plot(part.value, places, _SHAPES[number % 4], color=colour, ms=5, label=label)
         axis.set_yticks(range(len(rows)), rows)
         axis.set_title(name, fontsize=10, loc="left")
         axis.tick_params(axis="y", length=0)
@@ -86,4 +86,4 @@ def agreement_of_forms(
 def _colour(label: str, number: int) -> str:
     """A method's own colour, or that of the series' number."""
     own = {method.label: method.colour for method in METHODS.values()}.get(label)
-    return COLORS[own if own in COLORS else _COLOURS[number]]
+    return COLORS[own if own in COLORS else _COLOURS[number % 4]]
