@@ -38,7 +38,7 @@ def ratios(
     axes.set_yticks(places, others.side)
     across = axes.get_yaxis_transform()
     for place, what in zip(places[starts], others.what[starts], strict=True):
-        look = {"va": "bottom", "weight": "bold", "size": 10}
+        look = {"va": "bottom", "weight": "bold", "size": 10, "backgroundcolor": "white"}
         axes.text(0.01, place + 0.5, what.split(" of ")[0], transform=across, **look)
     axes.set_ylim(places.min() - 0.6, places.max() + 1.6)
     axes.set_xscale("log")
