@@ -98,7 +98,8 @@
       head.append(" ", make("small", {}, most));
       return [head, words];
     });
-    return make("div", { class: "lrp-heatmap" }, make("p", {}, make("b", {}, item.caption)), ...parts);
+    const head = make("p", {}, make("b", {}, item.caption));
+    return make("div", { class: "lrp-heatmap" }, head, ...parts);
   }
 
   // --- chapter 1: a product and its brackets -----------------------------------------------
