@@ -22,8 +22,8 @@ from lrputils.model.classifier import Classifier
 from lrputils.report import audit_answers as answers
 from lrputils.report.audit import LRP, Audited, label
 from lrputils.report.display import show
-from lrputils.report.figures import forms
 from lrputils.report.figures import layers as by_layer
+from lrputils.report.figures.dots import dots
 from lrputils.report.figures.style import Drawing
 from lrputils.report.heatmap import Heatmap
 from lrputils.report.leading import MARGIN
@@ -77,7 +77,7 @@ def readouts(verdict: answers.Verdict) -> Drawing:
         if name != "difference"
     }
     title = "How well do the two track LOO?"
-    return forms.by_row({"": series}, title=title, label="mean r with LOO")
+    return dots({"": series}, title=title, xlabel="mean r with LOO", zero=0)
 
 
 def prices(methods: pd.DataFrame) -> Drawing:
@@ -86,14 +86,14 @@ def prices(methods: pd.DataFrame) -> Drawing:
     names = [f"{name} ({passes:.3g})" for name, passes in rows.passes.items()]
     table = rows[["r", "low", "high"]].set_axis(_ENDS, axis=1).set_axis(names, axis=0)
     title = "What a method's forward passes (in brackets) buy"
-    return forms.by_row({"": {"mean over texts": table}}, title=title, label="mean r with LOO")
+    return dots({"": {"mean over texts": table}}, title=title, xlabel="mean r with LOO", zero=0)
 
 
 def conventions(found: answers.Sensitivity) -> Drawing:
     """Draw the difference of the two methods, one convention changed at a time."""
     table = found.one[["difference", "difference low", "difference high"]].set_axis(_ENDS, axis=1)
     name, title = " − ".join(map(label, LRP)), "One convention changed at a time"
-    return forms.by_row({"": {name: table}}, title=title, label="difference of mean r")
+    return dots({"": {name: table}}, title=title, xlabel="difference of mean r", zero=0)
 
 
 def bypassed(gains: Mapping[str, pd.DataFrame]) -> Drawing:
