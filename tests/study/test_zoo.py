@@ -14,7 +14,7 @@ from lrputils.model.readout import Blocks, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, RULES, installed
 from lrputils.propagation.conservation import without_biases
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study import gates, swiglu, without_softmax, zoo
+from lrputils.study import gates, planted, swiglu, without_softmax, zoo
 from lrputils.study.without_softmax import SCALE, linear
 from recipes import small_models as recipe
 from tests import tiny
@@ -162,8 +162,16 @@ def test_the_shipped_models_are_there_and_learned_something(name):
         right = without_softmax.predicted(model, inputs, kernel).numpy() == data.test_labels[:100]
         assert right.mean() > 0.9
         return
+    if name.endswith(zoo.RULE):
+        ids, mask = planted.drawn(300, torch.Generator().manual_seed(1))
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        right = (without_softmax.predicted(model, inputs, kernel) > 0) == (
+            planted.rule(ids, mask) > 0
+        )
+        assert right.double().mean() > 0.95
+        return
     texts = lrp.load_texts("reviews", limit=100, seed=1)
-    inputs = model.encode(list(texts), zoo.POSITIONS, truncate=True)
+    inputs = model.encode(list(texts), truncate=True)
     known = [model.class_numbers[label] for label in texts.labels]
     assert (without_softmax.predicted(model, inputs, kernel).numpy() == known).mean() > 0.6
 
