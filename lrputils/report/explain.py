@@ -36,8 +36,8 @@ def explain(
     """Explain what a classifier makes of one text.
 
     Under each map stands a sentence on how far it tracks LOO on this text: Pearson's r over the
-    tokens that are not special, what |r| the map's own scores reach in one of twenty random orders,
-    and whether the two name the same word first. All of it is about this text alone.
+    tokens that are not special, what size of r the map's own scores reach in one of twenty random
+    orders, and whether the two name the same word first. All of it is about this text alone.
 
     Args:
         classifier: a `Classifier`, what `load_classifier` takes (a folder, a name on the hub), or
@@ -145,7 +145,7 @@ def tracking(
 
 
 def by_chance(scores: np.ndarray, loo: np.ndarray) -> float:
-    """Return the |r| with LOO that a map's scores reach in one of twenty random orders.
+    """Return the size of r with LOO that a map's scores reach in one of twenty random orders.
 
     Args:
         scores: the map at the tokens compared, `(tokens,)`.

@@ -49,8 +49,9 @@ def routes_by_layer(
 
     Returns:
         A row a text, layer and route, columns `position` (of the text), `layer` (from 1), `route`;
-        `share`: Σ |relevance| over the tokens of what the route delivers to the read-out, as a
-        share of that of the layer's three routes; `r`: its Pearson correlation with the reference;
+        `share`: the sum over tokens of the absolute relevance that the route delivers to the
+        read-out, as a share of that of the layer's three routes; `r`: its Pearson correlation with
+        the reference;
         `r_without`: that of the whole map without it; `r_whole`: that of the whole map. NaN where
         a map is constant or a share 0 / 0.
 
