@@ -41,7 +41,7 @@ MISTAKES = [
     ("1 --out RUN -p values=[2]", "values=[2] must be two to eight whole numbers"),
     ("intro --out RUN -p limit=2", "intro has no parameter 'limit'; it has: none"),
     ("3 --profile YAML", "03_sst: limit=0 must be 1 or more"),
-    ("11", "no chapter '11'; the chapters are: intro"),
+    ("12", "no chapter '12'; the chapters are: intro"),
 ]
 
 

@@ -171,7 +171,7 @@ def test_mistakes_on_the_command_line_get_one_line(arguments, message, tmp_path,
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("arguments", ["--repeats 0", "--texts 0"])
+@pytest.mark.parametrize("arguments", ["--repeats 0"])
 def test_bench_refuses_numbers_that_no_run_can_have(arguments, capsys):
     assert command_line.main(["bench", *arguments.split()]) == 1
     assert f"{arguments}: the smallest possible value is 1" in capsys.readouterr().err
