@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
         answer: "yes", "no" or "cannot tell": whether the closest map's mean r is above `TRACKS`.
         method: that map's method.
         readout: where it is read.
-        r: its mean r with interval.
+        r: its mean r, its interval widened for the number of maps it was chosen from.
         texts: how many texts would decide.
         below: the share of texts on which its r is below `TRACKS`.
         table: AttnLRP, CP-LRP and their paired difference at each read-out.
@@ -82,14 +82,17 @@ def verdict(run: Audited, column: str = R) -> Verdict:
     found = {(m, p): run.per_text(column, [m], p)[m] for m in LRP for p in table.index}
     method, readout = max(found, key=lambda name: found[name].mean())
     best = found[method, readout].dropna()
-    own = stats.estimate(best)
+    # The best of so many on the same texts: its interval makes up for the choice.
+    level = {"confidence": 1 - 0.05 / len(found)}
+    own = stats.estimate(best, **level)
     told = tables.above(own.low, own.high, TRACKS) if own.used >= FEWEST else CANNOT_TELL
     names = {**{label(m): m for m in LRP}, "difference": "difference"}
     parts = {name: table[[m, f"{m} low", f"{m} high"]] for name, m in names.items()}
     ends = ["value", "low", "high"]
     table = side_by_side({name: part.set_axis(ends, axis=1) for name, part in parts.items()})
     below = float((best < TRACKS).mean())
-    return Verdict(told, method, readout, own, needed(best - TRACKS), below, table)
+    texts = needed(best - TRACKS, **level)
+    return Verdict(told, method, readout, own, texts, below, table)
 
 
 def compared(run: Audited, readout: str) -> pd.DataFrame:

@@ -9,7 +9,6 @@ are shares of its largest word. Texts are escaped.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -20,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from lrputils import products
+from lrputils.report.words import visible
 
 if TYPE_CHECKING:  # imported where they are needed, so that a figure of trees needs no torch
     from lrputils.model.classifier import Classifier
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # imported where they are needed, so that a figure of trees n
 
 # Texts are added while a figure's numbers stay below so many characters.
 _MOST = 120_000
-_HELD = files("lrputils") / "assets" / "interactive"
+_HELD = files("lrputils") / "assets"
 
 
 @dataclass
@@ -47,8 +47,9 @@ class Interactive:
     still: str
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        style, script = ((_HELD / f"widgets.{kind}").read_text("utf-8") for kind in ("css", "js"))
-        maps = _words_style() if "items" in self.data else ""
+        names = "heatmap.css", "interactive/widgets.css", "interactive/widgets.js"
+        words, style, script = ((_HELD / name).read_text("utf-8") for name in names)
+        maps = f"<style>{words}</style>" if "items" in self.data else ""
         page = (
             f'<div class="lrp-interactive" data-kind="{self.kind}" role="group" '
             f'aria-label="{escape(self.name)}">{maps}<style>{style}</style>'
@@ -175,14 +176,6 @@ def specifications(table: pd.DataFrame) -> Interactive:
     return Interactive("specifications", "Filter the specification curve", data, still)
 
 
-def _words_style() -> str:
-    """The style of the book's other heat maps."""
-    from lrputils.report.heatmap import Heatmap
-
-    page = Heatmap([], {})._repr_mimebundle_()["text/html"]
-    return re.search("<style>.*?</style>", page, re.DOTALL).group()
-
-
 def _text(
     classifier: Classifier, text: str, maps: Mapping[str, np.ndarray], r: Mapping[str, float]
 ) -> dict[str, Any]:
@@ -192,15 +185,15 @@ def _text(
     length = len(next(iter(maps.values())))  # where it was cut, if it was
     shown = Heatmap.of(classifier, text, maps, max_length=length)
     held = {}
-    for name, scores in shown.maps.items():
-        sums = np.array([scores[list(word.pieces)].sum() for word in shown.words])
-        largest = float(np.abs(sums).max()) or 1.0
-        held[name] = {"largest": float(f"{largest:.6g}"), "shares": _rounded(sums / largest)}
+    for name in shown.maps:
+        largest = float(np.abs(shown.by_word(name)).max()) or 1.0
+        shares = _rounded(shown.shares(name))
+        held[name] = {"largest": float(f"{largest:.6g}"), "shares": shares}
     words = text.split()
     return {
         "title": " ".join(words[:7]) + " …" * (len(words) > 7),
         "caption": shown.caption,
-        "words": [" " * word.spaced + word.text for word in shown.words],
+        "words": [" " * word.spaced + visible(word.text) for word in shown.words],
         "maps": held,
         "r": dict(zip(r, _rounded(r.values()), strict=True)),
     }

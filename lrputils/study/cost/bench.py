@@ -177,6 +177,7 @@ def curves(bench: Bench) -> list[dict[str, Any]]:
     """Perturbation curves of sentences against one masked pass a step."""
     inputs = bench.texts["sentences"]
     ranks = torch.rand(inputs.input_ids.shape, generator=torch.Generator().manual_seed(0))
+    ranks = ranks.to(bench.device)
     own = inputs.content_mask.sum(1).tolist()
 
     def ours() -> Tensor:

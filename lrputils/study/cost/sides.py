@@ -53,7 +53,7 @@ def masked_loo(classifier: Classifier, inputs: Inputs) -> Tensor:
         f, mask = predicted(classifier, text), torch.ones_like(text.input_ids)
         whole = f(mask)
         for token in range(mask.shape[1]):
-            found.append(whole - f(mask.index_fill(1, torch.tensor([token]), 0)))
+            found.append(whole - f(mask.index_fill(1, mask.new_tensor([token]), 0)))
     return torch.cat(found)
 
 
