@@ -39,7 +39,7 @@ _LARGEST, _LEAST, _SHARE, _IN_ALL = 2, 2, 0.05, 24
 # So many texts learn from each other, by a prior of so many degrees of freedom: variances that
 # differ between texts by a factor of 3.6 (standard deviation of the logarithm 1.3).
 _POOLED, _PRIOR = 8, 2
-# Under normal errors. Rounding's have heavier tails: it holds for 95% of the sentences of SST-2.
+# Under normal errors. Rounding's have heavier tails: see `Certified.bound`.
 _CONFIDENCE = 0.975
 
 
@@ -54,7 +54,10 @@ class Certified(NamedTuple):
         exact: boolean (batch, tokens), true where the score is float32's.
         error: the largest error of the output found in the sampled rows, in the output's unit.
         loss: (batch,), its estimate, 0 where all of the text's rows ran in float32.
-        bound: (batch,), what it exceeds in about one text in twenty.
+        bound: (batch,), its upper end. Of texts that had no part in its design it held for 93% of
+            300 sentences at six layers, for 94% of 100 at twelve and for 95% of 24 reviews. What
+            it misses is one token whose error is far larger than all others': a sample of a few
+            tokens does not see it.
         redone: boolean (batch,), texts whose bound was above the tolerance: all their scores are
             exact.
         freedom: (batch,), degrees of freedom of each estimate.
@@ -69,10 +72,11 @@ class Certified(NamedTuple):
     freedom: Array
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Ends of an interval for the mean loss over these texts; the fall-back can only lower it.
+        """Ends of an interval for the mean loss over these texts, errors alike within a text.
 
-        The estimates' sum is taken for a multiple of χ², with the degrees of freedom of a sum of
-        variances (Satterthwaite, 1946).
+        A text with one token of far larger error (see `bound`) can raise the mean above it; the
+        fall-back can only lower the mean. The estimates' sum is taken for a multiple of χ², with
+        the degrees of freedom of a sum of variances (Satterthwaite, 1946).
         """
         if not 0 < confidence < 1:
             raise ValueError(f"confidence={confidence} is not between 0 and 1")

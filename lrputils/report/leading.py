@@ -47,13 +47,15 @@ class Lead(NamedTuple):
             CLEAR: f"Use {self.best}: ahead of all others, of {self.rival} by {gap}.",
             ALIKE: f"Use {self.best} or {self.rival}: alike within {MARGIN} ({gap}).",
             CANNOT_TELL: f"Cannot tell {self.best} from {self.rival} ({gap}): n too small, "
-            f"{about(self.texts)} texts needed.",
+            f"{about(self.texts)} texts needed in all.",
         }[self.outcome]
 
 
 def about(texts: float) -> str:
     """Write a number of texts in two digits, as an estimate: "about 140"."""
-    if not texts < 1e6:
+    if math.isnan(texts):
+        return "two or more"
+    if texts >= 1e6:
         return "more than a million"
     step = 10 ** max(0, math.floor(math.log10(texts)) - 1)
     return f"about {math.ceil(texts / step) * step:,}"

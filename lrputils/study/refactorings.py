@@ -29,6 +29,7 @@ def compared(
     methods: Sequence[str] = LRP,
     forms: Mapping[str, Form] = FORMS,
     readout: str = "word",
+    special: bool = True,
     batch_size: int = 16,
     max_length: int | None = None,
 ) -> pd.DataFrame:
@@ -42,6 +43,7 @@ def compared(
             (A_ji ∝ m_i exp(Z_ji), at m = 1) and LOO by the attention mask in every form, too.
         forms: name → form of attention.
         readout: where relevance is read.
+        special: whether correlations count special tokens.
         batch_size: texts a batch.
         max_length: longer texts are cut to this many tokens; to the model's limit if not given.
 
@@ -55,7 +57,8 @@ def compared(
     parts = {}
     for batch in by_length(texts, batch_size):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
-        found = _batch(classifier, inputs, methods, forms, readout)
+        where = inputs.valid_mask if special else inputs.content_mask
+        found = _batch(classifier, inputs, methods, forms, readout, where)
         for row, text in enumerate(batch):
             parts[text] = found.loc[found.row == row].assign(id=texts.ids[text])
     rows = pd.concat([parts[text] for text in sorted(parts)], ignore_index=True)
@@ -68,8 +71,9 @@ def _batch(
     methods: Sequence[str],
     forms: Mapping[str, Form],
     readout: str,
+    where: Tensor,
 ) -> pd.DataFrame:
-    model, where = classifier.model, inputs.valid_mask
+    model = classifier.model
     with refactored(model, standard) as architecture:
         target = read(architecture, inputs).target
     loo = leave_one_out(model, inputs, target=target, progress=False)

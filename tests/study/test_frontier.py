@@ -61,6 +61,19 @@ def test_exact_scores_raise_agreement_to_one(rows):
     assert found.cost.iloc[0] == pytest.approx(3 / len(first.scores))
 
 
+def test_methods_of_another_run_stand_beside_the_settings():
+    ids = ["a", "b", "c"]
+    texts = pd.DataFrame({"id": ids, "method": "ig", "tokens": [24, 48, 12], "readout": "word"})
+    texts = texts.assign(family="", r=0.9, r_content=[0.5, 0.25, 0.75])
+    bypass = texts.assign(family="front", method="attnlrp")
+    found = remedy.others(pd.concat([texts, bypass, texts.assign(method="cp-lrp")]), {"a", "b"})
+    table = frontier.table(found, ["setting", "verified"], ["passes", "cost", "r"])
+    assert table.loc[("ig", 0.0)].to_dict() == pytest.approx(
+        {"texts": 2, "passes": 96, "cost": 3, "r": 0.375, "low": 0.25, "high": 0.5}
+    )
+    assert len(table) == 1
+
+
 def test_a_text_without_its_exact_map_is_named(rows):
     with pytest.raises(ValueError, match="no exact map of the same length"):
         frontier.with_exact(rows[rows.setting != "loo"])

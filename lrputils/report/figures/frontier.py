@@ -20,8 +20,10 @@ LINES = {
 POINTS = {
     "attnlrp": ("AttnLRP", "vermilion", "v"),
     "cp-lrp": ("CP-LRP", "blue", "X"),
+    "attention-x-grad": ("attention × gradient", "muted", "<"),
+    "ig": ("Integrated Gradients", "ink", "p"),
 }
-_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
 def frontier(
