@@ -270,6 +270,10 @@ AIMS: dict[str, tuple[tuple[str, float, str | float], ...]] = {
         ("the price of three, exact passes among them", 0.80, 0.4),
         ("half of LOO", 0.95, 0.5),
     ),
+    "MPNet, IMDB": (
+        ("two forward and backward passes", 0.80, "halves"),
+        ("half of LOO", 0.95, 0.5),
+    ),
 }
 
 
