@@ -6,11 +6,12 @@ import argparse
 import io
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
-from lrputils.runs import kinds
+from lrputils.runs import folders, kinds
 from lrputils.runs import options as recording
 from lrputils.training import recipe as training
 
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         "--single", action="store_true", help="one page of everything, to print or to save as PDF"
     )
     verb.add_argument("--repository-url", metavar="URL", help="where edit buttons lead")
+    verb.add_argument("--out", type=Path, metavar="DIR", help="build in DIR/_build instead")
     _add_profile(verb)
     verb.set_defaults(run=_build)
 
@@ -177,13 +179,9 @@ def _bench(options: argparse.Namespace) -> str:
     from lrputils.report.figures.cost import ratios
     from lrputils.runs import bench
 
-    path = bench.bench(
-        options.model or bench.MODEL,
-        out=options.out,
-        only=recording.listed(options.only) or (),
-        repeats=options.repeats,
-        device=options.device,
-    )
+    how = {name: getattr(options, name) for name in ("out", "repeats", "device")}
+    only = recording.listed(options.only) or ()
+    path = bench.bench(options.model or bench.MODEL, only=only, **how)
     groups, _ = bench.load(path)
     if (contests := bench.contests(groups)) is not None:
         path.with_name("ratios.svg").write_text(ratios(contests).svg(), encoding="utf-8")
@@ -192,19 +190,15 @@ def _bench(options: argparse.Namespace) -> str:
     )
 
 
-def _under_profile(book: Book, options: argparse.Namespace, names: list[str]) -> dict[str, Path]:
-    """Execute the named chapters, or all, as a profile says; return their notebooks by name."""
+def _under_profile(book: Book, options: argparse.Namespace, names: list[str]) -> Any:
+    """Return what executes the named chapters, or all, as a profile says; mistakes come first."""
     from lrputils.book.execution import execute_profile
     from lrputils.book.parameters import load_profile
 
-    return execute_profile(
-        book,
-        [book.chapter(name) for name in names] or book.chapters(),
-        load_profile(book, options.profile),
-        options.profile,
-        force=options.force,
-        progress=not options.quiet,
-    )
+    chapters = [book.chapter(name) for name in names] or book.chapters()
+    given = load_profile(book, options.profile)
+    how = {"force": options.force, "progress": not options.quiet}
+    return partial(execute_profile, book, chapters, given, options.profile, **how)
 
 
 def _execute(options: argparse.Namespace) -> str | None:
@@ -213,13 +207,17 @@ def _execute(options: argparse.Namespace) -> str | None:
     book = find_book()
     if options.given or options.out:
         return _execute_apart(book, options)
-    executed = _under_profile(book, options, options.chapters)
-    paths = refresh_twins(book, executed) if options.profile == DEFAULT else executed.values()
+    execute = _under_profile(book, options, options.chapters)
+    with folders.alone(folders.writable(book.build_folder), "executing"):
+        if options.profile == DEFAULT:
+            folders.writable(book.chapters_folder)
+        executed = execute()
+        paths = refresh_twins(book, executed) if options.profile == DEFAULT else executed.values()
     return "\n".join(os.path.relpath(path) for path in paths)
 
 
 def _execute_apart(book: Book, options: argparse.Namespace) -> None:
-    from lrputils.book.beforehand import check_folder, check_inputs
+    from lrputils.book.beforehand import check_inputs
     from lrputils.book.execution import run_chapter
     from lrputils.book.pairing import read_text
     from lrputils.book.parameters import checked, declared, from_command_line, load_profile
@@ -233,7 +231,11 @@ def _execute_apart(book: Book, options: argparse.Namespace) -> None:
         values = from_command_line(options.given, declared(notebook, chapter.name))
         given[chapter.name] |= checked(notebook, chapter.name, values)
         check_inputs(notebook, chapter.name, given[chapter.name])
-    check_folder(options.out, book)
+    if options.out.resolve() == book.chapters_folder.resolve():
+        raise BookError(
+            f"--out {options.out} is where the committed twins are; name another folder"
+        )
+    folders.writable(options.out)
     for chapter in chapters:
         output = options.out / f"{chapter.name}.ipynb"
         failed, progress = output.with_suffix(".failed.ipynb"), not options.quiet
@@ -243,17 +245,16 @@ def _execute_apart(book: Book, options: argparse.Namespace) -> None:
 def _build(options: argparse.Namespace) -> Path:
     from lrputils.book import build
 
-    book = find_book()
-    if options.no_execute:
+    book = Book(find_book().root, options.out)
+    execute = _under_profile(book, options, [])
+    with folders.alone(folders.writable(book.build_folder), "building"):
         executed = {chapter.name: chapter.notebook for chapter in book.chapters()}
-    else:
-        executed = _under_profile(book, options, [])
-    source = book.build_folder / "source"
-    build.assemble(
-        book, executed, source, profile=options.profile, repository=options.repository_url
-    )
-    print("building the pages …", file=sys.stderr)
-    return build.build_html(source, book.root, single=options.single)
+        if not options.no_execute:
+            executed = execute()
+        source, url = book.build_folder / "source", options.repository_url
+        build.assemble(book, executed, source, profile=options.profile, repository=url)
+        print("building the pages …", file=sys.stderr)
+        return build.build_html(source, book.build_folder.parent, single=options.single)
 
 
 def main(arguments: list[str] | None = None) -> int:

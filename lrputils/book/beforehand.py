@@ -1,4 +1,4 @@
-"""What can be known to fail before a kernel starts: the folder, the model, the data, the device.
+"""What can be known to fail before a kernel starts: the model, the data, the device.
 
 The data are read by the package's own loading functions, so the message is the one that the running
 chapter would give.
@@ -7,31 +7,13 @@ chapter would give.
 from __future__ import annotations
 
 import inspect
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from nbformat import NotebookNode
 
-from lrputils.book.layout import Book, BookError
+from lrputils.book.layout import BookError
 from lrputils.book.parameters import declared
-
-
-def check_folder(out: Path, book: Book) -> None:
-    """Make the folder `out` and see that it can be written.
-
-    Raises:
-        BookError: it is the twins' folder, a file, or closed to writing.
-    """
-    if out.resolve() == book.chapters_folder.resolve():
-        raise BookError(f"--out {out} is where the committed twins are; name another folder")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise BookError(f"--out {out} cannot be written: {error.strerror}") from None
 
 
 def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any]) -> None:

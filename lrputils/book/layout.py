@@ -29,9 +29,15 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Book:
-    """The repository seen as a book."""
+    """The repository seen as a book.
+
+    Attributes:
+        root: the repository.
+        out: where `_build` goes; the repository, if not given.
+    """
 
     root: Path
+    out: Path | None = None
 
     @property
     def chapters_folder(self) -> Path:
@@ -41,7 +47,7 @@ class Book:
     @property
     def build_folder(self) -> Path:
         """Everything generated and not committed."""
-        return self.root / "_build"
+        return (self.out or self.root) / "_build"
 
     def chapters(self) -> list[Chapter]:
         """Return what is executed, in reading order: the pages at the front and the chapters."""

@@ -159,17 +159,18 @@ def encode(
         texts: one a row, as `lrputils.data.given.strings` takes them; a string is one row.
         max_length: the longest row allowed, in tokens with special ones. `None` is 512, or the
             model's number of positions where that is less.
-        truncate: cut longer texts at `max_length`, and list their rows in `Inputs.truncated`.
-            Otherwise a longer text is an error: a cut text is another text.
+        truncate: cut longer texts at `max_length`, or at the model's positions where they are
+            fewer, and list their rows in `Inputs.truncated`. Otherwise a longer text is an error:
+            a cut text is another text.
         positions: how many positions the model has, if that is bounded.
 
     Raises:
         TypeError: texts of no such type, or one is not a string (a missing value, for example).
         ValueError: no texts; a text without a single token of its own; a text longer than
-            `max_length` while `truncate` is false; `max_length` beyond the model's positions.
+            `max_length`, or `max_length` beyond the model's positions, while `truncate` is false.
     """
     rows = given.strings(texts)
-    limit = _length_limit(tokenizer, max_length, positions)
+    limit = _length_limit(tokenizer, max_length, positions, truncate)
     fields = tokenizer(rows, return_special_tokens_mask=True, verbose=False)
     lengths = list(map(len, fields["input_ids"]))
     overlong = tuple(row for row, length in enumerate(lengths) if length > limit)
@@ -200,7 +201,10 @@ def encode(
 
 
 def _length_limit(
-    tokenizer: PreTrainedTokenizerBase, max_length: int | None, positions: int | None
+    tokenizer: PreTrainedTokenizerBase,
+    max_length: int | None,
+    positions: int | None,
+    truncate: bool,
 ) -> int:
     if max_length is None:
         return min(DEFAULT_MAX_LENGTH, positions or DEFAULT_MAX_LENGTH)
@@ -210,12 +214,12 @@ def _length_limit(
             f"max_length={max_length} leaves no room for a text: this tokenizer adds {special} "
             f"special tokens. Ask for at least {special + 1}"
         )
-    if positions is not None and max_length > positions:
+    if positions is not None and max_length > positions and not truncate:
         raise ValueError(
             f"max_length={max_length} is more than the {positions} positions of the model. "
             f"Ask for at most {positions}"
         )
-    return max_length
+    return min(max_length, positions or max_length)
 
 
 def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -109,6 +109,13 @@ def label(name: str, readout: str = "") -> str:
     return METHODS[method].label + addition + (f", {readout}" if name in LRP and readout else "")
 
 
+def call(name: str, readout: str) -> str:
+    """Return the Python that computes a method's map, an LRP map at a read-out."""
+    method, options, _ = COMPARED.get(name, (name, {"readout": readout}, ""))
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    return f'lrp.attribute(clf, inputs, "{method}"{given})'
+
+
 @dataclass(frozen=True)
 class Settings(datasets.Settings):
     """As of `lrputils evaluate`, in small shards: little is lost, and the time left is known."""

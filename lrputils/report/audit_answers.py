@@ -154,7 +154,8 @@ def in_layers(gains: Mapping[str, pd.DataFrame]) -> str:
     parts = []
     for place, table in gains.items():
         told = [
-            f"{verb} r in layers {', '.join(map(str, table.index[some]))}"
+            f"{verb} r in {'layers' if sum(some) > 1 else 'layer'} "
+            + ", ".join(map(str, table.index[some]))
             for verb, some in (("raises", table.low > 0), ("lowers", table.high < 0))
             if some.any()
         ]
@@ -203,11 +204,11 @@ class Sensitivity(NamedTuple):
 
     def __str__(self) -> str:
         first, second = (label(method) for method in LRP)
-        flips = ", ".join(self.reversals.index)
+        flips, none = ", ".join(self.reversals.index), "No choice alone can reverse the order"
         return (
             f"Over {self.count} combinations of conventions {first} is ahead in "
             f"{self.outcome['above']:.0%} and {second} in {self.outcome['below']:.0%}; the rest is "
-            f"undecided. {f'{flips} can' if flips else 'No choice can'} reverse the order alone."
+            f"undecided. {f'Reversed by one choice alone: {flips}' if flips else none}."
         )
 
 

@@ -20,7 +20,7 @@ from lrputils.data.streams import TextStream
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.report import audit_answers as answers
-from lrputils.report.audit import LRP, Audited, label
+from lrputils.report.audit import LRP, Audited, call, label
 from lrputils.report.display import show
 from lrputils.report.figures import layers as by_layer
 from lrputils.report.figures.dots import dots
@@ -57,13 +57,16 @@ def worst(
     wanted = dict(enumerate(text for part in parts for text in part))
     rows = run.rows[run.rows.family == ""].set_index(["position", "method", "readout"])
     shown = {REFERENCE: "word", **dict.fromkeys(LRP, place), "mask-gradient": "word"}
-    found = {}
+    exact = run.rows[run.rows.method == REFERENCE].set_index("position")
+    largest = exact.apply(lambda row: abs(row.scores[row.content]).max(), axis=1)
+    usual, found = f"on the median text {largest.median():.2g}", {}
     for text, r in lowest.items():
         own = {name: rows.loc[(text, name, at)] for name, at in shown.items()}
         told = {n: "" if n == REFERENCE else f" (r {row[answers.R]:.2f})" for n, row in own.items()}
         maps = {label(name) + told[name]: row.scores for name, row in own.items()}
         which = f"Text {text + 1}, id {own[REFERENCE].id}"
-        caption = f"{which}: {label(verdict.method)} has r {r:.2f}"
+        caption = f"{which}: {label(verdict.method)} has r {r:.2f}; "
+        caption += f"LOO's largest score is {largest[text]:.2g}, {usual}"
         cut = int(own[REFERENCE].tokens) if own[REFERENCE].cut else None
         found[caption] = Heatmap.of(classifier, wanted[text], maps, max_length=cut)
     return found
@@ -148,6 +151,7 @@ def page(
         sound=bool(gates.passed.all()),
         verdict=verdict,
         leads=answers.at_budgets(found),
+        calls={label(name): call(name, verdict.readout) for name in answers.NAMES},
         gains=gains,
         in_layers=answers.in_layers(gains),
         sensitivity=changed,

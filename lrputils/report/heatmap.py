@@ -21,7 +21,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.readout import Target, read
 from lrputils.report.display import TABLE
 from lrputils.report.words import Word, joined, visible
-from lrputils.runs.folders import atomic_write
+from lrputils.runs.folders import atomic_write, writable
 
 _STYLE = (Path(__file__).parents[1] / "assets/heatmap.css").read_text(encoding="ascii")
 Writer = Callable[[float], str]
@@ -251,7 +251,7 @@ def check_place(path: str | Path) -> Path:
 
     Raises:
         ValueError: an ending that is none of `FILES`.
-        OSError: its folder is not there, or it is a folder itself.
+        OSError: its folder is not there or closed to writing, or it is a folder itself.
     """
     path = Path(path)
     if path.suffix.lower() not in FILES:
@@ -260,6 +260,7 @@ def check_place(path: str | Path) -> Path:
         raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
     if path.is_dir():
         raise IsADirectoryError(f"{path} cannot be written: it is a folder")
+    writable(path.parent)
     return path
 
 

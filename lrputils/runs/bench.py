@@ -27,7 +27,7 @@ import torch
 
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.runs import results
-from lrputils.runs.folders import write_json
+from lrputils.runs.folders import writable, write_json
 from lrputils.study.cost import sides
 from lrputils.study.cost.bench import GROUPS as _INSIDE
 from lrputils.study.cost.bench import Bench
@@ -123,7 +123,7 @@ def bench(
     if clf.model.config.model_type != "bert":
         raise ValueError(f"{clf.name} is no BERT, and the other sides are written for one")
     facts = _facts(clf, model, repeats)
-    path = Path(out) / FILE
+    path = writable(Path(out)) / FILE
     kept = _kept(path, facts)
     todo = list(only) or [name for name in GROUPS if name not in kept]
     minutes = sum(GROUPS[name][1] for name in todo) * repeats / 5 / 60

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +16,7 @@ from filelock import FileLock, Timeout
 
 PLAN, READY, _LOCK = "plan.json", "ready", "lock"
 TEXTS = "texts.arrow"  # what a run over a data set reads
+FULL = (errno.ENOSPC, errno.EDQUOT)  # what the system calls a full disk
 _WORK = {"recording": "shards", "training": "training"}  # what is done → the folder of its parts
 
 
@@ -36,6 +39,50 @@ def write_json(path: Path, facts: Mapping[str, Any]) -> None:
         partial.write_text(f"{text}\n", encoding="utf-8")
 
 
+def writable(folder: Path) -> Path:
+    """Make a folder and see that it can be written, before anything is computed for it.
+
+    Raises:
+        OSError: it cannot, or is a file; the message names it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        if error.errno in FULL:
+            raise
+        reason = f"{folder} cannot be written: {error.strerror}"
+        raise OSError(f"{reason}; --out names another place") from None
+    return folder
+
+
+@contextmanager
+def alone(folder: Path, doing: str, place: Path | None = None) -> Iterator[None]:
+    """Keep other processes out of a folder; the system frees the lock of a killed one.
+
+    Args:
+        folder: where the lock lies.
+        doing: "recording", "building", …
+        place: what the message calls the folder, if something else.
+
+    Raises:
+        ValueError: another process is at it.
+    """
+    lock = FileLock(folder / _LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"another process is {doing} into {place or folder}: wait until it has ended, or name "
+            "another folder by --out"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 @contextmanager
 def claimed(out: Path, plan: Mapping[str, Any], doing: str = "recording") -> Iterator[Path]:
     """Claim `out` for this process; give the folder for the parts of a run.
@@ -54,31 +101,21 @@ def claimed(out: Path, plan: Mapping[str, Any], doing: str = "recording") -> Ite
     """
     if out.is_file():
         raise ValueError(f"{out} is a file: name a folder")
-    work = work_folder(out, doing)
     missing = [folder for folder in (out, *out.parents) if not folder.exists()]
-    work.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(work / _LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise ValueError(
-            f"another process is {doing} into {out}: wait until it has ended, or name another "
-            "folder"
-        ) from None
-    try:
-        _agree_on(work, json.loads(json.dumps(plan)), doing)
-        yield work
-        os.replace(work, done := work.with_name(f"{work.name}.done"))  # or a half of it went on
-        shutil.rmtree(done)
-    except BaseException:
-        if not _parts(work):
-            shutil.rmtree(work)
-            with suppress(OSError):  # something else was put there
-                for folder in missing:
-                    folder.rmdir()
-        raise
-    finally:
-        lock.release()
+    work = writable(work_folder(out, doing))
+    with alone(work, doing, out):
+        try:
+            _agree_on(work, json.loads(json.dumps(plan)), doing)
+            yield work
+            os.replace(work, done := work.with_name(f"{work.name}.done"))  # or a half of it went on
+            shutil.rmtree(done)
+        except BaseException:
+            if not _parts(work):
+                shutil.rmtree(work)
+                with suppress(OSError):  # something else was put there
+                    for folder in missing:
+                        folder.rmdir()
+            raise
 
 
 def once(folder: Path, write: Callable[[Path], None]) -> Path:

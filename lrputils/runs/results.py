@@ -30,9 +30,6 @@ from lrputils.study.by_text import Run
 ROWS, PROVENANCE = "rows.parquet", "provenance.json"
 _PACKED = {"compression": "zstd", "compression_level": 15}
 _GROUP = 2**26  # bytes of rows that are held at a time
-_OLD_NAME = (
-    r"^(?:(?P<family>front|back|single) (?P<layer>\d+)|(?P<method>.+?))(?: @ (?P<readout>.+))?$"
-)
 _VERSIONS = ("lrputils", "torch", "transformers", "tokenizers", "numpy", "pandas")
 
 
@@ -107,18 +104,7 @@ def _read(place: Path) -> Recording:
             f"{place.parent.name}/{place.name}: {ROWS} has sha256 {digest[:12]}…, its provenance "
             f"says {told[:12]}…: record the run again"
         )
-    return Recording(_labelled(pd.read_parquet(place / ROWS)), provenance)
-
-
-def _labelled(rows: pd.DataFrame) -> pd.DataFrame:
-    """Give rows recorded under names like "front 3 @ sum" the columns that took their place."""
-    if "readout" in rows or "method" not in rows:
-        return rows
-    names = pd.Series(rows.method.unique())
-    parts = names.str.extract(_OLD_NAME).set_index(names)
-    parts = parts.fillna({"method": "attnlrp", "readout": "word", "family": "", "layer": "0"})
-    parts = parts.astype({"layer": int})
-    return rows.assign(**{name: rows.method.map(parts[name]) for name in parts})
+    return Recording(pd.read_parquet(place / ROWS), provenance)
 
 
 def write(

@@ -9,7 +9,6 @@ together, in their order, so that the rows do not depend on who measured what.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -29,7 +28,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from lrputils.runs import results
-from lrputils.runs.folders import PLAN, READY, atomic_write, claimed, work_folder
+from lrputils.runs.folders import FULL, PLAN, READY, atomic_write, claimed, work_folder
 
 _PATIENCE = 0.2  # seconds between two looks at what the other ranks have done
 
@@ -179,7 +178,7 @@ def _full_disk_told(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             raise
         raise OSError(
             f"the disk of {out} is full: make room and give the same command again; the shards "

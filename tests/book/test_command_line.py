@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from lrputils.__main__ import main
+from lrputils.runs import folders
 
 
 @pytest.fixture
@@ -46,6 +47,23 @@ def test_a_mistake_is_named_before_anything_runs(in_book, capsys, arguments, com
     assert "Traceback" not in said
     assert not in_book.build_folder.exists()
     assert not (in_book.root / "x").exists()
+
+
+@pytest.mark.parametrize("verb", ["execute", "build"])
+def test_a_second_one_at_the_same_time_is_refused(in_book, capsys, verb):
+    with folders.alone(folders.writable(in_book.build_folder), "building"):
+        assert main([verb, "--quiet"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{in_book.build_folder}: wait until it has ended, or name another" in said
+    assert not (in_book.build_folder / "executed").exists()
+
+
+def test_a_closed_folder_is_named_before_anything_runs(in_book, capsys):
+    in_book.build_folder.write_text("a file in its place")
+    assert main(["execute", "--quiet"]) == 1
+    assert f"{in_book.build_folder} cannot be written: " in capsys.readouterr().err
+    assert not in_book.chapter("1").notebook.exists()
 
 
 def test_a_raising_chapter_ends_with_status_one_and_its_name(in_book, capsys):

@@ -12,8 +12,8 @@ from lrputils.book.layout import find_book
 COLUMNS = "text_column"
 # arguments after `execute`, what the sentence says of it
 MISTAKES = [
-    ("3 --out FILE", "--out FILE cannot be written: File exists"),
-    ("3 --out FILE/run", "--out FILE/run cannot be written: Not a directory"),
+    ("3 --out FILE", "FILE cannot be written: File exists"),
+    ("3 --out FILE/run", "FILE/run cannot be written: Not a directory"),
     ("3 --out CHAPTERS", "is where the committed twins are; name another folder"),
     ("3 -p limit=2", "-p needs --out DIR"),
     ("3 --out RUN -p model=FOLDER/none", "03_sst: model='FOLDER/none': there is no such file or"),

@@ -178,7 +178,7 @@ class TestAnswers:
         rows.loc[(rows.method == "attnlrp"), audit_answers.R] = 0.5
         rows.loc[gain, audit_answers.R] = 0.9
         gains = audit_answers.layers(audit.Audited(rows))
-        assert audit_answers.in_layers(gains).startswith("word: it raises r in layers 3; sum: it c")
+        assert audit_answers.in_layers(gains).startswith("word: it raises r in layer 3; sum: it cl")
 
 
 class Reader(HTMLParser):
@@ -237,6 +237,15 @@ class TestPage:
         assert str(audit_answers.sensitivity(run)) in text
         assert "All checks passed." in text
         assert "films" in text
+        assert "on the median text" in text
+
+    def test_a_method_is_called_as_it_was_measured(self, placeholder, run, table):
+        row = run.rows[run.rows.method == "mask-gradient-2"].iloc[0]
+        inputs = placeholder.encode(pd.read_csv(table).text[row.position])
+        names = {"lrp": lrp, "clf": placeholder, "inputs": inputs}
+        scores = eval(audit.call("mask-gradient-2", "sum"), names)
+        assert np.allclose(scores[0], row.scores, atol=1e-4)
+        assert audit.call("cp-lrp", "sum").endswith("\"cp-lrp\", readout='sum')")
 
     def test_a_failed_check_stands_at_the_top(self, placeholder, table, run, done):
         notes = json.loads((done / audit.NOTES).read_text())

@@ -16,6 +16,9 @@ def rows():
         {
             "id": [str(text) for text in (3, 1, 4, 0, 5) for _ in range(2)],
             "method": ["loo", "ig"] * 5,
+            "readout": "",
+            "family": "",
+            "layer": 0,
             "r": r.ravel().astype("float32"),
         }
     )
@@ -67,21 +70,16 @@ def test_a_text_run_says_what_prose_quotes_of_it(rows):
     assert run.facts() == {"caption": caption, "model": "tiny", "texts": 5}
 
 
-def test_names_of_older_recordings_become_columns(tmp_path):
-    names = ["loo", "attnlrp", "front 10 @ post-norm", "single 2", "cp-lrp @ sum"]
-    rows = pd.DataFrame({"id": "0", "method": names, "r": np.arange(5.0)})
-    facts = results.provenance(command="", parameters={}, seconds=1)
-    run = results.load("a", "b", results.write(tmp_path / "a" / "b", rows, facts).parents[1])
-    columns = run.rows[["method", "readout", "family", "layer"]].itertuples(index=False, name=None)
-    assert list(columns) == [
-        ("loo", "word", "", 0),
-        ("attnlrp", "word", "", 0),
-        ("attnlrp", "post-norm", "front", 10),
-        ("attnlrp", "word", "single", 2),
-        ("cp-lrp", "sum", "", 0),
-    ]
+def test_maps_are_told_apart_by_readout_and_layers():
+    labels = {
+        "method": ["loo", "attnlrp", "attnlrp", "cp-lrp"],
+        "readout": ["", "word", "post-norm", "sum"],
+        "family": ["", "", "front", ""],
+        "layer": [0, 0, 10, 0],
+    }
+    run = results.Recording(pd.DataFrame({"id": "0", **labels, "r": np.arange(4.0)}), {})
     assert run.ablations("r", "post-norm")["front", 10].item() == 2
-    assert run.per_text("r", ["cp-lrp"], "sum").loc["0", "cp-lrp"] == 4
+    assert run.per_text("r", ["cp-lrp"], "sum").loc["0", "cp-lrp"] == 3
     assert list(run.per_text()) == ["loo", "attnlrp", "cp-lrp"]
     with pytest.raises(ValueError, match="no layer ablations at 'sum'"):
         run.ablations("r", "sum")
