@@ -8,6 +8,20 @@ document.addEventListener("DOMContentLoaded", () => {
     button.setAttribute("aria-label", "Color mode: Light, Dark, System Settings");
   for (const list of document.querySelectorAll(".citation-list[role]"))
     list.removeAttribute("role");
+  // A cell of words may break into lines; one of numbers may not.
+  for (const cell of document.querySelectorAll(".lrp-table td"))
+    cell.classList.toggle("long", cell.textContent.length > 32);
+  // A browser breaks the line between a formula and the comma after it.
+  for (const formula of document.querySelectorAll("span.math")) {
+    const after = formula.nextSibling;
+    const [mark] = /^[^\s\w([–—]+/.exec(after?.nodeType === Node.TEXT_NODE ? after.data : "") ?? [];
+    if (!mark) continue;
+    after.deleteData(0, mark.length);
+    const kept = document.createElement("span");
+    kept.className = "formula-and-mark";
+    formula.replaceWith(kept);
+    kept.append(formula, mark);
+  }
 });
 
 let shown;
