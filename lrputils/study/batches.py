@@ -50,17 +50,9 @@ class BatchEvaluator:
     ) -> None:
         """Load the model, once for all batches.
 
-        Args:
-            model: as `load_classifier` takes it, or a classifier.
-            methods: names from `lrputils.attribution.METHODS`, `Variant` or `LayerSweep` values;
-                "loo" is always among them.
-            max_length: longest text in tokens; the model's own limit if not given.
-            truncate: cut longer texts instead of refusing them.
-            batch_size: texts that one pass of a method reads. Rows of leave-one-out are packed over
-                all of them.
-            precision: of leave-one-out: see `lrputils.certified_loo`.
-            tolerance: how far below float32 it may fall.
-            device: "auto" takes a GPU if there is one.
+        `model` is what `load_classifier` takes, or a classifier; "loo" is always among the
+        `methods`; longer texts are cut at `max_length` if `truncate`; `precision` and `tolerance`
+        are those of `lrputils.certified_loo`; the rest is as in `lrputils.evaluate`.
 
         Raises:
             ValueError: an unknown method; and what `load_classifier` raises.
@@ -78,13 +70,7 @@ class BatchEvaluator:
             self._options["options"] = {REFERENCE: loo}
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Evaluate a batch of columns: `text`, and if there are any `id` and `label`.
-
-        Args:
-            batch: arrays or lists, one value a text.
-
-        Returns:
-            The columns of `rows`, as lists.
+        """Evaluate columns `text` and, if there are any, `id` and `label`; return those of `rows`.
 
         Raises:
             ValueError: no column `text`, a text that cannot be encoded, or a model that returns
@@ -100,13 +86,12 @@ class BatchEvaluator:
         return {name: rows[name].tolist() for name in rows}
 
     def rows(self, texts: Texts) -> pd.DataFrame:
-        """Evaluate texts.
+        """Evaluate texts: a row a text and method.
 
-        Returns:
-            One row a text and method: the columns of `lrputils.study.evaluation.Evaluation.rows`
-            but `position`, and `spearman` (with leave-one-out, over all tokens), `cut` (the text
-            was longer than `max_length`), `scores` (tokens,), `pieces` (the tokens' strings) and
-            `content` (false at special tokens); an ablation has none of the last three.
+        Columns are those of `lrputils.study.evaluation.Evaluation.rows` but `position`, and
+        `spearman` (with leave-one-out, over all tokens), `cut` (the text was longer than
+        `max_length`), `scores` (tokens,), `pieces` (the tokens' strings) and `content` (false at
+        special tokens); an ablation has none of the last three.
         """
         found = evaluate(self.classifier, texts, self.methods, **self._options, progress=False)
         limits = {"truncate": True, "max_length": self._options["max_length"]}

@@ -62,12 +62,8 @@ def measure(
 ) -> pd.DataFrame:
     """Return the effect of patches and what each backward pass says that it is.
 
-    Args:
-        classifier: `load_classifier`'s answer, of a tokenizer with a mask token.
-        texts: `load_texts`' answer; the class predicted on each whole text is explained.
-        patches: layers and tokens drawn for each text and site; each gets every one of `SOURCES`.
-        seed: of the draws.
-        max_length: longer texts are cut to this many tokens; to the model's limit if not given.
+    Of each text, cut at `max_length`, the predicted class is explained, and for each site so many
+    `patches`, layers and tokens, are drawn; each gets every one of `SOURCES`.
 
     Returns:
         one row a text, `site`, `layer`, `token` and `source`: `id`, `effect`, and an estimate of it
@@ -187,13 +183,9 @@ def _patched(
 
 
 def r_with_effects(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return r of the estimates with the effects, over each text's patches of a site and source.
+    """Return r of `measure`'s estimates with the effects: (texts, (source, site, pass)).
 
-    Args:
-        rows: of `measure`, or recorded ones.
-
-    Returns:
-        (texts, (source, site, pass)); NaN where all effects are the same.
+    Over each text's patches of a site and source; NaN where all effects are the same.
     """
     found = {}
     for (text, source, site), part in rows.groupby(["id", "source", "site"], sort=False):

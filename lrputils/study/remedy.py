@@ -68,12 +68,7 @@ def maps(
 ) -> pd.DataFrame:
     """Return every text's map under each setting, the predicted class explained.
 
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer; longer texts are cut.
-        settings: names from `SETTINGS`, and "loo" for leave-one-out itself.
-        batch_size: texts a batch.
-        max_length: cut texts to this many tokens; the model's own limit if not given.
+    `settings` are names from `SETTINGS`, and "loo" for leave-one-out itself; longer texts are cut.
 
     Returns:
         one row a text and setting: `id`, `target`, `label`, `setting`, `passes`, `seconds` (of the

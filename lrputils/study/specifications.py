@@ -56,12 +56,8 @@ def agreement(
     """Return the correlation with LOO of every text's maps, a column a specification.
 
     Dividing by a sum scales a map, and no coefficient sees a positive scale: what "sum to one" does
-    to a correlation is the sign of the two sums, over the tokens that count. Dividing by the sum
-    of absolute values would do nothing at all.
-
-    Args:
-        rows: of `lrputils.study.conventions.maps`, or recorded ones.
-        coefficients: which of `COEFFICIENTS`.
+    to a correlation is the sign of the two sums, over the tokens that count. Dividing by the sum of
+    absolute values would do nothing at all. `rows` are those of `lrputils.study.conventions.maps`.
 
     Returns:
         (texts, specifications), float32, the columns' levels "method" and `CHOICES`. NaN where
@@ -120,15 +116,10 @@ def _counted(content: Array) -> Iterator[Array]:
 
 
 def difference(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
-    """Return `first − second` of each text under each specification that has both methods.
+    """Return `first − second`, two methods of `agreement`, by text: (texts, `CHOICES`).
 
-    Args:
-        found: of `agreement`.
-        first: a method.
-        second: another one. One whose other rules were not varied has the default specifications.
-
-    Returns:
-        (texts, specifications), the columns' levels `CHOICES`.
+    Under each specification that has both: a method whose other rules were not varied has the
+    default.
     """
     left, right = found[first], found[second]
     common = left.columns.intersection(right.columns, sort=False)
@@ -149,8 +140,7 @@ def bootstrap_means(differences: pd.DataFrame, resamples: int = 1000, seed: int 
 def curve(differences: pd.DataFrame, resamples: int = 1000, seed: int = 0) -> pd.DataFrame:
     """Return each specification's mean over texts with its 95% bootstrap interval, least first.
 
-    Returns:
-        A row a specification, indexed by its choices; columns `value`, `low`, `high`.
+    Indexed by its choices; columns `value`, `low`, `high`.
     """
     low, high = np.nanquantile(
         bootstrap_means(differences, resamples, seed), [0.025, 0.975], axis=0
@@ -167,8 +157,7 @@ def across(parts: Mapping[tuple[str, str], pd.DataFrame]) -> pd.DataFrame:
 def importance(values: pd.Series) -> pd.DataFrame:
     """Return how much of the variance over a balanced grid each choice explains.
 
-    Args:
-        values: one a specification, indexed by the choices; every combination once.
+    `values` holds one a specification, indexed by the choices.
 
     Returns:
         By choice, largest first: `alone`, the variance of the means of its values, as a share of

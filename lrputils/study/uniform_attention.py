@@ -27,11 +27,8 @@ _BATCH = 32
 class AttentionMatters(NamedTuple):
     """Shares of texts classified correctly, each with its bootstrap interval.
 
-    Attributes:
-        accuracy: with the model's attention.
-        uniform: with uniform attention.
-        fall: `accuracy − uniform`, paired by text.
-        fall_by_depth: the same with uniform attention in some layers only, counted from 0.
+    With the model's attention (`accuracy`), with `uniform` attention, and their `fall`, paired by
+    text; `fall_by_depth`: with uniform attention in some layers only, counted from 0.
     """
 
     accuracy: Estimate
@@ -43,15 +40,12 @@ class AttentionMatters(NamedTuple):
 def attention_matters(classifier: Classifier, texts: Texts) -> AttentionMatters:
     """Measure how far accuracy falls when every attention matrix is the uniform one.
 
-    Longer texts are cut to the model's limit.
-
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: with labels: class numbers, or the names of the model's classes.
+    `texts` have labels, class numbers or the names of the model's classes; longer texts are cut to
+    the model's limit.
 
     Raises:
-        ValueError: texts without labels, a label that is none of the model's classes, or fewer
-            than two texts.
+        ValueError: texts without labels, a label that is none of the model's classes, or fewer than
+            two texts.
     """
     classes = classes_of(classifier, texts)
     own = correct(classifier, texts, classes)

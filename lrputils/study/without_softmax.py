@@ -69,10 +69,7 @@ def maps(
 ) -> dict[str, Tensor]:
     """LOO, the composites' maps and the gradient of a gate on every key, `(batch, tokens)` each.
 
-    Args:
-        model: a covered model.
-        inputs: encoded texts, or images.
-        kernel: the attention that the model was trained with: `fused` or `linear`.
+    `kernel` is the attention that the model was trained with: `fused` or `linear`.
     """
     architecture = describe(model)
     with routed(architecture, kernel):
@@ -92,10 +89,8 @@ def maps(
 def measured(texts: Texts, images: int, seeds: Iterable[int]) -> pd.DataFrame:
     """r with LOO in the shipped models with and without a softmax, special tokens left out.
 
-    Args:
-        texts: for BERT.
-        images: how many test digits, for ViT.
-        seeds: of training; each is a pair that had the same start and saw the same batches.
+    Of BERT on the texts and ViT on so many test digits; a training seed is a pair that had the same
+    start and saw the same batches.
 
     Returns:
         a row a model and text or image: `data`, `seed`, `attention`, `id`, `right` (whether the

@@ -27,12 +27,10 @@ def precision_error(
 ) -> pd.DataFrame:
     """Compare every precision of products that the device may be asked for with float32.
 
-    LOO and the method's map are both computed at the precision, as a run would.
-
-    Returns:
-        A row a precision: `effect` (no: the device ignores it, and the other columns are empty),
-        `error of LOO` (the largest), `mean |LOO|` in float32, `change of r` (the largest over the
-        texts), `verdict`, and `seconds` as a multiple of float32's.
+    LOO and the method's map are both computed at the precision, as a run would. A row a precision:
+    `effect` (none: the device ignores it, and the other columns are empty), `error of LOO` (the
+    largest), `mean |LOO|` in float32, `change of r` (the largest over the texts), `verdict`, and
+    `seconds` as a multiple of float32's.
     """
     device, rows = classifier.device, {}
     options = {"max_length": max_length, "truncate": True, "progress": False}

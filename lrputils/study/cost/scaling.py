@@ -45,19 +45,12 @@ def model_against_clock(
 ) -> pd.DataFrame:
     """Time leave-one-out of one text while one thing varies: length, depth, width, batch budget.
 
-    Args:
-        classifier: a BERT; the depths and widths are those of untrained ones beside it.
-        text: cut to the lengths.
-        lengths: tokens; those that the text does not reach are left out.
-        depths: layers.
-        widths: of the states.
-        budgets: most tokens a batch.
-        middle: tokens where another thing varies.
-        repeats: of which the fastest counts.
+    The depths and widths are those of untrained BERTs beside the given one; lengths (tokens) that
+    the text does not reach are left out, and `middle` holds where another thing varies.
 
     Returns:
-        A row a measurement: `varied`, `value`, `tokens`, `seconds`, `operations` as `Shape.loo`
-        counts them, and `rate`, the machine's on matrices of that width.
+        A row a measurement: `varied`, `value`, `tokens`, `seconds` (the fastest), `operations` as
+        `Shape.loo` counts them, and `rate`, the machine's on matrices of that width.
     """
     given, device = Shape.of(classifier), str(classifier.device)
     plan = [("tokens", tokens, classifier, tokens, None) for tokens in lengths]

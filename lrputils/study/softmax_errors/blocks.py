@@ -45,8 +45,7 @@ from lrputils.removal.mask_gradient import (
 class SoftmaxMaps:
     """Each token's score in each layer's attention block, by each account; see the module.
 
-    All are (layers, batch, tokens), 0 at padding, but for `entropy` (layers, batch) and `valid`
-    (batch, tokens).
+    All are (layers, batch, tokens), 0 at padding, but for `entropy` (layers, batch) and `valid`.
 
     Attributes:
         contrast: Σ_j A_ji (V_i − O_j)·g_j, the Taylor estimate of `removal`, and the part of the
@@ -55,9 +54,9 @@ class SoftmaxMaps:
         softmax: Σ_j Z_ji A_ji (V_i − O_j)·g_j, each row of Z measured from its mean.
         softmax_attended: the same, each row of Z measured from its attended mean.
         removal: the exact change of the block's output, on g, when the token goes.
-        entropy: mean over heads and queries of the entropy of A_j· divided by log n_j; NaN where
-            no query sees two keys.
-        valid: true at tokens, false at padding.
+        entropy: mean over heads and queries of the entropy of A_j· divided by log n_j; NaN where no
+            query sees two keys.
+        valid: (batch, tokens), true at tokens, false at padding.
     """
 
     contrast: Tensor
@@ -86,15 +85,9 @@ def softmax_maps(
     """Take every layer's attention apart, in one forward and one backward pass.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        inputs: a batch of encoded texts, or `pixel_values`.
-        target: the class explained; by default the one predicted on the whole input.
         composite: the rules by which g flows down to the blocks' outputs.
-        centred: whether V and the rows of Z are measured from their means; else from the zero
-            that the model's biases happen to have.
-
-    Returns:
-        Tensors on the model's device; float32, for a float64 model float64.
+        centred: whether V and the rows of Z are measured from their means; else from the zero that
+            the model's biases happen to have.
 
     Raises:
         TypeError: the model is not covered, or `composite` is none.
