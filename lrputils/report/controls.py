@@ -46,12 +46,7 @@ _SETTINGS = {
 
 
 def together(maps: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of recordings of one model: the texts of all, the default rules.
-
-    Args:
-        maps: rows of `lrputils.study.conventions.maps`, leave-one-out among them.
-        more: rows of further methods; one that is measured twice is taken once.
-    """
+    """Return one model's recorded rows: the texts of all, the default rules, no map twice."""
     rows = pd.concat([maps, *more], ignore_index=True)
     common = set(maps.id).intersection(*(part.id for part in more))
     rows = rows[(rows.rules == "") & rows.id.isin(common)]
@@ -61,13 +56,8 @@ def together(maps: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
 def effects(rows: pd.DataFrame, controls: Mapping[str, str] = CONTROLS) -> pd.DataFrame:
     """Return how r with LOO by the mask changes when a control takes AttnLRP's place.
 
-    Args:
-        rows: of `together`.
-        controls: method among them → its name in the table.
-
-    Returns:
-        By (normalisation, tokens, control's name), with and without [CLS]: the mean change over
-        texts at each read-out with its interval, `side_by_side`.
+    By (normalisation, tokens, control's name), with and without [CLS]: the mean change over texts
+    at each read-out with its interval, `side_by_side`. `controls`: method → its name in the table.
     """
     found = specifications.agreement(rows[rows.removal.isin(["", MASK])], ["Pearson"])
     curves = {
@@ -89,10 +79,9 @@ def effects(rows: pd.DataFrame, controls: Mapping[str, str] = CONTROLS) -> pd.Da
 def first_token(rows: pd.DataFrame) -> pd.DataFrame:
     """Return what each map gives to its first token, [CLS]: its score over the sum of all |scores|.
 
-    Returns:
-        A row for LOO by the mask, AttnLRP and each of its controls, columns the read-outs, mean
-        over texts with interval (LOO has no read-out, and the same in each), and `negative sum`,
-        the share of maps, at the sum, that sum to less than zero.
+    A row for LOO by the mask, AttnLRP and each of its controls, columns the read-outs, mean over
+    texts with interval (LOO has the same in each), and `negative sum`, the share of maps, at the
+    sum, that sum to less than zero.
     """
     rows = rows[rows.removal.isin(["", MASK])]
     share = rows.scores.map(lambda scores: scores[0] / np.abs(scores).sum())
@@ -114,9 +103,7 @@ def first_token(rows: pd.DataFrame) -> pd.DataFrame:
 def survival(rows: pd.DataFrame) -> pd.DataFrame:
     """Return AttnLRP − CP-LRP, raw, under every removal, and under every coefficient by the mask.
 
-    Returns:
-        A row a coefficient or removal; columns the read-outs "word" and "post-norm", the latter
-        also without [CLS], with intervals, `side_by_side`.
+    Columns are `_SETTINGS`, with intervals, `side_by_side`.
     """
     rows = rows[rows.method.isin(["loo", "attnlrp", "cp-lrp"])]
     found = specifications.agreement(rows)

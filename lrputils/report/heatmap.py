@@ -39,7 +39,6 @@ class Heatmap:
         notes: name → a sentence to stand under that map.
 
     Attributes:
-        maps: name → one score a token, float64 `(tokens,)`.
         label: what was explained: the class's name, or the next token; "" where no model was asked.
         probability: what the model gives it; None where its logit is no class's among others.
 
@@ -84,13 +83,8 @@ class Heatmap:
     ) -> Heatmap:
         """Return the heat map of a text, its words joined and the explained class above.
 
-        Args:
-            classifier: the model that was explained.
-            text: one text.
-            maps: name → one score a token, special ones included, `(tokens,)`.
-            target: the class that was explained; None is the predicted one.
-            max_length: where the text was cut, in tokens; None if it was not.
-            notes: name → a sentence to stand under that map.
+        `maps`: name → one score a token, special ones included, `(tokens,)`; a `target` of None is
+        the predicted class; `max_length`: where the text was cut, in tokens, if it was.
         """
         cut = {"max_length": max_length} if max_length else {}
         inputs = classifier.encode([text], truncate=bool(cut), **cut)

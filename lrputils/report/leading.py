@@ -64,10 +64,7 @@ def lead(found: pd.DataFrame, **options: Any) -> Lead:
 
     The best is chosen on the same texts. So that one which is not is called clearly best with a
     probability of 5% at most, each of the k − 1 intervals has a confidence of 1 − 5% / (k − 1).
-
-    Args:
-        found: (texts, methods), the higher the better; a text that lacks a value is left out.
-        options: `resamples` and `seed` of `lrputils.stats.estimate`.
+    `found` is (texts, methods), the higher the better; a text that lacks a value is left out.
 
     Raises:
         ValueError: no text has all values.
@@ -114,13 +111,9 @@ def needed(
 def pilots(
     found: pd.DataFrame, sizes: Sequence[int], *, draws: int = 100, **options: Any
 ) -> pd.DataFrame:
-    """Return what `lead` says of a few texts, drawn again and again from many.
+    """Return what `lead` says of a few texts, drawn again and again from many without replacement.
 
-    Args:
-        found: (texts, methods) of many texts; who leads on all of them counts as the truth.
-        sizes: how many texts to draw, without replacement.
-        draws: how often.
-        options: of `lead`.
+    Who leads on all texts of `found` counts as the truth.
 
     Returns:
         A row a size: `decided`, the share of draws whose outcome is not "cannot tell", with its

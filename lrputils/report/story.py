@@ -19,14 +19,9 @@ _CHOICES = {"tokens": grid.EVERY, "normalisation": grid.RAW, "removal": "attenti
 def tracking(found: pd.DataFrame, estimates: pd.DataFrame, maps: pd.DataFrame) -> pd.DataFrame:
     """Return Pearson's r with leave-one-out of each text: raw maps, every token counted.
 
-    Args:
-        found: of `lrputils.study.specifications.agreement`, of one run.
-        estimates: rows of `lrputils.study.remedy.maps`, on the same texts or a part of them.
-        maps: the rows that `found` was computed from.
-
-    Returns:
-        (texts, columns): the texts of `estimates`; the columns' levels are "method" and
-        "read-out", which is `NO_READOUT` for an estimate.
+    `found` is `specifications.agreement` of the rows `maps`, `estimates` are rows of `remedy.maps`,
+    on the same texts or a part of them: these are the rows; the columns' levels are "method" and
+    "read-out", which is `NO_READOUT` for an estimate.
     """
     usual = grid.at(found.T, rules=grid.DEFAULT, coefficient="Pearson", **_CHOICES).T
     usual.columns = usual.columns.droplevel(list(set(usual.columns.names) - {"method", "read-out"}))
@@ -57,8 +52,7 @@ def panels(
 def margins(runs: Runs, estimates: Recordings, maps: Recordings) -> pd.DataFrame:
     """Return by how much each estimate is closer to leave-one-out than each map: paired by text.
 
-    Returns:
-        a row a run, "estimate", map and read-out, with the fields of `lrputils.stats.Estimate`.
+    A row a run, "estimate", map and read-out, with the fields of `lrputils.stats.Estimate`.
     """
     rows = {}
     for (model, data), run in estimates.items():

@@ -53,7 +53,7 @@ def table() -> pd.DataFrame:
 
 
 def compared(model: Handle, inputs: Inputs) -> dict[str, pd.DataFrame]:
-    """AttnLRP's r "with LOO" and "with (g * s) * u": (text, bracketing), special tokens left out."""
+    """AttnLRP's r "with LOO" and "with (g * s) * u", (text, bracketing), without special tokens."""
     where, loo = inputs.content_mask, leave_one_out(model, inputs, progress=False)
     maps = {name: attribute(model, inputs, composite) for name, composite in COMPOSITES.items()}
     return {

@@ -23,11 +23,7 @@ _PARTS = {
 def ratios(
     contests: pd.DataFrame, *, title: str = "The same scores, computed otherwise: time, ours = 1"
 ) -> Figure:
-    """Draw each other side's time over ours, with its interval, grouped by the work.
-
-    Args:
-        contests: rows of `lrputils.study.cost.bench.measure`; the first side of each is ours.
-    """
+    """Draw each other side's time over ours (`bench.measure`), with its interval, by the work."""
     others = contests[contests.groupby("what").cumcount() > 0].reset_index(drop=True)
     starts = others.what != others.what.shift()
     places = -(np.arange(len(others)) + 0.9 * starts.cumsum()).to_numpy()
@@ -52,11 +48,7 @@ def ratios(
 def time_goes(
     rows: pd.DataFrame, *, title: str = "Where leave-one-out's time goes, and its lower bound"
 ) -> Figure:
-    """Draw the parts of the time as one bar a kind of texts, the operations' own time on it.
-
-    Args:
-        rows: of `lrputils.study.cost.bench.time_goes`; the mark is `operations` / `rate`.
-    """
+    """Draw the parts of `bench.time_goes`, a bar a kind of texts, its operations' own time on it."""
     kinds = list(dict.fromkeys(rows.texts))
     figure, axes = new_figure(WIDTH, 1.4 + 0.75 * len(kinds), title=title)
     for place, kind in enumerate(reversed(kinds)):
@@ -89,9 +81,8 @@ def model_and_clock(
 ) -> Figure:
     """Draw seconds of leave-one-out of a text, a panel for each thing that varies.
 
-    Args:
-        rows: of `lrputils.study.cost.scaling.model_against_clock`. Dots are seconds; the line is
-            `operations` / `rate`, the time of the matrix products alone.
+    Dots are the seconds of `scaling.model_against_clock`; the line is `operations` / `rate`, the
+    time of the matrix products alone.
     """
     varied = list(dict.fromkeys(rows.varied))
     figure, panels = two_columns(len(varied), 2.1, title, sharey=True)

@@ -31,9 +31,8 @@ def frontier(
 ) -> Figure:
     """Draw mean r against the share of leave-one-out's passes, a panel a run.
 
-    Args:
-        runs: name → `lrputils.study.frontier.table` by setting and verified share. A setting of
-            `LINES` is a line along the shares, one of `POINTS` a point; bars are 95% intervals.
+    `runs`: name → `lrputils.study.frontier.table` by setting and verified share. A setting of
+    `LINES` is a line along the shares, one of `POINTS` a point; bars are 95% intervals.
     """
     count, cheapest = len(runs), min(table.cost.min() for table in runs.values())
     size = {"rows": count, "sharex": True, "squeeze": False}

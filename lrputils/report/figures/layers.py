@@ -77,13 +77,9 @@ def by_layer(
 ) -> Figure:
     """Draw one measurement layer by layer: a panel a run, in two columns, on one scale.
 
-    Args:
-        panels: run → columns `value`, `low`, `high` by layer (from 1); or, for several series in a
-            panel, series → such a table.
-        title: the figure's message.
-        label: of the axis, what is measured.
-        zero: whether 0 is the question: a line is drawn there, and a mean whose interval reaches it
-            is hollow.
+    `panels`: run → columns `value`, `low`, `high` by layer (from 1); or, for several series in a
+    panel, series → such a table. If `zero` is the question, a line is drawn there, and a mean whose
+    interval reaches it is hollow.
     """
     columns = min(len(panels), 2)
     size = {"rows": -(-len(panels) // 2), "columns": columns, "squeeze": False, "sharey": True}
@@ -110,12 +106,8 @@ def halves(
 ) -> Figure:
     """Draw a difference between two halves of the layers: a group of rows a run, a row a read-out.
 
-    Args:
-        runs: run → columns `value`, `low`, `high` by (read-out, convention), with `RAW` and
-            `SUM_TO_ONE` for conventions.
-        published: run → what the paper prints, drawn beside the run's name.
-        title: the figure's message.
-        label: of the axis.
+    `runs`: run → columns `value`, `low`, `high` by (read-out, convention); `published`: run → what
+    the paper prints, drawn beside the run's name.
     """
     ticks = [
         (run, place)

@@ -39,11 +39,8 @@ def specification_curve(
 ) -> Figure:
     """Draw a specification curve and, below it, which choices its parts were made of.
 
-    Args:
-        table: of `lrputils.study.specifications.curve`, in its order.
-        marks: label → rows of the table to point out, four at most.
-        bins: parts of equal size into which the lower panel divides the specifications.
-        title: the figure's message.
+    `marks`: label → rows of the table to point out, four at most; the lower panel divides the
+    specifications into `bins` parts of equal size.
     """
     table = table.sort_values("value", kind="stable")
     levels = [level for level in table.index.names if table.index.unique(level).size > 1]
@@ -140,11 +137,9 @@ def by_convention(
 ) -> Figure:
     """Draw a value by convention, or method, and read-out, a panel a run.
 
-    Args:
-        tables: panel → row → `value`, `low`, `high`, indexed by the level "read-out" and others.
-        printed: panel → the paper's difference, a dashed line.
-        difference: what the values are, for the axis.
-        title: the figure's message.
+    `tables`: panel → row → `value`, `low`, `high`, indexed by the level "read-out" and others;
+    `printed`: panel → the paper's difference, a dashed line; `difference`: what the values are, for
+    the axis.
     """
     panels = {}
     for name, rows in tables.items():
