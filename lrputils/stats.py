@@ -70,8 +70,8 @@ class Normalized(NamedTuple):
 
     Attributes:
         scores: float64 (batch, tokens); NaN where a row's sum is zero, 0 outside `where`.
-        flipped: boolean (batch,), true where the sum was negative: the division flipped every
-            sign of that map, and with it the sign of its correlation.
+        flipped: boolean (batch,), true where the sum was negative: the division flipped every sign
+            of that map, and with it the sign of its correlation.
         flipped_share: the share of maps with a negative sum.
     """
 
@@ -103,15 +103,7 @@ class Interval(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A statistic with its bootstrap interval and the number of examples behind it.
-
-    Attributes:
-        value: the statistic over the `used` examples.
-        low: lower end of the interval.
-        high: upper end of the interval.
-        used: how many examples entered.
-        dropped: how many were NaN and left out.
-    """
+    """A statistic with its bootstrap interval; `used` examples entered, `dropped` ones were NaN."""
 
     value: float
     low: float

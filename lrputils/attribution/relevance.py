@@ -22,12 +22,7 @@ from lrputils.propagation.composites import (
     propagating,
 )
 from lrputils.propagation.rules import UNITS
-from lrputils.removal.mask_gradient import (
-    exact_block,
-    parts,
-    weights_and_products,
-    without_own_row,
-)
+from lrputils.removal.mask_gradient import exact_block, parts, weights_and_products, without_own_row
 
 
 def lrp(

@@ -79,12 +79,10 @@ def assemble(
 
 
 def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
-    """Run Jupyter Book over `source`; return the path of the first page below `output/_build`.
+    """Run Jupyter Book over `source`, which `assemble` laid out; return the first page.
 
-    Args:
-        source: what `assemble` laid out.
-        output: the folder that holds `_build`.
-        single: build one page of everything, to print, in `singlehtml`; otherwise `html`.
+    It lies below `output/_build`, in `html`, or, as one page of everything to print, in
+    `singlehtml`.
 
     Raises:
         BookError: Sphinx failed or warned, or a page lacks an image of its notebook; the message

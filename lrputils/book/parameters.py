@@ -156,11 +156,9 @@ def _read_profile(book: Book, name: str) -> dict[str, dict[str, Any]]:
 
 
 def load_profile(book: Book, name: str = DEFAULT) -> dict[str, dict[str, Any]]:
-    """Return each chapter's parameters under the profile, without those that equal the default.
+    """Return each chapter's parameters under a profile, without those that equal the default.
 
-    Args:
-        book: whose chapters are meant.
-        name: a profile's name, or the path of a YAML file.
+    `name` is a profile's, or the path of a YAML file.
 
     Raises:
         BookError: an unknown profile, chapter or parameter, or a wrong type.

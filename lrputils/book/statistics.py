@@ -9,11 +9,7 @@ from lrputils.book.pairing import read_notebook
 
 
 def run_statistics(executed: Mapping[str, Path]) -> str:
-    """Return, in Markdown, seconds, peak memory and profile of each chapter that was executed.
-
-    Args:
-        executed: chapter's name → its notebook, in reading order.
-    """
+    """Return, in Markdown, seconds, peak memory and profile of each chapter that was executed."""
     lines = []
     for name, path in executed.items():
         run = read_notebook(path).metadata.get("lrputils", {})

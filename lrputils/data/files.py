@@ -88,11 +88,7 @@ def readable(name: str) -> bool:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """Return a file's table; a line of a `.txt` file is a text.
-
-    Raises:
-        ValueError: the file is of another kind, or not what its name says.
-    """
+    """Return a file's table; a line of a `.txt` file is a text. Refuse what it cannot be."""
     with _opened(path) as (reader, file):
         return reader(file)
 

@@ -86,12 +86,8 @@ def column(
 ) -> Any:
     """Return the name of the column asked for, or of the first that has a usual name.
 
-    Args:
-        table: the table.
-        role: "text", "label" or "id". A table without texts is an error; for the others, None.
-        wanted: the column's name; None or "" looks for the usual names, whatever their capitals.
-        name: what the message calls the table.
-        choose: what the message says to choose.
+    `role` is "text", "label" or "id". A table without texts is refused, in words that call it
+    `name` and tell what to `choose`; for the others the answer is None.
     """
     if wanted:
         if wanted in table:

@@ -29,15 +29,9 @@ _WAY_OUT = "pass dataset='digits' (no files needed), 'mnist', or a folder with M
 class ImageData:
     """Images as rows of grey levels, split into a training and a test part.
 
-    Attributes:
-        name: of the data, for tables and captions.
-        note: how the split was made.
-        side: pixels per row and per column.
-        train_images: float64 (images, side²), 0 black to 1 white, row by row.
-        train_labels: int64 (images,), classes counted from 0.
-        test_images: as `train_images`.
-        test_labels: as `train_labels`.
-        identity: "sha256 …" of the pixels and labels as read, before resizing and splitting.
+    Images are float64 (images, side²), 0 black to 1 white, row by row; labels int64 (images,),
+    classes counted from 0. `note` says how the split was made; `identity` is "sha256 …" of the
+    pixels and labels as read.
     """
 
     name: str

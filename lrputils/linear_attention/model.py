@@ -91,14 +91,8 @@ class LinearAttention(nn.Module):
     """One layer of softmax-free attention over pixels, and a linear output layer.
 
     Takes grey levels from 0 to 1 as (batch, tokens); `scaled` turns them into the network's input.
-
-    Args:
-        setting: embedding, pooling and scaling.
-        tokens: pixels of an image.
-        dim: size of embedding, queries, keys and values; 32 in the paper.
-        classes: number of classes.
-        mean: of the training pixels; only "standard" scaling uses it.
-        deviation: standard deviation of the training pixels, likewise.
+    `mean` and `deviation` are those of the training pixels, for "standard" scaling; `dim` is that
+    of the paper.
     """
 
     def __init__(

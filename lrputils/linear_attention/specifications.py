@@ -73,9 +73,8 @@ def distinct(scaling: str, removal: str) -> str:
 def specifications(rows: pd.DataFrame) -> pd.DataFrame:
     """Return mean r of every pair under every setting and removal, raw and normalised.
 
-    Args:
-        rows: of `measured`, or recorded ones. Without a column `r_normalised` it is computed from
-            `flipped`: sum-to-one either keeps r or flips its sign.
+    From rows of `measured`, or recorded ones. Without a column `r_normalised` it is computed from
+    `flipped`: sum-to-one either keeps r or flips its sign.
 
     Returns:
         A row per setting, removal and pair: `setting`, `removal`, `pair`; `r` and `r_normalised`
@@ -110,21 +109,12 @@ def _records(rows: pd.DataFrame) -> list[dict]:
 
 
 def nearest_first(
-    table: pd.DataFrame,
-    published: pd.Series,
-    *,
-    beside: Sequence[str] = (),
+    table: pd.DataFrame, published: pd.Series, *, beside: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Return one row per setting and removal, those nearest to published numbers first.
+    """Return r after sum-to-one per setting and removal of `specifications`, the nearest first.
 
-    Args:
-        table: of `specifications`.
-        published: r by pair; its pairs become the columns.
-        beside: further pairs to show; they do not enter `largest miss`.
-
-    Returns:
-        r after sum-to-one of each pair, and `largest miss`, by which the rows are sorted: the
-        largest absolute difference from the published numbers.
+    Nearest to the `published` r, by pair, in `largest miss`: the largest absolute difference from
+    them. The pairs of `beside` are shown and do not enter.
     """
     wide = table.assign(reading=table["setting"] + ", " + table["removal"]).pivot(
         index="reading", columns="pair", values="r_normalised"
@@ -138,16 +128,9 @@ def nearest_first(
 def of_reading(
     table: pd.DataFrame, setting: Setting, removal: str, column: str = "r"
 ) -> dict[str, tuple[float, float, float]]:
-    """Return (mean, low, high) of each pair under one setting and removal.
+    """Return (mean, low, high) of each of `PAIRS` under one setting and removal, if there.
 
-    Args:
-        table: of `specifications`.
-        setting: embedding, pooling and scaling.
-        removal: what a removed pixel becomes; black counts as zero where it is 0.
-        column: "r" or "r_normalised".
-
-    Returns:
-        Only the pairs of `PAIRS`; empty where the table lacks the reading.
+    `table` is that of `specifications`; black counts as zero where it is 0.
     """
     same = table["removal"] == distinct(setting.scaling, removal)
     part = table[(table["setting"] == setting.name) & same].set_index("pair")

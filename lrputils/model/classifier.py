@@ -117,14 +117,14 @@ class Classifier:
             texts: one a row: a list, an iterator, an array or a Series of strings; of a DataFrame
                 or `datasets.Dataset` the column that is called as columns of texts usually are. A
                 single string is one row.
-            max_length: the longest row allowed, in tokens with special ones; by default 512, or
-                the model's number of positions where that is less.
+            max_length: the longest row allowed, in tokens with special ones; by default 512, or the
+                model's number of positions where that is less.
             truncate: cut longer texts instead of refusing them; `Inputs.truncated` lists them.
 
         Raises:
-            TypeError: texts of no such type.
-            ValueError: no texts, an empty or a too long one, or no column of texts;
-                `max_length` exceeds the model's positions.
+            TypeError: texts of no such type, or one is not a string (a missing value, for example).
+            ValueError: no texts, one without a token of its own, or a too long one; no column of
+                texts; `max_length` exceeds the model's positions.
         """
         return _inputs.encode(
             self.tokenizer,

@@ -152,21 +152,10 @@ def encode(
     truncate: bool = False,
     positions: int | None = None,
 ) -> Inputs:
-    """Tokenize texts into one padded batch.
+    """Tokenize texts into one padded batch: see `Classifier.encode`.
 
-    Args:
-        tokenizer: any Hugging Face tokenizer.
-        texts: one a row, as `lrputils.data.given.strings` takes them; a string is one row.
-        max_length: the longest row allowed, in tokens with special ones. `None` is 512, or the
-            model's number of positions where that is less.
-        truncate: cut longer texts at `max_length`, and list their rows in `Inputs.truncated`.
-            Otherwise a longer text is an error: a cut text is another text.
-        positions: how many positions the model has, if that is bounded.
-
-    Raises:
-        TypeError: texts of no such type, or one is not a string (a missing value, for example).
-        ValueError: no texts; a text without a single token of its own; a text longer than
-            `max_length` while `truncate` is false; `max_length` beyond the model's positions.
+    `positions`: how many the model has, if that is bounded. A text longer than `max_length` is
+    refused unless `truncate`: a cut text is another text.
     """
     rows = given.strings(texts)
     limit = _length_limit(tokenizer, max_length, positions)
@@ -230,9 +219,7 @@ def _pad(fields: Mapping[str, list[list[int]]], padding_id: int) -> dict[str, to
     fields = {**fields, "attention_mask": [[1] * len(row) for row in fields["input_ids"]]}
     return {
         name: pad_sequence(
-            list(map(torch.tensor, fields[name])),
-            batch_first=True,
-            padding_value=fill.get(name, 0),
+            list(map(torch.tensor, fields[name])), batch_first=True, padding_value=fill.get(name, 0)
         )
         for name in (*_MODEL_TENSORS, "special_tokens_mask")
         if name in fields

@@ -164,11 +164,7 @@ def run(architecture: Architecture, arguments: Mapping[str, Any]) -> Tensor:
 
 
 def resolve_target(target: Target, logits: Tensor) -> Tensor:
-    """The class of each row `(batch,)` from None, one number, or one number a row.
-
-    Raises:
-        ValueError: a class that the model does not have, or another number of rows.
-    """
+    """The class of each row `(batch,)` from None, a number, or a number a row; refuse others."""
     batch, classes = logits.shape
     if target is None:
         return logits.detach().argmax(1)

@@ -38,19 +38,13 @@ def losses(
 ) -> dict[str, Tensor]:
     """Return what each kind of operation keeps of the relevance that reaches it.
 
-    Works on a float64 copy on the CPU.
-
-    Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        inputs: encoded texts.
-        method: "attnlrp", "cp-lrp", or "gradient", which has no rules.
-        target: the class to explain; None is the one that the whole model predicts.
-        biases: False sets every bias to zero; the class explained stays.
+    Works on a float64 copy on the CPU. The method is "attnlrp", "cp-lrp", or "gradient", which has
+    no rules; without `biases` every bias is zero, and the class explained stays.
 
     Returns:
         `(batch,)` each, sums over the layers: for every name in `OPERATIONS` R(output) − Σ
-        R(inputs); "positions, types", what those embeddings keep; "reaches the words"; "logit";
-        and "elsewhere", what the logit has more than all of these.
+        R(inputs); "positions, types", what those embeddings keep; "reaches the words"; "logit"; and
+        "elsewhere", what the logit has more than all of these.
 
     Raises:
         TypeError: the model is not covered.

@@ -212,11 +212,8 @@ def refactored(
 ) -> Iterator[Architecture]:
     """Inside the block, `model` computes its attention in this form, and gradients follow the rule.
 
-    Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        form: one of `FORMS`, or a function like them.
-        rule: one of `BLOCK_RULES`.
-        gate: `(batch, tokens)` positive weights of the keys, A_ji ∝ m_i exp(Z_ji); 1 by default.
+    `form` is one of `FORMS`, or a function like them; `rule` one of `BLOCK_RULES`; `gate`, `(batch,
+    tokens)`, are positive weights of the keys, A_ji ∝ m_i exp(Z_ji).
 
     Raises:
         TypeError: the model is not covered.

@@ -127,12 +127,8 @@ def path_mean(function: Callable[..., Tensor], *factors: Tensor, nodes: int = 4)
     """Each factor keeps its mean gradient on the way from zero: ∫₀¹ ∂f/∂x_k (t·x)ᵀ g(y) dt.
 
     Relevance is then Integrated Gradients (Sundararajan et al., 2017) of the unit alone, and where
-    f(0) = 0 its factors get all of y's.
-
-    Args:
-        function: f.
-        factors: x_1, …, x_n.
-        nodes: of Gauss-Legendre's quadrature; exact for products of up to 2 · nodes factors.
+    f(0) = 0 its factors get all of y's. Gauss-Legendre's quadrature is exact for products of up to
+    2 · `nodes` factors.
     """
     points, weights = np.polynomial.legendre.leggauss(nodes)
     mean = 0.0

@@ -78,8 +78,8 @@ def budgeted_loo(
     """Leave-one-out by the attention mask at a share of its passes, `(batch, tokens)`.
 
     Args:
-        budget: share of leave-one-out's passes to spend, between 0 and 1; `plan` says on what.
-            At 1 every score is exact.
+        budget: share of leave-one-out's passes to spend, between 0 and 1; `plan` says on what. At 1
+            every score is exact.
         batch_tokens: most tokens in one batch; the default suits the device.
 
     Raises:
@@ -128,13 +128,7 @@ def combined(estimate: Tensor, known: Tensor, exact: Tensor, where: Tensor) -> V
 
     Where its group is gone too, a token may count for more than alone, by a factor that the tokens
     of a text share. It is fitted, by least squares, to the exact scores among the tokens of
-    `where`, and drawn towards 1.
-
-    Args:
-        estimate: (batch, tokens).
-        known: (batch, tokens), exact scores; read only where `exact`.
-        exact: boolean (batch, tokens).
-        where: boolean (batch, tokens), tokens that are not special.
+    `where`, and drawn towards 1. All are (batch, tokens); `known` is read only where `exact`.
     """
     seen = exact & where
     square = (estimate**2 * seen).sum(1, keepdim=True)
@@ -186,9 +180,8 @@ def calibrate(found: Verified, loo: Tensor, where: Tensor, coverage: float = 0.9
     """How many `units` an error bar spans so that it covers the exact score.
 
     Args:
-        found: of the calibration texts, by the budget that will be used.
-        loo: their exact scores, (batch, tokens).
-        where: boolean (batch, tokens), the tokens that count.
+        found: of the calibration texts, by the budget that will be used; `loo` their exact scores,
+            and `where` the tokens that count, (batch, tokens) each.
         coverage: share of the estimated tokens of other texts whose bar is to hold the exact score.
 
     Raises:

@@ -33,8 +33,7 @@ def levels(rows: pd.DataFrame, *, tokens: str = WORDS, against: str | None = Non
     rows = rows[rows.removal.isin(["", MASK])]
     other = rows.method != "mask-gradient"
     rows = rows.assign(
-        method=rows.method.where(other, "grad-x-input"),
-        readout=rows.readout.where(other, "blocks"),
+        method=rows.method.where(other, "grad-x-input"), readout=rows.readout.where(other, "blocks")
     ).drop_duplicates(["id", "method", "readout"])
     found = specifications.agreement(rows, ["Pearson"])
     parts = {}

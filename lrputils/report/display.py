@@ -60,10 +60,7 @@ def _plain(value: Any) -> Any:
 
 
 def show(
-    table: pd.DataFrame,
-    *,
-    digits: int = 3,
-    intervals: Mapping[str, tuple[str, str]] | None = None,
+    table: pd.DataFrame, *, digits: int = 3, intervals: Mapping[str, tuple[str, str]] | None = None
 ) -> ShownTable:
     """Return `table` as a chapter's cell shows it, rounded; NaN and None are shown as nothing.
 

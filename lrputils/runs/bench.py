@@ -102,13 +102,7 @@ def bench(
     """Measure groups and keep them in `out/bench.json`; return its path.
 
     A group that is there already is left out, so that a killed run goes on, unless `only` names it.
-
-    Args:
-        model: "LAYERSxWIDTH", an untrained BERT of that size; or a folder or name of a BERT.
-        out: the folder.
-        only: groups of `GROUPS`; by default all that are not kept yet.
-        repeats: turns of a contest.
-        device: where the model goes.
+    `model` is "LAYERSxWIDTH", an untrained BERT of that size; or a folder or name of a BERT.
 
     Raises:
         ValueError: an unknown group; or what is kept was measured elsewhere, or on something else.
@@ -200,9 +194,8 @@ def load(
 ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
     """Return a kept bench: its groups by name, and its provenance.
 
-    Args:
-        run: the path of a `bench.json`, or a name under `results/bench/`.
-        folder: the results' folder, as in `results.load`.
+    `run` is the path of a `bench.json`, or a name under `results/bench/`; `folder` as in
+    `results.load`.
     """
     path = run if isinstance(run, Path) else results.find("bench", run, folder, FILE)
     there = json.loads(path.read_text(encoding="utf-8"))

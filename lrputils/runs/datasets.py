@@ -177,11 +177,7 @@ def store(
     *,
     quiet: bool = False,
 ) -> None:
-    """Read all texts, and write them into a file for `Shelf`.
-
-    Raises:
-        ValueError: a text that cannot be encoded, or that is too long and not to be cut.
-    """
+    """Read all texts and write them into a file for `Shelf`; refuse what cannot be encoded."""
     known = classifier.class_numbers
     known |= {str(number): number for number in known.values()}
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as sink:

@@ -170,12 +170,9 @@ def provenance(
 ) -> dict[str, Any]:
     """Return the provenance of a run that ends now.
 
-    Args:
-        command: the command line that repeats it, without local paths.
-        parameters: what decided the rows, seeds included.
-        seconds: how long it took, interruptions left out.
-        device: what it ran on.
-        facts: more, such as `model` and `data`, each with a name and an identity.
+    `command` repeats it, without local paths; `parameters` decided the rows, seeds included;
+    `seconds` leave interruptions out; `facts` are more, such as `model` and `data`, each with a
+    name and an identity.
     """
     return {
         "command": command,

@@ -188,11 +188,7 @@ def _batch(
 
 
 def _curves(
-    classifier: Classifier,
-    inputs: Inputs,
-    maps: Mapping[Label, Tensor],
-    target: Tensor,
-    chunk: int,
+    classifier: Classifier, inputs: Inputs, maps: Mapping[Label, Tensor], target: Tensor, chunk: int
 ) -> dict[Label, list[Curves]]:
     scores = torch.stack(list(maps.values()))
     both = perturbation_curves(classifier.model, inputs, scores, chunk, target=target)
@@ -219,9 +215,7 @@ def _compare(scores: Tensor, loo: Tensor, inputs: Inputs) -> list[dict[str, Any]
 
 
 def _collect(
-    results: Sequence[Mapping[str, Any]],
-    texts: Texts,
-    class_numbers: Mapping[int | str, int],
+    results: Sequence[Mapping[str, Any]], texts: Texts, class_numbers: Mapping[int | str, int]
 ) -> Evaluation:
     labels = texts.labels or [None] * len(texts)
     rows = [

@@ -41,16 +41,7 @@ TRUTH = {
 }
 # I_ij of the two deciding tokens.
 INTERACTION = {"redundant": 2.0, "and": -2.0}
-METHODS = (
-    "loo",
-    "shapley",
-    "mask-gradient",
-    "attnlrp",
-    "cp-lrp",
-    "ig",
-    "grad-x-input",
-    "rollout",
-)
+METHODS = ("loo", "shapley", "mask-gradient", "attnlrp", "cp-lrp", "ig", "grad-x-input", "rollout")
 
 
 def rule(ids: Tensor, mask: Tensor) -> Tensor:

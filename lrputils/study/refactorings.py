@@ -89,12 +89,7 @@ def _batch(
 
 
 def _map(
-    classifier: Classifier,
-    inputs: Inputs,
-    form: Form,
-    method: str,
-    target: Tensor,
-    readout: str,
+    classifier: Classifier, inputs: Inputs, form: Form, method: str, target: Tensor, readout: str
 ) -> tuple[Tensor, Tensor]:
     """One method's scores `(batch, tokens)` through a form, and the explained logits `(batch,)`."""
     gate = torch.ones_like(inputs.valid_mask, dtype=next(classifier.model.parameters()).dtype)

@@ -99,10 +99,7 @@ def maps(
 
 
 def _measured(
-    classifier: Classifier,
-    inputs: Inputs,
-    target: torch.Tensor,
-    settings: Sequence[str],
+    classifier: Classifier, inputs: Inputs, target: torch.Tensor, settings: Sequence[str]
 ) -> Iterator[tuple[str, int, float, torch.Tensor]]:
     """Name, passes (0: one a token), seconds of the batch and scores of each setting."""
     for name in settings:

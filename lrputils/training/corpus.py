@@ -22,14 +22,10 @@ HELD_OUT = "(held out)"  # the end of the name of a set held out from the traini
 
 @dataclass(frozen=True)
 class Corpus:
-    """The texts of a recipe.
+    """The texts of a recipe: labelled to learn from, labelled to measure on, and to pretrain on.
 
-    Attributes:
-        data: labelled, to learn from.
-        validation: labelled, to measure on; from the data if none were named.
-        unlabelled: to pretrain on, if at all.
-        labels: the labels as the data have them, sorted: class 0, class 1, …
-        names: what the classes are called.
+    `labels` are the labels as the data have them, sorted: class 0, class 1, …; `names` what they
+    are called.
     """
 
     data: Texts

@@ -48,7 +48,7 @@ def ratios(
 def time_goes(
     rows: pd.DataFrame, *, title: str = "Where leave-one-out's time goes, and its lower bound"
 ) -> Figure:
-    """Draw the parts of `bench.time_goes`, a bar a kind of texts, its operations' own time on it."""
+    """Draw the parts of `bench.time_goes`, a bar a kind of texts, with the operations' own time."""
     kinds = list(dict.fromkeys(rows.texts))
     figure, axes = new_figure(WIDTH, 1.4 + 0.75 * len(kinds), title=title)
     for place, kind in enumerate(reversed(kinds)):

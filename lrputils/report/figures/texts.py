@@ -24,7 +24,7 @@ def correlation_by_method(
     recorded: Mapping[str, pd.DataFrame] | None = None,
     title: str = "How well does each map track Leave-One-Out?",
 ) -> Drawing:
-    """Draw each text's correlation, (texts, methods), as a dot, each method's mean with its interval.
+    """Draw each text's correlation, (texts, methods), as a dot, and each method's mean.
 
     `recorded`: name of a recorded run → its (texts, methods): their mean is drawn, the first run's
     distribution behind it; methods that were not recorded have none.
