@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from transformers import BertForSequenceClassification
 
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.runs import results
@@ -38,7 +39,7 @@ _FEW, _MANY = 16, 240  # texts of two runs of `evaluate`: their difference has n
 _TURNS = 2
 
 
-def evaluate(bench: Bench) -> list[dict[str, Any]]:
+def across_processes(bench: Bench) -> list[dict[str, Any]]:
     """Throughput of `lrputils evaluate` on sentences by one process and by two, start left out."""
     threads, seconds = torch.get_num_threads(), {1: [], 2: []}
     with TemporaryDirectory() as folder, _saved(bench.classifier, Path(folder)) as model:
@@ -88,7 +89,7 @@ def _evaluated(model: Path, texts: int, out: Path, processes: int, threads: int)
     return time.perf_counter() - began
 
 
-GROUPS = _INSIDE | {"evaluate": (evaluate, 60)}
+GROUPS = _INSIDE | {"evaluate": (across_processes, 60)}
 
 
 def bench(
@@ -114,7 +115,7 @@ def bench(
         raise ValueError(f"--model {model}: a width is a multiple of 12 or of 64")
     clf = untrained(*map(int, size.groups())) if size else load_classifier(model)
     clf.model.to(device)
-    if clf.model.config.model_type != "bert":
+    if not isinstance(clf.model, BertForSequenceClassification):
         raise ValueError(f"{clf.name} is no BERT, and the other sides are written for one")
     facts = _facts(clf, model, repeats)
     path = Path(out) / FILE

@@ -21,6 +21,7 @@ from lrputils.data.texts import Texts
 from lrputils.linear_attention.agreement import crossed_estimate
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.attention import AttentionCall, AttentionFunction, fused, routed, with_all_heads
+from lrputils.model.classifier import Classifier
 from lrputils.model.handles import Handle
 from lrputils.model.readout import read
 from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRADIENT, installed
@@ -101,7 +102,7 @@ def measured(texts: Texts, images: int, seeds: Iterable[int]) -> pd.DataFrame:
         for seed in seeds:
             for attention, kernel in KERNELS.items():
                 model = zoo.load(family + zoo.LINEAR * (kernel is linear), seed)
-                if family == "bert":
+                if isinstance(model, Classifier):
                     inputs = model.encode(list(texts), zoo.POSITIONS, truncate=True)
                     known = [model.class_numbers[label] for label in texts.labels]
                     where = inputs.content_mask
