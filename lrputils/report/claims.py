@@ -158,7 +158,7 @@ def levels(runs: Runs) -> pd.DataFrame:
     for method in ("attnlrp", "cp-lrp"):
         for (model, data), found in runs.items():
             table = usual(specifications.curve(found[method]), **PAPERS)
-            table = table.set_index(table.index.get_level_values("read-out"))
+            table = specifications.by(table, "read-out")
             printed = paper.table2().loc[_DATA[data], method].r
             for readout in (place for place in READOUTS if place in table.index):
                 value, low, high = table.loc[readout, ["value", "low", "high"]]

@@ -68,12 +68,13 @@ def effects(rows: pd.DataFrame, controls: Mapping[str, str] = CONTROLS) -> pd.Da
     order = pd.MultiIndex.from_product(
         [(RAW, SUM_TO_ONE), (EVERY, NO_CLS), curves], names=["normalisation", "tokens", "control"]
     )
-    spare = [name for name in table.index.names if name not in order.names]
-    parts = {}
-    for place in READOUTS:
-        part = specifications.at(table, read_out=place).droplevel(spare)
-        parts[place] = part.reorder_levels(order.names).reindex(order)
-    return side_by_side(parts)
+    parts = {place: specifications.at(table, read_out=place) for place in READOUTS}
+    return side_by_side(
+        {
+            place: specifications.by(part, *order.names).reindex(order)
+            for place, part in parts.items()
+        }
+    )
 
 
 def first_token(rows: pd.DataFrame) -> pd.DataFrame:
@@ -112,16 +113,12 @@ def survival(rows: pd.DataFrame) -> pd.DataFrame:
     parts = {}
     for name, (place, tokens) in _SETTINGS.items():
         part = specifications.at(table, read_out=place, tokens=tokens)
-        masked = specifications.at(part, removal=MASK).droplevel(_spare(part, "coefficient"))
+        masked = specifications.by(specifications.at(part, removal=MASK), "coefficient")
         masked = masked.loc[list(specifications.COEFFICIENTS)].rename("{}, mask".format)
-        others = specifications.at(part, coefficient="Pearson").droplevel(_spare(part, "removal"))
+        others = specifications.by(specifications.at(part, coefficient="Pearson"), "removal")
         others = others.loc[[name for name in REMOVED if name in others.index and name != MASK]]
         parts[name] = pd.concat([masked, others.rename(lambda name: f"Pearson, {REMOVED[name]}")])
     return side_by_side(parts)
-
-
-def _spare(table: pd.DataFrame, kept: str) -> list[str]:
-    return [name for name in table.index.names if name != kept]
 
 
 def between_removals(rows: pd.DataFrame) -> pd.DataFrame:
@@ -129,8 +126,7 @@ def between_removals(rows: pd.DataFrame) -> pd.DataFrame:
     loo = rows[rows.method == "loo"]
     maps = loo.assign(method=loo.removal, removal="", readout="word")
     found = specifications.agreement(pd.concat([loo, maps]), ["Pearson"])
-    means = found.mean().xs((EVERY, RAW), level=("tokens", "normalisation"))
-    spare = [name for name in means.index.names if name not in ("method", "removal")]
+    means = specifications.at(found.mean(), tokens=EVERY, normalisation=RAW)
     names = [name for name in REMOVED if name in set(loo.removal)]
-    wide = means.droplevel(spare).unstack("removal").loc[names, names]
+    wide = specifications.by(means, "method", "removal").unstack("removal").loc[names, names]
     return wide.rename(index=REMOVED, columns=REMOVED).rename_axis(index=None, columns=None)

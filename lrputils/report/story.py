@@ -23,8 +23,8 @@ def tracking(found: pd.DataFrame, estimates: pd.DataFrame, maps: pd.DataFrame) -
     on the same texts or a part of them: these are the rows; the columns' levels are "method" and
     "read-out", which is `NO_READOUT` for an estimate.
     """
-    usual = grid.at(found.T, rules=grid.DEFAULT, coefficient="Pearson", **_CHOICES).T
-    usual.columns = usual.columns.droplevel(list(set(usual.columns.names) - {"method", "read-out"}))
+    usual = grid.at(found.T, rules=grid.DEFAULT, coefficient="Pearson", **_CHOICES)
+    usual = grid.by(usual, "method", "read-out").T
     wanted = [(method, readout) for method in MAPS for readout in READOUTS]
     rows = frontier.with_exact(estimates[estimates.setting.isin(ESTIMATES)], maps)
     rows = frontier.compared(rows[rows.setting.isin(ESTIMATES)], shares=[0.0])

@@ -35,12 +35,9 @@ def by_removal(rows: pd.DataFrame) -> pd.DataFrame:
     """
     kept = rows[rows.method.isin(["loo", *MAPPED]) & (rows.rules == "")]
     kept = kept[kept.readout.isin(["", "word"])]
-    found = specifications.agreement(kept, ["Pearson"])
-    found = found.xs(
-        (specifications.WORDS, specifications.RAW), axis=1, level=("tokens", "normalisation")
-    )
-    spare = [name for name in found.columns.names if name not in ("method", "removal")]
-    found = found.droplevel(spare, axis=1)
+    choices = {"tokens": specifications.WORDS, "normalisation": specifications.RAW}
+    found = specifications.at(specifications.agreement(kept, ["Pearson"]).T, **choices)
+    found = specifications.by(found, "method", "removal").T
     order = [(m, r) for m in MAPPED for r in controls.REMOVED if (m, r) in found.columns]
     return found[order].rename(columns={**controls.REMOVED, **{m: label(m) for m in MAPPED}})
 

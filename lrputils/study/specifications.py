@@ -126,25 +126,24 @@ def difference(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     return left[common] - right[common]
 
 
-def bootstrap_means(differences: pd.DataFrame, resamples: int = 1000, seed: int = 0) -> Array:
+def bootstrap_means(differences: pd.DataFrame, resamples: int = 1000) -> Array:
     """Return bootstrap means (resamples, columns): texts are drawn once for all columns."""
     values = differences.to_numpy(np.float32)
     texts = len(values)
-    draws = np.random.default_rng(seed).multinomial(texts, np.full(texts, 1 / texts), resamples)
+    draws = np.random.default_rng(0).multinomial(texts, np.full(texts, 1 / texts), resamples)
     weights, known = draws.astype(np.float32), ~np.isnan(values)
     counts = texts if known.all() else weights @ known.astype(np.float32)
     with np.errstate(invalid="ignore"):
         return weights @ np.where(known, values, 0) / counts
 
 
-def curve(differences: pd.DataFrame, resamples: int = 1000, seed: int = 0) -> pd.DataFrame:
+def curve(differences: pd.DataFrame, resamples: int = 1000) -> pd.DataFrame:
     """Return each specification's mean over texts with its 95% bootstrap interval, least first.
 
     Indexed by its choices; columns `value`, `low`, `high`.
     """
-    low, high = np.nanquantile(
-        bootstrap_means(differences, resamples, seed), [0.025, 0.975], axis=0
-    )
+    means = bootstrap_means(differences, resamples)
+    low, high = np.nanquantile(means, [0.025, 0.975], axis=0)
     table = {"value": differences.mean().to_numpy(), "low": low, "high": high}
     return pd.DataFrame(table, index=differences.columns).sort_values("value", kind="stable")
 
@@ -218,3 +217,9 @@ def at(table: pd.DataFrame, **choices: Any) -> pd.DataFrame:
         wanted = [wanted] if isinstance(wanted, str) else list(wanted)
         kept &= table.index.get_level_values(level).isin(wanted)
     return table[kept]
+
+
+def by(table: pd.DataFrame, *levels: str) -> pd.DataFrame:
+    """Return a table indexed by these levels alone, in this order."""
+    table = table.droplevel([name for name in table.index.names if name not in levels])
+    return table.reorder_levels(levels) if len(levels) > 1 else table

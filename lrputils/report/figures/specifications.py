@@ -143,10 +143,7 @@ def by_convention(
     """
     panels = {}
     for name, rows in tables.items():
-        by_place = {
-            row: table.set_index(table.index.get_level_values("read-out"))
-            for row, table in rows.items()
-        }
+        by_place = {row: specifications.by(table, "read-out") for row, table in rows.items()}
         table = pd.concat(by_place).swaplevel()
         order = dict.fromkeys([*READOUTS, *table.index.unique(0)])
         panels[name] = table.reindex(list(order), level=0)
