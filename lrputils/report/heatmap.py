@@ -36,9 +36,9 @@ class Heatmap:
         maps: name → one finite score a token, `(tokens,)`.
         words: how the tokens join; each is a word of its own if not given.
         caption: a line above the maps.
-        notes: name → a sentence to stand under that map.
 
     Attributes:
+        notes: name → a sentence to stand under that map.
         label: what was explained: the class's name, or the next token; "" where no model was asked.
         probability: what the model gives it; None where its logit is no class's among others.
 
@@ -53,11 +53,10 @@ class Heatmap:
         *,
         words: Sequence[Word] | None = None,
         caption: str = "",
-        notes: Mapping[str, str] | None = None,
     ):
         self.tokens = list(tokens)
         self.maps = {name: np.asarray(scores, dtype=float) for name, scores in maps.items()}
-        self.caption, self.notes = caption, dict(notes or {})
+        self.caption, self.notes = caption, {}
         self.label, self.probability = "", None
         for name, scores in self.maps.items():
             if scores.shape != (len(self.tokens),):
@@ -79,7 +78,6 @@ class Heatmap:
         *,
         target: Target = None,
         max_length: int | None = None,
-        notes: Mapping[str, str] | None = None,
     ) -> Heatmap:
         """Return the heat map of a text, its words joined and the explained class above.
 
@@ -102,7 +100,7 @@ class Heatmap:
             special = inputs["special_tokens_mask"][0].tolist()
             pairs = zip(special, spans, strict=True)
             words = joined(text, [None if out else span for out, span in pairs], inputs.tokens[0])
-        found = cls(inputs.tokens[0], maps, words=words, caption=caption, notes=notes)
+        found = cls(inputs.tokens[0], maps, words=words, caption=caption)
         found.label, found.probability = label, probability
         return found
 

@@ -15,6 +15,7 @@ from lrputils.report.tables import CANNOT_TELL
 
 # Methods are alike if their means differ by no more; fewer texts than this decide nothing.
 MARGIN, FEWEST = 0.02, 10
+_POWER = 0.8
 CLEAR, ALIKE = "clear", "alike"
 
 
@@ -88,22 +89,20 @@ def lead(found: pd.DataFrame, **options: Any) -> Lead:
     return Lead(best, stats.estimate(found[best], **options), outcome, rival, gap, wanted)
 
 
-def needed(
-    differences: pd.Series, margin: float = 0.0, *, confidence: float = 0.95, power: float = 0.8
-) -> float:
+def needed(differences: pd.Series, margin: float = 0.0, *, confidence: float = 0.95) -> float:
     """Return how many texts decide a paired comparison, if these differences are typical.
 
     Decided means that the interval, mean ± z·s/√n, leaves 0 on one side, or lies within ± `margin`;
-    the answer is the smaller number at which one of the two happens with probability `power`. It is
-    infinite if the mean is 0 and there is no margin, NaN below two texts.
+    the answer is the smaller number at which one of the two happens with a probability of 80%. It
+    is infinite if the mean is 0 and there is no margin, NaN below two texts.
     """
     values = differences.dropna()
     if len(values) < 2:
         return math.nan
     mean, spread = abs(values.mean()), values.std()
     ends, room = norm.ppf(0.5 + confidence / 2), margin - mean
-    apart = (ends + norm.ppf(power)) * spread / mean if mean else math.inf
-    within = (ends + norm.ppf(0.5 + power / 2)) * spread / room if room > 0 else math.inf
+    apart = (ends + norm.ppf(_POWER)) * spread / mean if mean else math.inf
+    within = (ends + norm.ppf(0.5 + _POWER / 2)) * spread / room if room > 0 else math.inf
     least = min(apart, within) ** 2
     return max(FEWEST, math.ceil(least)) if least < math.inf else math.inf
 

@@ -78,7 +78,8 @@ class BatchEvaluator:
         """
         if "text" not in batch:
             raise ValueError(f"a batch needs a column 'text'; there are {list(batch)}")
-        columns = {name: _plain(batch[name]) for name in ("text", "id", "label") if name in batch}
+        known = [name for name in ("text", "id", "label") if name in batch]
+        columns = {name: pd.Series(batch[name]).tolist() for name in known}
         texts = columns["text"]
         ids = map(str, columns.get("id", range(len(texts))))
         labels = tuple(columns["label"]) if "label" in columns else None
@@ -107,11 +108,3 @@ class BatchEvaluator:
             row |= zip(("scores", "pieces", "content"), whole, strict=True)
             kept.append(row | {"cut": text in cut})
         return found.rows.drop(columns="position").join(pd.DataFrame(kept))
-
-
-def _plain(column: Any) -> list[Any]:
-    """Return a column of NumPy, Arrow or Python as a list."""
-    for way in ("to_pylist", "tolist"):
-        if hasattr(column, way):
-            return getattr(column, way)()
-    return list(column)

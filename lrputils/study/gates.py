@@ -27,10 +27,10 @@ ROUNDING = 1e-5
 LIMITS = {"logits": 1e-6, "CP-LRP": TOLERANCE, "LOO": ROUNDING}
 
 
-def of_families(tokens: int = 7) -> pd.DataFrame:
+def of_families() -> pd.DataFrame:
     """`gates` of an untrained small model of every family, on two random texts or images."""
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(4, zoo.VOCABULARY, (2, tokens), generator=generator)
+    ids = torch.randint(4, zoo.VOCABULARY, (2, 7), generator=generator)
     texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     images = zoo.images(2)[0]
     return gates(

@@ -22,8 +22,6 @@ _SERIES = (("ink", "o"), ("blue", "s"), ("vermilion", "^"), ("green", "D"))
 def ablations(
     runs: Mapping[str, Mapping[str, pd.DataFrame]],
     published: Mapping[str, pd.Series] | None = None,
-    *,
-    title: str = "CP's rule in the first, the last, or one layer",
 ) -> Figure:
     """Draw the ablations of several runs: a column a run, a row each of `ABLATIONS`.
 
@@ -34,6 +32,7 @@ def ablations(
             another number of layers, they are drawn at the same relative depth.
     """
     size = {"rows": 3, "columns": len(runs), "sharey": True, "squeeze": False}
+    title = "CP's rule in the first, the last, or one layer"
     figure, grid = new_figure(_width(len(runs)), 7.0, title=title, **size)
     for column, (run, summaries) in zip(grid.T, runs.items(), strict=True):
         layers = layer_count(next(iter(summaries.values())))

@@ -27,16 +27,12 @@ def at_shares(curves: Sequence[np.ndarray], shares: np.ndarray = _SHARES) -> np.
     return np.array([np.interp(shares, np.linspace(0, 1, len(curve)), curve) for curve in curves])
 
 
-def removal_curves(
-    curves: Mapping[str, Sequence[Curves]],
-    *,
-    labels: Mapping[str, str],
-    title: str = "What is left of the answer while chunks go",
-) -> Figure:
+def removal_curves(curves: Mapping[str, Sequence[Curves]], *, labels: Mapping[str, str]) -> Figure:
     """Draw each method's mean curve over texts with its 95% interval, LeRF above MoRF.
 
     `curves`: method → one `Curves` a text, as `Evaluation.curves`.
     """
+    title = "What is left of the answer while chunks go"
     figure, panels = new_figure(WIDTH, 5.6, title=title, rows=2, sharex=True)
     sides = {
         "lerf": "least relevant first: higher is better",
@@ -63,7 +59,6 @@ def agreement_by_length(
     cuts: pd.DataFrame,
     *,
     labels: Mapping[str, str],
-    title: str = "Does agreement with LOO depend on a text's length?",
 ) -> Figure:
     """Draw r against the number of tokens, a panel a method.
 
@@ -71,7 +66,7 @@ def agreement_by_length(
     of each quarter of the lengths with its 95% interval. `cuts` are those of `at_lengths`:
     coloured, the mean.
     """
-    methods = list(recorded.columns)
+    methods, title = list(recorded.columns), "Does agreement with LOO depend on a text's length?"
     figure, panels = two_columns(len(methods), 2.0, title, sharex=True, sharey=True)
     for axes, method in zip(panels, methods, strict=True):
         _dots_and_bins(axes, recorded[method].to_numpy(float), np.asarray(tokens, float))

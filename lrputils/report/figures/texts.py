@@ -22,7 +22,6 @@ def correlation_by_method(
     *,
     labels: Mapping[str, str],
     recorded: Mapping[str, pd.DataFrame] | None = None,
-    title: str = "How well does each map track Leave-One-Out?",
 ) -> Drawing:
     """Draw each text's correlation, (texts, methods), as a dot, and each method's mean.
 
@@ -30,6 +29,7 @@ def correlation_by_method(
     distribution behind it; methods that were not recorded have none.
     """
     methods = list(per_text.columns)
+    title = "How well does each map track Leave-One-Out?"
     figure, axes = new_figure(WIDTH, 1.4 + 0.5 * len(methods), title=title)
     jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(per_text))
     for place, method in enumerate(methods):

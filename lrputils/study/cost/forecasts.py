@@ -46,9 +46,9 @@ class Forecast:
         parts["together"] = self.total
         return pd.DataFrame({"seconds": parts, "share": parts / self.total})
 
-    def warn_if_long(self, limit: float = 1_800) -> None:
-        """Warn if the run would take a CPU more than `limit` seconds, and say what is faster."""
-        if self.device.type == "cpu" and self.total > limit:
+    def warn_if_long(self) -> None:
+        """Warn if the run would take a CPU more than half an hour, and say what is faster."""
+        if self.device.type == "cpu" and self.total > 1_800:
             warnings.warn(
                 f"{self}. A GPU is far faster: device='auto' takes one if there is one. On this "
                 f"CPU, take fewer texts (limit=) or shorter ones (max_tokens=)",

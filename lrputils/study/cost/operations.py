@@ -138,10 +138,7 @@ def shares(classifier: Classifier, inputs: Inputs, *, repeats: int = 3) -> dict[
     "Python" is what the run takes, unobserved, beyond its operators.
     """
     work = partial(leave_one_out, classifier.model, inputs, progress=False)
-    return _shares(work, classifier.device, repeats)
-
-
-def _shares(work: Callable[[], Any], device: torch.device, repeats: int) -> dict[str, float]:
+    device = classifier.device
     work()
     whole = sorted(timed(device, work)[0] for _ in range(repeats))[repeats // 2]
     found = dict.fromkeys(KINDS, 0.0)

@@ -30,7 +30,7 @@ from torch import Tensor
 from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall, Recorder
 from lrputils.model.handles import Handle
-from lrputils.model.readout import Reading, Target, read
+from lrputils.model.readout import Reading, read
 from lrputils.propagation.composites import ATTN_LRP, Composite, check_composite, installed
 from lrputils.removal.mask_gradient import (
     exact_block,
@@ -78,7 +78,6 @@ def softmax_maps(
     model: Handle,
     inputs: Mapping[str, Any],
     *,
-    target: Target = None,
     composite: Composite = ATTN_LRP,
     centred: bool = True,
 ) -> SoftmaxMaps:
@@ -97,7 +96,7 @@ def softmax_maps(
     check_composite(composite, architecture)
     with installed(architecture, composite.rule) as route:
         route.function = blocks = Recorder(route.function)
-        reading = read(architecture, inputs, target=target)
+        reading = read(architecture, inputs)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     with torch.no_grad():
         pairs = zip(blocks.calls, gradients, strict=True)

@@ -59,30 +59,28 @@ def reparameterised(
     return model
 
 
-def moved_by(
-    model: BertForSequenceClassification, inputs: Mapping[str, Any], method: str = "attnlrp"
-) -> pd.DataFrame:
+def moved_by(model: BertForSequenceClassification, inputs: Mapping[str, Any]) -> pd.DataFrame:
     """Say how far each change of a BERT's parameters moves what is said about one function.
 
     A row a change of `CHANGES`, the largest move over texts, tokens and layers. Columns: `logits`;
-    `map @ READOUT` of the method, also in logits; `measures`, of all of `MEASURES`; and the
+    `map @ READOUT` of AttnLRP, also in logits; `measures`, of all of `MEASURES`; and the
     measures that rest on a zero of V or Z, had they been measured from the stored one.
     """
-    before = _said(reparameterised(model), inputs, method)
+    before = _said(reparameterised(model), inputs)
     rows = {}
     for change in CHANGES:
-        after = _said(reparameterised(model, change), inputs, method)
+        after = _said(reparameterised(model, change), inputs)
         moved = {name: np.nanmax(np.abs(after[name] - known)) for name, known in before.items()}
         moved["measures"] = max(moved.pop(name) for name in MEASURES)
         rows[change] = moved
     return pd.DataFrame.from_dict(rows, orient="index").astype(float)
 
 
-def _said(model: BertForSequenceClassification, inputs: Mapping[str, Any], method: str) -> dict:
+def _said(model: BertForSequenceClassification, inputs: Mapping[str, Any]) -> dict:
     """All that `moved_by` compares, of one parameterisation."""
     logits = read(describe(model), inputs).output.detach().numpy(force=True)
     maps = {
-        f"map @ {place}": attribute(model, inputs, method, readout=place).numpy(force=True)
+        f"map @ {place}": attribute(model, inputs, "attnlrp", readout=place).numpy(force=True)
         for place in READOUTS
     }
     stored = measures(softmax_maps(model, inputs, centred=False))
