@@ -16,6 +16,7 @@ is x_i · Σ_j W_ji g(z_j) at ε = 0: the plain gradient; the bias keeps its own
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -86,26 +87,13 @@ PRODUCT = {
 }
 
 
-class _IdentitySoftmax(Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, dim: int) -> Tensor:
-        weights = torch.softmax(z, dim)
-        ctx.save_for_backward(torch.where(z == 0, 0.0, weights / z))
-        return weights
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (ratio,) = ctx.saved_tensors
-        return gradient * ratio, None
-
-
 def identity_softmax(z: Tensor, dim: int = -1) -> Tensor:
     """A = softmax(Z) with the identity rule in place of You et al., Eq. 5: R(Z) = R(A).
 
     So g(Z) = A / Z · g(A), and 0 where Z = 0; near Z = 0 the ratio has no bound. The paper names it
     for its layer ablation.
     """
-    return _IdentitySoftmax.apply(z, dim)
+    return identity_rule(partial(torch.softmax, dim=dim), z)
 
 
 # --- a function y = f(x_1, …, x_n) of several factors, as one unit --------------------------------
@@ -191,7 +179,7 @@ class _Identity(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         y = function(x)
-        ctx.save_for_backward((y / x).nan_to_num_(nan=0.0))
+        ctx.save_for_backward((y / x).masked_fill_(x == 0, 0.0))
         return y
 
     @staticmethod
