@@ -71,16 +71,10 @@ METHODS: dict[str, Method] = {}
 def method(
     name: str, label: str, colour: str | None = None, *, options_of: Function | None = None
 ) -> Callable[[Function], Function]:
-    """Enter the function below into `METHODS`.
+    """Enter the function below into `METHODS`; ValueError if another method has this name.
 
-    Args:
-        name: how `attribute` knows it.
-        label: how tables and figures call it.
-        colour: how figures draw it.
-        options_of: the function whose signature and docstring say the options, where it is another.
-
-    Raises:
-        ValueError: another method has this name.
+    `label` and `colour` are for tables and figures; `options_of` is the function whose signature
+    and docstring say the options, where it is another.
     """
 
     def enter(function: Function) -> Function:

@@ -39,7 +39,6 @@ def lrp(
     back from the explained logit.
 
     Args:
-        composite: the rules.
         readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
     """
     with propagating(model, composite) as architecture:

@@ -79,14 +79,10 @@ def assemble(
 
 
 def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
-    """Run Jupyter Book over `source`, which `assemble` laid out; return the first page.
+    """Run Jupyter Book over `source`; return the first page below `output/_build`.
 
-    It lies below `output/_build`, in `html`, or, as one page of everything to print, in
-    `singlehtml`.
-
-    Raises:
-        BookError: Sphinx failed or warned, or a page lacks an image of its notebook; the message
-            holds what is wrong.
+    `single`: one page of everything, to print. BookError, with what is wrong, if Sphinx failed or
+    warned, or a page lacks an image of its notebook.
     """
     start = "from jupyter_book.cli.main import main; main()"
     options = ["build", str(source), "--path-output", str(output), "-W", "-n", "--keep-going"]

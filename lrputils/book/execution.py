@@ -84,10 +84,9 @@ def run_chapter(
 ) -> Path:
     """Execute the chapter's text with `parameters` and write the notebook to `output`.
 
-    The working directory is the caller's, so that relative paths among the parameters mean what the
-    caller means. `output` is written only when every cell ran; otherwise the notebook goes to
-    `failed`, whose old one is removed by a success. A `stamp` goes into the metadata, with
-    `seconds` and `megabytes`.
+    The working directory is the caller's, so that relative paths mean what the caller means. A run
+    that failed goes to `failed`, whose old one is removed by a success. A `stamp` goes into the
+    metadata, with time and memory.
 
     Raises:
         ChapterFailed: a cell raised, the kernel died, or a figure is missing.

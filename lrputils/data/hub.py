@@ -45,12 +45,9 @@ def find(
 ) -> tuple[str, Path, str | None]:
     """Return the name of a file, folder or repository, where it is, and a repository's commit.
 
-    Args:
-        name: a path, or `owner/name` or `owner/name@revision` on the hub; with `local` a path
-            alone.
-        wanted: given all file names of a repository, returns those to download.
-        parameter: the caller's parameter that takes the name; error messages say it.
-        revision: branch, tag or commit; the default branch if not given.
+    The name is a path, or `owner/name` or `owner/name@revision` on the hub; with `local` a path
+    alone. Of a repository's file names `wanted` chooses those to download; errors name the caller's
+    `parameter`.
 
     Raises:
         FileNotFoundError: no such path, and no such repository on the hub.

@@ -50,14 +50,11 @@ class ImageData:
 
 
 def load_images(dataset: str | os.PathLike = "digits", *, side: int = 14) -> ImageData:
-    """Return the images of `dataset`, resized to `side` × `side`.
+    """Return the images of `dataset`, resized to `side` × `side`; 14 in the paper, so 196 tokens.
 
-    Args:
-        dataset: "digits" for scikit-learn's 1,797 handwritten digits of 8 × 8; "mnist" for
-            torchvision's copy, downloaded on first use; or a folder with IDX files (plain or
-            `.gz`), both halves or one. A single half, like the digits, is split 85% / 15% by a
-            fixed permutation.
-        side: pixels per row and column after resizing; 14 in the paper, so 196 tokens.
+    "digits" are scikit-learn's 1,797 handwritten digits of 8 × 8; "mnist" is torchvision's copy,
+    downloaded on first use; else a folder with IDX files (plain or `.gz`), both halves or one. A
+    single half, like the digits, is split 85% / 15% by a fixed permutation.
 
     Raises:
         ConnectionError: "mnist" is not there yet and no mirror answers.

@@ -16,10 +16,7 @@ from lrputils.data.texts import Texts, check_text, find_columns, load_texts, loc
 class TextStream:
     """Texts that are read while they are used: any number of them takes no more memory.
 
-    Attributes:
-        name: the data set and split.
-        identity: as of `Texts`.
-        parts: given a number, yields that many texts at a time, the last time what is left.
+    Given a number, `parts` yields that many texts at a time, the last time what is left.
     """
 
     name: str

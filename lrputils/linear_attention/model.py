@@ -61,8 +61,8 @@ class Setting:
         embedding: "learned" maps a pixel to 32 numbers and adds a position embedding; "none" puts
             the grey level itself into the three projections.
         pooling: "flattened" reads the class from all tokens side by side, "mean" from their mean.
-        scaling: of the grey levels: "unit" leaves 0 to 1, "standard" subtracts the training
-            pixels' mean and divides by their standard deviation, "signed" gives −1 to 1.
+        scaling: of the grey levels: "unit" leaves 0 to 1, "standard" subtracts the training pixels'
+            mean and divides by their standard deviation, "signed" gives −1 to 1.
     """
 
     embedding: str = "learned"

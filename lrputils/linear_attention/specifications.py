@@ -73,14 +73,14 @@ def distinct(scaling: str, removal: str) -> str:
 def specifications(rows: pd.DataFrame) -> pd.DataFrame:
     """Return mean r of every pair under every setting and removal, raw and normalised.
 
-    From rows of `measured`, or recorded ones. Without a column `r_normalised` it is computed from
-    `flipped`: sum-to-one either keeps r or flips its sign.
+    From rows of `measured`, or recorded ones, in which `r_normalised` follows from `flipped`:
+    sum-to-one either keeps r or flips its sign.
 
     Returns:
         A row per setting, removal and pair: `setting`, `removal`, `pair`; `r` and `r_normalised`
-        with their intervals (`r low`, `r high`, …) over seeds and images; `flipped`, the share of
-        the images where exactly one map of the pair flips; `pooled`, mean over the seeds; `seeds`,
-        how many. A pair without LOO has a row under each removal.
+        with their intervals (`r low`, …) over seeds and images; `flipped`, the share of the images
+        where exactly one map of the pair flips; `pooled`, mean over the seeds; `seeds`, how many. A
+        pair without LOO is under each removal.
     """
     if "r_normalised" not in rows:
         rows = rows.assign(r_normalised=rows["r"].where(~rows["flipped"], -rows["r"]))

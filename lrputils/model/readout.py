@@ -100,13 +100,9 @@ def read(
 ) -> Reading:
     """Run the model once on `inputs` and keep the read-out tensor.
 
-    Args:
-        architecture: the model's description; the model must be in evaluation mode.
-        inputs: what the tokenizer or image processor gives.
-        target: the class to explain, one for all rows or one a row; None is the class that this
-            pass predicts.
-        readout: one of `READOUTS`.
-        change: replaces the word embeddings `(batch, tokens, size)` by what it returns.
+    `target`: the class to explain, one for all rows or one a row; None is the class that this pass
+    predicts. `readout`: one of `READOUTS`. `change`: replaces the word embeddings `(batch, tokens,
+    size)` by what it returns.
 
     Raises:
         ValueError: unknown read-out or one that the model lacks, a target out of range, a model in
@@ -209,16 +205,11 @@ class Blocks:
 
 
 def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, batch_tokens: int) -> Tensor:
-    """Vector-Jacobian products of one map, for a stack of gradients at its output.
+    """Vector-Jacobian products of one map, for gradients `(n, *output.shape)` at its output.
 
-    Args:
-        output: `(batch, tokens, …)`, in the graph, which is kept.
-        source: what it was computed from, or `output` itself.
-        gradients: `(n, *output.shape)`.
-        batch_tokens: how many tokens' gradients go back at once; bounds the memory.
-
-    Returns:
-        `(n, *source.shape)`.
+    From `output`, `(batch, tokens, …)`, in the graph, which is kept, to the `source` that it was
+    computed from, or `output` itself: `(n, *source.shape)`. So many tokens' gradients go back at
+    once.
 
     Raises:
         ValueError: a bound below one token.

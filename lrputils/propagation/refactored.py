@@ -33,14 +33,11 @@ from lrputils.propagation.rules import PRODUCT, UNITS, Shares
 
 @dataclass(frozen=True)
 class Rule:
-    """What a method does inside an attention.
+    """What a method does inside an attention; `composite` has its rules everywhere else.
 
-    Attributes:
-        composite: the method's rules everywhere else.
-        split: the shares of a product's two factors.
-        held: whether all that is made of queries and keys is a constant.
-        unit: what the attention as a whole gives its factors, where it is one unit: see
-            `lrputils.propagation.rules.UNITS`.
+    `split` are the shares of a product's two factors; if `held`, all that is made of queries and
+    keys is a constant; `unit` is one of `lrputils.propagation.rules.UNITS`, where the attention is
+    one unit.
     """
 
     composite: Composite
@@ -66,10 +63,7 @@ BLOCK_RULES = {
 class Site:
     """Where a form is computed: a call with a value for every query head, and the layer's b_Q.
 
-    Attributes:
-        call: what the layer's attention takes.
-        rule: the method's.
-        query_bias: `(heads, 1, size)`, a part of every query; 0 where the model has none.
+    `query_bias`, `(heads, 1, size)`, is a part of every query; 0 where the model has none.
     """
 
     call: AttentionCall

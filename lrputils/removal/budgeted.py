@@ -35,12 +35,10 @@ _RIDGE, _FACTORS = 0.1, (0.1, 2.0)
 
 
 class Verified(NamedTuple):
-    """Leave-one-out, partly exact.
+    """Leave-one-out, partly exact: (batch, tokens) each.
 
-    Attributes:
-        scores: (batch, tokens), the exact value where there is one, else the estimate.
-        estimate: (batch, tokens), of every token, rescaled (see `combined`).
-        exact: boolean (batch, tokens), true where the score is exact; false at padding.
+    `scores` are exact where `exact`, else `estimate`, which every token has, rescaled (see
+    `combined`).
     """
 
     scores: Tensor
@@ -51,13 +49,10 @@ class Verified(NamedTuple):
 def plan(tokens: int, budget: float) -> tuple[dict[str, Any], int]:
     """The setting for a budget: options of `mask_gradient`, and how many exact passes are left.
 
-    Up to half of the budget goes to half-removal with 4 or 8 groups; else one forward and one
-    backward pass ranks the tokens, in a short text with every gate at 0.7. The estimate is made
-    even if the budget falls short of it.
-
-    Args:
-        tokens: of the text, special ones included; leave-one-out takes as many passes.
-        budget: share of those passes, a backward pass counted as two forward.
+    Up to half of the budget, a share of the passes that leave-one-out takes for so many tokens,
+    goes to half-removal with 4 or 8 groups; else one forward and one backward pass ranks the
+    tokens, in a short text with every gate at 0.7. The estimate is made even if the budget falls
+    short of it.
     """
     available = budget * tokens
     groups = max(k for k in _GROUPS if k == 1 or k * _BOTH <= _SHARE * available)

@@ -122,12 +122,10 @@ class Heatmap:
     def save(self, path: str | Path) -> Path:
         """Write the heat map to a file, whole or not at all; return its path.
 
-        `.html` is a page of its own, for any script; `.svg` and `.png` are drawn from left to
-        right with this machine's fonts. `.html` and `.svg` are dark where the reader's pages are.
-
-        Raises:
-            ValueError: another ending.
-            OSError: the folder is not there, or cannot be written to.
+        `.html` is a page of its own, for any script; `.svg` and `.png` are drawn from left to right
+        with this machine's fonts. `.html` and `.svg` are dark where the reader's pages are.
+        ValueError for another ending, OSError for a folder that is not there, or cannot be written
+        to.
         """
         path = check_place(path)
         if path.suffix.lower() == ".html":
@@ -241,9 +239,8 @@ _PAGE = """<!doctype html>
 def check_place(path: str | Path) -> Path:
     """Return a path to which a heat map can be saved, before anything is computed for it.
 
-    Raises:
-        ValueError: an ending that is none of `FILES`.
-        OSError: its folder is not there, or it is a folder itself.
+    ValueError for an ending that is none of `FILES`, OSError where its folder is not there, or it
+    is one itself.
     """
     path = Path(path)
     if path.suffix.lower() not in FILES:

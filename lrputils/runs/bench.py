@@ -102,11 +102,9 @@ def bench(
 ) -> Path:
     """Measure groups and keep them in `out/bench.json`; return its path.
 
-    A group that is there already is left out, so that a killed run goes on, unless `only` names it.
-    `model` is "LAYERSxWIDTH", an untrained BERT of that size; or a folder or name of a BERT.
-
-    Raises:
-        ValueError: an unknown group; or what is kept was measured elsewhere, or on something else.
+    A group that is there already is left out, unless `only` names it. `model` is "LAYERSxWIDTH", an
+    untrained BERT of that size; or a folder or name of a BERT. ValueError for an unknown group, or
+    where what is kept was measured elsewhere, or on something else.
     """
     if unknown := [name for name in only if name not in GROUPS]:
         raise ValueError(f"no group(s) {unknown}; there are {list(GROUPS)}")

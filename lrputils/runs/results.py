@@ -168,11 +168,10 @@ def provenance(
     device: str | torch.device = "cpu",
     **facts: Any,
 ) -> dict[str, Any]:
-    """Return the provenance of a run that ends now.
+    """Return the provenance of a run that ends now: `command` repeats it, without local paths.
 
-    `command` repeats it, without local paths; `parameters` decided the rows, seeds included;
-    `seconds` leave interruptions out; `facts` are more, such as `model` and `data`, each with a
-    name and an identity.
+    `parameters` decided the rows, seeds included; `seconds` leave interruptions out; `facts` are
+    more, such as `model` and `data`, each with a name and an identity.
     """
     return {
         "command": command,

@@ -48,14 +48,11 @@ class BatchEvaluator:
         tolerance: float = 0.002,
         device: str = "auto",
     ) -> None:
-        """Load the model, once for all batches.
+        """Load the model, as `load_classifier` takes it, once for all batches.
 
-        `model` is what `load_classifier` takes, or a classifier; "loo" is always among the
-        `methods`; longer texts are cut at `max_length` if `truncate`; `precision` and `tolerance`
-        are those of `lrputils.certified_loo`; the rest is as in `lrputils.evaluate`.
-
-        Raises:
-            ValueError: an unknown method; and what `load_classifier` raises.
+        "loo" is always among the `methods`; longer texts are cut at `max_length` if `truncate`;
+        `precision` and `tolerance` are those of `lrputils.certified_loo`. ValueError for an unknown
+        method, and what `load_classifier` raises.
         """
         names = [method for method in methods if isinstance(method, str)]
         if unknown := [name for name in names if name not in METHODS]:

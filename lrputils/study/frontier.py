@@ -188,11 +188,8 @@ def coverage(
     """Return how often error bars hold the exact score, on texts they were not calibrated on.
 
     A part of the texts at a time, of `folds`, is tested with bars calibrated on the others to hold
-    a share `level`; `share` of the tokens are verified.
-
-    Returns:
-        a row a text: `id`, `covered` (share of its estimated tokens), `width` (their bars' mean
-        half width over the text's mean |LOO|).
+    a share `level`; `share` of the tokens are verified. A row a text: `id`, `covered` (share of its
+    estimated tokens), `width` (their bars' mean half width over the text's mean |LOO|).
     """
     maps = padded(rows, setting)
     found = verified(maps, [int(share * length) for length in maps.lengths])

@@ -51,12 +51,11 @@ def row(role: str, texts: Texts) -> dict[str, Any]:
 
 
 def load_corpus(recipe: Recipe) -> Corpus:
-    """Load all texts of a recipe.
+    """Load all texts of a recipe; errors are those of `load_texts`, and
 
     Raises:
         ValueError: texts without labels where they are needed, fewer than two different ones,
             labels to measure on that were not learned, or another number of `recipe.labels`.
-        FileNotFoundError, ConnectionError: as `load_texts`.
     """
     data = _load(recipe.data, recipe.columns, training=True)
     labels = _labels_of(data)

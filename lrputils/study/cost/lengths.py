@@ -32,12 +32,10 @@ def at_lengths(
 ) -> pd.DataFrame:
     """Cut the same texts to several lengths: seconds of LOO and methods, and each method's r.
 
-    Only texts that reach the largest length (in tokens, special ones included) are used, so that
-    every length has the same ones; each is timed alone, after one uncounted run.
-
-    Returns:
-        A row a text, length and method (LOO among them): `position`, `tokens`, `method`, `seconds`,
-        `r` (Pearson with LOO of the same cut text, all tokens).
+    Only texts that reach the largest length (in tokens, special ones included) are used; each is
+    timed alone, after one uncounted run. A row a text, length and method (LOO among them):
+    `position`, `tokens`, `method`, `seconds`, `r` (Pearson with LOO of the same cut text, all
+    tokens).
 
     Raises:
         ValueError: no text reaches the largest length, or an unknown method.

@@ -45,12 +45,10 @@ def model_against_clock(
 ) -> pd.DataFrame:
     """Time leave-one-out of one text while one thing varies: length, depth, width, batch budget.
 
-    The depths and widths are those of untrained BERTs beside the given one; lengths (tokens) that
-    the text does not reach are left out, and `middle` holds where another thing varies.
-
-    Returns:
-        A row a measurement: `varied`, `value`, `tokens`, `seconds` (the fastest), `operations` as
-        `Shape.loo` counts them, and `rate`, the machine's on matrices of that width.
+    Depths and widths are those of untrained BERTs; lengths that the text does not reach are left
+    out, and `middle` tokens hold where another thing varies. A row a measurement: `varied`,
+    `value`, `tokens`, `seconds` (the fastest), `operations` as `Shape.loo` counts them, and `rate`,
+    the machine's on matrices of that width.
     """
     given, device = Shape.of(classifier), str(classifier.device)
     plan = [("tokens", tokens, classifier, tokens, None) for tokens in lengths]

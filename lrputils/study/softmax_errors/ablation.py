@@ -129,11 +129,8 @@ def halves(run: Run) -> dict[str, pd.DataFrame]:
     """Do the later layers matter more? Two paired tests, positive where they do.
 
     "back − front": r with CP-LRP's rule in the later half of the layers less r with it in the
-    earlier half. "late − early": `late_minus_early`.
-
-    Returns:
-        test → `stats.table`, a row a (read-out, convention) of the run; the conventions are those
-        of `curves` and raw r without special tokens.
+    earlier half. "late − early": `late_minus_early`. Test → `stats.table`, a row a (read-out,
+    convention) of the run, raw r without special tokens among the conventions.
     """
     back, late = {}, {}
     for at in run.rows[run.rows.family == "single"].readout.unique():

@@ -83,10 +83,8 @@ def softmax_maps(
 ) -> SoftmaxMaps:
     """Take every layer's attention apart, in one forward and one backward pass.
 
-    Args:
-        composite: the rules by which g flows down to the blocks' outputs.
-        centred: whether V and the rows of Z are measured from their means; else from the zero that
-            the model's biases happen to have.
+    By the rules of `composite` g flows down to the blocks' outputs. If `centred`, V and the rows of
+    Z are measured from their means; else from the zero that the model's biases happen to have.
 
     Raises:
         TypeError: the model is not covered, or `composite` is none.
