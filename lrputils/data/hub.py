@@ -67,6 +67,27 @@ def find(
     return path.resolve().name, path, None
 
 
+def find_model(
+    name: str,
+    wanted: Callable[[Iterable[str]], list[str]],
+    parameter: str,
+    revision: str | None = None,
+) -> tuple[str, Path, str | None]:
+    """`find` a model; refuse a PEFT adapter, and a folder without a config.json."""
+    found = find(name, kind="model", wanted=wanted, parameter=parameter, revision=revision)
+    if (found[1] / "adapter_config.json").is_file():
+        raise ValueError(
+            f"{parameter}={name!r} holds a PEFT adapter: load it with its base model, call "
+            f"merge_and_unload(), and save that model and its tokenizer by `save_pretrained`"
+        )
+    if not (found[1] / "config.json").is_file():
+        raise FileNotFoundError(
+            f"{parameter}={name!r} holds no config.json: it is not a model folder as "
+            f"`save_pretrained` writes it"
+        )
+    return found
+
+
 def _fetched(
     name: str,
     kind: str,

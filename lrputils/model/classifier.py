@@ -184,22 +184,7 @@ def find_model(
         if revision is not None:
             raise ValueError(f"revision={revision!r} belongs to the hub, not to our own model")
         return NAME, EMBEDDED, None
-    name = str(name_or_folder)
-    found = hub.find(
-        name, kind="model", wanted=_needed, parameter="name_or_folder", revision=revision
-    )
-    folder = found[1]
-    if (folder / "adapter_config.json").is_file():
-        raise ValueError(
-            f"name_or_folder={name!r} holds a PEFT adapter: load it with its base model, call "
-            f"merge_and_unload(), and save that model and its tokenizer by `save_pretrained`"
-        )
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(
-            f"name_or_folder={name!r} holds no config.json: it is not a model folder as "
-            f"`save_pretrained` writes it"
-        )
-    return found
+    return hub.find_model(str(name_or_folder), _needed, "name_or_folder", revision)
 
 
 def _needed(names: Iterable[str]) -> list[str]:

@@ -152,10 +152,21 @@ def encode(
     truncate: bool = False,
     positions: int | None = None,
 ) -> Inputs:
-    """Tokenize texts into one padded batch: see `Classifier.encode`.
+    """Tokenize texts into one padded batch.
 
-    `positions`: how many the model has, if that is bounded. A text longer than `max_length` is
-    refused unless `truncate`: a cut text is another text.
+    Args:
+        tokenizer: any Hugging Face tokenizer.
+        texts: one a row, as `lrputils.data.given.strings` takes them; a string is one row.
+        max_length: the longest row allowed, in tokens with special ones. `None` is 512, or the
+            model's number of positions where that is less.
+        truncate: cut longer texts at `max_length`, and list their rows in `Inputs.truncated`.
+            Otherwise a longer text is an error: a cut text is another text.
+        positions: how many positions the model has, if that is bounded.
+
+    Raises:
+        TypeError: texts of no such type, or one is not a string (a missing value, for example).
+        ValueError: no texts; a text without a single token of its own; a text longer than
+            `max_length` while `truncate` is false; `max_length` beyond the model's positions.
     """
     rows = given.strings(texts)
     limit = _length_limit(tokenizer, max_length, positions)

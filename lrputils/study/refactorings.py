@@ -34,10 +34,16 @@ def compared(
 ) -> pd.DataFrame:
     """Return how maps through each form of attention agree with those through the standard one.
 
-    In float64, differences of 1e-12 are seen. `methods` are of
-    `lrputils.propagation.refactored.BLOCK_RULES`; with `controls` come CP-LRP, the gradient of a
-    gate on every key (A_ji ∝ m_i exp(Z_ji), at m = 1) and LOO by the attention mask. The rest is as
-    in `lrputils.evaluate`; longer texts are cut.
+    Args:
+        classifier: `load_classifier`'s answer; in float64, differences of 1e-12 are seen.
+        texts: `load_texts`' answer; the class predicted on each whole text is explained.
+        methods: of `lrputils.propagation.refactored.BLOCK_RULES`.
+        controls: whether to measure CP-LRP, the gradient of a gate on every key
+            (A_ji ∝ m_i exp(Z_ji), at m = 1) and LOO by the attention mask in every form, too.
+        forms: name → form of attention.
+        readout: where relevance is read.
+        batch_size: texts a batch.
+        max_length: longer texts are cut to this many tokens; to the model's limit if not given.
 
     Returns:
         one row a text, form and method: `id`, `form`, `method`; `logit`, the change of the
