@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 Array = np.ndarray
 # Below this share of the map's largest magnitude, its spread is rounding of a constant map.
-_CONSTANT = 1e-12
+CONSTANT = 1e-12
 # Resampled values held in memory at once.
 _CELLS = 4_000_000
 
@@ -275,4 +275,4 @@ def _centred(values: Array, mask: Array, count: Array) -> tuple[Array, Array, Ar
     mean = values.sum(axis=1, keepdims=True) / np.maximum(count, 1)[:, None]
     centred = np.where(mask, values - mean, 0.0)
     norm = np.sqrt((centred**2).sum(axis=1))
-    return centred, norm, norm <= _CONSTANT * np.sqrt(np.maximum(count, 1))
+    return centred, norm, norm <= CONSTANT * np.sqrt(np.maximum(count, 1))

@@ -16,6 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from lrputils.stats import CONSTANT
+
 Array = np.ndarray
 NORMALISATIONS = RAW, SUM_TO_ONE = "raw", "sum to one"
 TOKENS = EVERY, NO_CLS, NO_SEP, WORDS = "all", "no [CLS]", "no [SEP]", "neither"
@@ -23,8 +25,6 @@ DEFAULT = "default"
 # With LayerNorm's plain gradient neither method is what was published: measured, but no choice.
 VARIED_RULES = (DEFAULT, "norm=held", "activation=gradient", "head=gradient")
 CHOICES = ["rules", "read-out", "tokens", "normalisation", "removal", "coefficient"]
-# Below this share of a map's largest score, its spread is rounding of a constant map.
-_CONSTANT = 1e-12
 
 
 def _values(maps: Array) -> Array:
@@ -100,7 +100,7 @@ def _text(maps: Array, content: Array, references: int, coefficients: Sequence[s
         for name in coefficients:
             seen = COEFFICIENTS[name](own)
             norm = np.sqrt((seen**2).sum(axis=1, keepdims=True))
-            unit = seen / np.where(norm > _CONSTANT * np.sqrt(own.shape[1]), norm, np.nan)
+            unit = seen / np.where(norm > CONSTANT * np.sqrt(own.shape[1]), norm, np.nan)
             r = unit[:references] @ unit[references:].T
             parts += [r, r * flips]
     return np.concatenate([part.ravel() for part in parts])

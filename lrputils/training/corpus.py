@@ -1,4 +1,4 @@
-"""The texts of a recipe: loaded, held against each other, and turned into word pieces."""
+"""The texts of a recipe: loaded, compared with each other, and turned into word pieces."""
 
 from __future__ import annotations
 
