@@ -78,6 +78,11 @@ class Architecture:
             return places.new_zeros(len(mask))
         return (mask * (places + 1)).argmax(1)
 
+    def head_mask(self, mask: Tensor) -> Tensor:
+        """`head_tokens` as a boolean `(batch, tokens)`."""
+        places = torch.arange(mask.shape[1], device=mask.device)
+        return self.head_tokens(mask)[:, None] == places
+
     def position_ids(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
 

@@ -124,7 +124,6 @@ def read(
     site, value = seen.place(readout)
     valid = arguments.get("attention_mask")
     valid = torch.ones(site.shape[:2], device=site.device) if valid is None else valid
-    places = torch.arange(valid.shape[1], device=valid.device)
     return Reading(
         output=logits.gather(1, chosen[:, None]).squeeze(1),
         logits=logits.detach(),
@@ -132,7 +131,7 @@ def read(
         site=site,
         value=value,
         valid=valid.bool(),
-        head=architecture.head_tokens(valid)[:, None] == places,
+        head=architecture.head_mask(valid),
         places={name: seen.place(name) for name in readouts(architecture)},
     )
 

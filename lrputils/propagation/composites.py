@@ -34,7 +34,6 @@ from lrputils.model.attention import (
     fused,
     routed,
 )
-from lrputils.model.families import ACTIVATIONS
 from lrputils.model.forwards import Forward, replaced
 from lrputils.model.handles import Handle
 from lrputils.propagation import rules
@@ -236,18 +235,12 @@ def _forwards(
         with rules.TanhRule(rulebook("head", None)):
             return inner(*args, **kwargs)
 
-    kind, forwards = architecture.kind, {}
-    for module in architecture.model.modules():
-        name = type(module).__name__
-        if isinstance(module, nn.LayerNorm) or name == kind.rms_norm:
-            forwards[module] = partial(norm, module)
-        elif isinstance(module, ACTIVATIONS):
-            forwards[module] = partial(activation, module)
-        elif name == kind.gated_mlp:
-            forwards[module] = partial(gated_mlp, module)
-        elif name == kind.tanh_head:
-            forwards[module] = partial(tanh_head, module)
-    return forwards
+    ruled = {"norm": norm, "activation": activation, "product": gated_mlp, "head": tanh_head}
+    return {
+        module: partial(ruled[operation], module)
+        for module in architecture.model.modules()
+        if (operation := architecture.kind.operation(module))
+    }
 
 
 def layer_numbers(layers: Iterable[int]) -> frozenset[int]:

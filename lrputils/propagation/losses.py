@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall, with_all_heads
-from lrputils.model.families import ACTIVATIONS
 from lrputils.model.forwards import replaced
 from lrputils.model.handles import Handle
 from lrputils.model.readout import Target, read
@@ -56,7 +56,7 @@ def losses(
     chosen = read(describe(model), inputs, target=target).target.cpu()
     architecture = describe(without_biases(describe(model).model, zeroed=not biases))
     inputs = {k: v.cpu() for k, v in inputs.items() if isinstance(v, Tensor)}
-    ledger, kind = _Ledger(), architecture.kind
+    ledger = _Ledger()
 
     def attention(call: AttentionCall) -> tuple[Tensor, None]:
         value, key = (with_all_heads(x, call.query) for x in (call.value, call.key))
@@ -68,7 +68,9 @@ def losses(
 
     looks = {}
     for module in architecture.model.modules():
-        if name := _operation(module, kind.rms_norm):
+        linear = isinstance(module, (nn.Linear, Conv1D))
+        name = "linear map" if linear else architecture.kind.operation(module)
+        if name in OPERATIONS:
             looks[module] = ledger.around(name)
     plain = rule.composite.but(attention="gradient")
     with installed(architecture, plain.rule, attention), replaced(looks):
@@ -79,15 +81,6 @@ def losses(
     found[POSITIONS] = by_place["sum"].sum(1) - words
     logit = reading.output.detach()
     return found | {WORDS: words, ELSEWHERE: logit - words - sum(found.values()), LOGIT: logit}
-
-
-def _operation(module: nn.Module, rms_norm: str | None) -> str | None:
-    name = type(module).__name__
-    if isinstance(module, nn.Linear) or name == "Conv1D":
-        return "linear map"
-    if isinstance(module, nn.LayerNorm) or name == rms_norm:
-        return "norm"
-    return "activation" if isinstance(module, ACTIVATIONS) else None
 
 
 class _Ledger:

@@ -101,11 +101,9 @@ def verified_loo(
     texts, full, read = start(architecture, inputs, target, "logit", batch_tokens)
     plans = [plan(len(text), budget) for text in texts]
     estimate = _estimated(architecture, inputs, target, plans)
-    places = torch.arange(estimate.shape[1], device=estimate.device)
     mask = inputs.get("attention_mask")
     valid = torch.ones_like(estimate) if mask is None else mask.to(estimate.device)
-    head = architecture.head_tokens(valid)[:, None] == places
-    valid = valid.bool()
+    head, valid = architecture.head_mask(valid), valid.bool()
     content = free_tokens(inputs, valid, head)
     exact = most_relevant(estimate, content, valid, [left for _, left in plans])
     rows = token_rows(architecture, texts, "attention-mask", inputs)

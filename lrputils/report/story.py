@@ -1,4 +1,4 @@
-"""The book in one table: maps of one pass, and estimates of removal, compared with leave-one-out."""
+"""The book in one table: maps of one pass and estimates of removal, beside leave-one-out."""
 
 from __future__ import annotations
 

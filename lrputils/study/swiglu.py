@@ -65,8 +65,8 @@ def compared(model: Handle, inputs: Inputs) -> dict[str, pd.DataFrame]:
 def changed_without(model: Handle, inputs: Inputs) -> float:
     """The share of predictions that change where every SwiGLU block gives zero."""
     architecture = describe(model)
-    kind = architecture.kind.gated_mlp
-    blocks = [m for m in architecture.model.modules() if type(m).__name__ == kind]
+    kind, modules = architecture.kind, architecture.model.modules()
+    blocks = [module for module in modules if kind.operation(module) == "product"]
     target = read(architecture, inputs).target
     with replaced(dict.fromkeys(blocks, lambda inner, x: torch.zeros_like(x))):
         return float((read(architecture, inputs).target != target).double().mean())
