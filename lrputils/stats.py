@@ -125,7 +125,6 @@ def bootstrap_interval(
     Args:
         values: (examples,); NaN examples are left out.
         confidence: nominal coverage.
-        resamples: number of bootstrap samples, two or more.
         seed: of the random draws; the same seed gives the same interval.
         statistic: a function of an array and `axis`, as `numpy.mean` and `numpy.median` do.
 

@@ -36,11 +36,9 @@ class Option:
 
 @dataclass(frozen=True)
 class Method:
-    """An attribution method.
+    """An attribution method, as `attribute`, tables and figures know it.
 
     Attributes:
-        name: how `attribute` knows it.
-        label: how tables and figures call it.
         colour: how figures draw it; None for one that shares the colour of what is not in focus.
         function: `(model, inputs, *, target, **options)` → scores `(batch, tokens)`.
         options: name → default and documentation.

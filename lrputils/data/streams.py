@@ -36,10 +36,7 @@ def stream_texts(
     """Find the texts that `load_texts` loads, with the same arguments, without reading them yet.
 
     With a `seed`, or in a file that holds one value of JSON, they are in memory all the same.
-
-    Raises:
-        FileNotFoundError, ValueError, ConnectionError: as `load_texts`; what is wrong with a file
-            or a row shows when it is read.
+    Errors are those of `load_texts`; what is wrong with a file or a row shows when it is read.
     """
     wanted = {"text_column": text_column, "label_column": label_column}
     if seed is not None:

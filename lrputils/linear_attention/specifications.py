@@ -27,15 +27,14 @@ ANY = "any"  # the removal of a pair without LOO
 def measured(trained: Iterable[LinearAttention], images: Tensor) -> pd.DataFrame:
     """Return r of every pair of maps under every removal, a row per network, image and pair.
 
-    Args:
-        trained: networks of any settings; those of one setting are its training seeds 0, 1, ….
-        images: grey levels from 0 to 1, (images, tokens).
+    Networks of one setting are its training seeds 0, 1, …; `images` are grey levels from 0 to 1,
+    (images, tokens).
 
     Returns:
         The columns of `compared`; `setting`, `seed`; `removal`, "any" for the two graphs with each
         other; `target`, the predicted class. Beside the pairs of `PAIRS` there are IG from the
-        other baselines, and for removal "delete" both graphs read at the rows of Q, K and V
-        ("… @ token"). Black is left out, as removal and as baseline, where it is 0 (`distinct`).
+        other baselines, and for removal "delete" both graphs read at the rows of Q, K and V ("… @
+        token"). Black is left out, as removal and as baseline, where it is 0 (`distinct`).
     """
     seen: dict[str, int] = {}
     parts = []

@@ -22,14 +22,10 @@ CLEAR, ALIKE = "clear", "alike"
 class Lead(NamedTuple):
     """The best of several methods, and whether it leads.
 
-    Attributes:
-        best: the name of the one with the highest mean.
-        mean: its mean with interval.
-        outcome: `CLEAR`, it is ahead of every other one; `ALIKE`, those that it is not ahead of are
-            within `MARGIN` of it; or "cannot tell".
-        rival: the one that is hardest to tell from it; "" if there is no other.
-        difference: best − rival, its interval widened for the number of rivals.
-        texts: how many would decide.
+    `outcome` is `CLEAR`, it is ahead of every other one; `ALIKE`, those that it is not ahead of are
+    within `MARGIN` of it; or "cannot tell". `rival` is the one that is hardest to tell from it, ""
+    if there is no other; `difference` is best − rival, its interval widened for the number of
+    rivals; so many `texts` would decide.
     """
 
     best: str

@@ -63,13 +63,10 @@ class Recording(Run):
 
 
 def load(experiment: str, run: str, folder: str | Path | None = None) -> Recording:
-    """Load the recorded run `results/<experiment>/<run>`.
+    """Load the recorded run `results/EXPERIMENT/RUN`, as "sst" and the model it was recorded on.
 
-    Args:
-        experiment: "sst", "imdb", "mnist", …
-        run: which model it was recorded on.
-        folder: the results' folder; if not given, `results/` in the working folder, in one above
-            it, or beside the package.
+    The `folder` of results is by default `results/` in the working folder, in one above it, or
+    beside the package.
 
     Raises:
         FileNotFoundError: there is no such recording; the message lists those there are.
