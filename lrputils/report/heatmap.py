@@ -239,8 +239,9 @@ _PAGE = """<!doctype html>
 def check_place(path: str | Path) -> Path:
     """Return a path to which a heat map can be saved, before anything is computed for it.
 
-    ValueError for an ending that is none of `FILES`, OSError where its folder is not there, or it
-    is one itself.
+    Raises:
+        ValueError: an ending that is none of `FILES`.
+        OSError: its folder is not there or closed to writing, or it is a folder itself.
     """
     path = Path(path)
     if path.suffix.lower() not in FILES:
