@@ -88,18 +88,18 @@ def perturbation_curve(
     )[0]
 
 
-class BothCurves(NamedTuple):
-    """The curves of most and of least relevant first, as `perturbation_curve` returns each."""
+class Curves(NamedTuple):
+    """The curves of most and of least relevant first: a batch's, or one text's as arrays."""
 
-    morf: Tensor
-    lerf: Tensor
+    morf: Tensor | np.ndarray
+    lerf: Tensor | np.ndarray
 
 
 def perturbation_curves(
     model: Handle, inputs: Mapping[str, Any], scores: Tensor, chunk: int = 1, **options: Any
-) -> BothCurves:
+) -> Curves:
     """Return both curves, run together. Arguments and errors are those of `perturbation_curve`."""
-    return BothCurves(*_curves(model, inputs, scores, ORDERS, chunk, **options))
+    return Curves(*_curves(model, inputs, scores, ORDERS, chunk, **options))
 
 
 def perturbation_scores(

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lrputils import stats
+from lrputils.removal.perturbation import Curves
 from lrputils.report.figures.style import COLORS, WIDTH, band, new_figure, of_method, two_columns
-from lrputils.study.evaluation import REFERENCE, Curves
+from lrputils.study.evaluation import REFERENCE
 
 # Texts have different numbers of chunks; their curves meet on this grid of shares.
 _SHARES = np.linspace(0, 1, 33)
