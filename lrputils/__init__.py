@@ -26,48 +26,34 @@ warnings.filterwarnings("ignore", message="IProgress not found")
 
 __version__ = "0.2.0"
 
-_HOME = {
-    "aopc": "removal.perturbation",
-    "ATTN_LRP": "propagation.composites",
-    "attention_matters": "study.uniform_attention",
-    "attribute": "attribution",
-    "bootstrap_interval": "stats",
-    "certified_loo": "removal.leave_one_out",
-    "check": "propagation.conservation",
-    "Classifier": "model.classifier",
-    "Composite": "propagation.composites",
-    "CP_LRP": "propagation.composites",
-    "curve_mean": "removal.perturbation",
-    "describe": "model.architectures",
-    "estimate": "stats",
-    "evaluate": "study.evaluation",
-    "Evaluation": "study.evaluation",
-    "explain": "report.explain",
-    "Inputs": "model.inputs",
-    "integrated_gradients": "attribution",
-    "kendall": "stats",
-    "layerwise_bypass": "propagation.layerwise",
-    "LayerSweep": "study.variants",
-    "leave_one_out": "removal.leave_one_out",
-    "leave_two_out": "removal.leave_two_out",
-    "load_classifier": "model.classifier",
-    "load_texts": "data.texts",
-    "METHODS": "attribution",
-    "paired_difference": "stats",
-    "pearson": "stats",
-    "perturbation_curve": "removal.perturbation",
-    "perturbation_curves": "removal.perturbation",
-    "perturbation_scores": "removal.perturbation",
-    "propagating": "propagation.composites",
-    "ratio_of_means": "stats",
-    "relevance_paths": "propagation.paths",
-    "routes_by_layer": "study.routes",
-    "shapley_values": "removal.shapley",
-    "spearman": "stats",
-    "sum_to_one": "stats",
-    "Texts": "data.texts",
-    "Variant": "study.variants",
+# Room → the public names that it has.
+_NAMES = {
+    "attribution": "attribute integrated_gradients METHODS",
+    "data.texts": "load_texts Texts",
+    "model.architectures": "describe",
+    "model.classifier": "Classifier load_classifier",
+    "model.inputs": "Inputs",
+    "propagation.composites": "ATTN_LRP Composite CP_LRP propagating",
+    "propagation.conservation": "check",
+    "propagation.layerwise": "layerwise_bypass",
+    "propagation.paths": "relevance_paths",
+    "removal.leave_one_out": "certified_loo leave_one_out",
+    "removal.leave_two_out": "leave_two_out",
+    "removal.perturbation": (
+        "aopc curve_mean perturbation_curve perturbation_curves perturbation_scores"
+    ),
+    "removal.shapley": "shapley_values",
+    "report.explain": "explain",
+    "stats": (
+        "bootstrap_interval estimate kendall paired_difference pearson ratio_of_means "
+        "spearman sum_to_one"
+    ),
+    "study.evaluation": "evaluate Evaluation",
+    "study.routes": "routes_by_layer",
+    "study.uniform_attention": "attention_matters",
+    "study.variants": "LayerSweep Variant",
 }
+_HOME = {name: room for room, names in _NAMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME)
 

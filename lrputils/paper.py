@@ -62,15 +62,8 @@ def table_a3() -> pd.DataFrame:
 def ablations(data: str) -> pd.DataFrame:
     """Return a task's rows of Table A3, with AttnLRP's and CP-LRP's of Table 2 before them.
 
-    Args:
-        data: "sst" or "imdb".
-
-    Returns:
-        Rows by `family` and `layer` ("attnlrp" and "cp-lrp" with layer 0), columns `r`, `lerf`,
-        `morf`, `delta`.
-
-    Raises:
-        ValueError: no such task.
+    The task is "sst" or "imdb". Rows by `family` and `layer` ("attnlrp" and "cp-lrp" with layer 0),
+    columns `r`, `lerf`, `morf`, `delta`.
     """
     printed = table_a3().rename(columns={"loo_r": "r"})
     tasks = list(printed.data.unique())

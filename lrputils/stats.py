@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 Array = np.ndarray
 # Below this share of the map's largest magnitude, its spread is rounding of a constant map.
-_CONSTANT = 1e-12
+CONSTANT = 1e-12
 # Resampled values held in memory at once.
 _CELLS = 4_000_000
 
@@ -70,8 +70,8 @@ class Normalized(NamedTuple):
 
     Attributes:
         scores: float64 (batch, tokens); NaN where a row's sum is zero, 0 outside `where`.
-        flipped: boolean (batch,), true where the sum was negative: the division flipped every
-            sign of that map, and with it the sign of its correlation.
+        flipped: boolean (batch,), true where the sum was negative: the division flipped every sign
+            of that map, and with it the sign of its correlation.
         flipped_share: the share of maps with a negative sum.
     """
 
@@ -103,15 +103,7 @@ class Interval(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A statistic with its bootstrap interval and the number of examples behind it.
-
-    Attributes:
-        value: the statistic over the `used` examples.
-        low: lower end of the interval.
-        high: upper end of the interval.
-        used: how many examples entered.
-        dropped: how many were NaN and left out.
-    """
+    """A statistic with its bootstrap interval; `used` examples entered, `dropped` ones were NaN."""
 
     value: float
     low: float
@@ -133,7 +125,6 @@ def bootstrap_interval(
     Args:
         values: (examples,); NaN examples are left out.
         confidence: nominal coverage.
-        resamples: number of bootstrap samples, two or more.
         seed: of the random draws; the same seed gives the same interval.
         statistic: a function of an array and `axis`, as `numpy.mean` and `numpy.median` do.
 
@@ -283,4 +274,4 @@ def _centred(values: Array, mask: Array, count: Array) -> tuple[Array, Array, Ar
     mean = values.sum(axis=1, keepdims=True) / np.maximum(count, 1)[:, None]
     centred = np.where(mask, values - mean, 0.0)
     norm = np.sqrt((centred**2).sum(axis=1))
-    return centred, norm, norm <= _CONSTANT * np.sqrt(np.maximum(count, 1))
+    return centred, norm, norm <= CONSTANT * np.sqrt(np.maximum(count, 1))

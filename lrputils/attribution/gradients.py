@@ -32,10 +32,9 @@ def grad_x_input(
 class IntegratedGradients(NamedTuple):
     """Integrated Gradients of a batch, and their completeness gap.
 
-    Attributes:
-        scores: `(batch, tokens)`, 0 at padding and at special tokens, which the baseline keeps.
-        change: f(x) − f(baseline), `(batch,)`: what complete scores sum to.
-        gap: Σ scores − change, `(batch,)`: the error of the quadrature.
+    `scores`, `(batch, tokens)`, are 0 at padding and at special tokens, which the baseline keeps;
+    `change`, `(batch,)`, is f(x) − f(baseline), what complete scores sum to; `gap`, Σ scores −
+    change, is the error of the quadrature.
     """
 
     scores: Tensor

@@ -36,11 +36,9 @@ class Option:
 
 @dataclass(frozen=True)
 class Method:
-    """An attribution method.
+    """An attribution method, as `attribute`, tables and figures know it.
 
     Attributes:
-        name: how `attribute` knows it.
-        label: how tables and figures call it.
         colour: how figures draw it; None for one that shares the colour of what is not in focus.
         function: `(model, inputs, *, target, **options)` → scores `(batch, tokens)`.
         options: name → default and documentation.
@@ -71,16 +69,10 @@ METHODS: dict[str, Method] = {}
 def method(
     name: str, label: str, colour: str | None = None, *, options_of: Function | None = None
 ) -> Callable[[Function], Function]:
-    """Enter the function below into `METHODS`.
+    """Enter the function below into `METHODS`; ValueError if another method has this name.
 
-    Args:
-        name: how `attribute` knows it.
-        label: how tables and figures call it.
-        colour: how figures draw it.
-        options_of: the function whose signature and docstring say the options, where it is another.
-
-    Raises:
-        ValueError: another method has this name.
+    `label` and `colour` are for tables and figures; `options_of` is the function whose signature
+    and docstring say the options, where it is another.
     """
 
     def enter(function: Function) -> Function:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lrputils.attribution.registry import method
 from lrputils.model.architectures import describe
-from lrputils.model.attention import AttentionCall, Recorder
+from lrputils.model.attention import Recorder
 from lrputils.model.handles import Handle
 from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import (
@@ -22,12 +22,7 @@ from lrputils.propagation.composites import (
     propagating,
 )
 from lrputils.propagation.rules import UNITS
-from lrputils.removal.mask_gradient import (
-    exact_block,
-    parts,
-    weights_and_products,
-    without_own_row,
-)
+from lrputils.removal.mask_gradient import block_scores
 
 
 def lrp(
@@ -44,7 +39,6 @@ def lrp(
     back from the explained logit.
 
     Args:
-        composite: the rules.
         readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
     """
     with propagating(model, composite) as architecture:
@@ -78,21 +72,9 @@ def lrp_everywhere(
     if blocks:
         pairs = zip(seen.calls, arriving, strict=True)
         with torch.no_grad():
-            effects = sum(_removed(call, gradient, reading.head) for call, gradient in pairs)
+            effects = sum(block_scores(*pair, reading.head) for pair in pairs)
         found["blocks"] = reading.per_token(effects)
     return found
-
-
-def _removed(call: AttentionCall, gradient: Tensor, head: Tensor) -> Tensor:
-    """What removing each key from one block does to what flows: `(batch, tokens)`."""
-    return torch.cat(
-        [
-            without_own_row(
-                exact_block(*weights_and_products(part, gradient[some])).sum(1), head[some]
-            )
-            for some, part in parts(call)
-        ]
-    )
 
 
 @method("attnlrp", "AttnLRP", "vermilion")

@@ -36,24 +36,14 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
 
             load_images(values["dataset"], side=2)
         if "load_classifier(" in code and values.get("model") is not None:
-            _find_model(values["model"], values.get("revision"))
+            from lrputils.data import hub
+
+            settings = ["config.json", "adapter_config.json"]
+            hub.find_model(values["model"], lambda _: settings, "model", values.get("revision"))
         if values.get("device", "cpu") not in ("auto", "cpu"):
             _find_device(values["device"])
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise BookError(f"{chapter}: {error}") from error
-
-
-def _find_model(name: str, revision: str | None) -> None:
-    from lrputils.data import hub
-
-    settings = ["config.json", "adapter_config.json"]
-    _, folder, _ = hub.find(
-        name, kind="model", wanted=lambda _: settings, parameter="model", revision=revision
-    )
-    if (folder / "adapter_config.json").is_file():
-        raise ValueError(f"model={name!r} holds an adapter: merge it into its base model first")
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"model={name!r} holds no config.json: it is no model's folder")
 
 
 def _find_device(device: str) -> None:

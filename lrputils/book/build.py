@@ -14,7 +14,6 @@ import lrputils
 from lrputils.book.images import images, missing_figures
 from lrputils.book.layout import DEFAULT, Book, BookError
 from lrputils.book.pairing import read_notebook
-from lrputils.book.statistics import run_statistics
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _SHOWN = re.compile(r"<img\b[^>]*_images/")
@@ -79,16 +78,10 @@ def assemble(
 
 
 def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
-    """Run Jupyter Book over `source`; return the path of the first page below `output/_build`.
+    """Run Jupyter Book over `source`; return the first page below `output/_build`.
 
-    Args:
-        source: what `assemble` laid out.
-        output: the folder that holds `_build`.
-        single: build one page of everything, to print, in `singlehtml`; otherwise `html`.
-
-    Raises:
-        BookError: Sphinx failed or warned, or a page lacks an image of its notebook; the message
-            holds what is wrong.
+    `single`: one page of everything, to print. BookError, with what is wrong, if Sphinx failed or
+    warned, or a page lacks an image of its notebook.
     """
     start = "from jupyter_book.cli.main import main; main()"
     options = ["build", str(source), "--path-output", str(output), "-W", "-n", "--keep-going"]
@@ -115,3 +108,19 @@ def missing_images(source: Path, pages: Path) -> Iterator[str]:
         wanted = sum(len(images(cell)) for cell in notebook.cells)
         if (shown := len(_SHOWN.findall(page))) < wanted:
             yield f"{path.stem}: the page shows {shown} of its notebook's {wanted} images"
+
+
+def run_statistics(executed: Mapping[str, Path]) -> str:
+    """Return, in Markdown, seconds, peak memory and profile of each chapter that was executed."""
+    lines = []
+    for name, path in executed.items():
+        run = read_notebook(path).metadata.get("lrputils", {})
+        if run.get("seconds") is not None:
+            memory = f"{run['megabytes']:,.0f}" if "megabytes" in run else "not measured"
+            lines.append(
+                f"| {{doc}}`{name}` | {run['seconds']:.0f} | {memory} | {run['profile']} |"
+            )
+    if not lines:
+        return "These pages were built from the committed notebooks, without executing any.\n"
+    head = ["| chapter | seconds | peak memory (MB) | profile |", "| --- | --: | --: | --- |"]
+    return "\n".join([*head, *lines, ""])

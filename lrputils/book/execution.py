@@ -84,16 +84,9 @@ def run_chapter(
 ) -> Path:
     """Execute the chapter's text with `parameters` and write the notebook to `output`.
 
-    The working directory is the caller's, so that relative paths among the parameters mean what
-    the caller means. `output` is written only when every cell ran.
-
-    Args:
-        chapter: what to execute.
-        parameters: checked values that differ from the chapter's defaults.
-        output: where the executed notebook goes.
-        failed: where it goes if the chapter fails; an old one is removed by a success.
-        stamp: for the notebook's metadata under `lrputils`, beside `seconds` and `megabytes`.
-        progress: whether to draw a progress bar over the cells.
+    The working directory is the caller's, so that relative paths mean what the caller means. A run
+    that failed goes to `failed`, whose old one is removed by a success. A `stamp` goes into the
+    metadata, with time and memory.
 
     Raises:
         ChapterFailed: a cell raised, the kernel died, or a figure is missing.
@@ -161,16 +154,8 @@ def execute_profile(
 ) -> dict[str, Path]:
     """Execute the chapters under a profile, each only if something that decides it has changed.
 
-    Args:
-        book: where the notebooks are kept, in `_build/executed/<profile>`.
-        chapters: which ones.
-        parameters: `load_profile`'s answer.
-        profile: its name.
-        force: run also what has not changed.
-        progress: whether to draw progress bars.
-
-    Returns:
-        The executed notebook of each chapter, by chapter name.
+    The notebooks are kept in `_build/executed/<profile>`; return them by the chapter's name.
+    `parameters` is `load_profile`'s answer; `force` runs also what has not changed.
 
     Raises:
         BookError: a chapter failed, or a model or data that one is given are not there.

@@ -56,11 +56,7 @@ class Book:
         return [Chapter(text.stem, text) for text in texts if text.is_file()]
 
     def chapter(self, name: str) -> Chapter:
-        """Return the chapter called `name`: its full name, its number, or its file's name.
-
-        Raises:
-            BookError: there is no such chapter; the message lists those there are.
-        """
+        """Return the chapter of this name, number or file; refuse others, with a list of all."""
         wanted = Path(name).stem if name.endswith((".md", ".ipynb")) else name
         for chapter in self.chapters():
             number = chapter.name[:2]

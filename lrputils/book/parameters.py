@@ -78,9 +78,8 @@ def _parameter(statement: ast.stmt, source: str, chapter: str) -> Parameter:
 def declared(notebook: NotebookNode, chapter: str) -> dict[str, Parameter]:
     """Return the parameters that the cell tagged `parameters` declares, by name, in order.
 
-    Raises:
-        BookError: there is more than one such cell, a statement that is no plain assignment, or
-            more than eight parameters.
+    BookError for more than one such cell, a statement that is no plain assignment, or too many
+    parameters.
     """
     cells = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
     if len(cells) > 1:
@@ -95,9 +94,8 @@ def declared(notebook: NotebookNode, chapter: str) -> dict[str, Parameter]:
 def checked(notebook: NotebookNode, chapter: str, given: dict[str, Any]) -> dict[str, Any]:
     """Return `given` after checking every name, type and value against the chapter.
 
-    Raises:
-        BookError: a name that the chapter does not declare, or a value of a wrong type or one that
-            it can never take; the message lists the right ones.
+    BookError for a name that the chapter does not declare, or a value of a wrong type or one that
+    it can never take; the message lists the right ones.
     """
     parameters = declared(notebook, chapter)
     right = "; ".join(f"{p.name} ({p.wants}, default {p.default!r})" for p in parameters.values())
@@ -156,14 +154,9 @@ def _read_profile(book: Book, name: str) -> dict[str, dict[str, Any]]:
 
 
 def load_profile(book: Book, name: str = DEFAULT) -> dict[str, dict[str, Any]]:
-    """Return each chapter's parameters under the profile, without those that equal the default.
+    """Return each chapter's parameters under a profile (a name or a YAML file), less the defaults.
 
-    Args:
-        book: whose chapters are meant.
-        name: a profile's name, or the path of a YAML file.
-
-    Raises:
-        BookError: an unknown profile, chapter or parameter, or a wrong type.
+    BookError for an unknown profile, chapter or parameter, or a wrong type.
     """
     sections = _read_profile(book, name)
     for_all = sections.pop("_all", {})

@@ -58,11 +58,7 @@ WANTED = {
 
 
 def check_value(name: str, value: Any) -> None:
-    """Refuse a value that no chapter's parameter of this name can take.
-
-    Raises:
-        ValueError: it is such a value; the message says what it must be.
-    """
+    """Refuse a value that no chapter's parameter of this name can take; say what it must be."""
     rule = WANTED.get(name)
     if rule is not None and value is not None and not rule.holds(value):
         raise ValueError(f"{name}={value!r} must be {rule.words}")
@@ -71,11 +67,8 @@ def check_value(name: str, value: Any) -> None:
 def check_parameters() -> None:
     """Refuse what Papermill put into the running notebook if it is no parameter or no value of it.
 
-    Papermill itself only warns about a name that the notebook does not have. Without a cell of
-    its making, as in a notebook run by hand, there is nothing to check.
-
-    Raises:
-        ValueError: a name that the cell before Papermill's does not assign, or an impossible value.
+    Papermill itself only warns about a name that the notebook does not have. Without a cell of its
+    making, as in a notebook run by hand, there is nothing to check.
     """
     from IPython import get_ipython
 

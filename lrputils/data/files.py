@@ -88,11 +88,7 @@ def readable(name: str) -> bool:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """Return a file's table; a line of a `.txt` file is a text.
-
-    Raises:
-        ValueError: the file is of another kind, or not what its name says.
-    """
+    """Return a file's table; a line of a `.txt` file is a text. Refuse what it cannot be."""
     with _opened(path) as (reader, file):
         return reader(file)
 
@@ -164,10 +160,8 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
 
     `datasets` reads its README's configurations and finds train, test and validation in the names
     of files and folders; a file that it assigns to none of them is a split of its own name.
-
-    Raises:
-        FileNotFoundError: no data file.
-        ValueError: `subset` is none of the configurations, or missing where there are several.
+    FileNotFoundError without data; ValueError for a `subset` that is none of the configurations, or
+    missing where there are several.
     """
     below = (str(path.relative_to(folder)) for path in folder.rglob("*.*"))
     names = [name for name in below if readable(name)]

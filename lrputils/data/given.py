@@ -21,10 +21,7 @@ _TAKES = (
 
 
 def frame(given: Any) -> pd.DataFrame | None:
-    """Return a table as a data frame; None where `given` is no table.
-
-    A table is a DataFrame or what turns into one by `to_pandas` (`datasets.Dataset`, Arrow,
-    Polars).
+    """Return a DataFrame, or what turns into one by `to_pandas`, as a data frame; else None.
 
     Raises:
         TypeError: several splits or named columns in a mapping, of which one has to be chosen.
@@ -43,14 +40,11 @@ def frame(given: Any) -> pd.DataFrame | None:
 
 
 def strings(given: Any) -> list[str]:
-    """Return texts as a list of strings; a single string is one text.
-
-    Of a table, the column of texts that has one of the usual names.
+    """Return texts as a list of strings: one string, several, or a table's column of a usual name.
 
     Raises:
         TypeError: anything else (see the message), or a text that is not a string.
-        ValueError: no texts, one that is not valid Unicode, or a table whose column of texts has
-            another name.
+        ValueError: no texts, one that is not valid Unicode, or a table without such a column.
     """
     table = frame(given)
     if table is not None:
@@ -86,12 +80,8 @@ def column(
 ) -> Any:
     """Return the name of the column asked for, or of the first that has a usual name.
 
-    Args:
-        table: the table.
-        role: "text", "label" or "id". A table without texts is an error; for the others, None.
-        wanted: the column's name; None or "" looks for the usual names, whatever their capitals.
-        name: what the message calls the table.
-        choose: what the message says to choose.
+    `role` is "text", "label" or "id". A table without texts is refused, in words that call it
+    `name` and tell what to `choose`; for the others the answer is None.
     """
     if wanted:
         if wanted in table:

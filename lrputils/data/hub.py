@@ -45,13 +45,9 @@ def find(
 ) -> tuple[str, Path, str | None]:
     """Return the name of a file, folder or repository, where it is, and a repository's commit.
 
-    Args:
-        name: a path, or `owner/name` or `owner/name@revision` on the hub.
-        kind: what a repository holds.
-        wanted: given all file names of a repository, returns those to download.
-        parameter: the caller's parameter that takes the name; error messages say it.
-        revision: branch, tag or commit; the default branch if not given.
-        local: the name cannot be a repository's.
+    The name is a path, or `owner/name` or `owner/name@revision` on the hub; with `local` a path
+    alone. Of a repository's file names `wanted` chooses those to download; errors name the caller's
+    `parameter`.
 
     Raises:
         FileNotFoundError: no such path, and no such repository on the hub.
@@ -69,6 +65,27 @@ def find(
             f"{parameter}={name!r}: there is no such file or folder (looked in {Path.cwd()})"
         )
     return path.resolve().name, path, None
+
+
+def find_model(
+    name: str,
+    wanted: Callable[[Iterable[str]], list[str]],
+    parameter: str,
+    revision: str | None = None,
+) -> tuple[str, Path, str | None]:
+    """`find` a model; refuse a PEFT adapter, and a folder without a config.json."""
+    found = find(name, kind="model", wanted=wanted, parameter=parameter, revision=revision)
+    if (found[1] / "adapter_config.json").is_file():
+        raise ValueError(
+            f"{parameter}={name!r} holds a PEFT adapter: load it with its base model, call "
+            f"merge_and_unload(), and save that model and its tokenizer by `save_pretrained`"
+        )
+    if not (found[1] / "config.json").is_file():
+        raise FileNotFoundError(
+            f"{parameter}={name!r} holds no config.json: it is not a model folder as "
+            f"`save_pretrained` writes it"
+        )
+    return found
 
 
 def _fetched(

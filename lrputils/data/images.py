@@ -29,15 +29,9 @@ _WAY_OUT = "pass dataset='digits' (no files needed), 'mnist', or a folder with M
 class ImageData:
     """Images as rows of grey levels, split into a training and a test part.
 
-    Attributes:
-        name: of the data, for tables and captions.
-        note: how the split was made.
-        side: pixels per row and per column.
-        train_images: float64 (images, side²), 0 black to 1 white, row by row.
-        train_labels: int64 (images,), classes counted from 0.
-        test_images: as `train_images`.
-        test_labels: as `train_labels`.
-        identity: "sha256 …" of the pixels and labels as read, before resizing and splitting.
+    Images are float64 (images, side²), 0 black to 1 white, row by row; labels int64 (images,),
+    classes counted from 0. `note` says how the split was made; `identity` is "sha256 …" of the
+    pixels and labels as read.
     """
 
     name: str
@@ -56,14 +50,11 @@ class ImageData:
 
 
 def load_images(dataset: str | os.PathLike = "digits", *, side: int = 14) -> ImageData:
-    """Return the images of `dataset`, resized to `side` × `side`.
+    """Return the images of `dataset`, resized to `side` × `side`; 14 in the paper, so 196 tokens.
 
-    Args:
-        dataset: "digits" for scikit-learn's 1,797 handwritten digits of 8 × 8; "mnist" for
-            torchvision's copy, downloaded on first use; or a folder with IDX files (plain or
-            `.gz`), both halves or one. A single half, like the digits, is split 85% / 15% by a
-            fixed permutation.
-        side: pixels per row and column after resizing; 14 in the paper, so 196 tokens.
+    "digits" are scikit-learn's 1,797 handwritten digits of 8 × 8; "mnist" is torchvision's copy,
+    downloaded on first use; else a folder with IDX files (plain or `.gz`), both halves or one. A
+    single half, like the digits, is split 85% / 15% by a fixed permutation.
 
     Raises:
         ConnectionError: "mnist" is not there yet and no mirror answers.

@@ -16,10 +16,7 @@ from lrputils.data.texts import Texts, check_text, find_columns, load_texts, loc
 class TextStream:
     """Texts that are read while they are used: any number of them takes no more memory.
 
-    Attributes:
-        name: the data set and split.
-        identity: as of `Texts`.
-        parts: given a number, yields that many texts at a time, the last time what is left.
+    Given a number, `parts` yields that many texts at a time, the last time what is left.
     """
 
     name: str
@@ -39,10 +36,7 @@ def stream_texts(
     """Find the texts that `load_texts` loads, with the same arguments, without reading them yet.
 
     With a `seed`, or in a file that holds one value of JSON, they are in memory all the same.
-
-    Raises:
-        FileNotFoundError, ValueError, ConnectionError: as `load_texts`; what is wrong with a file
-            or a row shows when it is read.
+    Errors are those of `load_texts`; what is wrong with a file or a row shows when it is read.
     """
     wanted = {"text_column": text_column, "label_column": label_column}
     if seed is not None:

@@ -29,7 +29,6 @@ class Texts(Sequence):
     """Texts, their labels and their origin; a sequence of the texts.
 
     Attributes:
-        texts: the texts.
         labels: one a text, integers where the source has integers; None if it has none.
         ids: the source's own identifiers, or row numbers counted from 0, as strings.
         name: the data set and split.

@@ -30,15 +30,10 @@ PAIRS = {
 
 
 def agreement(trained: Sequence[LinearAttention], images: Tensor, **options) -> pd.DataFrame:
-    """Return r of each pair of maps, a row per network, image and pair.
+    """Return r of each pair of maps: the columns of `compared`, and `seed`.
 
-    Args:
-        trained: networks of several training seeds.
-        images: grey levels from 0 to 1, (images, tokens).
-        options: those of `explain`: removal, baseline, readout.
-
-    Returns:
-        The columns of `compared`, and `seed`.
+    `trained` are networks of several training seeds, `images` grey levels from 0 to 1, (images,
+    tokens); `options` are those of `explain`: removal, baseline, readout.
     """
     parts = [
         compared(explain(network, images, **options)).assign(seed=seed)
@@ -50,17 +45,15 @@ def agreement(trained: Sequence[LinearAttention], images: Tensor, **options) -> 
 def compared(
     maps: Mapping[str, Tensor], pairs: Mapping[str, tuple[str, str]] = PAIRS
 ) -> pd.DataFrame:
-    """Return r of each pair of one network's maps, a row per image and pair.
+    """Return r of each pair of one network's maps, each (images, tokens), a row per image and pair.
 
-    Args:
-        maps: by name, each (images, tokens).
-        pairs: name of a pair → its two maps.
+    `pairs`: the name of a pair → its two maps.
 
     Returns:
         Columns `id`, the image's number; `pair`; `r`, Pearson's r of the maps as they are;
         `r_normalised`, r after dividing each map by its sum; `flipped`, whether exactly one of the
-        two sums was negative; `pooled`, r over the normalised maps of all images together, the
-        same in all rows of a pair. NaN where a map is constant or sums to zero.
+        two sums was negative; `pooled`, r over the normalised maps of all images together, the same
+        in all rows of a pair. NaN where a map is constant or sums to zero.
     """
     unit = {name: sum_to_one(scores) for name, scores in maps.items()}
     # A map that sums to zero cannot be normalised; as a constant it has no correlation either.
@@ -105,10 +98,9 @@ def crossed_estimate(values: np.ndarray, *, resamples: int = 5_000, seed: int = 
     """Return the mean of correlations (seeds, images) and its 95% interval over both.
 
     Each bootstrap sample draws training seeds and images independently and takes the mean of the
-    cells where they cross: all seeds share the images and all images the seeds, so neither are
-    independent repetitions (scipy's bootstrap draws along one axis only). The ends are then moved
-    away from the mean by `_widening`, since seeds are few, but not past −1 and 1. With one seed the
-    interval is over images only.
+    cells where they cross: neither are independent repetitions (scipy's bootstrap draws along one
+    axis only). The ends are then moved away from the mean by `_widening`, since seeds are few, but
+    not past −1 and 1. With one seed the interval is over images only.
     """
     known = ~np.isnan(values)
     if not known.any():

@@ -50,15 +50,11 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
 @one_thread()
 @torch.no_grad()
 def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -> Projected:
-    """Return gradient × input of the predicted class's logit through Q, through K and through V.
+    """Return gradient × input of the predicted class's logit by Q, K and V, (batch, tokens) each.
 
-    Each is (batch, tokens).
-
-    Args:
-        network: in float64 for exact maps.
-        images: grey levels from 0 to 1, (batch, tokens).
-        readout: "pixel" stops at the scaled pixel, so that biases and position embeddings keep
-            their share; "token" stops at the rows of Q, K and V and includes that share.
+    `images` are grey levels from 0 to 1; a network in float64 gives exact maps. The readout "pixel"
+    stops at the scaled pixel, so that biases and position embeddings keep their share; "token"
+    stops at the rows of Q, K and V and includes that share.
     """
     check_choice("readout", readout, READOUTS)
     pixels, projected, rows, written, read = _logit(network, images)
@@ -91,16 +87,12 @@ def _weighted(by: Projected, factorization: str) -> Tensor:
 def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "zero") -> Tensor:
     """Return, for every pixel, the predicted class's logit minus that logit without the pixel.
 
-    Args:
-        network: as in `paths`.
-        images: as in `paths`.
-        removal: "zero" puts 0 into the network's input (after scaling), "black" the grey level 0
-            (before scaling), "delete" takes the token out of queries, keys and values, and out of
-            the mean where the network pools.
+    `removal`: "zero" puts 0 into the network's input (after scaling), "black" the grey level 0
+    (before scaling), "delete" takes the token out of queries, keys and values, and out of the mean
+    where the network pools.
 
-    Returns:
-        (batch, tokens). No forward pass is run per pixel: removing one changes `written` by
-        k′v′ᵀ − kvᵀ and `read` by (q′ − q)wᵀ, matrices of rank two and one.
+    No forward pass is run per pixel: removing one changes `written` by k′v′ᵀ − kvᵀ and `read` by
+    (q′ − q)wᵀ, matrices of rank two and one.
     """
     check_choice("removal", removal, REMOVALS)
     pixels, (query, key, value), rows, written, read = _logit(network, images)
@@ -146,13 +138,9 @@ def integrated_gradients(
 ) -> Tensor:
     """Return Integrated Gradients (batch, tokens) of the predicted class's logit.
 
-    Args:
-        network: in float64 for exact maps.
-        images: grey levels from 0 to 1, (batch, tokens).
-        baseline: "zero" is the network's input of zeros, "black" the image of grey level 0,
-            "white" that of grey level 1.
-        nodes: of the Gauss-Legendre quadrature. The logit is a cubic of the path's position, so
-            its derivative is a parabola and two nodes integrate it exactly.
+    The baseline "zero" is the network's input of zeros, "black" the image of grey level 0, "white"
+    that of 1. The logit is a cubic of the path's position, so its derivative is a parabola, and two
+    Gauss-Legendre nodes integrate it exactly.
     """
     check_choice("baseline", baseline, BASELINES)
     if nodes < 1:

@@ -61,8 +61,8 @@ class Setting:
         embedding: "learned" maps a pixel to 32 numbers and adds a position embedding; "none" puts
             the grey level itself into the three projections.
         pooling: "flattened" reads the class from all tokens side by side, "mean" from their mean.
-        scaling: of the grey levels: "unit" leaves 0 to 1, "standard" subtracts the training
-            pixels' mean and divides by their standard deviation, "signed" gives −1 to 1.
+        scaling: of the grey levels: "unit" leaves 0 to 1, "standard" subtracts the training pixels'
+            mean and divides by their standard deviation, "signed" gives −1 to 1.
     """
 
     embedding: str = "learned"
@@ -91,14 +91,8 @@ class LinearAttention(nn.Module):
     """One layer of softmax-free attention over pixels, and a linear output layer.
 
     Takes grey levels from 0 to 1 as (batch, tokens); `scaled` turns them into the network's input.
-
-    Args:
-        setting: embedding, pooling and scaling.
-        tokens: pixels of an image.
-        dim: size of embedding, queries, keys and values; 32 in the paper.
-        classes: number of classes.
-        mean: of the training pixels; only "standard" scaling uses it.
-        deviation: standard deviation of the training pixels, likewise.
+    `mean` and `deviation` are those of the training pixels, for "standard" scaling; `dim` is that
+    of the paper.
     """
 
     def __init__(

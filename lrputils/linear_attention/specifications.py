@@ -27,15 +27,14 @@ ANY = "any"  # the removal of a pair without LOO
 def measured(trained: Iterable[LinearAttention], images: Tensor) -> pd.DataFrame:
     """Return r of every pair of maps under every removal, a row per network, image and pair.
 
-    Args:
-        trained: networks of any settings; those of one setting are its training seeds 0, 1, ….
-        images: grey levels from 0 to 1, (images, tokens).
+    Networks of one setting are its training seeds 0, 1, …; `images` are grey levels from 0 to 1,
+    (images, tokens).
 
     Returns:
         The columns of `compared`; `setting`, `seed`; `removal`, "any" for the two graphs with each
         other; `target`, the predicted class. Beside the pairs of `PAIRS` there are IG from the
-        other baselines, and for removal "delete" both graphs read at the rows of Q, K and V
-        ("… @ token"). Black is left out, as removal and as baseline, where it is 0 (`distinct`).
+        other baselines, and for removal "delete" both graphs read at the rows of Q, K and V ("… @
+        token"). Black is left out, as removal and as baseline, where it is 0 (`distinct`).
     """
     seen: dict[str, int] = {}
     parts = []
@@ -73,15 +72,14 @@ def distinct(scaling: str, removal: str) -> str:
 def specifications(rows: pd.DataFrame) -> pd.DataFrame:
     """Return mean r of every pair under every setting and removal, raw and normalised.
 
-    Args:
-        rows: of `measured`, or recorded ones. Without a column `r_normalised` it is computed from
-            `flipped`: sum-to-one either keeps r or flips its sign.
+    From rows of `measured`, or recorded ones, in which `r_normalised` follows from `flipped`:
+    sum-to-one either keeps r or flips its sign.
 
     Returns:
         A row per setting, removal and pair: `setting`, `removal`, `pair`; `r` and `r_normalised`
-        with their intervals (`r low`, `r high`, …) over seeds and images; `flipped`, the share of
-        the images where exactly one map of the pair flips; `pooled`, mean over the seeds; `seeds`,
-        how many. A pair without LOO has a row under each removal.
+        with their intervals (`r low`, …) over seeds and images; `flipped`, the share of the images
+        where exactly one map of the pair flips; `pooled`, mean over the seeds; `seeds`, how many. A
+        pair without LOO is under each removal.
     """
     if "r_normalised" not in rows:
         rows = rows.assign(r_normalised=rows["r"].where(~rows["flipped"], -rows["r"]))
@@ -110,21 +108,12 @@ def _records(rows: pd.DataFrame) -> list[dict]:
 
 
 def nearest_first(
-    table: pd.DataFrame,
-    published: pd.Series,
-    *,
-    beside: Sequence[str] = (),
+    table: pd.DataFrame, published: pd.Series, *, beside: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Return one row per setting and removal, those nearest to published numbers first.
+    """Return r after sum-to-one per setting and removal of `specifications`, the nearest first.
 
-    Args:
-        table: of `specifications`.
-        published: r by pair; its pairs become the columns.
-        beside: further pairs to show; they do not enter `largest miss`.
-
-    Returns:
-        r after sum-to-one of each pair, and `largest miss`, by which the rows are sorted: the
-        largest absolute difference from the published numbers.
+    Nearest to the `published` r, by pair, in `largest miss`: the largest absolute difference from
+    them. The pairs of `beside` are shown and do not enter.
     """
     wide = table.assign(reading=table["setting"] + ", " + table["removal"]).pivot(
         index="reading", columns="pair", values="r_normalised"
@@ -138,16 +127,9 @@ def nearest_first(
 def of_reading(
     table: pd.DataFrame, setting: Setting, removal: str, column: str = "r"
 ) -> dict[str, tuple[float, float, float]]:
-    """Return (mean, low, high) of each pair under one setting and removal.
+    """Return (mean, low, high) of each of `PAIRS` under one setting and removal, if there.
 
-    Args:
-        table: of `specifications`.
-        setting: embedding, pooling and scaling.
-        removal: what a removed pixel becomes; black counts as zero where it is 0.
-        column: "r" or "r_normalised".
-
-    Returns:
-        Only the pairs of `PAIRS`; empty where the table lacks the reading.
+    `table` is that of `specifications`; black counts as zero where it is 0.
     """
     same = table["removal"] == distinct(setting.scaling, removal)
     part = table[(table["setting"] == setting.name) & same].set_index("pair")

@@ -36,12 +36,7 @@ _ASSETS = Path(__file__).parents[1] / "assets/linear_attention"
 
 @one_thread()
 def train(
-    data: ImageData,
-    setting: Setting,
-    seed: int,
-    *,
-    epochs: int | None = None,
-    dim: int = 32,
+    data: ImageData, setting: Setting, seed: int, *, epochs: int | None = None, dim: int = 32
 ) -> LinearAttention:
     """Train one network on `data` and return it in float64, without gradients.
 
@@ -81,14 +76,7 @@ def networks(
 ) -> list[LinearAttention]:
     """Return one network per training seed (0, 1, …): shipped ones where they exist, else trained.
 
-    Args:
-        data: what to train on.
-        setting: embedding, pooling and scaling.
-        seeds: how many networks.
-        train_here: train even where weights are shipped.
-
-    Raises:
-        ValueError: `seeds` is below one.
+    `train_here` trains even where weights are shipped; ValueError for less than one seed.
     """
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: at least one network is needed")

@@ -78,6 +78,11 @@ class Architecture:
             return places.new_zeros(len(mask))
         return (mask * (places + 1)).argmax(1)
 
+    def head_mask(self, mask: Tensor) -> Tensor:
+        """`head_tokens` as a boolean `(batch, tokens)`."""
+        places = torch.arange(mask.shape[1], device=mask.device)
+        return self.head_tokens(mask)[:, None] == places
+
     def position_ids(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
 
@@ -94,15 +99,14 @@ class Architecture:
     def arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for one forward pass on `inputs`, on the model's device.
 
-        Takes what `forward` of this family understands (`input_ids`, `attention_mask`,
-        `token_type_ids`, `position_ids`, or `pixel_values`) and leaves the rest out. A missing
-        attention mask is all ones. Decoders keep no cache, and get their positions where padding
-        stands on the left, since their own count would start at the padding.
+        What `forward` of this family does not understand is left out; a missing attention mask is
+        all ones. Decoders keep no cache, and get their positions where padding stands on the left,
+        since their own count would start at the padding.
 
         Raises:
             TypeError: inputs that are no mapping.
-            ValueError: inputs of the wrong kind or shape, an empty or too long text, or a token id
-                that the model does not have.
+            ValueError: inputs of the wrong kind or shape, an empty or too long text, or an unknown
+                token id.
         """
         if not isinstance(inputs, Mapping):
             found = type(inputs).__name__

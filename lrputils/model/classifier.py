@@ -117,14 +117,14 @@ class Classifier:
             texts: one a row: a list, an iterator, an array or a Series of strings; of a DataFrame
                 or `datasets.Dataset` the column that is called as columns of texts usually are. A
                 single string is one row.
-            max_length: the longest row allowed, in tokens with special ones; by default 512, or
-                the model's number of positions where that is less.
+            max_length: the longest row allowed, in tokens with special ones; by default 512, or the
+                model's number of positions where that is less.
             truncate: cut longer texts instead of refusing them; `Inputs.truncated` lists them.
 
         Raises:
-            TypeError: texts of no such type.
-            ValueError: no texts, an empty or a too long one, or no column of texts;
-                `max_length` exceeds the model's positions.
+            TypeError: texts of no such type, or one is not a string (a missing value, for example).
+            ValueError: no texts, one without a token of its own, or a too long one; no column of
+                texts; `max_length` exceeds the model's positions.
         """
         return _inputs.encode(
             self.tokenizer,
@@ -184,22 +184,7 @@ def find_model(
         if revision is not None:
             raise ValueError(f"revision={revision!r} belongs to the hub, not to our own model")
         return NAME, EMBEDDED, None
-    name = str(name_or_folder)
-    found = hub.find(
-        name, kind="model", wanted=_needed, parameter="name_or_folder", revision=revision
-    )
-    folder = found[1]
-    if (folder / "adapter_config.json").is_file():
-        raise ValueError(
-            f"name_or_folder={name!r} holds a PEFT adapter: load it with its base model, call "
-            f"merge_and_unload(), and save that model and its tokenizer by `save_pretrained`"
-        )
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(
-            f"name_or_folder={name!r} holds no config.json: it is not a model folder as "
-            f"`save_pretrained` writes it"
-        )
-    return found
+    return hub.find_model(str(name_or_folder), _needed, "name_or_folder", revision)
 
 
 def _needed(names: Iterable[str]) -> list[str]:

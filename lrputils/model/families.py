@@ -73,6 +73,15 @@ class Family:
     own_attention: Callable | None = None
     relative_positions: Callable | None = None
 
+    def operation(self, module: nn.Module) -> str | None:
+        """Which operation with rules of its own a module is: see `Composite`; None for the rest."""
+        name = type(module).__name__
+        if isinstance(module, nn.LayerNorm) or name == self.rms_norm:
+            return "norm"
+        if isinstance(module, ACTIVATIONS):
+            return "activation"
+        return {self.gated_mlp: "product", self.tanh_head: "head"}.get(name)
+
 
 _BERT = Family(
     "bert",

@@ -27,9 +27,9 @@ _WRAPPERS = {
 def model_of(handle: Handle) -> nn.Module:
     """The plain model behind a handle.
 
-    A `Classifier`, a transformers pipeline and all else that keeps its model as `.model` are
-    unwrapped, and so are compiled and data-parallel models, whose module inside has the same
-    parameters and computes the same function.
+    What keeps its model as `.model`, a `Classifier` or a pipeline, is unwrapped, and so are
+    compiled and data-parallel models, whose module inside has the same parameters and computes the
+    same function.
 
     Raises:
         TypeError: a model's name, or a model with an adapter (PEFT); the message says what to pass.

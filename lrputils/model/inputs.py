@@ -234,9 +234,7 @@ def _pad(fields: Mapping[str, list[list[int]]], padding_id: int) -> dict[str, to
     fields = {**fields, "attention_mask": [[1] * len(row) for row in fields["input_ids"]]}
     return {
         name: pad_sequence(
-            list(map(torch.tensor, fields[name])),
-            batch_first=True,
-            padding_value=fill.get(name, 0),
+            list(map(torch.tensor, fields[name])), batch_first=True, padding_value=fill.get(name, 0)
         )
         for name in (*_MODEL_TENSORS, "special_tokens_mask")
         if name in fields

@@ -58,12 +58,9 @@ def matmul_precision(precision: str, device: str | torch.device = "cpu") -> Iter
 def takes_effect(precision: str, device: str | torch.device = "cpu") -> bool:
     """Whether products on this device are rounded at this precision.
 
-    False for "float32" itself, and wherever hardware or library ignore the setting: an error of 0
-    measured there says nothing about the precision. Some CPUs only add up in another order, an
-    error of 1e-5 in the product tried; rounding to 10 bits makes one of 5e-3.
-
-    Raises:
-        ValueError: a precision that this kind of device does not have.
+    False for "float32", and wherever hardware or library ignore the setting: an error of 0 measured
+    there says nothing about the precision. Some CPUs only add up in another order, an error of 1e-5
+    in the product tried; rounding to 10 bits makes one of 5e-3.
     """
     generator = torch.Generator().manual_seed(0)
     left, right = torch.randn(2, 256, 256, generator=generator).to(device)

@@ -100,13 +100,9 @@ def read(
 ) -> Reading:
     """Run the model once on `inputs` and keep the read-out tensor.
 
-    Args:
-        architecture: the model's description; the model must be in evaluation mode.
-        inputs: what the tokenizer or image processor gives.
-        target: the class to explain, one for all rows or one a row; None is the class that this
-            pass predicts.
-        readout: one of `READOUTS`.
-        change: replaces the word embeddings `(batch, tokens, size)` by what it returns.
+    `target`: the class to explain, one for all rows or one a row; None is the class that this pass
+    predicts. `readout`: one of `READOUTS`. `change`: replaces the word embeddings `(batch, tokens,
+    size)` by what it returns.
 
     Raises:
         ValueError: unknown read-out or one that the model lacks, a target out of range, a model in
@@ -128,7 +124,6 @@ def read(
     site, value = seen.place(readout)
     valid = arguments.get("attention_mask")
     valid = torch.ones(site.shape[:2], device=site.device) if valid is None else valid
-    places = torch.arange(valid.shape[1], device=valid.device)
     return Reading(
         output=logits.gather(1, chosen[:, None]).squeeze(1),
         logits=logits.detach(),
@@ -136,7 +131,7 @@ def read(
         site=site,
         value=value,
         valid=valid.bool(),
-        head=architecture.head_tokens(valid)[:, None] == places,
+        head=architecture.head_mask(valid),
         places={name: seen.place(name) for name in readouts(architecture)},
     )
 
@@ -164,11 +159,7 @@ def run(architecture: Architecture, arguments: Mapping[str, Any]) -> Tensor:
 
 
 def resolve_target(target: Target, logits: Tensor) -> Tensor:
-    """The class of each row `(batch,)` from None, one number, or one number a row.
-
-    Raises:
-        ValueError: a class that the model does not have, or another number of rows.
-    """
+    """The class of each row `(batch,)` from None, a number, or a number a row; refuse others."""
     batch, classes = logits.shape
     if target is None:
         return logits.detach().argmax(1)
@@ -213,16 +204,11 @@ class Blocks:
 
 
 def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, batch_tokens: int) -> Tensor:
-    """Vector-Jacobian products of one map, for a stack of gradients at its output.
+    """Vector-Jacobian products of one map, for gradients `(n, *output.shape)` at its output.
 
-    Args:
-        output: `(batch, tokens, …)`, in the graph, which is kept.
-        source: what it was computed from, or `output` itself.
-        gradients: `(n, *output.shape)`.
-        batch_tokens: how many tokens' gradients go back at once; bounds the memory.
-
-    Returns:
-        `(n, *source.shape)`.
+    From `output`, `(batch, tokens, …)`, in the graph, which is kept, to the `source` that it was
+    computed from, or `output` itself: `(n, *source.shape)`. So many tokens' gradients go back at
+    once.
 
     Raises:
         ValueError: a bound below one token.

@@ -20,12 +20,7 @@ from lrputils.products.attributions import (
     shapley,
     shares,
 )
-from lrputils.products.counting import (
-    census,
-    count_answers,
-    count_bracketings,
-    share_counts,
-)
+from lrputils.products.counting import census, count_answers, count_bracketings, share_counts
 from lrputils.products.trees import (
     MAX_FACTORS,
     Factor,

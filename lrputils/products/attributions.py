@@ -1,7 +1,7 @@
 """What each factor of a product gets: by rules that see the tree, and by the function alone.
 
 Relevance goes down the tree by a splitting rule; Leave-One-Out, Shapley values and Integrated
-Gradients value_at the product. A factor that occurs twice gets the sum over its leaves.
+Gradients take the product as a function. A factor that occurs twice gets the sum over its leaves.
 """
 
 from __future__ import annotations
@@ -44,18 +44,17 @@ def flow(
     constant: Iterable[str] = (),
     epsilon: Number | str = 0,
 ) -> list[Visit]:
-    """Send one unit from the root to the leaves; return the share that reaches each node.
+    """Send one unit from the root to the leaves; return each node's share, the root first.
 
-    split: how a node divides what it got. "equal" gives each of its m children 1/m (the AttnLRP
-        rule of Achtibat et al. 2024, Proposition 3.3); "leaves" weighs a child by the number of
-        leaves below it; a number between 0 and 1 gives that share to the left child of a binary
-        node and the rest to the right one.
-    constant: names held constant. A subtree of constants gets nothing, as when it is detached.
-    epsilon: the ε of the rule, not negative. A node of value z keeps |z| / (|z| + ε/m) of what it
-        got, which is z / (m·z + ε·sign z) for each of m equal children. At z = 0 and ε > 0 nothing
-        passes; at ε = 0 the shares do not depend on z and hold at z = 0 too.
-
-    Returns visits in depth-first order, root first.
+    Args:
+        split: how a node divides what it got. "equal" gives each of its m children 1/m (the AttnLRP
+            rule of Achtibat et al. 2024, Proposition 3.3); "leaves" weighs a child by the number of
+            leaves below it; a number between 0 and 1 gives that share to the left child of a binary
+            node and the rest to the right one.
+        constant: names held constant. A subtree of constants gets nothing, as when it is detached.
+        epsilon: the ε of the rule, not negative. A node of value z keeps |z| / (|z| + ε/m) of what
+            it got, which is z / (m·z + ε·sign z) for each of m equal children. At z = 0 and ε > 0
+            nothing passes; at ε = 0 the shares do not depend on z and hold at z = 0 too.
     """
     names = dict.fromkeys(leaf.name for leaf in leaves(tree))
     held = {constant} if isinstance(constant, str) else set(constant)

@@ -84,8 +84,7 @@ def beside_loo(
 ) -> dict[str, dict[str, str | bool]]:
     """Return what the ε-rule and Leave-One-Out say of x in each network, and whether they agree.
 
-    Returns:
-        name → `relevance`, `LOO`, `sum of relevance` and `f(x)` as texts, `is LOO`, `conserves`.
+    name → `relevance`, `LOO`, `sum of relevance` and `f(x)` as texts, `is LOO`, `conserves`.
     """
     found = {}
     for name, network in networks.items():

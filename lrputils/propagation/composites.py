@@ -34,7 +34,6 @@ from lrputils.model.attention import (
     fused,
     routed,
 )
-from lrputils.model.families import ACTIVATIONS
 from lrputils.model.forwards import Forward, replaced
 from lrputils.model.handles import Handle
 from lrputils.propagation import rules
@@ -114,11 +113,8 @@ class Composite:
     def bypass(self, layers: Iterable[int]) -> Composite:
         """CP-LRP's rules for the attention and the gated product in `layers` (counted from 0).
 
-        The paper's layer-wise ablation: no relevance through the softmax of these layers.
-        Bypassing every layer of `ATTN_LRP` is `CP_LRP`; bypassing none is `ATTN_LRP`.
-
-        Raises:
-            ValueError: no set, list or range of layer numbers.
+        The paper's layer-wise ablation: no relevance through the softmax of these layers. Bypassing
+        every layer of `ATTN_LRP` is `CP_LRP`; bypassing none is `ATTN_LRP`.
         """
         return self.but(
             layers=layer_numbers(layers), attention=CP_LRP.attention, product=CP_LRP.product
@@ -162,10 +158,6 @@ def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
     method that takes gradients (Gradient × input, Integrated Gradients) follows the rules too when
     it runs inside the block.
 
-    Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        composite: the rules.
-
     Raises:
         TypeError: the model is not covered, or `composite` is no composite.
         ValueError: the composite names a layer that the model does not have, or the model is in
@@ -179,12 +171,7 @@ def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
 
 
 def check_composite(composite: Composite, architecture: Architecture) -> None:
-    """Refuse what is no composite for this model, and a model that cannot be explained now.
-
-    Raises:
-        TypeError: `composite` is no composite.
-        ValueError: it names a layer that the model does not have, or the model is in training mode.
-    """
+    """Refuse what is no composite for this model, and a model that cannot be explained now."""
     if not isinstance(composite, Composite):
         raise TypeError(f"a composite is wanted, as ATTN_LRP or CP_LRP; got {composite!r}")
     if architecture.model.training:
@@ -194,11 +181,7 @@ def check_composite(composite: Composite, architecture: Architecture) -> None:
 
 
 def check_layers(layers: Iterable[int], architecture: Architecture) -> None:
-    """Refuse layers that the model does not have.
-
-    Raises:
-        ValueError: there are some; the message lists them.
-    """
+    """Refuse layers that the model does not have; the message lists them."""
     beyond = sorted(layer for layer in layers if layer >= architecture.layers)
     if beyond:
         raise ValueError(
@@ -252,26 +235,16 @@ def _forwards(
         with rules.TanhRule(rulebook("head", None)):
             return inner(*args, **kwargs)
 
-    kind, forwards = architecture.kind, {}
-    for module in architecture.model.modules():
-        name = type(module).__name__
-        if isinstance(module, nn.LayerNorm) or name == kind.rms_norm:
-            forwards[module] = partial(norm, module)
-        elif isinstance(module, ACTIVATIONS):
-            forwards[module] = partial(activation, module)
-        elif name == kind.gated_mlp:
-            forwards[module] = partial(gated_mlp, module)
-        elif name == kind.tanh_head:
-            forwards[module] = partial(tanh_head, module)
-    return forwards
+    ruled = {"norm": norm, "activation": activation, "product": gated_mlp, "head": tanh_head}
+    return {
+        module: partial(ruled[operation], module)
+        for module in architecture.model.modules()
+        if (operation := architecture.kind.operation(module))
+    }
 
 
 def layer_numbers(layers: Iterable[int]) -> frozenset[int]:
-    """Layers, counted from 0, as a set of plain numbers.
-
-    Raises:
-        ValueError: not a set, list or range, or something in it that is no layer number.
-    """
+    """Layers, counted from 0, as a set of plain numbers; refuse what is no collection of them."""
     if not isinstance(layers, Iterable) or isinstance(layers, str):
         instead = "()" if layers is None else f"{{{layers!r}}}"
         raise ValueError(f"layers come as a set, list or range; got {layers!r}: write {instead}")

@@ -30,8 +30,6 @@ class ConservationReport:
     """What `check` found.
 
     Attributes:
-        model: the model's class.
-        family: its family.
         logit_change: the largest change of the model's own logits while rules are installed.
         gaps: for each layer's input, from layer 0 on, the largest |Σ R / logit − 1| over the texts,
             for CP-LRP in a float64 copy without biases.
@@ -79,12 +77,8 @@ def check(
     """Check the propagation rules on a model; `print(check(model))` shows the result.
 
     Works on a float64 copy on the CPU, so it needs memory for one; the model itself is not changed.
-
-    Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        inputs: encoded texts or images; by default two short random ones.
-        target: the class to explain; None is the predicted one.
-        composite: rules that should conserve: `CP_LRP`, or a variant under test.
+    Without `inputs` it takes two short random ones; `composite` should conserve: `CP_LRP`, or a
+    variant under test.
 
     Raises:
         TypeError: the model is not covered; the message names the class and the reason.

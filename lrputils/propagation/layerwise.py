@@ -38,10 +38,7 @@ def layerwise_bypass(
     """AttnLRP with each of several sets of layers bypassed, as `attribute(…, bypass_layers=…)`.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        inputs: what the tokenizer gives, `(batch, tokens)`.
         layer_sets: the variants: sets of layers, counted from 0. `[]` is AttnLRP itself.
-        target: the class to explain; None is the class predicted on the whole input.
         readout: "word", "sum" or "post-norm".
         batch_tokens: how many tokens' gradients go back at once; bounds the memory.
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall, with_all_heads
-from lrputils.model.families import ACTIVATIONS
 from lrputils.model.forwards import replaced
 from lrputils.model.handles import Handle
 from lrputils.model.readout import Target, read
@@ -38,19 +38,13 @@ def losses(
 ) -> dict[str, Tensor]:
     """Return what each kind of operation keeps of the relevance that reaches it.
 
-    Works on a float64 copy on the CPU.
-
-    Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        inputs: encoded texts.
-        method: "attnlrp", "cp-lrp", or "gradient", which has no rules.
-        target: the class to explain; None is the one that the whole model predicts.
-        biases: False sets every bias to zero; the class explained stays.
+    Works on a float64 copy on the CPU. The method is "attnlrp", "cp-lrp", or "gradient", which has
+    no rules; without `biases` every bias is zero, and the class explained stays.
 
     Returns:
         `(batch,)` each, sums over the layers: for every name in `OPERATIONS` R(output) − Σ
-        R(inputs); "positions, types", what those embeddings keep; "reaches the words"; "logit";
-        and "elsewhere", what the logit has more than all of these.
+        R(inputs); "positions, types", what those embeddings keep; "reaches the words"; "logit"; and
+        "elsewhere", what the logit has more than all of these.
 
     Raises:
         TypeError: the model is not covered.
@@ -62,7 +56,7 @@ def losses(
     chosen = read(describe(model), inputs, target=target).target.cpu()
     architecture = describe(without_biases(describe(model).model, zeroed=not biases))
     inputs = {k: v.cpu() for k, v in inputs.items() if isinstance(v, Tensor)}
-    ledger, kind = _Ledger(), architecture.kind
+    ledger = _Ledger()
 
     def attention(call: AttentionCall) -> tuple[Tensor, None]:
         value, key = (with_all_heads(x, call.query) for x in (call.value, call.key))
@@ -74,7 +68,9 @@ def losses(
 
     looks = {}
     for module in architecture.model.modules():
-        if name := _operation(module, kind.rms_norm):
+        linear = isinstance(module, (nn.Linear, Conv1D))
+        name = "linear map" if linear else architecture.kind.operation(module)
+        if name in OPERATIONS:
             looks[module] = ledger.around(name)
     plain = rule.composite.but(attention="gradient")
     with installed(architecture, plain.rule, attention), replaced(looks):
@@ -85,15 +81,6 @@ def losses(
     found[POSITIONS] = by_place["sum"].sum(1) - words
     logit = reading.output.detach()
     return found | {WORDS: words, ELSEWHERE: logit - words - sum(found.values()), LOGIT: logit}
-
-
-def _operation(module: nn.Module, rms_norm: str | None) -> str | None:
-    name = type(module).__name__
-    if isinstance(module, nn.Linear) or name == "Conv1D":
-        return "linear map"
-    if isinstance(module, nn.LayerNorm) or name == rms_norm:
-        return "norm"
-    return "activation" if isinstance(module, ACTIVATIONS) else None
 
 
 class _Ledger:

@@ -55,20 +55,17 @@ def relevance_paths(
     """Return relevance by the layer and the path through which it came, for every token.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        inputs: what the tokenizer or image processor gives, `(batch, tokens)`.
         composite: the rules; `ATTN_LRP` and `CP_LRP` are those of the paper.
-        target: the class to explain; None is the class predicted on the whole input.
         readout: where the relevance is read. "layer": at the layer's own input, where the path
-            ends. "word", "sum", "post-norm": carried on from there, through all layers below,
-            down to that read-out of the embeddings.
+            ends. "word", "sum", "post-norm": carried on from there, through all layers below, down
+            to that read-out of the embeddings.
         batch_tokens: how many tokens' gradients go back at once; bounds the memory.
 
     Returns:
         `(layers, paths, batch, tokens)`, paths in the order of `PATHS`, 0 at padding; float32, for
         a float64 model float64. For "layer" the paths of a layer sum to the relevance at its input.
-        For the others they sum, in every layer, to the same whole: the map of
-        `attribute(model, inputs, composite, readout=readout)`.
+        For the others they sum, in every layer, to the same whole: the map of `attribute(model,
+        inputs, composite, readout=readout)`.
 
     Raises:
         TypeError: the model is not covered, or `composite` is no composite.

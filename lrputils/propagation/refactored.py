@@ -2,7 +2,7 @@
 
 A *form* computes softmax(s·Q·Kᵀ)·V from linear maps, products and functions of one tensor, and
 returns what plain attention returns, to rounding. The rules follow the form: a product's factors
-share its relevance (You et al., Eqs. 3 and 4); a linear map takes the plain gradient (Eq. 1), and
+share its relevance (You et al., Eqs. 3a to 4b); a linear map takes the plain gradient (Eq. 1), and
 so does a function of one tensor, be it the softmax, an exponential or a reciprocal, whose Taylor
 bias is dropped (Eq. 5). What the answers have in common is measured in
 `lrputils.study.refactorings`.
@@ -33,14 +33,11 @@ from lrputils.propagation.rules import PRODUCT, UNITS, Shares
 
 @dataclass(frozen=True)
 class Rule:
-    """What a method does inside an attention.
+    """What a method does inside an attention; `composite` has its rules everywhere else.
 
-    Attributes:
-        composite: the method's rules everywhere else.
-        split: the shares of a product's two factors.
-        held: whether all that is made of queries and keys is a constant.
-        unit: what the attention as a whole gives its factors, where it is one unit: see
-            `lrputils.propagation.rules.UNITS`.
+    `split` are the shares of a product's two factors; if `held`, all that is made of queries and
+    keys is a constant; `unit` is one of `lrputils.propagation.rules.UNITS`, where the attention is
+    one unit.
     """
 
     composite: Composite
@@ -66,10 +63,7 @@ BLOCK_RULES = {
 class Site:
     """Where a form is computed: a call with a value for every query head, and the layer's b_Q.
 
-    Attributes:
-        call: what the layer's attention takes.
-        rule: the method's.
-        query_bias: `(heads, 1, size)`, a part of every query; 0 where the model has none.
+    `query_bias`, `(heads, 1, size)`, is a part of every query; 0 where the model has none.
     """
 
     call: AttentionCall
@@ -212,11 +206,8 @@ def refactored(
 ) -> Iterator[Architecture]:
     """Inside the block, `model` computes its attention in this form, and gradients follow the rule.
 
-    Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        form: one of `FORMS`, or a function like them.
-        rule: one of `BLOCK_RULES`.
-        gate: `(batch, tokens)` positive weights of the keys, A_ji ∝ m_i exp(Z_ji); 1 by default.
+    `form` is one of `FORMS`, or a function like them; `rule` one of `BLOCK_RULES`; `gate`, `(batch,
+    tokens)`, are positive weights of the keys, A_ji ∝ m_i exp(Z_ji).
 
     Raises:
         TypeError: the model is not covered.

@@ -16,6 +16,7 @@ is x_i · Σ_j W_ji g(z_j) at ε = 0: the plain gradient; the bias keeps its own
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def _kept(factor: Tensor, share: float) -> Tensor:
 
 PRODUCT = {
     # AttnLRP: each factor gets half of the relevance, R(a_k) = a_k b_k / (2 y) · R(y), and the same
-    # for b_k (You et al., Eqs. 3 and 4, for the two products of attention).
+    # for b_k (You et al., Eqs. 3a to 4b, for the two products of attention).
     "halved": Shares(1 / 2, 1 / 2),
     # CP-LRP for a gated y = gate ⊙ up: R(up) = gate · up / y · R(y) = R(y), and R(gate) = 0.
     "gate-held": Shares(0, 1),
@@ -86,26 +87,13 @@ PRODUCT = {
 }
 
 
-class _IdentitySoftmax(Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, dim: int) -> Tensor:
-        weights = torch.softmax(z, dim)
-        ctx.save_for_backward(torch.where(z == 0, 0.0, weights / z))
-        return weights
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (ratio,) = ctx.saved_tensors
-        return gradient * ratio, None
-
-
 def identity_softmax(z: Tensor, dim: int = -1) -> Tensor:
-    """A = softmax(Z) over an axis with the identity rule in place of Eq. 5: R(Z) = R(A).
+    """A = softmax(Z) with the identity rule in place of You et al., Eq. 5: R(Z) = R(A).
 
-    So g(Z) = A / Z · g(A), and 0 where Z = 0. You et al. name it for their layer ablation; near
-    Z = 0 the ratio has no bound.
+    So g(Z) = A / Z · g(A), and 0 where Z = 0; near Z = 0 the ratio has no bound. The paper names it
+    for its layer ablation.
     """
-    return _IdentitySoftmax.apply(z, dim)
+    return identity_rule(partial(torch.softmax, dim=dim), z)
 
 
 # --- a function y = f(x_1, …, x_n) of several factors, as one unit --------------------------------
@@ -127,12 +115,8 @@ def path_mean(function: Callable[..., Tensor], *factors: Tensor, nodes: int = 4)
     """Each factor keeps its mean gradient on the way from zero: ∫₀¹ ∂f/∂x_k (t·x)ᵀ g(y) dt.
 
     Relevance is then Integrated Gradients (Sundararajan et al., 2017) of the unit alone, and where
-    f(0) = 0 its factors get all of y's.
-
-    Args:
-        function: f.
-        factors: x_1, …, x_n.
-        nodes: of Gauss-Legendre's quadrature; exact for products of up to 2 · nodes factors.
+    f(0) = 0 its factors get all of y's. Gauss-Legendre's quadrature is exact for products of up to
+    2 · `nodes` factors.
     """
     points, weights = np.polynomial.legendre.leggauss(nodes)
     mean = 0.0
@@ -149,30 +133,31 @@ UNITS = {"thirds": equal_shares, "path": path_mean}
 
 # --- attention O = A·V with A = softmax(Z), Z = s·Q·Kᵀ: shares of Q, K and V ----------------------
 
-# AttnLRP halves both products and keeps the softmax's own Jacobian. O_jp = Σ_i A_ji V_ip:
+# AttnLRP halves both products and keeps the softmax's own Jacobian. O_jp = Σ_i A_ji V_ip (You et
+# al., Eqs. 3a and 3b):
 #     R(V_ip) = Σ_j A_ji V_ip / (2 O_jp) · R(O_jp),   R(A_ji) = Σ_p A_ji V_ip / (2 O_jp) · R(O_jp);
 # A = softmax(Z), a Taylor expansion whose bias is dropped (You et al., Eq. 5):
 #     R(Z_ji) = Z_ji · (R(A_ji) − A_ji Σ_k R(A_jk)),
-# which is Z ⊙ g(Z) with the softmax's own Jacobian; Z = s·Q·Kᵀ, halved again:
+# which is Z ⊙ g(Z) with the softmax's own Jacobian; Z = s·Q·Kᵀ, halved again (You et al., Eqs. 4a
+# and 4b):
 #     R(Q_jd) = Σ_i s Q_jd K_id / (2 Z_ji) · R(Z_ji),   and the same for K.
-# The two bilinear rules are You et al., Eqs. 3 and 4. Their shares are those that halving gives the
-# bracketed product (q · k) · v, see `lrputils.products`.
-_ATTNLRP = (1 / 4, 1 / 4, 1 / 2)
+# The shares are those that halving gives the bracketed product (q · k) · v: `lrputils.products`.
+_Q, _K, _V = 1 / 4, 1 / 4, 1 / 2
 ATTENTION = {
-    "attnlrp": Shares(*_ATTNLRP),
+    "attnlrp": Shares(_Q, _K, _V),
     # CP-LRP: A is a constant, so that O is linear in V, and V gets all of the relevance:
     #     R(V_ip) = Σ_j A_ji V_ip / O_jp · R(O_jp),   R(Q) = R(K) = 0.
     "cp": Shares(0, 0, 1),
     # Two controls between them: AttnLRP with its softmax closed, where what A would get is lost,
     # and CP-LRP with AttnLRP's softmax opened.
-    "half-value": Shares(0, 0, 1 / 2),
-    "whole-value": Shares(1 / 4, 1 / 4, 1),
+    "half-value": Shares(0, 0, _V),
+    "whole-value": Shares(_Q, _K, 1),
     # AttnLRP with one way into its softmax closed: what queries, or keys, would get is lost.
-    "query-closed": Shares(0, 1 / 4, 1 / 2),
-    "key-closed": Shares(1 / 4, 0, 1 / 2),
+    "query-closed": Shares(0, _K, _V),
+    "key-closed": Shares(_Q, 0, _V),
     # AttnLRP with the softmax's rule taken literally as the identity.
     "identity": Shares(
-        *_ATTNLRP, inside=lambda call, kernel: call.combined(call.weights(identity_softmax))
+        *(_Q, _K, _V), inside=lambda call, kernel: call.combined(call.weights(identity_softmax))
     ),
     # Canonised, as `UNITS` has it: Q, K and V are the factors of one unit, the softmax inside.
     "thirds": Shares(1 / 3, 1 / 3, 1 / 3),
@@ -194,7 +179,7 @@ class _Identity(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         y = function(x)
-        ctx.save_for_backward((y / x).nan_to_num_(nan=0.0))
+        ctx.save_for_backward((y / x).masked_fill_(x == 0, 0.0))
         return y
 
     @staticmethod

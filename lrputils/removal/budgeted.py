@@ -35,12 +35,10 @@ _RIDGE, _FACTORS = 0.1, (0.1, 2.0)
 
 
 class Verified(NamedTuple):
-    """Leave-one-out, partly exact.
+    """Leave-one-out, partly exact: (batch, tokens) each.
 
-    Attributes:
-        scores: (batch, tokens), the exact value where there is one, else the estimate.
-        estimate: (batch, tokens), of every token, rescaled (see `combined`).
-        exact: boolean (batch, tokens), true where the score is exact; false at padding.
+    `scores` are exact where `exact`, else `estimate`, which every token has, rescaled (see
+    `combined`).
     """
 
     scores: Tensor
@@ -51,13 +49,10 @@ class Verified(NamedTuple):
 def plan(tokens: int, budget: float) -> tuple[dict[str, Any], int]:
     """The setting for a budget: options of `mask_gradient`, and how many exact passes are left.
 
-    Up to half of the budget goes to half-removal with 4 or 8 groups; else one forward and one
-    backward pass ranks the tokens, in a short text with every gate at 0.7. The estimate is made
-    even if the budget falls short of it.
-
-    Args:
-        tokens: of the text, special ones included; leave-one-out takes as many passes.
-        budget: share of those passes, a backward pass counted as two forward.
+    Up to half of the budget, a share of the passes that leave-one-out takes for so many tokens,
+    goes to half-removal with 4 or 8 groups; else one forward and one backward pass ranks the
+    tokens, in a short text with every gate at 0.7. The estimate is made even if the budget falls
+    short of it.
     """
     available = budget * tokens
     groups = max(k for k in _GROUPS if k == 1 or k * _BOTH <= _SHARE * available)
@@ -78,8 +73,8 @@ def budgeted_loo(
     """Leave-one-out by the attention mask at a share of its passes, `(batch, tokens)`.
 
     Args:
-        budget: share of leave-one-out's passes to spend, between 0 and 1; `plan` says on what.
-            At 1 every score is exact.
+        budget: share of leave-one-out's passes to spend, between 0 and 1; `plan` says on what. At 1
+            every score is exact.
         batch_tokens: most tokens in one batch; the default suits the device.
 
     Raises:
@@ -106,11 +101,9 @@ def verified_loo(
     texts, full, read = start(architecture, inputs, target, "logit", batch_tokens)
     plans = [plan(len(text), budget) for text in texts]
     estimate = _estimated(architecture, inputs, target, plans)
-    places = torch.arange(estimate.shape[1], device=estimate.device)
     mask = inputs.get("attention_mask")
     valid = torch.ones_like(estimate) if mask is None else mask.to(estimate.device)
-    head = architecture.head_tokens(valid)[:, None] == places
-    valid = valid.bool()
+    head, valid = architecture.head_mask(valid), valid.bool()
     content = free_tokens(inputs, valid, head)
     exact = most_relevant(estimate, content, valid, [left for _, left in plans])
     rows = token_rows(architecture, texts, "attention-mask", inputs)
@@ -128,13 +121,7 @@ def combined(estimate: Tensor, known: Tensor, exact: Tensor, where: Tensor) -> V
 
     Where its group is gone too, a token may count for more than alone, by a factor that the tokens
     of a text share. It is fitted, by least squares, to the exact scores among the tokens of
-    `where`, and drawn towards 1.
-
-    Args:
-        estimate: (batch, tokens).
-        known: (batch, tokens), exact scores; read only where `exact`.
-        exact: boolean (batch, tokens).
-        where: boolean (batch, tokens), tokens that are not special.
+    `where`, and drawn towards 1. All are (batch, tokens); `known` is read only where `exact`.
     """
     seen = exact & where
     square = (estimate**2 * seen).sum(1, keepdim=True)
@@ -186,9 +173,8 @@ def calibrate(found: Verified, loo: Tensor, where: Tensor, coverage: float = 0.9
     """How many `units` an error bar spans so that it covers the exact score.
 
     Args:
-        found: of the calibration texts, by the budget that will be used.
-        loo: their exact scores, (batch, tokens).
-        where: boolean (batch, tokens), the tokens that count.
+        found: of the calibration texts, by the budget that will be used; `loo` their exact scores,
+            and `where` the tokens that count, (batch, tokens) each.
         coverage: share of the estimated tokens of other texts whose bar is to hold the exact score.
 
     Raises:

@@ -35,14 +35,8 @@ def players_of(
 ) -> list[np.ndarray]:
     """Return the tokens of each text that may be removed, in order, by their number in the text.
 
-    Args:
-        architecture: of the model.
-        inputs: the batch that was split into `texts`.
-        texts: of `lrputils.removal.rows.split`.
-        which: "content" leaves special tokens (of an image, [CLS]) in place, "all" does not.
-
-    Raises:
-        ValueError: an unknown choice, or inputs that do not say which tokens are special.
+    "content" leaves special tokens (of an image, [CLS]) in place, "all" does not; ValueError for
+    another choice, and for inputs that do not say which tokens are special.
     """
     if which not in PLAYERS:
         raise ValueError(f"players={which!r} is not one of {PLAYERS}")
@@ -57,13 +51,7 @@ def players_of(
 def coalition_rows(
     architecture: Architecture, number: int, text: Text, removed: np.ndarray
 ) -> list[Row]:
-    """Return a row for each set of tokens that is removed.
-
-    Args:
-        architecture: of the model.
-        number: the text's.
-        text: the text.
-        removed: boolean (sets, tokens).
+    """Return a row for each set of tokens that is removed, boolean (sets, tokens), from a text.
 
     Raises:
         ValueError: the text is longer than the model's attention window, where deleting a token

@@ -53,19 +53,16 @@ def leave_two_out(
     """Remove tokens in pairs, exactly: one forward pass a pair and one a token.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        inputs: a batch of encoded texts, or `pixel_values`.
-        pairs: for each text the pairs (i, j) of columns to remove; all pairs of tokens that are
-            not special if not given, which needs the inputs' `special_tokens_mask`.
-        target: the class explained; by default the one predicted on the whole input.
+        pairs: for each text the pairs (i, j) of columns to remove; all pairs of tokens that are not
+            special if not given, which needs the inputs' `special_tokens_mask`.
         output: "logit", "difference" or "probability", as in `leave_one_out`.
         batch_tokens: most tokens in one batch.
         progress: on a terminal, draw a bar once this takes some seconds.
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: pairs that are not two different tokens of their text or not one list a text,
-            an unknown option, or a text longer than the model's attention window.
+        ValueError: pairs that are not two different tokens of their text or not one list a text, an
+            unknown option, or a text longer than the model's attention window.
     """
     architecture = describe(model)
     texts, full, read = start(architecture, inputs, target, output, batch_tokens)

@@ -81,16 +81,16 @@ def mask_gradient(
     """
     architecture = describe(model)
     nodes = _nodes(form, groups, gate)
-    reading = read(architecture, inputs, target=target) if groups else None
-    if reading is None:
-        return _at(architecture, inputs, target, None, form, own_row)
+    gates = Gates(form, own_row)
+    if groups is None:
+        return _at(architecture, inputs, target, gates)
+    reading = read(architecture, inputs, target=target)
     dealt = _dealt(inputs, reading, groups)
     total = torch.zeros_like(reading.valid, dtype=reading.value.dtype)
     for share, weight in nodes.items():
         gone = dealt if share else torch.zeros_like(dealt[:1])
-        total = total + weight * _over_rows(
-            architecture, inputs, reading.target, gone, share, form, own_row, batch_tokens
-        )
+        node = _over_rows(architecture, inputs, reading.target, gone, share, gates, batch_tokens)
+        total = total + weight * node
     return reading.per_token(total)
 
 
@@ -135,8 +135,7 @@ def _over_rows(
     target: Tensor,
     gone: Tensor,
     share: float,
-    form: str,
-    own_row: bool,
+    gates: Gates,
     batch_tokens: int,
 ) -> Tensor:
     """Scores (batch, tokens) at one node: of each token from the row in which it is removed."""
@@ -152,7 +151,7 @@ def _over_rows(
         group, text = chunk.T
         some = {k: v[text] for k, v in arguments.items() if isinstance(v, Tensor)}
         closed = share * gone[group, text].to(wide)
-        scores = _at(architecture, some, target[text], closed, form, own_row)
+        scores = _at(architecture, some, target[text], replace(gates, closed=closed))
         own = gone[group, text] | ~inside[text]
         scores = scores * own / torch.where(inside, 1, rows_of[:, None])[text]
         total.index_add_(0, text, scores.to(wide))
@@ -160,40 +159,32 @@ def _over_rows(
 
 
 def _at(
-    architecture: Architecture,
-    inputs: Mapping[str, Any],
-    target: Target,
-    closed: Tensor | None,
-    form: str,
-    own_row: bool,
+    architecture: Architecture, inputs: Mapping[str, Any], target: Target, gates: Gates
 ) -> Tensor:
-    """Every token's score, `closed` (batch, tokens) the share that is removed; None: nothing."""
-    gates = None if closed is None else _Gates(closed, form, own_row)
-    blocks = Recorder(fused if gates is None else gates)
-    with routed(architecture, blocks):
+    """Every token's score where the gates stand."""
+    with routed(architecture, blocks := Recorder(gates)):
         reading = read(architecture, inputs, target=target)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     with torch.no_grad():
-        scores = sum(
-            _scores(call, gradient, reading.head, form, own_row, gates)
-            for call, gradient in zip(blocks.calls, gradients, strict=True)
-        )
-    return reading.per_token(scores)
+        pairs = zip(blocks.calls, gradients, strict=True)
+        return reading.per_token(sum(block_scores(*pair, reading.head, gates) for pair in pairs))
 
 
 @dataclass(frozen=True)
-class _Gates:
+class Gates:
     """Attention of which `closed` (batch, tokens) is removed: 0 nothing, 1 the whole token.
 
-    A token's own query keeps it, unless `own_row`, or the head reads it.
+    A token's own query keeps it, unless `own_row`, or the head reads it. None: all gates are open.
     """
 
-    closed: Tensor
-    form: str
-    own_row: bool
+    form: str = "exact-block"
+    own_row: bool = False
+    closed: Tensor | None = None
 
     def __call__(self, call: AttentionCall) -> tuple[Tensor, None]:
         """Answer a call: on the straight path of outputs, or with gated weights."""
+        if self.closed is None:
+            return fused(call)
         weights = call.weights()
         gates = self.of(weights)
         if self.form != "exact-block":
@@ -270,25 +261,23 @@ def gated(form: str, weights: Tensor, products: Tensor, gates: Tensor) -> Tensor
     return exact_block(weights, products) / (weights + gates * rest)
 
 
-def _scores(
-    call: AttentionCall,
-    gradient: Tensor,
-    readout: Tensor,
-    form: str,
-    own_row: bool,
-    gates: _Gates | None,
+def block_scores(
+    call: AttentionCall, gradient: Tensor, head: Tensor, gates: Gates = Gates()
 ) -> Tensor:
-    """One layer's share of every token's score, (batch, tokens); part of the batch at a time."""
+    """One layer's share of every token's score, (batch, tokens); part of the batch at a time.
+
+    `gradient` is what flows back to the block's output; `head`, boolean, where the head reads.
+    """
     scored = []
     for some, rows in parts(call):
         weights, products = weights_and_products(rows, gradient[some])
-        if gates is None or form == "exact-block":
-            block = first_order if form == "first-order" else exact_block
+        if gates.closed is None or gates.form == "exact-block":
+            block = first_order if gates.form == "first-order" else exact_block
             effect = block(weights, products).sum(1)
         else:
-            factor = _Gates(gates.closed[some], form, own_row).of(weights)
-            effect = gated(form, _renormalised(weights * factor), products, factor).sum(1)
-        scored.append(effect.sum(1) if own_row else without_own_row(effect, readout[some]))
+            factor = replace(gates, closed=gates.closed[some]).of(weights)
+            effect = gated(gates.form, _renormalised(weights * factor), products, factor).sum(1)
+        scored.append(effect.sum(1) if gates.own_row else without_own_row(effect, head[some]))
     return torch.cat(scored)
 
 

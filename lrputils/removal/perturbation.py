@@ -28,12 +28,10 @@ CHUNK_SCORES = ("sum", "mean")
 
 
 class Perturbation(NamedTuple):
-    """Means of each text's two curves; each is shaped (batch,) or (methods, batch).
+    """Means of each text's two curves, (batch,) or (methods, batch), and their difference.
 
-    Attributes:
-        lerf: mean output along the curve of the least relevant first; higher is better.
-        morf: mean output along the curve of the most relevant first; lower is better.
-        delta: `lerf − morf`.
+    `lerf`: least relevant first, higher is better; `morf`: most relevant first, lower is better;
+    `delta`: `lerf − morf`.
     """
 
     lerf: Tensor
@@ -90,18 +88,18 @@ def perturbation_curve(
     )[0]
 
 
-class BothCurves(NamedTuple):
-    """The curves of most and of least relevant first, as `perturbation_curve` returns each."""
+class Curves(NamedTuple):
+    """The curves of most and of least relevant first: a batch's, or one text's as arrays."""
 
-    morf: Tensor
-    lerf: Tensor
+    morf: Tensor | np.ndarray
+    lerf: Tensor | np.ndarray
 
 
 def perturbation_curves(
     model: Handle, inputs: Mapping[str, Any], scores: Tensor, chunk: int = 1, **options: Any
-) -> BothCurves:
+) -> Curves:
     """Return both curves, run together. Arguments and errors are those of `perturbation_curve`."""
-    return BothCurves(*_curves(model, inputs, scores, ORDERS, chunk, **options))
+    return Curves(*_curves(model, inputs, scores, ORDERS, chunk, **options))
 
 
 def perturbation_scores(
@@ -212,10 +210,7 @@ class _Plan(NamedTuple):
     def add(self, text: int, gone_at: Mapping[tuple[int, int], np.ndarray], steps: int) -> None:
         """Plan a text's points but the first; curves that leave the same tokens share a row.
 
-        Args:
-            text: its number.
-            gone_at: (order, method) → the step that removes each token, (tokens,).
-            steps: how many there are.
+        `gone_at`: (order, method) → the step that removes each token, (tokens,).
         """
         known: dict[bytes, int] = {}
         for (order, method), gone in gone_at.items():

@@ -37,8 +37,7 @@ class Shapley(NamedTuple):
 
     Attributes:
         scores: (batch, tokens), the means of `draws`, 0 at padding and at tokens that always stay.
-        draws: (pairs, batch, tokens), the estimate of each antithetic pair of orders; all pairs are
-            independent.
+        draws: (pairs, batch, tokens), the independent estimates of each antithetic pair of orders.
         change: f(all tokens) − f(no token that can go), (batch,). Scores and every draw sum to it.
     """
 

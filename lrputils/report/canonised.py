@@ -26,20 +26,14 @@ PLACES = (*READOUTS, "blocks")
 def levels(rows: pd.DataFrame, *, tokens: str = WORDS, against: str | None = None) -> pd.DataFrame:
     """Return each method's mean r with LOO by the mask, at the read-outs and at the blocks.
 
-    Args:
-        rows: of `lrputils.report.controls.together`. The mask gradient among them is the plain
-            gradient read at the blocks.
-        tokens: which count, of `lrputils.study.specifications.TOKENS`.
-        against: a method whose r is taken off, text by text.
-
-    Returns:
-        A row a method of `NAMES`; columns `PLACES`, `side_by_side`; NaN where it was not measured.
+    A row a method of `NAMES`, columns `PLACES`, `side_by_side`; NaN where it was not measured.
+    `rows` are those of `lrputils.report.controls.together`; the mask gradient among them is the
+    plain gradient read at the blocks. From each text's r that of the method `against` is taken off.
     """
     rows = rows[rows.removal.isin(["", MASK])]
     other = rows.method != "mask-gradient"
     rows = rows.assign(
-        method=rows.method.where(other, "grad-x-input"),
-        readout=rows.readout.where(other, "blocks"),
+        method=rows.method.where(other, "grad-x-input"), readout=rows.readout.where(other, "blocks")
     ).drop_duplicates(["id", "method", "readout"])
     found = specifications.agreement(rows, ["Pearson"])
     parts = {}
@@ -56,12 +50,8 @@ def levels(rows: pd.DataFrame, *, tokens: str = WORDS, against: str | None = Non
 def patches(rows: pd.DataFrame, against: str | None = None) -> dict[str, pd.DataFrame]:
     """Return how well each backward pass predicts patches: its mean r over texts.
 
-    Args:
-        rows: of `lrputils.study.patching.measure`, or recorded ones.
-        against: a pass whose r is taken off, text by text.
-
-    Returns:
-        pass → columns `value`, `low`, `high`, a row a site and source.
+    From rows of `lrputils.study.patching.measure`, less, text by text, the r of the pass `against`:
+    pass → columns `value`, `low`, `high`, a row a site and source.
     """
     found, tables = patching.r_with_effects(rows), {}
     for name in patching.PASSES:

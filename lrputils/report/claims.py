@@ -52,9 +52,8 @@ _SIGNS = {"AttnLRP − CP-LRP": ("attnlrp", "cp-lrp"), "AttnLRP − LOO": ("attn
 def recorded(experiment: str | None = None) -> dict[tuple[str, str], Recording]:
     """Load the recordings of `RUNS` that there are, by model and data.
 
-    Args:
-        experiment: "maps" or another folder of `results/`; if not given, that of the data: the
-            runs with perturbation curves and layer ablations.
+    Of `results/EXPERIMENT`, as "maps"; if not given, of the data's folder: the runs with
+    perturbation curves and layer ablations.
     """
     found = {}
     for (model, data), name in RUNS.items():
@@ -64,13 +63,7 @@ def recorded(experiment: str | None = None) -> dict[tuple[str, str], Recording]:
 
 
 def grid(runs: Runs, first: str, second: str) -> pd.DataFrame:
-    """Return the curve of `first − second` over runs, under the removals that all of them have.
-
-    Args:
-        runs: of `lrputils.study.specifications.agreement`.
-        first: a method.
-        second: another one.
-    """
+    """Return the curve of `first − second` over runs, under the removals that all of them have."""
     removals = set.intersection(*(set(found.columns.unique("removal")) for found in runs.values()))
     parts = {
         name: specifications.at(
@@ -106,12 +99,9 @@ def listed(table: pd.DataFrame) -> pd.DataFrame:
 def conclusions(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Say how often each claim holds over its grid, and which choice alone reverses it.
 
-    Args:
-        tables: claim → curve; positive values speak for the claim.
-
-    Returns:
-        A row a claim: `specifications`, how many; `holds`, `opposite` and `undecided`, percentages
-        of them by `outcome`; then by choice the percentage of `reversals`.
+    From claim → curve, whose positive values speak for the claim: a row a claim; `specifications`,
+    how many; `holds`, `opposite` and `undecided`, percentages of them by `outcome`; then by choice
+    the percentage of `reversals`.
     """
     rows = {}
     for claim, table in tables.items():
@@ -135,10 +125,8 @@ def later_layers(texts: Recordings) -> pd.DataFrame:
 def along_curves(texts: Recordings) -> pd.DataFrame:
     """Compare methods by Δ = LeRF − MoRF in each run, beside the paper's differences.
 
-    Returns:
-        A row a comparison and run: `paper`, `recorded` with `low` and `high`, in logits of
-        different models, and `sign`: "holds", "opposite" or "cannot tell"; nothing where the
-        paper's rounding carries no sign.
+    A row a comparison and run: `paper`, `recorded` with `low` and `high`, in logits of different
+    models, and `sign`: see below.
     """
     rows = {}
     for what, (first, second) in _SIGNS.items():
@@ -152,7 +140,7 @@ def along_curves(texts: Recordings) -> pd.DataFrame:
 
 
 def sign(printed: float, low: float, high: float) -> str:
-    """Say whether an interval has the sign of a printed difference of two rounded numbers."""
+    """Say whether an interval has a printed difference's sign; "" where rounding leaves it none."""
     if abs(printed) <= _ROUNDING + 1e-9:
         return ""
     if low <= 0 <= high:
@@ -163,16 +151,14 @@ def sign(printed: float, low: float, high: float) -> str:
 def levels(runs: Runs) -> pd.DataFrame:
     """Mean r with LOO under the paper's convention at each read-out, beside the paper's.
 
-    Returns:
-        A row a method, run and read-out: `paper`, `recorded`, `low`, `high`, `verdict` as
-        `lrputils.report.tables.verdict`, but "too wide" where the interval could not have shown
-        agreement.
+    A row a method, run and read-out: `paper`, `recorded`, `low`, `high`, and `verdict`, "too wide"
+    where the interval could not have shown agreement.
     """
     rows = {}
     for method in ("attnlrp", "cp-lrp"):
         for (model, data), found in runs.items():
             table = usual(specifications.curve(found[method]), **PAPERS)
-            table = table.set_index(table.index.get_level_values("read-out"))
+            table = specifications.by(table, "read-out")
             printed = paper.table2().loc[_DATA[data], method].r
             for readout in (place for place in READOUTS if place in table.index):
                 value, low, high = table.loc[readout, ["value", "low", "high"]]

@@ -46,12 +46,7 @@ _SETTINGS = {
 
 
 def together(maps: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of recordings of one model: the texts of all, the default rules.
-
-    Args:
-        maps: rows of `lrputils.study.conventions.maps`, leave-one-out among them.
-        more: rows of further methods; one that is measured twice is taken once.
-    """
+    """Return one model's recorded rows: the texts of all, the default rules, no map twice."""
     rows = pd.concat([maps, *more], ignore_index=True)
     common = set(maps.id).intersection(*(part.id for part in more))
     rows = rows[(rows.rules == "") & rows.id.isin(common)]
@@ -61,13 +56,8 @@ def together(maps: pd.DataFrame, *more: pd.DataFrame) -> pd.DataFrame:
 def effects(rows: pd.DataFrame, controls: Mapping[str, str] = CONTROLS) -> pd.DataFrame:
     """Return how r with LOO by the mask changes when a control takes AttnLRP's place.
 
-    Args:
-        rows: of `together`.
-        controls: method among them → its name in the table.
-
-    Returns:
-        By (normalisation, tokens, control's name), with and without [CLS]: the mean change over
-        texts at each read-out with its interval, `side_by_side`.
+    By (normalisation, tokens, control's name), with and without [CLS]: the mean change over texts
+    at each read-out with its interval, `side_by_side`. `controls`: method → its name in the table.
     """
     found = specifications.agreement(rows[rows.removal.isin(["", MASK])], ["Pearson"])
     curves = {
@@ -78,21 +68,21 @@ def effects(rows: pd.DataFrame, controls: Mapping[str, str] = CONTROLS) -> pd.Da
     order = pd.MultiIndex.from_product(
         [(RAW, SUM_TO_ONE), (EVERY, NO_CLS), curves], names=["normalisation", "tokens", "control"]
     )
-    spare = [name for name in table.index.names if name not in order.names]
-    parts = {}
-    for place in READOUTS:
-        part = specifications.at(table, read_out=place).droplevel(spare)
-        parts[place] = part.reorder_levels(order.names).reindex(order)
-    return side_by_side(parts)
+    parts = {place: specifications.at(table, read_out=place) for place in READOUTS}
+    return side_by_side(
+        {
+            place: specifications.by(part, *order.names).reindex(order)
+            for place, part in parts.items()
+        }
+    )
 
 
 def first_token(rows: pd.DataFrame) -> pd.DataFrame:
     """Return what each map gives to its first token, [CLS]: its score over the sum of all |scores|.
 
-    Returns:
-        A row for LOO by the mask, AttnLRP and each of its controls, columns the read-outs, mean
-        over texts with interval (LOO has no read-out, and the same in each), and `negative sum`,
-        the share of maps, at the sum, that sum to less than zero.
+    A row for LOO by the mask, AttnLRP and each of its controls, columns the read-outs, mean over
+    texts with interval (LOO has the same in each), and `negative sum`, the share of maps, at the
+    sum, that sum to less than zero.
     """
     rows = rows[rows.removal.isin(["", MASK])]
     share = rows.scores.map(lambda scores: scores[0] / np.abs(scores).sum())
@@ -114,9 +104,7 @@ def first_token(rows: pd.DataFrame) -> pd.DataFrame:
 def survival(rows: pd.DataFrame) -> pd.DataFrame:
     """Return AttnLRP − CP-LRP, raw, under every removal, and under every coefficient by the mask.
 
-    Returns:
-        A row a coefficient or removal; columns the read-outs "word" and "post-norm", the latter
-        also without [CLS], with intervals, `side_by_side`.
+    Columns are `_SETTINGS`, with intervals, `side_by_side`.
     """
     rows = rows[rows.method.isin(["loo", "attnlrp", "cp-lrp"])]
     found = specifications.agreement(rows)
@@ -125,16 +113,12 @@ def survival(rows: pd.DataFrame) -> pd.DataFrame:
     parts = {}
     for name, (place, tokens) in _SETTINGS.items():
         part = specifications.at(table, read_out=place, tokens=tokens)
-        masked = specifications.at(part, removal=MASK).droplevel(_spare(part, "coefficient"))
+        masked = specifications.by(specifications.at(part, removal=MASK), "coefficient")
         masked = masked.loc[list(specifications.COEFFICIENTS)].rename("{}, mask".format)
-        others = specifications.at(part, coefficient="Pearson").droplevel(_spare(part, "removal"))
+        others = specifications.by(specifications.at(part, coefficient="Pearson"), "removal")
         others = others.loc[[name for name in REMOVED if name in others.index and name != MASK]]
         parts[name] = pd.concat([masked, others.rename(lambda name: f"Pearson, {REMOVED[name]}")])
     return side_by_side(parts)
-
-
-def _spare(table: pd.DataFrame, kept: str) -> list[str]:
-    return [name for name in table.index.names if name != kept]
 
 
 def between_removals(rows: pd.DataFrame) -> pd.DataFrame:
@@ -142,8 +126,7 @@ def between_removals(rows: pd.DataFrame) -> pd.DataFrame:
     loo = rows[rows.method == "loo"]
     maps = loo.assign(method=loo.removal, removal="", readout="word")
     found = specifications.agreement(pd.concat([loo, maps]), ["Pearson"])
-    means = found.mean().xs((EVERY, RAW), level=("tokens", "normalisation"))
-    spare = [name for name in means.index.names if name not in ("method", "removal")]
+    means = specifications.at(found.mean(), tokens=EVERY, normalisation=RAW)
     names = [name for name in REMOVED if name in set(loo.removal)]
-    wide = means.droplevel(spare).unstack("removal").loc[names, names]
+    wide = specifications.by(means, "method", "removal").unstack("removal").loc[names, names]
     return wide.rename(index=REMOVED, columns=REMOVED).rename_axis(index=None, columns=None)

@@ -60,19 +60,13 @@ def _plain(value: Any) -> Any:
 
 
 def show(
-    table: pd.DataFrame,
-    *,
-    digits: int = 3,
-    intervals: Mapping[str, tuple[str, str]] | None = None,
+    table: pd.DataFrame, *, digits: int = 3, intervals: Mapping[str, tuple[str, str]] | None = None
 ) -> ShownTable:
-    """Return `table` as a chapter's cell shows it.
+    """Return `table` as a chapter's cell shows it, rounded; NaN and None are shown as nothing.
 
-    Args:
-        table: the values; NaN and None are shown as nothing.
-        digits: decimals of the floats.
-        intervals: `{column: (low, high)}`: shown as `value [low, high]` in one column, in HTML the
-            interval in a second line. Added to those that the table itself names, in
-            `table.attrs["intervals"]`, if it still has their columns.
+    `intervals`, `{column: (low, high)}`, are shown as `value [low, high]` in one column, in HTML
+    the interval in a second line. They are added to those that the table itself names, in
+    `table.attrs["intervals"]`, if it still has their columns.
 
     Raises:
         ValueError: `intervals` names a column that the table does not have.

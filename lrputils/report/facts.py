@@ -11,10 +11,9 @@ import pandas as pd
 def bind(**facts: Any) -> None:
     """Bind facts to names, for ``{glue:text}`NAME` `` in the prose; nothing is shown.
 
-    Args:
-        facts: a number or a text; an `Estimate`, or any tuple that begins with value, low and high,
-            which binds NAME, NAME_low and NAME_high; a mapping or a Series, which binds NAME_KEY
-            for each of its keys.
+    A fact is a number or a text; an `Estimate`, or any tuple that begins with value, low and high,
+    which binds NAME, NAME_low and NAME_high; or a mapping or a Series, which binds NAME_KEY for
+    each of its keys.
     """
     from myst_nb import glue
 

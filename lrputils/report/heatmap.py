@@ -36,10 +36,9 @@ class Heatmap:
         maps: name → one finite score a token, `(tokens,)`.
         words: how the tokens join; each is a word of its own if not given.
         caption: a line above the maps.
-        notes: name → a sentence to stand under that map.
 
     Attributes:
-        maps: name → one score a token, float64 `(tokens,)`.
+        notes: name → a sentence to stand under that map.
         label: what was explained: the class's name, or the next token; "" where no model was asked.
         probability: what the model gives it; None where its logit is no class's among others.
 
@@ -54,11 +53,10 @@ class Heatmap:
         *,
         words: Sequence[Word] | None = None,
         caption: str = "",
-        notes: Mapping[str, str] | None = None,
     ):
         self.tokens = list(tokens)
         self.maps = {name: np.asarray(scores, dtype=float) for name, scores in maps.items()}
-        self.caption, self.notes = caption, dict(notes or {})
+        self.caption, self.notes = caption, {}
         self.label, self.probability = "", None
         for name, scores in self.maps.items():
             if scores.shape != (len(self.tokens),):
@@ -80,17 +78,11 @@ class Heatmap:
         *,
         target: Target = None,
         max_length: int | None = None,
-        notes: Mapping[str, str] | None = None,
     ) -> Heatmap:
         """Return the heat map of a text, its words joined and the explained class above.
 
-        Args:
-            classifier: the model that was explained.
-            text: one text.
-            maps: name → one score a token, special ones included, `(tokens,)`.
-            target: the class that was explained; None is the predicted one.
-            max_length: where the text was cut, in tokens; None if it was not.
-            notes: name → a sentence to stand under that map.
+        `maps`: name → one score a token, special ones included, `(tokens,)`; a `target` of None is
+        the predicted class; `max_length`: where the text was cut, in tokens, if it was.
         """
         cut = {"max_length": max_length} if max_length else {}
         inputs = classifier.encode([text], truncate=bool(cut), **cut)
@@ -108,7 +100,7 @@ class Heatmap:
             special = inputs["special_tokens_mask"][0].tolist()
             pairs = zip(special, spans, strict=True)
             words = joined(text, [None if out else span for out, span in pairs], inputs.tokens[0])
-        found = cls(inputs.tokens[0], maps, words=words, caption=caption, notes=notes)
+        found = cls(inputs.tokens[0], maps, words=words, caption=caption)
         found.label, found.probability = label, probability
         return found
 
@@ -130,12 +122,10 @@ class Heatmap:
     def save(self, path: str | Path) -> Path:
         """Write the heat map to a file, whole or not at all; return its path.
 
-        `.html` is a page of its own, for any script; `.svg` and `.png` are drawn from left to
-        right with this machine's fonts. `.html` and `.svg` are dark where the reader's pages are.
-
-        Raises:
-            ValueError: another ending.
-            OSError: the folder is not there, or cannot be written to.
+        `.html` is a page of its own, for any script; `.svg` and `.png` are drawn from left to right
+        with this machine's fonts. `.html` and `.svg` are dark where the reader's pages are.
+        ValueError for another ending, OSError for a folder that is not there, or cannot be written
+        to.
         """
         path = check_place(path)
         if path.suffix.lower() == ".html":

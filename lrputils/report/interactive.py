@@ -34,11 +34,9 @@ _HELD = files("lrputils") / "assets"
 class Interactive:
     """A figure with controls, shown as HTML by a notebook and in the book.
 
-    Attributes:
-        kind: which one: a function of `assets/interactive/widgets.js`.
-        name: what it is called for those who do not see it.
-        data: what it draws, as JSON holds it.
-        still: what stands in its place where no script runs.
+    `kind` is a function of `assets/interactive/widgets.js`, `data` what it draws, as JSON holds it;
+    `name` is what it is called for those who do not see it; `still` stands in its place where no
+    script runs.
     """
 
     kind: str
@@ -74,9 +72,7 @@ def _rounded(values: Iterable[float]) -> list[float | None]:
 def product(values: Sequence[int], most: int = 5) -> Interactive:
     """Let a reader bracket a product, change its factors, and watch relevance move.
 
-    Args:
-        values: the factors at the start; where there are more, whole numbers go on from them.
-        most: offered are products of three to so many factors.
+    Products of three to `most` factors: the given values, then whole numbers that go on from them.
     """
     start = [*values[:most], *range(len(values) + 2, most + 2)]
     factors = {k: products.symbols(start[:k]) for k in range(3, most + 1)}
@@ -100,13 +96,8 @@ def heatmaps(
 ) -> Interactive:
     """Let a reader stack maps of a text, each with its correlation with LOO.
 
-    Args:
-        classifier: the model.
-        texts: what was evaluated.
-        result: the evaluation.
-        labels: method → how the figure calls it; the ones that are offered.
-        rows: places of the texts that are offered, as many as there is room for.
-        first: the methods that are shown at the start.
+    `labels`: method → how the figure calls it; `rows`: places of the texts that are offered, as
+    many as there is room for; `first`: the methods that are shown at the start.
     """
     r = result.per_text("r")
 
@@ -129,12 +120,9 @@ def layers(
 ) -> Interactive:
     """Let a reader choose the layers that follow CP's rule, and watch r and a text's map change.
 
-    Args:
-        classifier: the model.
-        texts: what was evaluated.
-        result: an evaluation with a `LayerSweep` at the word embeddings.
-        means: columns `value`, `low`, `high`, indexed by (family, layer), AttnLRP under layer 0.
-        rows: places of the texts that are offered, as many as there is room for.
+    `result` has a `LayerSweep` at the word embeddings; `means`: `value`, `low`, `high` by (family,
+    layer), AttnLRP under layer 0; `rows`: places of the texts that are offered, as many as there is
+    room for.
     """
     from lrputils.study.variants import Label
 
@@ -160,11 +148,7 @@ def layers(
 
 
 def specifications(table: pd.DataFrame) -> Interactive:
-    """Let a reader filter a curve of AttnLRP − CP-LRP by the values of its choices.
-
-    Args:
-        table: of `lrputils.study.specifications.curve`.
-    """
+    """Let a reader filter a curve of AttnLRP − CP-LRP by the values of its choices."""
     from lrputils.report.figures.specifications import rank
 
     levels = {name: sorted(table.index.unique(name), key=rank) for name in table.index.names}

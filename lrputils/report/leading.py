@@ -15,20 +15,17 @@ from lrputils.report.tables import CANNOT_TELL
 
 # Methods are alike if their means differ by no more; fewer texts than this decide nothing.
 MARGIN, FEWEST = 0.02, 10
+_POWER = 0.8
 CLEAR, ALIKE = "clear", "alike"
 
 
 class Lead(NamedTuple):
     """The best of several methods, and whether it leads.
 
-    Attributes:
-        best: the name of the one with the highest mean.
-        mean: its mean with interval.
-        outcome: `CLEAR`, it is ahead of every other one; `ALIKE`, those that it is not ahead of are
-            within `MARGIN` of it; or "cannot tell".
-        rival: the one that is hardest to tell from it; "" if there is no other.
-        difference: best − rival, its interval widened for the number of rivals.
-        texts: how many would decide.
+    `outcome` is `CLEAR`, it is ahead of every other one; `ALIKE`, those that it is not ahead of are
+    within `MARGIN` of it; or "cannot tell". `rival` is the one that is hardest to tell from it, ""
+    if there is no other; `difference` is best − rival, its interval widened for the number of
+    rivals; so many `texts` would decide.
     """
 
     best: str
@@ -66,10 +63,7 @@ def lead(found: pd.DataFrame, **options: Any) -> Lead:
 
     The best is chosen on the same texts. So that one which is not is called clearly best with a
     probability of 5% at most, each of the k − 1 intervals has a confidence of 1 − 5% / (k − 1).
-
-    Args:
-        found: (texts, methods), the higher the better; a text that lacks a value is left out.
-        options: `resamples` and `seed` of `lrputils.stats.estimate`.
+    `found` is (texts, methods), the higher the better; a text that lacks a value is left out.
 
     Raises:
         ValueError: no text has all values.
@@ -93,22 +87,20 @@ def lead(found: pd.DataFrame, **options: Any) -> Lead:
     return Lead(best, stats.estimate(found[best], **options), outcome, rival, gap, wanted)
 
 
-def needed(
-    differences: pd.Series, margin: float = 0.0, *, confidence: float = 0.95, power: float = 0.8
-) -> float:
+def needed(differences: pd.Series, margin: float = 0.0, *, confidence: float = 0.95) -> float:
     """Return how many texts decide a paired comparison, if these differences are typical.
 
     Decided means that the interval, mean ± z·s/√n, leaves 0 on one side, or lies within ± `margin`;
-    the answer is the smaller number at which one of the two happens with probability `power`. It is
-    infinite if the mean is 0 and there is no margin, NaN below two texts.
+    the answer is the smaller number at which one of the two happens with a probability of 80%. It
+    is infinite if the mean is 0 and there is no margin, NaN below two texts.
     """
     values = differences.dropna()
     if len(values) < 2:
         return math.nan
     mean, spread = abs(values.mean()), values.std()
     ends, room = norm.ppf(0.5 + confidence / 2), margin - mean
-    apart = (ends + norm.ppf(power)) * spread / mean if mean else math.inf
-    within = (ends + norm.ppf(0.5 + power / 2)) * spread / room if room > 0 else math.inf
+    apart = (ends + norm.ppf(_POWER)) * spread / mean if mean else math.inf
+    within = (ends + norm.ppf(0.5 + _POWER / 2)) * spread / room if room > 0 else math.inf
     least = min(apart, within) ** 2
     return max(FEWEST, math.ceil(least)) if least < math.inf else math.inf
 
@@ -116,13 +108,9 @@ def needed(
 def pilots(
     found: pd.DataFrame, sizes: Sequence[int], *, draws: int = 100, **options: Any
 ) -> pd.DataFrame:
-    """Return what `lead` says of a few texts, drawn again and again from many.
+    """Return what `lead` says of a few texts, drawn again and again from many without replacement.
 
-    Args:
-        found: (texts, methods) of many texts; who leads on all of them counts as the truth.
-        sizes: how many texts to draw, without replacement.
-        draws: how often.
-        options: of `lead`.
+    Who leads on all texts of `found` counts as the truth.
 
     Returns:
         A row a size: `decided`, the share of draws whose outcome is not "cannot tell", with its

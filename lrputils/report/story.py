@@ -1,4 +1,4 @@
-"""The book in one table: maps of one pass, and estimates of removal, held against leave-one-out."""
+"""The book in one table: maps of one pass and estimates of removal, beside leave-one-out."""
 
 from __future__ import annotations
 
@@ -19,17 +19,12 @@ _CHOICES = {"tokens": grid.EVERY, "normalisation": grid.RAW, "removal": "attenti
 def tracking(found: pd.DataFrame, estimates: pd.DataFrame, maps: pd.DataFrame) -> pd.DataFrame:
     """Return Pearson's r with leave-one-out of each text: raw maps, every token counted.
 
-    Args:
-        found: of `lrputils.study.specifications.agreement`, of one run.
-        estimates: rows of `lrputils.study.remedy.maps`, on the same texts or a part of them.
-        maps: the rows that `found` was computed from.
-
-    Returns:
-        (texts, columns): the texts of `estimates`; the columns' levels are "method" and
-        "read-out", which is `NO_READOUT` for an estimate.
+    `found` is `specifications.agreement` of the rows `maps`, `estimates` are rows of `remedy.maps`,
+    on the same texts or a part of them: these are the rows; the columns' levels are "method" and
+    "read-out", which is `NO_READOUT` for an estimate.
     """
-    usual = grid.at(found.T, rules=grid.DEFAULT, coefficient="Pearson", **_CHOICES).T
-    usual.columns = usual.columns.droplevel(list(set(usual.columns.names) - {"method", "read-out"}))
+    usual = grid.at(found.T, rules=grid.DEFAULT, coefficient="Pearson", **_CHOICES)
+    usual = grid.by(usual, "method", "read-out").T
     wanted = [(method, readout) for method in MAPS for readout in READOUTS]
     rows = frontier.with_exact(estimates[estimates.setting.isin(ESTIMATES)], maps)
     rows = frontier.compared(rows[rows.setting.isin(ESTIMATES)], shares=[0.0])
@@ -57,8 +52,7 @@ def panels(
 def margins(runs: Runs, estimates: Recordings, maps: Recordings) -> pd.DataFrame:
     """Return by how much each estimate is closer to leave-one-out than each map: paired by text.
 
-    Returns:
-        a row a run, "estimate", map and read-out, with the fields of `lrputils.stats.Estimate`.
+    A row a run, "estimate", map and read-out, with the fields of `lrputils.stats.Estimate`.
     """
     rows = {}
     for (model, data), run in estimates.items():

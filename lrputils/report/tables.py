@@ -47,11 +47,10 @@ def compare(
             is not printed anywhere, so no verdict takes it into account.
 
     Returns:
-        A data frame with columns `paper`, `this run`, `low`, `high`, `difference` (this run −
-        paper), `difference low`, `difference high`, `verdict`; NaN (and an empty verdict) where
-        there is nothing to compare. See `verdict`. With a recorded run also `recorded`, `recorded
-        low`, `recorded high` and `recorded verdict`, on the difference recorded − paper.
-        `lrputils.report.display.show` knows which columns are intervals.
+        Columns `paper`, `this run`, `low`, `high`, `difference` (this run − paper), `difference
+        low`, `difference high`, `verdict`; with a recorded run also `recorded`, its ends and
+        `recorded verdict`, on recorded − paper. NaN (and an empty verdict) where there is nothing
+        to compare.
 
     Raises:
         ValueError: `paper` or `recorded` has a row that `this_run` lacks, or an interval is not
@@ -104,14 +103,9 @@ def compare_runs(
     column: str,
     methods: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """Return `compare` of the means of one column in two runs.
+    """Return `compare` of the means of one column in two runs, for `methods` or all of this run.
 
-    Args:
-        this_run: an evaluation.
-        recorded: a recorded run of the same methods.
-        published: the paper's means by method; those of other methods are left out.
-        column: of the rows.
-        methods: which, in this order; all of this run if not given.
+    `published` are the paper's means by method; those of other methods are left out.
     """
     ours = this_run.summary(column, methods)
     printed = published[published.index.isin(ours.index)]
@@ -122,8 +116,8 @@ def verdict(low: float, high: float, margin: float = MARGIN) -> str:
     """Judge a difference by its interval.
 
     "agrees" if the whole interval lies within ± `margin`, "disagrees" if all of it lies outside,
-    "cannot tell" if it reaches across (or there is no interval); "" if the difference is NaN
-    because nothing was published.
+    "cannot tell" if it reaches across (or there is no interval); "" if it is NaN because nothing
+    was published.
     """
     if not margin > 0:
         raise ValueError(f"margin={margin} is not a positive number")
@@ -140,11 +134,9 @@ CORRELATIONS = {"r": "raw", "r_content": "without special tokens", "r_normalised
 
 
 def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Put tables with the columns `value`, `low` and `high` into one.
+    """Put tables of `value`, `low` and `high` into one: columns NAME, `NAME low` and `NAME high`.
 
-    Returns:
-        Columns NAME, `NAME low` and `NAME high` of each part; `lrputils.report.display.show` knows
-        which are intervals.
+    `lrputils.report.display.show` knows which are intervals.
     """
     intervals = {name: (f"{name} low", f"{name} high") for name in parts}
     frame = pd.concat([part[["value", "low", "high"]] for part in parts.values()], axis=1)
@@ -154,10 +146,9 @@ def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def conventions(evaluation: Run, methods: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return each method's mean r with LOO under each convention, with intervals.
+    """Return each method's mean r with LOO under each of `CORRELATIONS`, `side_by_side`.
 
-    Rows are `methods`, or all; columns the conventions of `CORRELATIONS`, `side_by_side`, and
-    `flipped`, the share of maps whose own sum is negative.
+    And `flipped`, the share of maps whose own sum is negative.
     """
     parts = {name: evaluation.summary(column, methods) for column, name in CORRELATIONS.items()}
     frame = side_by_side(parts).drop(index="loo", errors="ignore")
@@ -167,15 +158,8 @@ def conventions(evaluation: Run, methods: Sequence[str] | None = None) -> pd.Dat
 def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.DataFrame:
     """Return the mean r of two methods at each read-out, and their paired difference.
 
-    Args:
-        evaluation: of `lrputils.study.variants.at_every_readout(first, second)`, or a recorded run.
-        first: a method's name.
-        second: another one's.
-        column: which correlation, as in the rows: "r", "r_content", "r_normalised".
-
-    Returns:
-        A row a read-out; columns `first`, `second` and `difference` (first − second),
-        `side_by_side`.
+    Of `at_every_readout(first, second)`, or a recorded run; `column` says which correlation. A row
+    a read-out; columns `first`, `second` and `difference` (first − second), `side_by_side`.
     """
     plain = evaluation.rows[evaluation.rows.family == ""]
     known = plain[plain.method.isin([first, second])].groupby("readout").method.nunique()
@@ -189,10 +173,7 @@ def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.
 
 
 def gaps(runs: Mapping[str, Run], first: str, second: str) -> pd.DataFrame:
-    """Return `first − second` at each read-out, by text, a row a run and convention.
-
-    Rows (run, convention) with the conventions of `CORRELATIONS`; columns as in `side_by_side`.
-    """
+    """Return `first − second` at each read-out, a row a run and convention, `side_by_side`."""
     parts = {
         (run, name): readouts(evaluation, first, second, column)[
             ["difference", "difference low", "difference high"]
@@ -208,10 +189,9 @@ def gaps(runs: Mapping[str, Run], first: str, second: str) -> pd.DataFrame:
 def leaders(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Say which method leads by each column of a run, and whether the columns order them alike.
 
-    Returns:
-        A row a run: `maps`, how many methods (LOO apart); `best_COLUMN`, the leader's label;
-        `alike`, whether all columns give one order of the means; `ranks`, the rank correlation of
-        the first column's order and the last one's.
+    A row a run: `maps`, how many methods (LOO apart); `best_COLUMN`, the leader's label; `alike`,
+    whether all columns give one order of the means; `ranks`, the rank correlation of the first and
+    the last one's order.
     """
     rows = {}
     for name, run in runs.items():
@@ -240,15 +220,10 @@ def first_chunk(
 ) -> pd.DataFrame:
     """What LOO promises for the first chunk that goes, and what its going costs.
 
-    Args:
-        scores: LOO's map of each text, (tokens,).
-        content: false at special tokens.
-        morf: logits of each text along LOO's map, the most relevant chunk first.
-        chunk: tokens that go at once.
-
-    Returns:
-        Estimates over texts, in logits, a row each: `promised`, the largest sum of LOO over a
-        chunk; `lost`, what the logit falls by when that chunk goes; and `lost − promised`.
+    From LOO's maps, (tokens,) a text, `content` (false at special tokens), and the logits along
+    them, the most relevant chunk first. Estimates over texts, in logits, a row each: `promised`,
+    the largest sum of LOO over a chunk; `lost`, what the logit falls by when that chunk goes; and
+    `lost − promised`.
     """
     promised = np.array(
         [

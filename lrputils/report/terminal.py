@@ -36,13 +36,7 @@ def depth(stream: TextIO | None = None) -> int:
 
 
 def printed(shown: Heatmap, colours: int | None = None, width: int | None = None) -> str:
-    """Return a heat map as text.
-
-    Args:
-        shown: the heat map.
-        colours: 0, 256 or 2**24; by default what standard output can show.
-        width: columns; by default the terminal's.
-    """
+    """Return a heat map as text, for `colours` (0, 256 or 2**24) and `width` of the terminal."""
     colours = depth() if colours is None else colours
     width = width or get_terminal_size().columns
     lines = textwrap.wrap(visible(shown.caption), width)

@@ -11,13 +11,10 @@ _ENDLESS = re.compile(r"(\S{29})\S{3,}(\S{30})")
 
 
 class Word(NamedTuple):
-    """A word of a text.
+    """A word of a text, as the text spells it.
 
-    Attributes:
-        text: as the text spells it.
-        pieces: its tokens, by position.
-        spellings: the part of the text that each piece covers.
-        spaced: whether a space stands before it.
+    `pieces`: its tokens, by position; `spellings`: the part of the text that each of them covers;
+    `spaced`: whether a space stands before it.
     """
 
     text: str
@@ -29,11 +26,8 @@ class Word(NamedTuple):
 def joined(text: str, spans: Sequence[tuple[int, int] | None], tokens: Sequence[str]) -> list[Word]:
     """Join a text's tokens into words, whatever tokenizer made them.
 
-    Args:
-        text: the text.
-        spans: where each token stands in it, from a fast tokenizer's offsets; None for a special
-            token, which is a word of its own.
-        tokens: what to call the tokens that are not in the text.
+    `spans`: where each token stands in it, from a fast tokenizer's offsets; None for a special
+    token, which is a word of its own. `tokens`: what to call those that are not in the text.
     """
     words: list[Word] = []
     first = end = None  # of the word at hand; None behind what is not in the text

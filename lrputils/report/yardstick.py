@@ -30,29 +30,20 @@ def label(method: str) -> str:
 def by_removal(rows: pd.DataFrame) -> pd.DataFrame:
     """Return each method's r with LOO by each removal, (texts, (method, removal)), by their labels.
 
-    Maps are raw, relevance is read at the word embeddings, and special tokens do not count.
-
-    Args:
-        rows: of `lrputils.study.conventions.maps`.
+    From rows of `lrputils.study.conventions.maps`: raw maps, read at the words; special tokens do
+    not count.
     """
     kept = rows[rows.method.isin(["loo", *MAPPED]) & (rows.rules == "")]
     kept = kept[kept.readout.isin(["", "word"])]
-    found = specifications.agreement(kept, ["Pearson"])
-    found = found.xs(
-        (specifications.WORDS, specifications.RAW), axis=1, level=("tokens", "normalisation")
-    )
-    spare = [name for name in found.columns.names if name not in ("method", "removal")]
-    found = found.droplevel(spare, axis=1)
+    choices = {"tokens": specifications.WORDS, "normalisation": specifications.RAW}
+    found = specifications.at(specifications.agreement(kept, ["Pearson"]).T, **choices)
+    found = specifications.by(found, "method", "removal").T
     order = [(m, r) for m in MAPPED for r in controls.REMOVED if (m, r) in found.columns]
     return found[order].rename(columns={**controls.REMOVED, **{m: label(m) for m in MAPPED}})
 
 
 def by_yardstick(found: pd.DataFrame) -> pd.DataFrame:
-    """Return each method's mean r with each yardstick, by their labels, with intervals.
-
-    Args:
-        found: of `lrputils.study.yardstick.agreement`.
-    """
+    """Return each method's mean r with each yardstick, of `yardstick.agreement`, with intervals."""
     methods = [m for m in found.columns.unique(1) if m in yardstick.METHODS]
     return stats.table(
         {
@@ -76,12 +67,8 @@ def contrast(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
 def corrected(found: pd.DataFrame, trust: pd.DataFrame) -> pd.DataFrame:
     """Return the mean r with sampled Shapley values, as measured and without their noise.
 
-    Args:
-        found: of `lrputils.study.yardstick.agreement`.
-        trust: of `lrputils.study.yardstick.reliability`, of the same texts.
-
-    Returns:
-        a row a method: `measured`, and `without noise`, r over the root of the text's reliability.
+    From `yardstick.agreement` and `yardstick.reliability` of the same texts; a row a method:
+    `measured`, and `without noise`, r over the root of the text's reliability.
     """
     r = found[yardstick.SHAPLEY][[*yardstick.METHODS, yardstick.LOO]]
     clean = r.div(trust.reliability.clip(lower=0.25) ** 0.5, axis=0)
@@ -93,9 +80,6 @@ def accounted(rows: pd.DataFrame) -> pd.DataFrame:
     """Return how much of f(all) − f(none) the scores add up to, with intervals.
 
     Shapley values sum to it exactly, order by order, so theirs is the denominator.
-
-    Args:
-        rows: of `lrputils.study.yardstick.measured`.
     """
     sums = pd.DataFrame(
         [{name: maps[name].sum() for name in YARDSTICKS} for _, maps in yardstick.by_text(rows)]
@@ -107,12 +91,9 @@ def accounted(rows: pd.DataFrame) -> pd.DataFrame:
 def departures(found: pd.DataFrame) -> pd.DataFrame:
     """Return where methods depart from LOO, with intervals, by (measure, method's label).
 
-    Args:
-        found: of `lrputils.study.yardstick.disagreement`.
-
-    Returns:
-        the shares of the departure on the two quarters of the tokens, over their share of the
-        tokens (1 says: as often as anywhere), and the partial correlation with ½ Σ_j I_ij.
+    From `yardstick.disagreement`: the shares of the departure on the two quarters of the tokens,
+    over their share of the tokens (1 says: as often as anywhere), and the partial correlation with
+    ½ Σ_j I_ij.
     """
     by_method = dict(list(found.groupby("method", sort=False)))
     measures = {

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from transformers import BertForSequenceClassification
 
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.runs import results
@@ -38,7 +39,7 @@ _FEW, _MANY = 16, 240  # texts of two runs of `evaluate`: their difference has n
 _TURNS = 2
 
 
-def evaluate(bench: Bench) -> list[dict[str, Any]]:
+def across_processes(bench: Bench) -> list[dict[str, Any]]:
     """Throughput of `lrputils evaluate` on sentences by one process and by two, start left out."""
     threads, seconds = torch.get_num_threads(), {1: [], 2: []}
     with TemporaryDirectory() as folder, _saved(bench.classifier, Path(folder)) as model:
@@ -88,7 +89,7 @@ def _evaluated(model: Path, texts: int, out: Path, processes: int, threads: int)
     return time.perf_counter() - began
 
 
-GROUPS = _INSIDE | {"evaluate": (evaluate, 60)}
+GROUPS = _INSIDE | {"evaluate": (across_processes, 60)}
 
 
 def bench(
@@ -101,17 +102,9 @@ def bench(
 ) -> Path:
     """Measure groups and keep them in `out/bench.json`; return its path.
 
-    A group that is there already is left out, so that a killed run goes on, unless `only` names it.
-
-    Args:
-        model: "LAYERSxWIDTH", an untrained BERT of that size; or a folder or name of a BERT.
-        out: the folder.
-        only: groups of `GROUPS`; by default all that are not kept yet.
-        repeats: turns of a contest.
-        device: where the model goes.
-
-    Raises:
-        ValueError: an unknown group; or what is kept was measured elsewhere, or on something else.
+    A group that is there already is left out, unless `only` names it. `model` is "LAYERSxWIDTH", an
+    untrained BERT of that size; or a folder or name of a BERT. ValueError for an unknown group, or
+    where what is kept was measured elsewhere, or on something else.
     """
     if unknown := [name for name in only if name not in GROUPS]:
         raise ValueError(f"no group(s) {unknown}; there are {list(GROUPS)}")
@@ -120,7 +113,7 @@ def bench(
         raise ValueError(f"--model {model}: a width is a multiple of 12 or of 64")
     clf = untrained(*map(int, size.groups())) if size else load_classifier(model)
     clf.model.to(device)
-    if clf.model.config.model_type != "bert":
+    if not isinstance(clf.model, BertForSequenceClassification):
         raise ValueError(f"{clf.name} is no BERT, and the other sides are written for one")
     facts = _facts(clf, model, repeats)
     path = writable(Path(out)) / FILE
@@ -200,9 +193,8 @@ def load(
 ) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
     """Return a kept bench: its groups by name, and its provenance.
 
-    Args:
-        run: the path of a `bench.json`, or a name under `results/bench/`.
-        folder: the results' folder, as in `results.load`.
+    `run` is the path of a `bench.json`, or a name under `results/bench/`; `folder` as in
+    `results.load`.
     """
     path = run if isinstance(run, Path) else results.find("bench", run, folder, FILE)
     there = json.loads(path.read_text(encoding="utf-8"))

@@ -94,18 +94,13 @@ def evaluate_dataset(
     call; a finished one is left alone. Under `torchrun` every rank makes the same call.
 
     Args:
-        classifier: `load_classifier`'s answer.
         texts: `stream_texts`' answer.
-        out: the run's folder.
-        settings: see `Settings`.
         command: what to call to get the same rows; for the provenance.
         parameters: how the texts were chosen; they decide the rows too.
-        quiet: no progress.
 
     Raises:
-        ValueError: a run of something else lies in `out`, or another one works there; a text
-            cannot be encoded, or is too long and not to be cut; the model returns NaN; a shard is
-            damaged.
+        ValueError: a run of something else lies in `out`, or another one works there; a text cannot
+            be encoded, or is too long and not to be cut; the model returns NaN; a shard is damaged.
         OSError: the disk is full.
     """
     settings, out = settings or Settings(), Path(out)
@@ -177,11 +172,7 @@ def store(
     *,
     quiet: bool = False,
 ) -> None:
-    """Read all texts, and write them into a file for `Shelf`.
-
-    Raises:
-        ValueError: a text that cannot be encoded, or that is too long and not to be cut.
-    """
+    """Read all texts and write them into a file for `Shelf`; refuse what cannot be encoded."""
     known = classifier.class_numbers
     known |= {str(number): number for number in known.values()}
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as sink:

@@ -87,14 +87,9 @@ def alone(folder: Path, doing: str, place: Path | None = None) -> Iterator[None]
 def claimed(out: Path, plan: Mapping[str, Any], doing: str = "recording") -> Iterator[Path]:
     """Claim `out` for this process; give the folder for the parts of a run.
 
-    A killed run leaves its finished parts there, and the same plan goes on with them. What ends
-    without a finished part leaves nothing, and the system frees the lock of a killed process. The
-    folder is removed when the block ends well.
-
-    Args:
-        out: the folder of the finished run; made if need be.
-        plan: what decides the parts, as JSON can hold it.
-        doing: "recording", whose parts are in `out/shards`, or "training", in `out/training`.
+    A killed run leaves its finished parts there, and the same `plan`, all that decides the parts,
+    as JSON can hold it, goes on with them. What ends without a finished part leaves nothing, and
+    the system frees the lock of a killed process. The folder is removed when the block ends well.
 
     Raises:
         ValueError: `out` is a file, another process holds it, or parts of another plan lie there.

@@ -60,10 +60,7 @@ _KINDS: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
             "--methods": {**_LIST, "help": "these only (default: all but shapley)"},
             "--curves": {**_LIST, "help": "perturb along these only (default: all)"},
             "--chunk": {**_NUMBER, "default": 1, "help": "tokens that go at once (default: 1)"},
-            "--ablation-curves": {
-                **_NUMBER,
-                "help": "perturb along ablations on N texts only",
-            },
+            "--ablation-curves": {**_NUMBER, "help": "perturb along ablations on N texts only"},
         },
     ),
     "maps": (

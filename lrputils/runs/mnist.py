@@ -47,23 +47,13 @@ def record_mnist(
 
     Every network is measured in float64 after its weights went through half precision. Those of
     seed 0 are kept in `out/networks`, so that their rows can be recomputed on any processor;
-    training again gives other networks of the same kind wherever float32 rounds otherwise. A
-    killed run goes on where it was, and loses at most the network it was at.
+    training again gives other networks of the same kind wherever float32 rounds otherwise. A killed
+    run loses at most the network it was at.
 
-    Args:
-        dataset: as in `lrputils.data.images.load_images`.
-        out: a new folder, or that of the same run, interrupted.
-        settings: embedding, pooling and scaling; all that the package carries by default.
-        seeds: training seeds a setting, from 0.
-        images: how many of the test images are explained, from the first.
-        epochs: of training; `epochs_for` the data by default.
-        quiet: no progress bar.
-        command: what was called, for the provenance.
-
-    Returns:
-        `out`, with the rows of `measured` and `provenance.json`. Each row also has the image's
-        `label` and the network's test `accuracy`; `r_normalised` is left out, since it is `r`, or
-        −r where `flipped`.
+    So many `seeds` are trained a setting, for `epochs_for` the data by default, and so many test
+    images explained, from the first. The rows are those of `measured`, with the image's `label` and
+    the network's test `accuracy`; `r_normalised` is left out, since it is `r`, or −r where
+    `flipped`.
 
     Raises:
         ValueError: no seeds or images, `out` holds the shards of a run on other data, or another

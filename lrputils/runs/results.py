@@ -60,13 +60,10 @@ class Recording(Run):
 
 
 def load(experiment: str, run: str, folder: str | Path | None = None) -> Recording:
-    """Load the recorded run `results/<experiment>/<run>`.
+    """Load the recorded run `results/EXPERIMENT/RUN`, as "sst" and the model it was recorded on.
 
-    Args:
-        experiment: "sst", "imdb", "mnist", …
-        run: which model it was recorded on.
-        folder: the results' folder; if not given, `results/` in the working folder, in one above
-            it, or beside the package.
+    The `folder` of results is by default `results/` in the working folder, in one above it, or
+    beside the package.
 
     Raises:
         FileNotFoundError: there is no such recording; the message lists those there are.
@@ -154,14 +151,10 @@ def provenance(
     device: str | torch.device = "cpu",
     **facts: Any,
 ) -> dict[str, Any]:
-    """Return the provenance of a run that ends now.
+    """Return the provenance of a run that ends now: `command` repeats it, without local paths.
 
-    Args:
-        command: the command line that repeats it, without local paths.
-        parameters: what decided the rows, seeds included.
-        seconds: how long it took, interruptions left out.
-        device: what it ran on.
-        facts: more, such as `model` and `data`, each with a name and an identity.
+    `parameters` decided the rows, seeds included; `seconds` leave interruptions out; `facts` are
+    more, such as `model` and `data`, each with a name and an identity.
     """
     return {
         "command": command,

@@ -35,13 +35,7 @@ _PATIENCE = 0.2  # seconds between two looks at what the other ranks have done
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of the work.
-
-    Attributes:
-        measure: returns its rows.
-        size: how many texts, or networks, it holds.
-        cost: what it takes, beside other shards.
-    """
+    """A part of the work: what measures its rows, how many texts or networks, and its cost."""
 
     measure: Callable[[], pd.DataFrame]
     size: int = 1
@@ -64,15 +58,10 @@ def in_shards(
 ) -> Path:
     """Measure what is missing of a run, with the other ranks; the first rank writes it into `out`.
 
-    Args:
-        out: the run's folder.
-        plan: what decides the rows, as JSON can hold it.
-        cut: given the folder of the shards, returns them by name, in their order. The first rank
-            calls it before the others do.
-        finish: given the shards' files and the seconds they took, returns what
-            `lrputils.runs.results.write` takes: the rows, or the files, and the provenance.
-        unit: what shards hold, for the progress bar.
-        quiet: no progress bar.
+    `plan` decides the rows, as JSON can hold it. Given the folder of the shards, `cut` returns them
+    by name, in their order; the first rank calls it before the others do. Given the shards' files
+    and the seconds they took, `finish` returns what `lrputils.runs.results.write` takes: the rows,
+    or the files, and the provenance.
 
     Raises:
         ValueError: see `claimed`; or a shard was damaged after it had been written.

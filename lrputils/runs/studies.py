@@ -30,14 +30,10 @@ def _maps(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 class Study(NamedTuple):
-    """What is recorded.
+    """What is recorded: `measure` returns the rows of a classifier, texts and the options.
 
-    Attributes:
-        measure: given a classifier, texts and the options, returns rows.
-        options: name → default.
-        keep: rounds the rows for the file.
-        shard: texts a shard.
-        refuse: raises ValueError for impossible options, before anything is written.
+    `keep` rounds them for the file; `refuse` raises ValueError for impossible options, before
+    anything is written; `shard` counts texts.
     """
 
     measure: Callable[..., pd.DataFrame]
@@ -87,11 +83,8 @@ def record_study(
 ) -> Path:
     """Record one of `STUDIES` into `out`; the rest is as in `lrputils.runs.texts.record`.
 
-    Args:
-        name: of the study.
-        longest: leave out texts of more words.
-        shard: texts a shard; the study's own number if not given.
-        options: the study's own; None is its default.
+    Texts of more than `longest` words are left out; of the study's own `options` None is the
+    default.
 
     Raises:
         ValueError: no text is short enough, options that the study refuses, or as in `record`.

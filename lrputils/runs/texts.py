@@ -76,15 +76,9 @@ def record(
 ) -> Path:
     """Record the methods and ablations of a classifier on texts into `out`.
 
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer.
-        out: the recording's folder, e.g. `results/sst/minilm-sst2`. A finished one is replaced
-            when the new one is whole.
-        settings: see `Settings`.
-        command: what to call to get the same rows; for the provenance.
-        parameters: how model and texts were chosen; for the provenance.
-        quiet: no progress.
+    A finished recording there, e.g. in `results/sst/minilm-sst2`, is replaced when the new one is
+    whole. `command` (what to call to get the same rows) and `parameters` (how model and texts were
+    chosen) are for the provenance.
 
     Raises:
         ValueError: an unfinished recording of something else lies in `out`, or another process

@@ -48,22 +48,11 @@ class BatchEvaluator:
         tolerance: float = 0.002,
         device: str = "auto",
     ) -> None:
-        """Load the model, once for all batches.
+        """Load the model, as `load_classifier` takes it, once for all batches.
 
-        Args:
-            model: as `load_classifier` takes it, or a classifier.
-            methods: names from `lrputils.attribution.METHODS`, `Variant` or `LayerSweep` values;
-                "loo" is always among them.
-            max_length: longest text in tokens; the model's own limit if not given.
-            truncate: cut longer texts instead of refusing them.
-            batch_size: texts that one pass of a method reads. Rows of leave-one-out are packed over
-                all of them.
-            precision: of leave-one-out: see `lrputils.certified_loo`.
-            tolerance: how far below float32 it may fall.
-            device: "auto" takes a GPU if there is one.
-
-        Raises:
-            ValueError: an unknown method; and what `load_classifier` raises.
+        "loo" is always among the `methods`; longer texts are cut at `max_length` if `truncate`;
+        `precision` and `tolerance` are those of `lrputils.certified_loo`. ValueError for an unknown
+        method, and what `load_classifier` raises.
         """
         names = [method for method in methods if isinstance(method, str)]
         if unknown := [name for name in names if name not in METHODS]:
@@ -78,13 +67,7 @@ class BatchEvaluator:
             self._options["options"] = {REFERENCE: loo}
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Evaluate a batch of columns: `text`, and if there are any `id` and `label`.
-
-        Args:
-            batch: arrays or lists, one value a text.
-
-        Returns:
-            The columns of `rows`, as lists.
+        """Evaluate columns `text` and, if there are any, `id` and `label`; return those of `rows`.
 
         Raises:
             ValueError: no column `text`, a text that cannot be encoded, or a model that returns
@@ -92,7 +75,8 @@ class BatchEvaluator:
         """
         if "text" not in batch:
             raise ValueError(f"a batch needs a column 'text'; there are {list(batch)}")
-        columns = {name: _plain(batch[name]) for name in ("text", "id", "label") if name in batch}
+        known = [name for name in ("text", "id", "label") if name in batch]
+        columns = {name: pd.Series(batch[name]).tolist() for name in known}
         texts = columns["text"]
         ids = map(str, columns.get("id", range(len(texts))))
         labels = tuple(columns["label"]) if "label" in columns else None
@@ -100,13 +84,12 @@ class BatchEvaluator:
         return {name: rows[name].tolist() for name in rows}
 
     def rows(self, texts: Texts) -> pd.DataFrame:
-        """Evaluate texts.
+        """Evaluate texts: a row a text and method.
 
-        Returns:
-            One row a text and method: the columns of `lrputils.study.evaluation.Evaluation.rows`
-            but `position`, and `spearman` (with leave-one-out, over all tokens), `cut` (the text
-            was longer than `max_length`), `scores` (tokens,), `pieces` (the tokens' strings) and
-            `content` (false at special tokens); an ablation has none of the last three.
+        Columns are those of `lrputils.study.evaluation.Evaluation.rows` but `position`, and
+        `spearman` (with leave-one-out, over all tokens), `cut` (the text was longer than
+        `max_length`), `scores` (tokens,), `pieces` (the tokens' strings) and `content` (false at
+        special tokens); an ablation has none of the last three.
         """
         found = evaluate(self.classifier, texts, self.methods, **self._options, progress=False)
         limits = {"truncate": True, "max_length": self._options["max_length"]}
@@ -122,11 +105,3 @@ class BatchEvaluator:
             row |= zip(("scores", "pieces", "content"), whole, strict=True)
             kept.append(row | {"cut": text in cut})
         return found.rows.drop(columns="position").join(pd.DataFrame(kept))
-
-
-def _plain(column: Any) -> list[Any]:
-    """Return a column of NumPy, Arrow or Python as a list."""
-    for way in ("to_pylist", "tolist"):
-        if hasattr(column, way):
-            return getattr(column, way)()
-    return list(column)

@@ -18,23 +18,17 @@ from lrputils.removal.packing import by_length
 
 
 class Run:
-    """Rows by text and map: what an evaluation and a recording have in common.
-
-    Attributes:
-        rows: columns `method`, `readout`, `family` and `layer` as in `variants.Label`.
-    """
+    """Rows by text and map, of an evaluation or a recording, with the columns of `Label`."""
 
     rows: pd.DataFrame
 
     def per_text(
         self, column: str = "r", methods: Sequence[str] | None = None, readout: str | None = None
     ) -> pd.DataFrame:
-        """Return one column as (text, method), texts and methods in the order of the rows.
+        """Return one column as (text, method), in the order of the rows, ablations left out.
 
-        Args:
-            column: of the rows.
-            methods: the ones to return, in this order; all if not given, ablations left out.
-            readout: where the methods are read; if not given, where each was read first.
+        `methods` chooses and orders the columns; without a `readout` each method is taken where it
+        was read first.
 
         Raises:
             ValueError: a method that was not measured there.
@@ -50,11 +44,7 @@ class Run:
         return wide(rows, column, "method")[list(methods or measured)].rename_axis(columns=None)
 
     def ablations(self, column: str = "r", readout: str = "word") -> pd.DataFrame:
-        """Return one column of the layer ablations as (text, (family, layer)).
-
-        Raises:
-            ValueError: there are no ablations at this read-out.
-        """
+        """Return a column of the layer ablations as (text, (family, layer)); refuse none at all."""
         rows = self.rows[(self.rows.family != "") & (self.rows.readout == readout)]
         if rows.empty:
             raise ValueError(f"no layer ablations at {readout!r} among the rows")

@@ -50,8 +50,7 @@ OTHERWISE = (
 def composites(layers: int) -> dict[tuple[str, str], Composite]:
     """Return the composites of a model by (method, its other rules; "" for the default).
 
-    "front-half" and "back-half" are AttnLRP with CP-LRP's rule in the first, or last, half of the
-    layers.
+    "front-half" and "back-half" are AttnLRP with CP-LRP's rule in that half of the layers.
     """
     named = ATTENTION | {
         "front-half": ATTN_LRP.bypass(range(layers // 2)),
@@ -76,13 +75,9 @@ def maps(
     """Return every map of every text, the predicted class explained; longer texts are cut.
 
     Args:
-        classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer.
         removals: those of `leave_one_out` to measure, one map each.
         methods: of `composites` or `FURTHER`, or "mask-gradient"; all but `FURTHER` if not given.
             Those named are also read at the blocks, see `lrputils.attribution.relevance`.
-        batch_size: texts a batch.
-        max_length: cut texts to this many tokens; the model's own limit if not given.
 
     Returns:
         one row a text and map: `id`, `target`, `label` (the text's own class, None without one),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,18 +23,11 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
 from lrputils.removal.leave_one_out import certified_loo
 from lrputils.removal.packing import bar, by_length
-from lrputils.removal.perturbation import curve_mean, perturbation_curves
+from lrputils.removal.perturbation import Curves, curve_mean, perturbation_curves
 from lrputils.study.by_text import Run
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 REFERENCE = "loo"
-
-
-class Curves(NamedTuple):
-    """Logits of one text under one map after 0, 1, 2, … chunks are gone, float32 (steps + 1,)."""
-
-    morf: np.ndarray
-    lerf: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,8 @@ class Evaluation(Run):
             and a method at a further read-out, by its `Label`.
         tokens: the strings of each text's tokens, special ones included.
         content: boolean (tokens,) a text, false at special tokens.
-        curves: by the keys of `maps`, one `Curves` a text; empty where none were asked for.
+        curves: by the keys of `maps`, one `Curves` of logits a text, float32 (steps + 1,) each;
+            empty where none were asked for.
     """
 
     rows: pd.DataFrame
@@ -188,11 +182,7 @@ def _batch(
 
 
 def _curves(
-    classifier: Classifier,
-    inputs: Inputs,
-    maps: Mapping[Label, Tensor],
-    target: Tensor,
-    chunk: int,
+    classifier: Classifier, inputs: Inputs, maps: Mapping[Label, Tensor], target: Tensor, chunk: int
 ) -> dict[Label, list[Curves]]:
     scores = torch.stack(list(maps.values()))
     both = perturbation_curves(classifier.model, inputs, scores, chunk, target=target)
@@ -219,9 +209,7 @@ def _compare(scores: Tensor, loo: Tensor, inputs: Inputs) -> list[dict[str, Any]
 
 
 def _collect(
-    results: Sequence[Mapping[str, Any]],
-    texts: Texts,
-    class_numbers: Mapping[int | str, int],
+    results: Sequence[Mapping[str, Any]], texts: Texts, class_numbers: Mapping[int | str, int]
 ) -> Evaluation:
     labels = texts.labels or [None] * len(texts)
     rows = [

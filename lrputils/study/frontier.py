@@ -31,15 +31,10 @@ _TOP = 0.2
 
 
 class Maps(NamedTuple):
-    """One setting's maps of all texts, padded, and the exact ones.
+    """One setting's maps of all texts, and the exact ones: (texts, tokens) each, padded.
 
-    Attributes:
-        ids: of the texts.
-        estimate: (texts, tokens).
-        loo: (texts, tokens).
-        content: boolean (texts, tokens), false at special tokens and padding.
-        valid: boolean (texts, tokens), false at padding.
-        passes: (texts,), forward passes a text.
+    `content` is false at special tokens and padding, `valid` at padding; `passes`, (texts,), counts
+    forward passes a text.
     """
 
     ids: tuple[str, ...]
@@ -58,14 +53,9 @@ class Maps(NamedTuple):
 def with_exact(rows: pd.DataFrame, maps: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return rows of `remedy.maps` with a column `loo`, the exact map of each row's text.
 
-    Args:
-        rows: of `remedy.maps`.
-        maps: of `lrputils.study.conventions.maps` for the same texts, whose leave-one-out is taken,
-            and AttnLRP and CP-LRP at the word embeddings as further settings of one forward and
-            one backward pass; if not given, `rows` has the setting "loo".
-
-    Raises:
-        ValueError: a text's exact map is missing or of another length.
+    It is taken from the setting "loo", or from `maps`, rows of `lrputils.study.conventions.maps`
+    for the same texts; AttnLRP and CP-LRP at the word embeddings are then further settings, of one
+    forward and one backward pass. ValueError if a text's exact map is missing or of another length.
     """
     rows = rows.assign(id=rows.id.astype(str))
     exact = rows[rows.setting == EXACT]
@@ -114,11 +104,10 @@ def verified(maps: Maps, counts: Sequence[int]) -> Verified:
 def measures(maps: Maps, found: Verified) -> pd.DataFrame:
     """Return how scores agree with leave-one-out, a row a text.
 
-    Returns:
-        columns `id`, `tokens`, `passes` (the exact ones included), `cost` (their share of
-        leave-one-out's), `r`, `r_all` (special tokens included), `spearman`, `top` (share of the
-        fifth of the tokens of largest |LOO| that is in the same fifth of the scores), `error` (mean
-        absolute, in logits) and `relative` (that over the mean |LOO|).
+    Columns: `id`, `tokens`, `passes` (the exact ones included), `cost` (their share of
+    leave-one-out's), `r`, `r_all` (special tokens included), `spearman`, `top` (share of the fifth
+    of the tokens of largest |LOO| that is in the same fifth of the scores), `error` (mean absolute,
+    in logits) and `relative` (that over the mean |LOO|).
     """
     scores, loo, where = found.scores, maps.loo, maps.content
     error = ((scores - loo).abs() * where).sum(1)
@@ -145,14 +134,9 @@ def _overlap(scores: Tensor, loo: Tensor, where: Tensor) -> Tensor:
 
 
 def compared(rows: pd.DataFrame, shares: Sequence[float] = SHARES) -> pd.DataFrame:
-    """Return `measures` of every setting, and of it with a share of the tokens exact.
+    """Return `measures` of every setting of `with_exact`, and of it with a share of tokens exact.
 
-    Args:
-        rows: of `with_exact`.
-        shares: of the text's tokens that are verified, rounded down.
-
-    Returns:
-        a row a text, `setting` and `verified` (the share).
+    A row a text, `setting` and `verified`: the share of the text's tokens, rounded down.
     """
     parts = []
     for setting in rows.setting.unique():
@@ -167,8 +151,7 @@ def compared(rows: pd.DataFrame, shares: Sequence[float] = SHARES) -> pd.DataFra
 def by_budget(rows: pd.DataFrame, budgets: Sequence[float]) -> pd.DataFrame:
     """Return `measures` at each budget, every text by the setting that `plan` picks for it.
 
-    Raises:
-        ValueError: a setting that `plan` picks is not among the rows.
+    ValueError if such a setting is not among the rows.
     """
     parts = []
     for budget in budgets:
@@ -204,16 +187,9 @@ def coverage(
 ) -> pd.DataFrame:
     """Return how often error bars hold the exact score, on texts they were not calibrated on.
 
-    Args:
-        rows: of `with_exact`.
-        setting: of the estimate.
-        share: of the tokens that are verified.
-        level: the coverage that is promised.
-        folds: parts of the texts; each is tested with bars calibrated on the others.
-
-    Returns:
-        a row a text: `id`, `covered` (share of its estimated tokens), `width` (their bars' mean
-        half width over the text's mean |LOO|).
+    A part of the texts at a time, of `folds`, is tested with bars calibrated on the others to hold
+    a share `level`; `share` of the tokens are verified. A row a text: `id`, `covered` (share of its
+    estimated tokens), `width` (their bars' mean half width over the text's mean |LOO|).
     """
     maps = padded(rows, setting)
     found = verified(maps, [int(share * length) for length in maps.lengths])
@@ -239,11 +215,7 @@ def coverage(
 
 
 def table(rows: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
-    """Return the mean of each column by group, r with its 95% interval over texts.
-
-    Returns:
-        columns `texts`, the named ones, `low` and `high` of `r`.
-    """
+    """Return by group `texts`, each column's mean, and `low` and `high`, r's 95% interval."""
     found = {}
     for key, part in rows.groupby(list(by), sort=False):
         interval = stats.estimate(part.r, resamples=2_000)
@@ -278,13 +250,9 @@ AIMS: dict[str, tuple[tuple[str, float, str | float], ...]] = {
 
 
 def aims(runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return what was asked of each run and what it reached.
+    """Return what was asked of each run, name → rows of `with_exact`, and what it reached.
 
-    Args:
-        runs: name → rows of `with_exact`; those without an aim are left out.
-
-    Returns:
-        a row an aim: `allowed`, `aim`, `r` with the ends of its interval, `passes`, `texts`.
+    A row an aim: `allowed`, `aim`, `r` with the ends of its interval, `passes`, `texts`.
     """
     found = {}
     for run, rows in runs.items():

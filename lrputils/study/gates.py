@@ -27,10 +27,10 @@ ROUNDING = 1e-5
 LIMITS = {"logits": 1e-6, "CP-LRP": TOLERANCE, "LOO": ROUNDING}
 
 
-def of_families(tokens: int = 7) -> pd.DataFrame:
+def of_families() -> pd.DataFrame:
     """`gates` of an untrained small model of every family, on two random texts or images."""
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(4, zoo.VOCABULARY, (2, tokens), generator=generator)
+    ids = torch.randint(4, zoo.VOCABULARY, (2, 7), generator=generator)
     texts = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     images = zoo.images(2)[0]
     return gates(
@@ -42,16 +42,12 @@ def of_families(tokens: int = 7) -> pd.DataFrame:
 
 
 def gates(models: Mapping[str, tuple[Handle, Mapping[str, Any]]]) -> pd.DataFrame:
-    """Check each model on its inputs.
+    """Check each model, name → a covered one and encoded texts or images, on its inputs.
 
-    Args:
-        models: name → a covered model, and encoded texts or images.
-
-    Returns:
-        a row a model: `logits`, the largest change of a logit while rules are installed; `CP-LRP`,
-        the largest |Σ R / logit − 1| at any layer, without biases; `LOO`, the largest difference
-        from `hidden_one_by_one`, relative to the largest score; `AttnLRP`, as CP-LRP at the first
-        layer, which need not be small; `passed`, whether the first three keep `LIMITS`.
+    A row a model: `logits`, the largest change of a logit while rules are installed; `CP-LRP`, the
+    largest |Σ R / logit − 1| at any layer, without biases; `LOO`, the largest difference from
+    `hidden_one_by_one`, relative to the largest score; `AttnLRP`, as CP-LRP at the first layer,
+    which need not be small; `passed`, whether the first three keep `LIMITS`.
     """
     rows = {}
     for name, (model, inputs) in models.items():

@@ -57,17 +57,12 @@ def measure(
     texts: Texts,
     *,
     patches: int = 16,
-    seed: int = 0,
     max_length: int | None = None,
 ) -> pd.DataFrame:
     """Return the effect of patches and what each backward pass says that it is.
 
-    Args:
-        classifier: `load_classifier`'s answer, of a tokenizer with a mask token.
-        texts: `load_texts`' answer; the class predicted on each whole text is explained.
-        patches: layers and tokens drawn for each text and site; each gets every one of `SOURCES`.
-        seed: of the draws.
-        max_length: longer texts are cut to this many tokens; to the model's limit if not given.
+    Of each text, cut at `max_length`, the predicted class is explained, and for each site so many
+    `patches`, layers and tokens, are drawn; each gets every one of `SOURCES`.
 
     Returns:
         one row a text, `site`, `layer`, `token` and `source`: `id`, `effect`, and an estimate of it
@@ -78,7 +73,7 @@ def measure(
     """
     parts = []
     for number, text in enumerate(texts):
-        draw = np.random.default_rng([seed, *map(ord, texts.ids[number])])
+        draw = np.random.default_rng([0, *map(ord, texts.ids[number])])
         inputs = classifier.encode([text], max_length, truncate=True)
         size = (patches, 2)
         most = (classifier.architecture.layers, inputs["input_ids"].shape[1])
@@ -187,13 +182,9 @@ def _patched(
 
 
 def r_with_effects(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return r of the estimates with the effects, over each text's patches of a site and source.
+    """Return r of `measure`'s estimates with the effects: (texts, (source, site, pass)).
 
-    Args:
-        rows: of `measure`, or recorded ones.
-
-    Returns:
-        (texts, (source, site, pass)); NaN where all effects are the same.
+    Over each text's patches of a site and source; NaN where all effects are the same.
     """
     found = {}
     for (text, source, site), part in rows.groupby(["id", "source", "site"], sort=False):

@@ -41,16 +41,7 @@ TRUTH = {
 }
 # I_ij of the two deciding tokens.
 INTERACTION = {"redundant": 2.0, "and": -2.0}
-METHODS = (
-    "loo",
-    "shapley",
-    "mask-gradient",
-    "attnlrp",
-    "cp-lrp",
-    "ig",
-    "grad-x-input",
-    "rollout",
-)
+METHODS = ("loo", "shapley", "mask-gradient", "attnlrp", "cp-lrp", "ig", "grad-x-input", "rollout")
 
 
 def rule(ids: Tensor, mask: Tensor) -> Tensor:
@@ -128,9 +119,8 @@ def train(seed: int, steps: int = 400, batch: int = 64) -> BertForSequenceClassi
 def fit(model: BertForSequenceClassification, count: int = 2000, seed: int = 10**6) -> pd.Series:
     """Return how well a model keeps the rule on new texts of which tokens are hidden.
 
-    Returns:
-        `accuracy`, the share of texts on the right side of 0, and `error`, the root mean square of
-        f less the rule's.
+    `accuracy` is the share of texts on the right side of 0, `error` the root mean square of f less
+    the rule's.
     """
     ids, mask = drawn(count, torch.Generator().manual_seed(seed))
     with torch.no_grad():
@@ -148,15 +138,13 @@ def found(
 ) -> pd.DataFrame:
     """Return what each method finds of the evidence in texts of each kind.
 
-    Args:
-        models: training seed → model.
-        count: texts a kind and model.
-        options: of methods, by name.
+    `models`: training seed → model; `count`: texts a kind and model; `options`: of methods, by
+    name.
 
     Returns:
-        one row a model, kind, text and method: `hit`, the share of the k deciding tokens among
-        the k of highest score; `mass`, their share of the text's absolute scores; `value`, their
-        mean score. `by chance` is the hit rate of a random order.
+        one row a model, kind, text and method: `hit`, the share of the k deciding tokens among the
+        k of highest score; `mass`, their share of the text's absolute scores; `value`, their mean
+        score. `by chance` is the hit rate of a random order.
     """
     rows = []
     for seed, model in models.items():
@@ -198,10 +186,6 @@ def interactions(models: Mapping[int, BertForSequenceClassification], count: int
 
 
 def summary(rows: pd.DataFrame, column: str = "hit") -> pd.DataFrame:
-    """Return the mean of a column of `found` over texts and models, by (kind, method).
-
-    Returns:
-        columns as in `lrputils.stats.table`; intervals are over texts of these models.
-    """
+    """Return the mean of a column of `found` by (kind, method); intervals are over texts."""
     groups = rows.groupby(["kind", "method"], sort=False)[column]
     return stats.table({name: stats.estimate(part) for name, part in groups})

@@ -99,12 +99,7 @@ def _batch(
 
 
 def _map(
-    classifier: Classifier,
-    inputs: Inputs,
-    form: Form,
-    method: str,
-    target: Tensor,
-    readout: str,
+    classifier: Classifier, inputs: Inputs, form: Form, method: str, target: Tensor, readout: str
 ) -> tuple[Tensor, Tensor]:
     """One method's scores `(batch, tokens)` through a form, and the explained logits `(batch,)`."""
     gate = torch.ones_like(inputs.valid_mask, dtype=next(classifier.model.parameters()).dtype)
@@ -125,10 +120,8 @@ def _map(
 def summary(rows: pd.DataFrame, method: str = "attnlrp") -> pd.DataFrame:
     """Return one method's rows as a table, a row a form in the order of the rows.
 
-    Returns:
-        columns `logit`, the largest change of a logit; `moved`, its mean; the means of `r`,
-        `r with LOO` and `difference`, its change from the standard form's (paired by text), each
-        with the ends of its interval (`r low`, …) as `lrputils.report.display.show` takes them.
+    `logit` is the largest change of a logit, `moved` its mean; `r`, `r with LOO` and `difference`,
+    its change from the standard form's (paired by text), are means with intervals.
     """
     found = {}
     for form, part in rows[rows.method == method].groupby("form", sort=False):

@@ -75,12 +75,7 @@ def maps(
 ) -> pd.DataFrame:
     """Return every text's map under each setting, the predicted class explained.
 
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer; longer texts are cut.
-        settings: names from `SETTINGS`, and "loo" for leave-one-out itself.
-        batch_size: texts a batch.
-        max_length: cut texts to this many tokens; the model's own limit if not given.
+    `settings` are names from `SETTINGS`, and "loo" for leave-one-out itself; longer texts are cut.
 
     Returns:
         one row a text and setting: `id`, `target`, `label`, `setting`, `passes`, `seconds` (of the
@@ -111,10 +106,7 @@ def maps(
 
 
 def _measured(
-    classifier: Classifier,
-    inputs: Inputs,
-    target: torch.Tensor,
-    settings: Sequence[str],
+    classifier: Classifier, inputs: Inputs, target: torch.Tensor, settings: Sequence[str]
 ) -> Iterator[tuple[str, int, float, torch.Tensor]]:
     """Name, passes (0: one a token), seconds of the batch and scores of each setting."""
     for name in settings:

@@ -40,20 +40,16 @@ def routes_by_layer(
     The class explained is the one predicted on the whole text.
 
     Args:
-        classifier: `load_classifier`'s answer.
-        texts: the texts.
         reference: a map `(tokens,)` a text to compare the routes with: the exact LOO scores.
         composite: the rules.
         readout: where the maps are read that are compared with `reference`.
-        batch_size: texts a batch.
 
     Returns:
         A row a text, layer and route, columns `position` (of the text), `layer` (from 1), `route`;
         `share`: the sum over tokens of the absolute relevance that the route delivers to the
         read-out, as a share of that of the layer's three routes; `r`: its Pearson correlation with
-        the reference;
-        `r_without`: that of the whole map without it; `r_whole`: that of the whole map. NaN where
-        a map is constant or a share 0 / 0.
+        the reference; `r_without`: that of the whole map without it; `r_whole`: that of the whole
+        map. NaN where a map is constant or a share 0 / 0.
 
     Raises:
         ValueError: not one reference a text, or one of another length than its text.
@@ -74,16 +70,10 @@ def routes_by_layer(
 
 
 def summary_by_layer(rows: pd.DataFrame, column: str, **options: Any) -> pd.DataFrame:
-    """Return a column's mean over texts with its interval, for each layer and route.
+    """Return the mean of a column of `routes_by_layer` with its interval, by (layer, route).
 
-    Args:
-        rows: what `routes_by_layer` gives.
-        column: one of its measures, or another numeric column.
-        options: those of `lrputils.stats.bootstrap_interval`.
-
-    Returns:
-        By (layer, route), columns as `lrputils.stats.estimates`; a route is left out where no
-        text has a value, as queries and keys are under CP-LRP.
+    `options` are those of `lrputils.stats.bootstrap_interval`. A route is left out where no text
+    has a value, as queries and keys are under CP-LRP.
     """
     wide = rows.pivot(index="position", columns=["layer", "route"], values=column)
     wide = wide.loc[:, wide.notna().any()]

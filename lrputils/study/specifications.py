@@ -16,6 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from lrputils.stats import CONSTANT
+
 Array = np.ndarray
 NORMALISATIONS = RAW, SUM_TO_ONE = "raw", "sum to one"
 TOKENS = EVERY, NO_CLS, NO_SEP, WORDS = "all", "no [CLS]", "no [SEP]", "neither"
@@ -23,8 +25,6 @@ DEFAULT = "default"
 # With LayerNorm's plain gradient neither method is what was published: measured, but no choice.
 VARIED_RULES = (DEFAULT, "norm=held", "activation=gradient", "head=gradient")
 CHOICES = ["rules", "read-out", "tokens", "normalisation", "removal", "coefficient"]
-# Below this share of a map's largest score, its spread is rounding of a constant map.
-_CONSTANT = 1e-12
 
 
 def _values(maps: Array) -> Array:
@@ -56,12 +56,8 @@ def agreement(
     """Return the correlation with LOO of every text's maps, a column a specification.
 
     Dividing by a sum scales a map, and no coefficient sees a positive scale: what "sum to one" does
-    to a correlation is the sign of the two sums, over the tokens that count. Dividing by the sum
-    of absolute values would do nothing at all.
-
-    Args:
-        rows: of `lrputils.study.conventions.maps`, or recorded ones.
-        coefficients: which of `COEFFICIENTS`.
+    to a correlation is the sign of the two sums, over the tokens that count. Dividing by the sum of
+    absolute values would do nothing at all. `rows` are those of `lrputils.study.conventions.maps`.
 
     Returns:
         (texts, specifications), float32, the columns' levels "method" and `CHOICES`. NaN where
@@ -104,7 +100,7 @@ def _text(maps: Array, content: Array, references: int, coefficients: Sequence[s
         for name in coefficients:
             seen = COEFFICIENTS[name](own)
             norm = np.sqrt((seen**2).sum(axis=1, keepdims=True))
-            unit = seen / np.where(norm > _CONSTANT * np.sqrt(own.shape[1]), norm, np.nan)
+            unit = seen / np.where(norm > CONSTANT * np.sqrt(own.shape[1]), norm, np.nan)
             r = unit[:references] @ unit[references:].T
             parts += [r, r * flips]
     return np.concatenate([part.ravel() for part in parts])
@@ -120,41 +116,34 @@ def _counted(content: Array) -> Iterator[Array]:
 
 
 def difference(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
-    """Return `first − second` of each text under each specification that has both methods.
+    """Return `first − second`, two methods of `agreement`, by text: (texts, `CHOICES`).
 
-    Args:
-        found: of `agreement`.
-        first: a method.
-        second: another one. One whose other rules were not varied has the default specifications.
-
-    Returns:
-        (texts, specifications), the columns' levels `CHOICES`.
+    Under each specification that has both: a method whose other rules were not varied has the
+    default.
     """
     left, right = found[first], found[second]
     common = left.columns.intersection(right.columns, sort=False)
     return left[common] - right[common]
 
 
-def bootstrap_means(differences: pd.DataFrame, resamples: int = 1000, seed: int = 0) -> Array:
+def bootstrap_means(differences: pd.DataFrame, resamples: int = 1000) -> Array:
     """Return bootstrap means (resamples, columns): texts are drawn once for all columns."""
     values = differences.to_numpy(np.float32)
     texts = len(values)
-    draws = np.random.default_rng(seed).multinomial(texts, np.full(texts, 1 / texts), resamples)
+    draws = np.random.default_rng(0).multinomial(texts, np.full(texts, 1 / texts), resamples)
     weights, known = draws.astype(np.float32), ~np.isnan(values)
     counts = texts if known.all() else weights @ known.astype(np.float32)
     with np.errstate(invalid="ignore"):
         return weights @ np.where(known, values, 0) / counts
 
 
-def curve(differences: pd.DataFrame, resamples: int = 1000, seed: int = 0) -> pd.DataFrame:
+def curve(differences: pd.DataFrame, resamples: int = 1000) -> pd.DataFrame:
     """Return each specification's mean over texts with its 95% bootstrap interval, least first.
 
-    Returns:
-        A row a specification, indexed by its choices; columns `value`, `low`, `high`.
+    Indexed by its choices; columns `value`, `low`, `high`.
     """
-    low, high = np.nanquantile(
-        bootstrap_means(differences, resamples, seed), [0.025, 0.975], axis=0
-    )
+    means = bootstrap_means(differences, resamples)
+    low, high = np.nanquantile(means, [0.025, 0.975], axis=0)
     table = {"value": differences.mean().to_numpy(), "low": low, "high": high}
     return pd.DataFrame(table, index=differences.columns).sort_values("value", kind="stable")
 
@@ -167,8 +156,7 @@ def across(parts: Mapping[tuple[str, str], pd.DataFrame]) -> pd.DataFrame:
 def importance(values: pd.Series) -> pd.DataFrame:
     """Return how much of the variance over a balanced grid each choice explains.
 
-    Args:
-        values: one a specification, indexed by the choices; every combination once.
+    `values` holds one a specification, indexed by the choices.
 
     Returns:
         By choice, largest first: `alone`, the variance of the means of its values, as a share of
@@ -229,3 +217,9 @@ def at(table: pd.DataFrame, **choices: Any) -> pd.DataFrame:
         wanted = [wanted] if isinstance(wanted, str) else list(wanted)
         kept &= table.index.get_level_values(level).isin(wanted)
     return table[kept]
+
+
+def by(table: pd.DataFrame, *levels: str) -> pd.DataFrame:
+    """Return a table indexed by these levels alone, in this order."""
+    table = table.droplevel([name for name in table.index.names if name not in levels])
+    return table.reorder_levels(levels) if len(levels) > 1 else table

@@ -35,9 +35,8 @@ COMPOSITES = {**BRACKETINGS, HELD: ATTN_LRP.but(product="gate-held")}
 def table() -> pd.DataFrame:
     """Which share of y's relevance the gate (g and s) and u get, by bracketing.
 
-    Returns:
-        a row a bracketing: `gate`, `up`, and the same where s is a constant, as its node passes
-        nothing back; `rule`, what `Composite.product` calls it.
+    A row a bracketing: `gate`, `up`, and the same where s is a constant, as its node passes nothing
+    back; `rule`, what `Composite.product` calls it.
     """
     rows = {}
     for expression, composite in BRACKETINGS.items():
@@ -54,11 +53,7 @@ def table() -> pd.DataFrame:
 
 
 def compared(model: Handle, inputs: Inputs) -> dict[str, pd.DataFrame]:
-    """AttnLRP's maps under each bracketing, special tokens left out.
-
-    Returns:
-        "with LOO" and "with (g * s) * u": r, (text, bracketing).
-    """
+    """AttnLRP's r "with LOO" and "with (g * s) * u", (text, bracketing), without special tokens."""
     where, loo = inputs.content_mask, leave_one_out(model, inputs, progress=False)
     maps = {name: attribute(model, inputs, composite) for name, composite in COMPOSITES.items()}
     return {
@@ -70,8 +65,8 @@ def compared(model: Handle, inputs: Inputs) -> dict[str, pd.DataFrame]:
 def changed_without(model: Handle, inputs: Inputs) -> float:
     """The share of predictions that change where every SwiGLU block gives zero."""
     architecture = describe(model)
-    kind = architecture.kind.gated_mlp
-    blocks = [m for m in architecture.model.modules() if type(m).__name__ == kind]
+    kind, modules = architecture.kind, architecture.model.modules()
+    blocks = [module for module in modules if kind.operation(module) == "product"]
     target = read(architecture, inputs).target
     with replaced(dict.fromkeys(blocks, lambda inner, x: torch.zeros_like(x))):
         return float((read(architecture, inputs).target != target).double().mean())

@@ -27,11 +27,8 @@ _BATCH = 32
 class AttentionMatters(NamedTuple):
     """Shares of texts classified correctly, each with its bootstrap interval.
 
-    Attributes:
-        accuracy: with the model's attention.
-        uniform: with uniform attention.
-        fall: `accuracy − uniform`, paired by text.
-        fall_by_depth: the same with uniform attention in some layers only, counted from 0.
+    With the model's attention (`accuracy`), with `uniform` attention, and their `fall`, paired by
+    text; `fall_by_depth`: with uniform attention in some layers only, counted from 0.
     """
 
     accuracy: Estimate
@@ -43,15 +40,12 @@ class AttentionMatters(NamedTuple):
 def attention_matters(classifier: Classifier, texts: Texts) -> AttentionMatters:
     """Measure how far accuracy falls when every attention matrix is the uniform one.
 
-    Longer texts are cut to the model's limit.
-
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: with labels: class numbers, or the names of the model's classes.
+    `texts` have labels, class numbers or the names of the model's classes; longer texts are cut to
+    the model's limit.
 
     Raises:
-        ValueError: texts without labels, a label that is none of the model's classes, or fewer
-            than two texts.
+        ValueError: texts without labels, a label that is none of the model's classes, or fewer than
+            two texts.
     """
     classes = classes_of(classifier, texts)
     own = correct(classifier, texts, classes)
@@ -102,16 +96,10 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
 
 def correct(classifier: Classifier, texts: Texts, classes: np.ndarray) -> np.ndarray:
     """Return whether each text is put into its class: 1 or 0, floats (texts,)."""
-    model = classifier.model
-    training = model.training
-    model.eval()
     predicted = np.empty(len(texts), dtype=np.int64)
-    try:
-        for chosen in by_length(texts, _BATCH):
-            inputs = classifier.encode([texts[i] for i in chosen], truncate=True)
-            with torch.no_grad():
-                logits = model(**inputs.model_kwargs()).logits
-            predicted[chosen] = logits.argmax(-1).cpu().numpy()
-    finally:
-        model.train(training)
+    for chosen in by_length(texts, _BATCH):
+        inputs = classifier.encode([texts[i] for i in chosen], truncate=True)
+        with torch.no_grad():
+            logits = classifier.model(**inputs.model_kwargs()).logits
+        predicted[chosen] = logits.argmax(-1).cpu().numpy()
     return (predicted == classes).astype(float)

@@ -24,11 +24,8 @@ ABLATIONS = ("front", "back", "single")
 class Label(NamedTuple):
     """Which map it is: columns of an evaluation's rows.
 
-    Attributes:
-        method: the method's, or the variant's, name.
-        readout: where its relevance is read; "word" for a method without a choice.
-        family: of an ablation, one of `ABLATIONS`; "" otherwise.
-        layer: the ablation's k, from 1; 0 otherwise.
+    `readout` is "word" for a method without a choice; `family` of an ablation, one of `ABLATIONS`,
+    and `layer` its k, from 1; "" and 0 otherwise.
     """
 
     method: str
@@ -64,11 +61,7 @@ class LayerSweep:
     """AttnLRP with CP-LRP's rule in some layers: the paper's ablations, Figure 2 and Table A3.
 
     Layers are counted from 1: "front" k has CP-LRP's rule in layers 1 to k, "back" k in layers k to
-    the last, "single" k in layer k alone.
-
-    Attributes:
-        readout: "word", "sum" or "post-norm", or several of them.
-        families: which of `ABLATIONS`.
+    the last, "single" k in layer k alone. `readout` may be several of them.
     """
 
     readout: str | Sequence[str] = "word"
@@ -106,10 +99,6 @@ def layer_sets(
 
 
 def at_every_readout(*methods: str, model: nn.Module | None = None) -> list[Variant]:
-    """Return each method at each read-out.
-
-    With a `model`, read-outs that it does not have are left out: "post-norm" in one without a
-    LayerNorm behind its embeddings.
-    """
+    """Return each method at each read-out, of those that `model` has if it is given."""
     places = list(READOUTS) if model is None else readouts(describe(model))
     return [Variant(method, method, {"readout": place}) for method in methods for place in places]

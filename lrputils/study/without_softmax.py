@@ -21,6 +21,7 @@ from lrputils.data.texts import Texts
 from lrputils.linear_attention.agreement import crossed_estimate
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.attention import AttentionCall, AttentionFunction, fused, routed, with_all_heads
+from lrputils.model.classifier import Classifier
 from lrputils.model.handles import Handle
 from lrputils.model.readout import read
 from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRADIENT, installed
@@ -69,10 +70,7 @@ def maps(
 ) -> dict[str, Tensor]:
     """LOO, the composites' maps and the gradient of a gate on every key, `(batch, tokens)` each.
 
-    Args:
-        model: a covered model.
-        inputs: encoded texts, or images.
-        kernel: the attention that the model was trained with: `fused` or `linear`.
+    `kernel` is the attention that the model was trained with: `fused` or `linear`.
     """
     architecture = describe(model)
     with routed(architecture, kernel):
@@ -92,10 +90,8 @@ def maps(
 def measured(texts: Texts, images: int, seeds: Iterable[int]) -> pd.DataFrame:
     """r with LOO in the shipped models with and without a softmax, special tokens left out.
 
-    Args:
-        texts: for BERT.
-        images: how many test digits, for ViT.
-        seeds: of training; each is a pair that had the same start and saw the same batches.
+    Of BERT on the texts and ViT on so many test digits; a training seed is a pair that had the same
+    start and saw the same batches.
 
     Returns:
         a row a model and text or image: `data`, `seed`, `attention`, `id`, `right` (whether the
@@ -106,7 +102,7 @@ def measured(texts: Texts, images: int, seeds: Iterable[int]) -> pd.DataFrame:
         for seed in seeds:
             for attention, kernel in KERNELS.items():
                 model = zoo.load(family + zoo.LINEAR * (kernel is linear), seed)
-                if family == "bert":
+                if isinstance(model, Classifier):
                     inputs = model.encode(list(texts), zoo.POSITIONS, truncate=True)
                     known = [model.class_numbers[label] for label in texts.labels]
                     where = inputs.content_mask

@@ -43,12 +43,7 @@ def measured(
 ) -> pd.DataFrame:
     """Return every map of every text, the predicted class explained; longer texts are cut.
 
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer.
-        permutations: orders drawn for the Shapley values of a text, see `shapley_values`.
-        batch_size: texts a batch.
-        max_length: cut texts to this many tokens; the model's own limit if not given.
+    `permutations` are the orders drawn for a text's Shapley values, see `shapley_values`.
 
     Returns:
         one row a text and map: `id`, `target`, `label` (the text's own class, None without one),
@@ -106,11 +101,7 @@ def _half_sums(maps: Mapping[str, Array]) -> Array:
 def agreement(rows: pd.DataFrame) -> pd.DataFrame:
     """Return r of each method, and of each yardstick, with each yardstick.
 
-    Args:
-        rows: of `measured`.
-
-    Returns:
-        (texts, (yardstick, method)); NaN where a map is constant.
+    From rows of `measured`: (texts, (yardstick, method)); NaN where a map is constant.
     """
     names = [*METHODS, *YARDSTICKS]
     found = {}

@@ -89,10 +89,8 @@ def build(family: str, seed: int = 0, *, vocabulary: int = VOCABULARY) -> PreTra
 def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | PreTrainedModel:
     """A trained small model of `SHIPPED` in float64: a classifier of texts, or a bare model.
 
-    Those of images and of the planted rule have no tokenizer.
-
-    Raises:
-        ValueError: there is no such model, or no such training seed.
+    Those of images and of the planted rule have no tokenizer; ValueError for a name or seed not
+    there.
     """
     family, seeds = SHIPPED.get(name, ("", 0))
     if not 0 <= seed < seeds:
@@ -122,11 +120,8 @@ def agreement(
 ) -> pd.DataFrame:
     """Each method's r with exact LOO, special tokens left out: (text or image, method).
 
-    Args:
-        model: a classifier of texts, or a ViT.
-        data: texts for the one, `images` for the other.
-        methods: what to call it → name or composite; read at the words, or patches.
-        max_length: longer texts are cut to this many tokens.
+    `data` are texts for a classifier, `images` for a ViT; `methods`: what to call it → name or
+    composite, read at the words, or patches; longer texts are cut at `max_length`.
     """
     if isinstance(model, Classifier):
         variants = [Variant(name, method) for name, method in methods.items()]

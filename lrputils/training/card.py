@@ -77,14 +77,9 @@ def write(
 ) -> Path:
     """Write `README.md` into a trained classifier's folder and return its path.
 
-    Args:
-        folder: the classifier's.
-        classifier: as loaded from there.
-        stages: name → `fit`'s answer.
-        sets: `Corpus.table()`, and what else was learned from.
-        right: validation set → whether each text is classified correctly, 0 or 1 (texts,).
-        command: repeats the training; without local paths.
-        base: the model that it started from, if any.
+    `stages`: name → `fit`'s answer; `sets`: `Corpus.table()`, and what else was learned from;
+    `right`: validation set → whether each text is classified correctly, 0 or 1 (texts,); `command`
+    repeats the training, without local paths; `base`: the model that it started from.
     """
     name = folder.resolve().name
     facts = results.provenance(command=command, parameters={}, seconds=0, device=classifier.device)

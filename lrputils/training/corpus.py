@@ -1,4 +1,4 @@
-"""The texts of a recipe: loaded, held against each other, and turned into word pieces."""
+"""The texts of a recipe: loaded, compared with each other, and turned into word pieces."""
 
 from __future__ import annotations
 
@@ -22,14 +22,10 @@ HELD_OUT = "(held out)"  # the end of the name of a set held out from the traini
 
 @dataclass(frozen=True)
 class Corpus:
-    """The texts of a recipe.
+    """The texts of a recipe: labelled to learn from, labelled to measure on, and to pretrain on.
 
-    Attributes:
-        data: labelled, to learn from.
-        validation: labelled, to measure on; from the data if none were named.
-        unlabelled: to pretrain on, if at all.
-        labels: the labels as the data have them, sorted: class 0, class 1, …
-        names: what the classes are called.
+    `labels` are the labels as the data have them, sorted: class 0, class 1, …; `names` what they
+    are called.
     """
 
     data: Texts
@@ -55,12 +51,11 @@ def row(role: str, texts: Texts) -> dict[str, Any]:
 
 
 def load_corpus(recipe: Recipe) -> Corpus:
-    """Load all texts of a recipe.
+    """Load all texts of a recipe; errors are those of `load_texts`, and
 
     Raises:
         ValueError: texts without labels where they are needed, fewer than two different ones,
             labels to measure on that were not learned, or another number of `recipe.labels`.
-        FileNotFoundError, ConnectionError: as `load_texts`.
     """
     data = _load(recipe.data, recipe.columns, training=True)
     labels = _labels_of(data)

@@ -38,13 +38,9 @@ _MULTIPLE = 8  # widths of batches: matrix units like them
 def train(recipe: Recipe, out: str | Path, *, device: str = "auto", quiet: bool = False) -> Path:
     """Train a text classifier and write it to `out`, with its tokenizer and its card.
 
-    Weights are stored in half precision; the accuracies in the card are of these.
-
-    Args:
-        recipe: what to train, on what, how.
-        out: a new folder, an empty one, or the one of the same recipe that was interrupted.
-        device: "auto" takes a GPU if there is one; "cpu" does not.
-        quiet: no progress.
+    Weights are stored in half precision; the accuracies in the card are of these. `out` is a new
+    folder, an empty one, or the one of the same recipe that was interrupted; "auto" takes a GPU if
+    there is one.
 
     Raises:
         ValueError: a recipe that contradicts itself or its texts, a folder that holds another
@@ -83,11 +79,7 @@ def train(recipe: Recipe, out: str | Path, *, device: str = "auto", quiet: bool 
 
 
 def check_free(out: Path) -> None:
-    """Refuse what is neither new, empty, nor the folder of a training that was interrupted.
-
-    Raises:
-        FileExistsError: it holds something else.
-    """
+    """Refuse what is neither new, empty, nor the folder of a training that was interrupted."""
     if not out.exists() or (out / "training").is_dir() or (out.is_dir() and not [*out.iterdir()]):
         return
     what = "a model" if (out / "config.json").is_file() else "something else"

@@ -11,13 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import (
-    EvalPrediction,
-    Trainer,
-    TrainerCallback,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 WARMUP = 0.06  # the share of the steps over which the learning rate rises
@@ -66,25 +60,13 @@ def fit(
 ) -> dict[str, Any]:
     """Train `model` in place; go on from the last whole checkpoint in `folder`, if there is one.
 
-    Args:
-        model: takes what `collator` makes as keyword arguments and returns its loss.
-        rows: each with `input_ids`; texts of like length share a batch.
-        collator: makes a batch of rows.
-        folder: for checkpoints, one every twentieth part of the steps.
-        epochs: passes over the rows.
-        batch: rows a batch.
-        learning_rate: the highest; it rises over the first `WARMUP`, then falls linearly to zero.
-        seed: of dropout, masks and the order of rows.
-        validation: rows with `label`; the accuracy on them is shown after each epoch.
-        device: "auto" takes the GPU if there is one; "cpu" does not.
-        quiet: no progress.
-        callbacks: further ones for the Trainer.
+    The model takes what `collator` makes of rows, each with `input_ids`, and returns its loss. The
+    learning rate rises to the given one over the first `WARMUP`, then falls linearly to zero;
+    checkpoints are twenty. The accuracy on `validation`, rows with `label`, is shown after each
+    epoch.
 
     Returns:
-        `epochs`, `steps` and `loss`, the last logged.
-
-    Raises:
-        ValueError: the loss is no longer a number.
+        `epochs`, `steps` and `loss`, the last logged; ValueError if that is no longer a number.
     """
     gpu = device != "cpu" and torch.cuda.is_available()
     trainer = Trainer(

@@ -18,7 +18,7 @@ MISTAKES = [
     ("3 -p limit=2", "-p needs --out DIR"),
     ("3 --out RUN -p model=FOLDER/none", "03_sst: model='FOLDER/none': there is no such file or"),
     ("3 --out RUN -p model=FOLDER", "03_sst: model='FOLDER' holds no config.json"),
-    ("3 --out RUN -p model=ADAPTER", "03_sst: model='ADAPTER' holds an adapter: merge it"),
+    ("3 --out RUN -p model=ADAPTER", "03_sst: model='ADAPTER' holds a PEFT adapter: load it"),
     ("3 --out RUN -p model=some/bert", "'some/bert' is not a folder here, is not in the local"),
     ("3 --out RUN -p dataset=some/texts", "'some/texts' is not a folder here, is not in the local"),
     ("3 --out RUN -p dataset=none.csv", "03_sst: dataset='none.csv': there is no such file"),

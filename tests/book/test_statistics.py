@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 import lrputils
+from lrputils.book.build import run_statistics
 from lrputils.book.execution import execute_profile, refresh_twins
 from lrputils.book.layout import find_book
 from lrputils.book.parameters import load_profile
-from lrputils.book.statistics import run_statistics
 
 ROOT = find_book(Path(__file__)).root
 

@@ -9,9 +9,9 @@ import scipy.stats
 
 from lrputils import stats
 from lrputils.attribution import attribute
+from lrputils.removal.perturbation import Curves
 from lrputils.report.figures import lengths as draw
 from lrputils.study import cost
-from lrputils.study.evaluation import Curves
 
 TEXTS = ("a film that is never dull and a book that is not bad", "dull", "far too long " * 5)
 

@@ -96,11 +96,11 @@ def test_errors_are_those_of_the_rounded_maps(placeholder):
     maps = {m: tuple(x + 0.01 * (x > 0) for x in xs) for m, xs in exact.maps.items()}
     rows = exact.rows.assign(r=exact.rows.r - 0.25 * (exact.rows.position == 1))
     rounded = type(exact)(rows, maps, exact.tokens, exact.content, {})
-    found = module._changes(exact, rounded, "attnlrp")
+    found = module._changes(exact, rounded)
     assert found["error of LOO"] == pytest.approx(0.01, rel=1e-3)
     assert found["change of r"] == pytest.approx(0.25)
     assert found["verdict"] == "changes r"
-    assert module._changes(exact, exact, "attnlrp")["verdict"] == "harmless"
+    assert module._changes(exact, exact)["verdict"] == "harmless"
 
 
 def test_a_precision_without_effect_shows_no_number(placeholder, monkeypatch):

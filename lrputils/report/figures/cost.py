@@ -20,17 +20,12 @@ _PARTS = {
 }
 
 
-def ratios(
-    contests: pd.DataFrame, *, title: str = "The same scores, computed otherwise: time, ours = 1"
-) -> Figure:
-    """Draw each other side's time over ours, with its interval, grouped by the work.
-
-    Args:
-        contests: rows of `lrputils.study.cost.bench.measure`; the first side of each is ours.
-    """
+def ratios(contests: pd.DataFrame) -> Figure:
+    """Draw each other side's time over ours (`bench.measure`), with its interval, by the work."""
     others = contests[contests.groupby("what").cumcount() > 0].reset_index(drop=True)
     starts = others.what != others.what.shift()
     places = -(np.arange(len(others)) + 0.9 * starts.cumsum()).to_numpy()
+    title = "The same scores, computed otherwise: time, ours = 1"
     figure, axes = new_figure(WIDTH, 1.1 + 0.2 * (len(others) + starts.sum()), title=title)
     axes.axvline(1, color=COLORS["ink"], lw=1)
     axes.hlines(places, others.low, others.high, lw=2, alpha=0.5, color=COLORS["blue"])
@@ -49,15 +44,10 @@ def ratios(
     return figure
 
 
-def time_goes(
-    rows: pd.DataFrame, *, title: str = "Where leave-one-out's time goes, and its lower bound"
-) -> Figure:
-    """Draw the parts of the time as one bar a kind of texts, the operations' own time on it.
-
-    Args:
-        rows: of `lrputils.study.cost.bench.time_goes`; the mark is `operations` / `rate`.
-    """
+def time_goes(rows: pd.DataFrame) -> Figure:
+    """Draw the parts of `bench.time_goes`, a bar a kind of texts, with the operations' own time."""
     kinds = list(dict.fromkeys(rows.texts))
+    title = "Where leave-one-out's time goes, and its lower bound"
     figure, axes = new_figure(WIDTH, 1.4 + 0.75 * len(kinds), title=title)
     for place, kind in enumerate(reversed(kinds)):
         part = rows[rows.texts == kind].set_index("part")
@@ -82,18 +72,14 @@ def _broken(text: str) -> str:
     return text.replace(", ", ",\n").replace(" of ", "\nof ")
 
 
-def model_and_clock(
-    rows: pd.DataFrame,
-    *,
-    title: str = "Leave-one-out of one text: the clock, and the count of operations",
-) -> Figure:
+def model_and_clock(rows: pd.DataFrame) -> Figure:
     """Draw seconds of leave-one-out of a text, a panel for each thing that varies.
 
-    Args:
-        rows: of `lrputils.study.cost.scaling.model_against_clock`. Dots are seconds; the line is
-            `operations` / `rate`, the time of the matrix products alone.
+    Dots are the seconds of `scaling.model_against_clock`; the line is `operations` / `rate`, the
+    time of the matrix products alone.
     """
     varied = list(dict.fromkeys(rows.varied))
+    title = "Leave-one-out of one text: the clock, and the count of operations"
     figure, panels = two_columns(len(varied), 2.1, title, sharey=True)
     for axes, name in zip(panels, varied, strict=True):
         part = rows[rows.varied == name].sort_values("value")

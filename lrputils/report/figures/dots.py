@@ -30,10 +30,7 @@ def dots(
     Args:
         panels: name → series → columns `value`, `low`, `high` by row; or such a table, indexed by
             (series, row).
-        xlabel: what the values are.
-        title: the figure's message.
-        lines: panel → where to draw a dashed line.
-        line: what it stands for.
+        lines: panel → where to draw a dashed line; `line` is what it stands for.
         zero: where to draw a thin line in every panel.
         columns: of the legend.
     """
@@ -69,18 +66,16 @@ def dots(
     return figure
 
 
-def agreement_of_forms(
-    runs: Mapping[str, pd.DataFrame], *, title: str = "One function, several AttnLRP maps"
-) -> Figure:
+def agreement_of_forms(runs: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw each form's r with the standard form's map, a series a run.
 
-    `runs` are tables of `lrputils.study.refactorings.summary`, the standard form first; it is left
-    out, as its r is 1.
+    `runs` are tables of `lrputils.study.refactorings.summary`, the standard form first; its r is 1.
     """
     ends = {"r": "value", "r low": "low", "r high": "high"}
     series = {run: table.iloc[1:][list(ends)].rename(columns=ends) for run, table in runs.items()}
-    label = "Pearson r with the usual form's map"
-    return dots({"": series}, xlabel=label, title=title, zero=1, columns=1)
+    words = {"xlabel": "Pearson r with the usual form's map"}
+    words["title"] = "One function, several AttnLRP maps"
+    return dots({"": series}, **words, zero=1, columns=1)
 
 
 def _colour(label: str, number: int) -> str:

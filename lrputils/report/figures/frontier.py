@@ -26,19 +26,15 @@ POINTS = {
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
-def frontier(
-    runs: Mapping[str, pd.DataFrame],
-    *,
-    title: str = "A token's removal, estimated: what each pass buys",
-) -> Figure:
+def frontier(runs: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw mean r against the share of leave-one-out's passes, a panel a run.
 
-    Args:
-        runs: name → `lrputils.study.frontier.table` by setting and verified share. A setting of
-            `LINES` is a line along the shares, one of `POINTS` a point; bars are 95% intervals.
+    `runs`: name → `lrputils.study.frontier.table` by setting and verified share. A setting of
+    `LINES` is a line along the shares, one of `POINTS` a point; bars are 95% intervals.
     """
     count, cheapest = len(runs), min(table.cost.min() for table in runs.values())
     size = {"rows": count, "sharex": True, "squeeze": False}
+    title = "A token's removal, estimated: what each pass buys"
     figure, panels = new_figure(WIDTH, 1.4 + 2.4 * count, title=title, **size)
     for axes, (run, table) in zip(panels[:, 0], runs.items(), strict=True):
         settings = set(table.index.get_level_values(0))

@@ -19,13 +19,10 @@ def attribution_grid(
     title: str,
     shared_scale: Sequence[str] = (),
 ) -> Figure:
-    """Draw a row an image: the image, then its maps in the order given.
+    """Draw a row an image, grey levels from 0 to 1, (images, pixels), and its maps of that shape.
 
-    Args:
-        images: grey levels from 0 to 1, (images, pixels), square.
-        maps: name → (images, pixels). White is zero, red positive, blue negative; each map runs to
-            its own largest magnitude.
-        shared_scale: maps that run to the same magnitude, so that their sizes can be compared.
+    White is zero, red positive, blue negative; each map runs to its own largest magnitude, those of
+    `shared_scale` to a common one.
     """
     images = np.asarray(images)
     side = round(images.shape[1] ** 0.5)
@@ -47,13 +44,9 @@ def attribution_grid(
 
 
 def sign_flips(rows: pd.DataFrame, pairs: Sequence[str], *, title: str) -> Figure:
-    """Draw each image's r after sum-to-one against its r before.
+    """Draw each image's r after sum-to-one against its r before, a panel a pair of maps.
 
     A point on the rising diagonal kept its sign, one on the falling diagonal was flipped.
-
-    Args:
-        rows: of `lrputils.linear_attention.agreement`.
-        pairs: the pairs of maps to draw, a panel each.
     """
     figure, panels = two_columns(len(pairs), 2.5, title)
     for panel, pair in zip(panels, pairs, strict=True):
@@ -78,11 +71,8 @@ def specification_panels(
 ) -> Figure:
     """Draw mean r of every specification, before and after sum-to-one, a panel a pair of maps.
 
-    The mean after sum-to-one has its interval, a thin line.
-
-    Args:
-        table: of `lrputils.linear_attention.specifications`.
-        published: pair → the paper's number, drawn as a line; its pairs decide the panels.
+    The mean after sum-to-one has its interval, a thin line. `published`: pair → the paper's number,
+    a line.
     """
     names = (table["setting"] + ", " + table["removal"]).drop_duplicates().tolist()
     figure, panels = two_columns(len(published), 0.5 + 0.19 * len(names), title)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lrputils.report.figures.style import COLORS, WIDTH, band, new_figure
+from lrputils.report.figures.style import COLORS, WIDTH, band, new_figure, two_columns, width
 from lrputils.study.softmax_errors.ablation import RAW, SUM_TO_ONE, layer_count
 from lrputils.study.variants import ABLATIONS
 
@@ -22,8 +22,6 @@ _SERIES = (("ink", "o"), ("blue", "s"), ("vermilion", "^"), ("green", "D"))
 def ablations(
     runs: Mapping[str, Mapping[str, pd.DataFrame]],
     published: Mapping[str, pd.Series] | None = None,
-    *,
-    title: str = "CP's rule in the first, the last, or one layer",
 ) -> Figure:
     """Draw the ablations of several runs: a column a run, a row each of `ABLATIONS`.
 
@@ -34,7 +32,8 @@ def ablations(
             another number of layers, they are drawn at the same relative depth.
     """
     size = {"rows": 3, "columns": len(runs), "sharey": True, "squeeze": False}
-    figure, grid = new_figure(_width(len(runs)), 7.0, title=title, **size)
+    title = "CP's rule in the first, the last, or one layer"
+    figure, grid = new_figure(width(len(runs)), 7.0, title=title, **size)
     for column, (run, summaries) in zip(grid.T, runs.items(), strict=True):
         layers = layer_count(next(iter(summaries.values())))
         for axes, ablation, caption in zip(column, ABLATIONS, _CAPTIONS, strict=True):
@@ -77,20 +76,12 @@ def by_layer(
 ) -> Figure:
     """Draw one measurement layer by layer: a panel a run, in two columns, on one scale.
 
-    Args:
-        panels: run → columns `value`, `low`, `high` by layer (from 1); or, for several series in a
-            panel, series → such a table.
-        title: the figure's message.
-        label: of the axis, what is measured.
-        zero: whether 0 is the question: a line is drawn there, and a mean whose interval reaches it
-            is hollow.
+    `panels`: run → columns `value`, `low`, `high` by layer (from 1); or, for several series in a
+    panel, series → such a table. If `zero` is the question, a line is drawn there, and a mean whose
+    interval reaches it is hollow.
     """
-    columns = min(len(panels), 2)
-    size = {"rows": -(-len(panels) // 2), "columns": columns, "squeeze": False, "sharey": True}
-    figure, grid = new_figure(_width(columns), 1.2 + 1.7 * size["rows"], title=title, **size)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
-    for axes, (run, series) in zip(grid.flat, panels.items(), strict=False):
+    figure, grid = two_columns(len(panels), 1.9, title, sharey=True)
+    for axes, (run, series) in zip(grid, panels.items(), strict=True):
         several = series if isinstance(series, Mapping) else {"": series}
         for place, (name, table) in enumerate(several.items()):
             shift = 0.14 * (place - (len(several) - 1) / 2)
@@ -99,7 +90,7 @@ def by_layer(
             axes.axhline(0, color=COLORS["muted"], lw=1, zorder=0)
         _layer_axis(axes, run, max(table.index))
         axes.set_xlabel("layer")
-    for axes in grid[:, 0]:
+    for axes in grid[::2]:
         axes.set_ylabel(label)
     figure.legend_below()
     return figure
@@ -110,12 +101,8 @@ def halves(
 ) -> Figure:
     """Draw a difference between two halves of the layers: a group of rows a run, a row a read-out.
 
-    Args:
-        runs: run → columns `value`, `low`, `high` by (read-out, convention), with `RAW` and
-            `SUM_TO_ONE` for conventions.
-        published: run → what the paper prints, drawn beside the run's name.
-        title: the figure's message.
-        label: of the axis.
+    `runs`: run → columns `value`, `low`, `high` by (read-out, convention); `published`: run → what
+    the paper prints, drawn beside the run's name.
     """
     ticks = [
         (run, place)
@@ -154,11 +141,6 @@ def _draw_series(
     faces = np.where(clear, colour, "white")
     dots = {"s": 24, "marker": marker, "zorder": 3, "label": label or None}
     axes.scatter(places, table.value, c=faces, edgecolors=colour, **dots)
-
-
-def _width(columns: int) -> float:
-    """Inches; narrow, so that labels stay legible where a page is as narrow as a phone."""
-    return 4.2 if columns == 1 else WIDTH
 
 
 def _layer_axis(axes: Axes, title: str, layers: int) -> None:

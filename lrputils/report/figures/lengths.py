@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from lrputils import stats
+from lrputils.removal.perturbation import Curves
 from lrputils.report.figures.style import COLORS, WIDTH, band, new_figure, of_method, two_columns
-from lrputils.study.evaluation import REFERENCE, Curves
+from lrputils.study.evaluation import REFERENCE
 
 # Texts have different numbers of chunks; their curves meet on this grid of shares.
 _SHARES = np.linspace(0, 1, 33)
@@ -20,31 +21,19 @@ _BINS = 4
 
 
 def at_shares(curves: Sequence[np.ndarray], shares: np.ndarray = _SHARES) -> np.ndarray:
-    """Read curves of different numbers of steps at the same shares of their text.
+    """Read curves, each (steps + 1,) from the whole text to the empty one, at the same shares.
 
-    Args:
-        curves: each (steps + 1,), of which the first point is the whole text and the last the
-            empty one.
-        shares: between 0 and 1, where to read.
-
-    Returns:
-        (texts, shares), linear between a curve's own points.
+    (texts, shares), linear between a curve's own points.
     """
     return np.array([np.interp(shares, np.linspace(0, 1, len(curve)), curve) for curve in curves])
 
 
-def removal_curves(
-    curves: Mapping[str, Sequence[Curves]],
-    *,
-    labels: Mapping[str, str],
-    title: str = "What is left of the answer while chunks go",
-) -> Figure:
+def removal_curves(curves: Mapping[str, Sequence[Curves]], *, labels: Mapping[str, str]) -> Figure:
     """Draw each method's mean curve over texts with its 95% interval, LeRF above MoRF.
 
-    Args:
-        curves: method → one `Curves` a text, as `Evaluation.curves`.
-        labels: method → name shown.
+    `curves`: method → one `Curves` a text, as `Evaluation.curves`.
     """
+    title = "What is left of the answer while chunks go"
     figure, panels = new_figure(WIDTH, 5.6, title=title, rows=2, sharex=True)
     sides = {
         "lerf": "least relevant first: higher is better",
@@ -71,18 +60,14 @@ def agreement_by_length(
     cuts: pd.DataFrame,
     *,
     labels: Mapping[str, str],
-    title: str = "Does agreement with LOO depend on a text's length?",
 ) -> Figure:
     """Draw r against the number of tokens, a panel a method.
 
-    Args:
-        recorded: (texts, methods), correlations of a recorded run: grey dots, and the mean of each
-            quarter of the lengths with its 95% interval in black.
-        tokens: (texts,), their lengths.
-        cuts: as `lrputils.study.cost.at_lengths` returns them: coloured, the mean at each length.
-        labels: method → name shown.
+    Of a recorded run, (texts, methods) and its lengths in tokens: grey dots, and in black the mean
+    of each quarter of the lengths with its 95% interval. `cuts` are those of `at_lengths`:
+    coloured, the mean.
     """
-    methods = list(recorded.columns)
+    methods, title = list(recorded.columns), "Does agreement with LOO depend on a text's length?"
     figure, panels = two_columns(len(methods), 2.0, title, sharex=True, sharey=True)
     for axes, method in zip(panels, methods, strict=True):
         _dots_and_bins(axes, recorded[method].to_numpy(float), np.asarray(tokens, float))
@@ -121,12 +106,7 @@ def _length_axis(axes: Sequence[Axes], lengths: Sequence[float]) -> None:
 def cost_by_length(
     costs: pd.DataFrame, *, labels: Mapping[str, str], title: str = "What a longer text costs"
 ) -> Figure:
-    """Draw seconds a text against its tokens, both axes logarithmic, a dot a text.
-
-    Args:
-        costs: as `lrputils.study.cost.at_lengths` returns them.
-        labels: method → name shown.
-    """
+    """Draw `at_lengths`' seconds a text against its tokens, both axes logarithmic, a dot a text."""
     figure, axes = new_figure(WIDTH, 3.4, title=title)
     for method, rows in costs.groupby("method", sort=False):
         colour = of_method(method)

@@ -29,24 +29,19 @@ def delivered_to_words(
     loo: np.ndarray,
     *,
     most: int = 26,
-    title: str = "What values, queries and keys deliver to words",
 ) -> Figure:
     """Draw what two paths of every layer deliver to each token, above the token's LOO score.
 
-    Both panels share one colour scale; LOO has its own.
-
-    Args:
-        tokens: the text's tokens.
-        value: `(layers, tokens)`, relevance that came through the values of a layer.
-        query_key: the same for its queries and keys together.
-        loo: `(tokens,)`.
-        most: of a longer text only the tokens with the largest |LOO| are drawn, in its order.
+    `value` and `query_key` are relevance by path, `(layers, tokens)`, on one colour scale; `loo`,
+    `(tokens,)`, has its own. Of a text of more than `most` tokens those with the largest |LOO| are
+    drawn, in its order.
     """
     drawn = np.sort(np.argsort(-np.abs(loo), kind="stable")[:most])
     layers = len(value)
     parts = {"through values": value[:, drawn], "through queries and keys": query_key[:, drawn]}
     heights = [layers, layers, max(1.0, layers / 8)]
     size = {"rows": 3, "height_ratios": heights, "sharex": True}
+    title = "What values, queries and keys deliver to words"
     figure, axes = new_figure(WIDTH, 2.2 + 0.3 * layers, title=title, **size)
     limit = max(float(np.abs(part).max()) for part in parts.values()) or 1.0
     for place, (name, part) in zip(axes, parts.items(), strict=False):
@@ -70,20 +65,13 @@ def _matrix(axes: Axes, rows: np.ndarray, limit: float) -> AxesImage:
     return axes.imshow(rows, origin="lower", aspect="auto", extent=extent, **look)
 
 
-def routes_by_layer(
-    share: pd.DataFrame,
-    r: pd.DataFrame,
-    *,
-    title: str = "What comes in by each route; does LOO agree?",
-) -> Figure:
+def routes_by_layer(share: pd.DataFrame, r: pd.DataFrame) -> Figure:
     """Draw each route's share of the relevance and its correlation with LOO, layer by layer.
 
-    Args:
-        share: by (layer, route), columns `value`, `low`, `high`: the share of the relevance at the
-            layer's input that came in by the route. Layers count from 1.
-        r: the same for the correlation with LOO of what the route delivers to the words; rows that
-            are absent or NaN are left out.
+    Both by (layer, route), layers from 1, columns `value`, `low`, `high`; rows of `r` that are
+    absent or NaN are left out.
     """
+    title = "What comes in by each route; does LOO agree?"
     figure, (above, below) = new_figure(WIDTH, 5.4, title=title, rows=2, sharex=True)
     for axes, summary in ((above, share), (below, r)):
         for route, part in summary.groupby(level="route", sort=False):

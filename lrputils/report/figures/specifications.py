@@ -39,11 +39,8 @@ def specification_curve(
 ) -> Figure:
     """Draw a specification curve and, below it, which choices its parts were made of.
 
-    Args:
-        table: of `lrputils.study.specifications.curve`, in its order.
-        marks: label → rows of the table to point out, four at most.
-        bins: parts of equal size into which the lower panel divides the specifications.
-        title: the figure's message.
+    `marks`: label → rows of the table to point out, four at most; the lower panel divides the
+    specifications into `bins` parts of equal size.
     """
     table = table.sort_values("value", kind="stable")
     levels = [level for level in table.index.names if table.index.unique(level).size > 1]
@@ -140,18 +137,13 @@ def by_convention(
 ) -> Figure:
     """Draw a value by convention, or method, and read-out, a panel a run.
 
-    Args:
-        tables: panel → row → `value`, `low`, `high`, indexed by the level "read-out" and others.
-        printed: panel → the paper's difference, a dashed line.
-        difference: what the values are, for the axis.
-        title: the figure's message.
+    `tables`: panel → row → `value`, `low`, `high`, indexed by the level "read-out" and others;
+    `printed`: panel → the paper's difference, a dashed line; `difference`: what the values are, for
+    the axis.
     """
     panels = {}
     for name, rows in tables.items():
-        by_place = {
-            row: table.set_index(table.index.get_level_values("read-out"))
-            for row, table in rows.items()
-        }
+        by_place = {row: specifications.by(table, "read-out") for row, table in rows.items()}
         table = pd.concat(by_place).swaplevel()
         order = dict.fromkeys([*READOUTS, *table.index.unique(0)])
         panels[name] = table.reindex(list(order), level=0)

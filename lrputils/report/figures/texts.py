@@ -22,18 +22,14 @@ def correlation_by_method(
     *,
     labels: Mapping[str, str],
     recorded: Mapping[str, pd.DataFrame] | None = None,
-    title: str = "How well does each map track Leave-One-Out?",
 ) -> Drawing:
-    """Draw each text's correlation as a dot, and each method's mean with its interval.
+    """Draw each text's correlation, (texts, methods), as a dot, and each method's mean.
 
-    Args:
-        per_text: (texts, methods), correlations; NaN is left out.
-        summary: by method, columns `value`, `low`, `high`.
-        labels: method → name shown.
-        recorded: name of a recorded run → (texts, methods), its correlations: their mean is drawn,
-            the first run's distribution behind it; methods that were not recorded have none.
+    `recorded`: name of a recorded run → its (texts, methods): their mean is drawn, the first run's
+    distribution behind it; methods that were not recorded have none.
     """
     methods = list(per_text.columns)
+    title = "How well does each map track Leave-One-Out?"
     figure, axes = new_figure(WIDTH, 1.4 + 0.5 * len(methods), title=title)
     jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(per_text))
     for place, method in enumerate(methods):
@@ -62,10 +58,8 @@ def correlation_by_method(
 def changes_by_control(tables: Mapping[str, pd.DataFrame], *, title: str) -> Drawing:
     """Draw what each control changes in r at each read-out, with and without [CLS]; a panel a run.
 
-    Args:
-        tables: run → rows by (tokens, control), as `lrputils.report.controls.effects` has them for
-            one normalisation.
-        title: its message.
+    `tables`: run → rows by (tokens, control), of `lrputils.report.controls.effects`, one
+    normalisation.
     """
     first = next(iter(tables.values()))
     places = list(first.attrs["intervals"])

@@ -25,8 +25,7 @@ def number(value: Fraction) -> str:
 def relevance_trees(trees: Sequence[products.Node], split="equal", **options) -> Figure:
     """Draw product trees side by side, each edge as wide as the share that flows down it.
 
-    Every edge and leaf is labelled with its relevance; `split` and `options` as in
-    `products.flow`.
+    Every edge and leaf is labelled with its relevance; options as in `products.flow`.
     """
     trees = list(trees)
     if not trees:

@@ -37,13 +37,10 @@ _BATCHES = (8, 16, 32, 64)  # rows a pass, of which captum gets the fastest
 
 @dataclass(frozen=True)
 class Contest:
-    """Several ways to do a piece of work.
+    """Several ways to do a piece of work: `sides`, name → the work, this package's first.
 
-    Attributes:
-        name: of the work.
-        sides: name → the work; this package's first.
-        tolerance: largest difference of a side's output from the first one's, relative to the
-            largest output; None where the sides compute different things on purpose.
+    `tolerance` is the largest difference of a side's output from the first one's, relative to the
+    largest output; None where the sides compute different things on purpose.
     """
 
     name: str
@@ -54,13 +51,11 @@ class Contest:
 def measure(
     contest: Contest, repeats: int = 5, device: str | torch.device = "cpu"
 ) -> list[dict[str, Any]]:
-    """Time all sides in turn.
+    """Time all sides in turn: a row a side.
 
-    Returns:
-        A row a side: `what`, `side`, `seconds` (median), `ratio` (its time over the first side's,
-        median over the turns) with its extremes `low` and `high`, and the outputs' `difference`.
-        Between the extremes of k independent turns lies the true median with probability
-        1 − 2^(1−k): 94% for five.
+    Columns are `what`, `side`, `seconds` (median), `ratio` (its time over the first side's, median
+    over the turns) with its extremes `low` and `high`, and the outputs' `difference`. Between the
+    extremes of k independent turns lies the true median with probability 1 − 2^(1−k): 94% for five.
 
     Raises:
         ArithmeticError: the outputs differ by more than the tolerance.
@@ -90,13 +85,7 @@ def measure(
 
 @dataclass(frozen=True)
 class Bench:
-    """What is measured on.
-
-    Attributes:
-        classifier: of a BERT.
-        texts: "sentences" and a "review".
-        repeats: turns of a contest.
-    """
+    """What is measured on: a BERT, its texts ("sentences" and a "review"), a contest's turns."""
 
     classifier: Classifier
     texts: Mapping[str, Inputs]

@@ -23,11 +23,9 @@ from lrputils.study.evaluation import Evaluation
 class Spent:
     """What a block of work took; filled in when the block ends.
 
-    Attributes:
-        device: where it ran.
-        seconds: wall-clock time.
-        peak_bytes: on a GPU the most memory that torch held in the block; on a CPU the most that
-            the whole process has held so far, NaN where the system does not tell.
+    `seconds` are wall-clock time; `peak_bytes` on a GPU the most memory that torch held in the
+    block, on a CPU the most that the whole process has held so far, NaN where the system does not
+    tell.
     """
 
     device: torch.device
@@ -35,10 +33,7 @@ class Spent:
     peak_bytes: float = float("nan")
 
     def table(self, evaluation: Evaluation) -> pd.DataFrame:
-        """Seconds, throughput over the evaluation's texts, and peak memory in GiB, a row each.
-
-        Tokens are those of the texts, however often leave-one-out reads them.
-        """
+        """Seconds, throughput over the texts (however often LOO reads them), peak memory in GiB."""
         tokens = sum(map(len, evaluation.tokens))
         facts = {
             "seconds": self.seconds,

@@ -26,12 +26,9 @@ from lrputils.study.variants import LayerSweep, Variant
 
 @dataclass(frozen=True)
 class Forecast:
-    """How long an evaluation will take.
+    """How long an evaluation will take on `device`.
 
-    Attributes:
-        seconds: part → seconds: each method by name, and "curves".
-        device: where it was timed.
-        lengths: tokens of each text.
+    `seconds`: part → seconds, each method by name, and "curves"; `lengths`: tokens of each text.
     """
 
     seconds: Mapping[str, float]
@@ -49,9 +46,9 @@ class Forecast:
         parts["together"] = self.total
         return pd.DataFrame({"seconds": parts, "share": parts / self.total})
 
-    def warn_if_long(self, limit: float = 1_800) -> None:
-        """Warn if the run would take a CPU more than `limit` seconds, and say what is faster."""
-        if self.device.type == "cpu" and self.total > limit:
+    def warn_if_long(self) -> None:
+        """Warn if the run would take a CPU more than half an hour, and say what is faster."""
+        if self.device.type == "cpu" and self.total > 1_800:
             warnings.warn(
                 f"{self}. A GPU is far faster: device='auto' takes one if there is one. On this "
                 f"CPU, take fewer texts (limit=) or shorter ones (max_tokens=)",
@@ -80,11 +77,11 @@ def forecast(
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
-    A forward pass over one row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one
-    batch at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, a curve one row
-    a step; every other method is timed on one text of median length (on a GPU a batch of them) and
+    A forward pass over a row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one batch
+    at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, a curve one row a
+    step; every other method is timed on one text of median length (on a GPU a batch of them) and
     scaled by tokens; with a `batch_size`, on the batch of that many longest texts, whose memory is
-    then the peak of an evaluation in such batches.
+    then the peak.
 
     Raises:
         ValueError: an unknown method, no texts, or a text that cannot be encoded.

@@ -32,17 +32,10 @@ def at_lengths(
 ) -> pd.DataFrame:
     """Cut the same texts to several lengths: seconds of LOO and methods, and each method's r.
 
-    Only texts that reach the largest length are used, so that every length has the same ones.
-
-    Args:
-        classifier: `load_classifier`'s result.
-        texts: timed one at a time, after one uncounted run.
-        lengths: in tokens, special ones included.
-        methods: names from `METHODS`, at their default options.
-
-    Returns:
-        A row a text, length and method (LOO among them): `position`, `tokens`, `method`,
-        `seconds`, `r` (Pearson with LOO of the same cut text, all tokens).
+    Only texts that reach the largest length (in tokens, special ones included) are used; each is
+    timed alone, after one uncounted run. A row a text, length and method (LOO among them):
+    `position`, `tokens`, `method`, `seconds`, `r` (Pearson with LOO of the same cut text, all
+    tokens).
 
     Raises:
         ValueError: no text reaches the largest length, or an unknown method.
@@ -77,26 +70,17 @@ def _timed_maps(
 
 
 def growth(costs: pd.DataFrame) -> pd.Series:
-    """Return, for each method, the exponent p of seconds ∝ tokensᵖ, by least squares in logs.
-
-    Args:
-        costs: columns `tokens`, `method`, `seconds`, as `at_lengths` returns them.
-    """
+    """Return each method's p of seconds ∝ tokensᵖ in `at_lengths`, by least squares in logs."""
     logs = costs.assign(x=np.log(costs.tokens), y=np.log(costs.seconds))
     methods = logs.groupby("method", sort=False)
     return pd.Series({name: np.polyfit(rows.x, rows.y, 1)[0] for name, rows in methods})
 
 
 def agreement(costs: pd.DataFrame) -> pd.DataFrame:
-    """Return each method's mean r at each length, and how it changes from shortest to longest.
+    """Return each method's mean r at each length of `at_lengths`, and how it changes over them.
 
-    Args:
-        costs: as `at_lengths` returns them.
-
-    Returns:
-        A row a method (without LOO); a column a length with the mean over texts; `change`, the
-        paired difference longest − shortest, with its interval's ends `low` and `high` (NaN for a
-        single text).
+    A row a method (without LOO), a column a length; `change`, the paired difference longest −
+    shortest, with its interval's ends `low` and `high` (NaN for a single text).
     """
     means, changes = {}, {}
     for name, group in costs[costs.method != REFERENCE].groupby("method", sort=False):
@@ -109,16 +93,11 @@ def agreement(costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def trend(per_text: pd.DataFrame, tokens: ArrayLike) -> pd.DataFrame:
-    """Return how each method's r changes with the length of the text, over texts.
+    """Return how each method's r, (texts, methods), changes with the texts' lengths in tokens.
 
-    Args:
-        per_text: (texts, methods), correlations; NaN is left out.
-        tokens: (texts,), their lengths.
-
-    Returns:
-        A row a method: `rho`, Spearman's rank correlation of r and length over texts, with the ends
-        `low` and `high` of its 95% bootstrap interval, and `texts`. NaN where fewer than four
-        texts have an r, or all have one length.
+    A row a method: `rho`, Spearman's rank correlation of r and length over texts, with the ends
+    `low` and `high` of its 95% bootstrap interval, and `texts`. NaN where fewer than four texts
+    have an r, or all have one length.
     """
     tokens, rows = np.asarray(tokens, dtype=float), {}
     for name in per_text:
@@ -135,13 +114,9 @@ def trend(per_text: pd.DataFrame, tokens: ArrayLike) -> pd.DataFrame:
 
 
 def loo_size(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return how large the scores of leave-one-out by the mask are, a row a text.
+    """Return `tokens` and `mean |LOO|` (in logits, without special tokens) by text.
 
-    Args:
-        rows: of `lrputils.study.conventions.maps`, or recorded ones.
-
-    Returns:
-        Columns `tokens` and `mean |LOO|`, over the tokens that are no special ones, in logits.
+    `rows` are those of `lrputils.study.conventions.maps`; LOO is by the mask.
     """
     loo = rows[(rows.method == REFERENCE) & (rows.removal == "attention-mask")].set_index("id")
     sizes = [np.abs(s[c]).mean() for s, c in zip(loo.scores, loo.content, strict=True)]

@@ -115,10 +115,8 @@ def untrained(layers: int, hidden: int, *, device: str = "cpu") -> Classifier:
 def matrix_rate(classifier: Classifier, *, tokens: int | None = None, repeats: int = 5) -> float:
     """Return the operations a second of the linear layers of the model's first block, at best.
 
-    Args:
-        classifier: its weights are packed as leave-one-out packs them.
-        tokens: of the batch; by default what leave-one-out gives this kind of device.
-        repeats: the fastest of so many counts.
+    Weights are packed, and a batch has as many `tokens`, as in leave-one-out; the fastest of the
+    `repeats` counts.
     """
     device = classifier.device
     tokens = tokens or BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
@@ -140,10 +138,7 @@ def shares(classifier: Classifier, inputs: Inputs, *, repeats: int = 3) -> dict[
     "Python" is what the run takes, unobserved, beyond its operators.
     """
     work = partial(leave_one_out, classifier.model, inputs, progress=False)
-    return _shares(work, classifier.device, repeats)
-
-
-def _shares(work: Callable[[], Any], device: torch.device, repeats: int) -> dict[str, float]:
+    device = classifier.device
     work()
     whole = sorted(timed(device, work)[0] for _ in range(repeats))[repeats // 2]
     found = dict.fromkeys(KINDS, 0.0)
@@ -161,10 +156,8 @@ def _shares(work: Callable[[], Any], device: torch.device, repeats: int) -> dict
 class Device:
     """What a device is assumed to do and cost.
 
-    Attributes:
-        rate: operations a second at which it multiplies matrices at best.
-        utilisation: the share of it that is reached.
-        price: of an hour.
+    `rate`: operations a second at which it multiplies matrices at best; `utilisation`: the share of
+    it that is reached; `price`: of an hour.
     """
 
     rate: float
@@ -181,15 +174,10 @@ def bill(
     ways: Mapping[str, Callable[[Any], Any]],
     device: Device,
 ) -> pd.DataFrame:
-    """Return what maps of data sets cost: a row a data set and way.
+    """Return what maps of data sets cost: `operations`, `hours`, `price`, a row a data set and way.
 
-    Args:
-        texts: name → how many texts, and lengths in tokens that stand for theirs.
-        ways: name → operations of a text of n tokens.
-        device: what does it.
-
-    Returns:
-        Columns `operations`, `hours`, `price`.
+    `texts`: name → how many, and lengths in tokens that stand for theirs; `ways`: name → operations
+    of a text of n tokens.
     """
     rows = {}
     for name, (count, lengths) in texts.items():

@@ -45,19 +45,10 @@ def model_against_clock(
 ) -> pd.DataFrame:
     """Time leave-one-out of one text while one thing varies: length, depth, width, batch budget.
 
-    Args:
-        classifier: a BERT; the depths and widths are those of untrained ones beside it.
-        text: cut to the lengths.
-        lengths: tokens; those that the text does not reach are left out.
-        depths: layers.
-        widths: of the states.
-        budgets: most tokens a batch.
-        middle: tokens where another thing varies.
-        repeats: of which the fastest counts.
-
-    Returns:
-        A row a measurement: `varied`, `value`, `tokens`, `seconds`, `operations` as `Shape.loo`
-        counts them, and `rate`, the machine's on matrices of that width.
+    Depths and widths are those of untrained BERTs; lengths that the text does not reach are left
+    out, and `middle` tokens hold where another thing varies. A row a measurement: `varied`,
+    `value`, `tokens`, `seconds` (the fastest), `operations` as `Shape.loo` counts them, and `rate`,
+    the machine's on matrices of that width.
     """
     given, device = Shape.of(classifier), str(classifier.device)
     plan = [("tokens", tokens, classifier, tokens, None) for tokens in lengths]
@@ -84,18 +75,16 @@ def model_against_clock(
     return pd.DataFrame(rows).drop(columns="work").assign(seconds=np.min(rounds, axis=0))
 
 
-def throughput(
-    classifier: Classifier, texts: Mapping[str, Inputs], repeats: int = 1
-) -> pd.DataFrame:
+def throughput(classifier: Classifier, texts: Mapping[str, Inputs]) -> pd.DataFrame:
     """Time each method a text at a time: a row a kind of texts and method, `seconds` a text.
 
-    The fastest of the repeats counts; an uncounted run comes first.
+    The faster of two runs counts.
     """
     rows = []
     for kind, inputs in texts.items():
         for method in _METHODS:
             work = partial(one_by_one, classifier, inputs, method)
-            taken = min(timed(classifier.device, work)[0] for _ in range(repeats + 1))
+            taken = min(timed(classifier.device, work)[0] for _ in range(2))
             row = {"texts": kind, "method": method, "seconds": taken / len(inputs.lengths)}
             rows.append({**row, "tokens": float(inputs.lengths.float().mean())})
     return pd.DataFrame(rows)

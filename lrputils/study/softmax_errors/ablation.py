@@ -35,16 +35,10 @@ def curves(run: Run, *, resamples: int = 2000) -> dict[str, pd.DataFrame]:
 def beside(printed: pd.DataFrame, runs: Mapping[str, Run], layers: int) -> pd.DataFrame:
     """Put the means of several runs beside Table A3: a row an ablation, columns by measure.
 
-    Args:
-        printed: of `lrputils.paper.ablations`.
-        runs: name of its columns → run.
-        layers: of the model whose ablations are the rows; see `aligned`.
-
-    Returns:
-        Columns `r paper`, `r NAME`, …, `LeRF paper`, …, `MoRF …`, `Δ …`, and last `raw r NAME`. `r`
-        is under the paper's convention. A column's means are over one set of texts, those with a
-        value in every one of the run's rows; rows without any value do not shrink it. NaN where
-        there is no value, or no row that corresponds.
+    Rows are the ablations of a model of `layers` layers (see `aligned`). Columns are `r paper`, `r
+    NAME`, …, `LeRF paper`, …, `MoRF …`, `Δ …`, and last `raw r NAME`; `r` is under the paper's
+    convention. A column's means are over one set of texts, those with a value in every one of the
+    run's rows; rows without any value do not shrink it. NaN where there is no value, or no row.
     """
     sources = {"paper": printed.set_axis(["r", "LeRF", "MoRF", "Δ"], axis=1)}
     for name, run in runs.items():
@@ -82,10 +76,6 @@ def aligned(table: pd.DataFrame, layers: int) -> pd.DataFrame:
     The same layer means another intervention in a deeper model: "front 3" is a quarter of twelve
     layers and half of six. A row of `front` or `back` is kept where the other model can bypass the
     same share of its layers, a row of `single` only where both have equally many.
-
-    Args:
-        table: rows by family and layer.
-        layers: of the model whose layers are wanted.
     """
     theirs = layer_count(table)
     rows = {row: _counterpart(*row, theirs, layers) for row in table.index}
@@ -109,11 +99,7 @@ def named(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def layer_count(table: pd.DataFrame | pd.Series) -> int:
-    """How many layers the model has whose ablations are the rows of a table.
-
-    Raises:
-        ValueError: there are no ablations among them.
-    """
+    """How many layers the model has whose ablations are the rows; refuse a table without any."""
     numbers = [k for _, k in table.index if k]
     if not numbers:
         raise ValueError(f"no ablations ('front', 1), … among the rows {list(table.index)}")
@@ -121,11 +107,7 @@ def layer_count(table: pd.DataFrame | pd.Series) -> int:
 
 
 def single_layer_gains(run: Run, column: str = "r", readout: str = "word") -> pd.DataFrame:
-    """What CP-LRP's rule in one layer adds to AttnLRP's agreement with LOO: (texts, layers from 1).
-
-    Raises:
-        ValueError: the ablations of single layers, or AttnLRP, were not measured at the read-out.
-    """
+    """What CP-LRP's rule in one layer adds to AttnLRP's r with LOO: (texts, layers from 1)."""
     single = run.ablations(column, readout)["single"]
     return single.sub(run.per_text(column, ["attnlrp"], readout)["attnlrp"], axis=0)
 
@@ -133,11 +115,8 @@ def single_layer_gains(run: Run, column: str = "r", readout: str = "word") -> pd
 def late_minus_early(gains: pd.DataFrame) -> stats.Estimate:
     """Mean gain of the middle-to-late half of the layers less that of the early half, by text.
 
-    An odd number of layers has its middle one in the late half. Positive with an interval above
-    zero: "middle-to-late layers matter most" holds on these texts.
-
-    Raises:
-        ValueError: there is one layer only.
+    An odd number of layers has its middle one in the late half; ValueError for a single layer.
+    Positive with an interval above zero: "middle-to-late layers matter most" holds on these texts.
     """
     middle = gains.shape[1] // 2
     if not middle:
@@ -150,15 +129,8 @@ def halves(run: Run) -> dict[str, pd.DataFrame]:
     """Do the later layers matter more? Two paired tests, positive where they do.
 
     "back − front": r with CP-LRP's rule in the later half of the layers less r with it in the
-    earlier half. "late − early": `late_minus_early`. An odd number of layers has its middle one in
-    the later half.
-
-    Returns:
-        test → `stats.table`, a row a (read-out, convention) of the run; the conventions are those
-        of `curves` and raw r without special tokens.
-
-    Raises:
-        ValueError: there is one layer only.
+    earlier half. "late − early": `late_minus_early`. Test → `stats.table`, a row a (read-out,
+    convention) of the run, raw r without special tokens among the conventions.
     """
     back, late = {}, {}
     for at in run.rows[run.rows.family == "single"].readout.unique():

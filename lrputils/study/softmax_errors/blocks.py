@@ -30,7 +30,7 @@ from torch import Tensor
 from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall, Recorder
 from lrputils.model.handles import Handle
-from lrputils.model.readout import Reading, Target, read
+from lrputils.model.readout import Reading, read
 from lrputils.propagation.composites import ATTN_LRP, Composite, check_composite, installed
 from lrputils.removal.mask_gradient import (
     exact_block,
@@ -45,8 +45,7 @@ from lrputils.removal.mask_gradient import (
 class SoftmaxMaps:
     """Each token's score in each layer's attention block, by each account; see the module.
 
-    All are (layers, batch, tokens), 0 at padding, but for `entropy` (layers, batch) and `valid`
-    (batch, tokens).
+    All are (layers, batch, tokens), 0 at padding, but for `entropy` (layers, batch) and `valid`.
 
     Attributes:
         contrast: Σ_j A_ji (V_i − O_j)·g_j, the Taylor estimate of `removal`, and the part of the
@@ -55,9 +54,9 @@ class SoftmaxMaps:
         softmax: Σ_j Z_ji A_ji (V_i − O_j)·g_j, each row of Z measured from its mean.
         softmax_attended: the same, each row of Z measured from its attended mean.
         removal: the exact change of the block's output, on g, when the token goes.
-        entropy: mean over heads and queries of the entropy of A_j· divided by log n_j; NaN where
-            no query sees two keys.
-        valid: true at tokens, false at padding.
+        entropy: mean over heads and queries of the entropy of A_j· divided by log n_j; NaN where no
+            query sees two keys.
+        valid: (batch, tokens), true at tokens, false at padding.
     """
 
     contrast: Tensor
@@ -79,22 +78,13 @@ def softmax_maps(
     model: Handle,
     inputs: Mapping[str, Any],
     *,
-    target: Target = None,
     composite: Composite = ATTN_LRP,
     centred: bool = True,
 ) -> SoftmaxMaps:
     """Take every layer's attention apart, in one forward and one backward pass.
 
-    Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
-        inputs: a batch of encoded texts, or `pixel_values`.
-        target: the class explained; by default the one predicted on the whole input.
-        composite: the rules by which g flows down to the blocks' outputs.
-        centred: whether V and the rows of Z are measured from their means; else from the zero
-            that the model's biases happen to have.
-
-    Returns:
-        Tensors on the model's device; float32, for a float64 model float64.
+    By the rules of `composite` g flows down to the blocks' outputs. If `centred`, V and the rows of
+    Z are measured from their means; else from the zero that the model's biases happen to have.
 
     Raises:
         TypeError: the model is not covered, or `composite` is none.
@@ -104,7 +94,7 @@ def softmax_maps(
     check_composite(composite, architecture)
     with installed(architecture, composite.rule) as route:
         route.function = blocks = Recorder(route.function)
-        reading = read(architecture, inputs, target=target)
+        reading = read(architecture, inputs)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     with torch.no_grad():
         pairs = zip(blocks.calls, gradients, strict=True)

@@ -41,11 +41,8 @@ def reparameterised(
 ) -> BertForSequenceClassification:
     """Return a copy of a BERT in float64, the same function of its input in other parameters.
 
-    Args:
-        model: the model; it is left as it is.
-        changes: of `CHANGES`, made in every layer, one after the other; without any, the copy only
-            changes the floating-point type.
-        seed: of the random vectors and matrices.
+    The `changes`, of `CHANGES`, are made in every layer, one after the other, with random vectors
+    and matrices by `seed`; without any, the copy only changes the floating-point type.
 
     Raises:
         TypeError: the model is no `BertForSequenceClassification`.
@@ -62,36 +59,28 @@ def reparameterised(
     return model
 
 
-def moved_by(
-    model: BertForSequenceClassification, inputs: Mapping[str, Any], method: str = "attnlrp"
-) -> pd.DataFrame:
-    """Say how far each change of parameters moves what is said about one function.
+def moved_by(model: BertForSequenceClassification, inputs: Mapping[str, Any]) -> pd.DataFrame:
+    """Say how far each change of a BERT's parameters moves what is said about one function.
 
-    Args:
-        model: a BERT; see `reparameterised`.
-        inputs: a batch of encoded texts.
-        method: whose maps.
-
-    Returns:
-        A row a change of `CHANGES`, the largest move over texts, tokens and layers. Columns:
-        `logits`; `map @ READOUT`, also in logits; `measures`, of all of `MEASURES`; and the
-        measures that rest on a zero of V or Z, had they been measured from the stored one.
+    A row a change of `CHANGES`, the largest move over texts, tokens and layers. Columns: `logits`;
+    `map @ READOUT` of AttnLRP, also in logits; `measures`, of all of `MEASURES`; and the
+    measures that rest on a zero of V or Z, had they been measured from the stored one.
     """
-    before = _said(reparameterised(model), inputs, method)
+    before = _said(reparameterised(model), inputs)
     rows = {}
     for change in CHANGES:
-        after = _said(reparameterised(model, change), inputs, method)
+        after = _said(reparameterised(model, change), inputs)
         moved = {name: np.nanmax(np.abs(after[name] - known)) for name, known in before.items()}
         moved["measures"] = max(moved.pop(name) for name in MEASURES)
         rows[change] = moved
     return pd.DataFrame.from_dict(rows, orient="index").astype(float)
 
 
-def _said(model: BertForSequenceClassification, inputs: Mapping[str, Any], method: str) -> dict:
+def _said(model: BertForSequenceClassification, inputs: Mapping[str, Any]) -> dict:
     """All that `moved_by` compares, of one parameterisation."""
     logits = read(describe(model), inputs).output.detach().numpy(force=True)
     maps = {
-        f"map @ {place}": attribute(model, inputs, method, readout=place).numpy(force=True)
+        f"map @ {place}": attribute(model, inputs, "attnlrp", readout=place).numpy(force=True)
         for place in READOUTS
     }
     stored = measures(softmax_maps(model, inputs, centred=False))

@@ -36,15 +36,7 @@ def layer_errors(
     truncate: bool = False,
     progress: bool = True,
 ) -> pd.DataFrame:
-    """Measure the attention blocks of a classifier on a data set.
-
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer, or plain strings.
-        batch_size: texts a batch.
-        max_length: longest text allowed, in tokens; the model's own limit if not given.
-        truncate: cut longer texts instead of refusing them.
-        progress: whether to draw a progress bar.
+    """Measure a classifier's attention blocks on a data set; arguments as in `lrputils.evaluate`.
 
     Returns:
         A row a text and layer: `position` and `id` of the text, `layer` (from 1), and the columns
