@@ -15,18 +15,19 @@ from torch import Tensor
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionCall, AttentionFunction, fused, routed
+from lrputils.removal.last_layer import head_token_alone
 from lrputils.removal.rows import Row, Text, collate, logits_of, window
 
 
-def shareable(architecture: Architecture, texts: Sequence[Text]) -> bool:
-    """Whether rows of these texts can share beginnings.
+def shareable(architecture: Architecture, longest: int) -> bool:
+    """Whether rows of texts of up to so many tokens can share beginnings.
 
     Not where a token sees later ones or a window of the text alone, and not in a model with a rule
     installed, whose attention may be another one.
     """
     return (
         architecture.causal
-        and all(len(text) <= window(architecture) for text in texts)
+        and longest <= window(architecture)
         and all("forward" not in vars(module) for module in architecture.backbone.modules())
     )
 
@@ -58,7 +59,8 @@ class Beginnings:
         self, rows: Sequence[Row], device: torch.device, attention: AttentionFunction, **how: bool
     ) -> Tensor:
         batch = collate(self.architecture, self.texts, rows, device, **how)
-        with routed(self.architecture, attention):
+        # Outside `routed`, where the block has no other forward pass yet.
+        with head_token_alone(self.architecture, batch.head), routed(self.architecture, attention):
             return logits_of(self.architecture, batch)
 
     def _behind(self, rows: Sequence[Row]) -> AttentionFunction:

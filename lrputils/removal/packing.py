@@ -69,7 +69,8 @@ def evaluate(
     budget = budget if batch_tokens is None else batch_tokens
     if budget < 1:
         raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
-    share = any(row.start for row in rows) and shareable(architecture, texts)
+    longest = max((len(text) for text in texts), default=0)
+    share = any(row.start for row in rows) and shareable(architecture, longest)
     cost = _PASS.get(device.type, _PASS["cuda"]) if share else None
     plan, result = _plan(architecture, texts, rows, range(len(rows)), budget, cost), None
     tokens = sum(row.length for row in rows)
