@@ -169,10 +169,10 @@ def certified(
         return run(numbers, digits).double().cpu().numpy()
 
     output = measured(range(ends[-1]), precision)
-    least = max(_LEAST, -(-_IN_ALL // len(texts)))
+    sizes = rows_checked([len(text) for text in texts], len(texts))
     plans = [
-        _plan(text, output[end - len(text) : end], least, seed) + end - len(text)
-        for text, end in zip(texts, ends, strict=True)
+        _plan(text, output[end - len(text) : end], size, seed) + end - len(text)
+        for text, end, size in zip(texts, ends, sizes, strict=True)
     ]
     checked = np.concatenate(plans)
     errors = np.zeros_like(output)
@@ -210,14 +210,22 @@ def certified(
     )
 
 
-def _plan(text: Text, output: Array, least: int, seed: int) -> Array:
+def rows_checked(lengths: Sequence[int], texts: int) -> Array:
+    """How many tokens' rows of texts of these lengths run in float32 too, in batches of `texts`."""
+    least = max(_LEAST, -(-_IN_ALL // texts))
+    lengths = np.asarray(lengths)
+    sampled = np.maximum(least, np.ceil(lengths * _SHARE)).astype(int)
+    return np.minimum(lengths, _LARGEST + sampled)
+
+
+def _plan(text: Text, output: Array, size: int, seed: int) -> Array:
     """Tokens that run in float32: those that change the output most, then the sampled ones."""
     far = np.argsort(-np.abs(output - np.median(output)), kind="stable")
     rest = np.sort(far[_LARGEST:])
     known = [] if text.ids is None else text.ids
-    size = min(len(rest), max(least, -(-len(text) * _SHARE // 1)))
-    drawn = np.random.default_rng([seed, *known]).choice(rest, int(size), replace=False)
-    return np.concatenate([far[:_LARGEST], drawn])
+    certain = far[:_LARGEST]
+    drawn = np.random.default_rng([seed, *known]).choice(rest, size - len(certain), replace=False)
+    return np.concatenate([certain, drawn])
 
 
 def _shifted(

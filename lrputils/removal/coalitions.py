@@ -16,8 +16,7 @@ import torch
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.inputs import special_tokens
-from lrputils.removal.leave_one_out import window
-from lrputils.removal.rows import Row, Text
+from lrputils.removal.rows import Row, Text, window
 
 PLAYERS = ("content", "all")
 

@@ -21,7 +21,7 @@ from lrputils.model.precision import matmul_precision
 from lrputils.model.readout import Target, resolve_target
 from lrputils.removal.certified import Certified, certified, check_options, in_full
 from lrputils.removal.packing import bar, evaluate
-from lrputils.removal.rows import Row, Text, split, whole
+from lrputils.removal.rows import Row, Text, split, whole, window
 
 REMOVALS = ("attention-mask", "mask", "pad", "unk", "zero", "delete")
 OUTPUTS = ("logit", "difference", "probability")
@@ -195,26 +195,17 @@ def token_rows(
         head = int(architecture.head_tokens(torch.ones(1, len(text))))
         for token in range(len(text)):
             if removal == "attention-mask" and (len(text) > limit or token == head):
-                yield Row(number, len(text), hidden=token)
+                yield Row(number, len(text), hidden=token, start=token)
             elif removal not in ("attention-mask", "delete"):
-                yield Row(number, len(text), swapped=token, swap_id=swap_id)
+                yield Row(number, len(text), swapped=token, swap_id=swap_id, start=token)
             elif len(text) > 1:
-                kept = partial(_without, len(text), token)
-                yield Row(number, len(text) - 1, kept, shifted=removal == "delete")
+                kept, start = partial(_without, len(text), token), min(token, len(text) - 2)
+                yield Row(number, len(text) - 1, kept, shifted=removal == "delete", start=start)
             else:
                 raise ValueError(
                     f"Text {number} has a single token; removal='delete' would leave nothing of "
                     "it. Use removal='attention-mask'"
                 )
-
-
-def window(architecture: Architecture) -> float:
-    """How many tokens back a query sees: in a longer text, a deletion would pull others in."""
-    config = architecture.backbone.config
-    kinds = getattr(config, "layer_types", None) or ("sliding_attention",)
-    limit = getattr(config, "sliding_window", None)
-    full = limit is None or all(kind == "full_attention" for kind in kinds)
-    return float("inf") if full else limit
 
 
 def _without(length: int, token: int) -> np.ndarray:

@@ -1,20 +1,24 @@
 """Any number of rows, run in batches of bounded size.
 
 Rows of one length, whatever text they come from, are packed into batches of at most so many tokens.
-What a row is, and how the model runs on a batch of them, is in `lrputils.removal.rows`.
+What a row is, and how the model runs on a batch of them, is in `lrputils.removal.rows`. A decoder's
+rows share the beginnings of their texts (`lrputils.removal.beginnings`) where that takes less.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from lrputils.model.architectures import Architecture
+from lrputils.removal.beginnings import Beginnings, shareable
 from lrputils.removal.packed import packed
 from lrputils.removal.rows import Row, Text, collate, logits_of
 
@@ -22,6 +26,8 @@ from lrputils.removal.rows import Row, Text, collate, logits_of
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 # Rows this much shorter than the longest may join a batch that would otherwise be nearly empty.
 _SHORTEST = 0.8
+# A pass takes as long as so many tokens more.
+_PASS = {"cpu": 128, "cuda": 4_096}
 
 
 def by_length(texts: Sequence[str], batch_size: int) -> list[list[int]]:
@@ -63,22 +69,27 @@ def evaluate(
     budget = budget if batch_tokens is None else batch_tokens
     if budget < 1:
         raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
-    order = sorted(range(len(rows)), key=lambda i: (rows[i].kind, -rows[i].length))
-    result, start = None, 0
+    longest = max((len(text) for text in texts), default=0)
+    share = any(row.start for row in rows) and shareable(architecture, longest)
+    cost = _PASS.get(device.type, _PASS["cuda"]) if share else None
+    plan, result = _plan(architecture, texts, rows, range(len(rows)), budget, cost), None
     tokens = sum(row.length for row in rows)
     with torch.inference_mode(), packed(architecture, tokens, precision):
-        while start < len(order):
-            numbers = _next_batch(rows, order, start, budget)
-            batch = [rows[i] for i in numbers]
-            logits = _attempt(architecture, texts, batch, device)
+        while plan:
+            step = plan[0]
+            batch = [rows[i] for i in step.rows]
+            logits = _attempt(architecture, texts, batch, device, step.shared)
             if logits is None:
-                budget = max(1, len(batch) * batch[0].length // 2)
+                cost = None if len(batch) == 1 else cost
+                budget = max(1, len(batch) * step.width // 2)
+                left = [i for each in plan for i in each.rows]
+                plan = _plan(architecture, texts, rows, left, budget, cost)
                 continue
             value = read(logits, torch.tensor([row.text for row in batch], device=device))
             if result is None:
                 result = value.new_zeros(len(rows), *value.shape[1:])
-            result[torch.tensor(numbers, device=device)] = value
-            start += len(batch)
+            result[torch.tensor(step.rows, device=device)] = value
+            del plan[0]
             done(len(batch))
     if result is None:
         return torch.zeros(0, device=device)
@@ -105,34 +116,101 @@ def _refuse_broken(architecture: Architecture, rows: Sequence[Row], result: Tens
         )
 
 
-def _next_batch(rows: Sequence[Row], order: list[int], start: int, budget: int) -> list[int]:
-    """Rows of one length up to the budget; somewhat shorter ones where few have that length."""
-    first = rows[order[start]]
-    fits = max(1, budget // first.length)
-    shortest = first.length
-    stop = start
-    while stop < len(order) and stop - start < fits:
-        row = rows[order[stop]]
-        if row.kind != first.kind:
-            break
-        if row.length < shortest:
-            if shortest == first.length and 4 * (stop - start) > fits:
-                break
-            shortest = row.length
-            if row.length < _SHORTEST * first.length:
-                break
-        stop += 1
-    return order[start:stop]
+class _Step(NamedTuple):
+    """A batch: numbers of rows, tokens of the longest, and what they share, if not run whole."""
+
+    rows: list[int]
+    width: int
+    shared: Beginnings | None
+
+
+def _plan(
+    architecture: Architecture,
+    texts: Sequence[Text],
+    rows: Sequence[Row],
+    left: Iterable[int],
+    budget: int,
+    cost: int | None,
+) -> list[_Step]:
+    """Batches of the rows that are left, whole, or behind what they share where that takes less.
+
+    `cost` is that of a pass, in tokens; None where nothing can be shared.
+    """
+    plain = _steps(rows, left, budget)
+    if cost is None:
+        return plain
+    cut, before = [], 0
+    for shared in _groups(architecture, texts, {rows[i].text for i in left}, budget):
+        own = [i for i in left if rows[i].text in shared.numbers]
+        cut += _steps(rows, own, budget, shared, cost)
+        before += cost + shared.size
+
+    def taken(plan: list[_Step]) -> int:
+        return sum(cost + len(step.rows) * step.width for step in plan)
+
+    return cut if before + taken(cut) < taken(plain) else plain
+
+
+def _groups(
+    architecture: Architecture, texts: Sequence[Text], numbers: Iterable[int], budget: int
+) -> list[Beginnings]:
+    """Texts of similar length, whose beginnings one batch computes."""
+    groups: list[list[int]] = []
+    for number in sorted(numbers, key=lambda number: -len(texts[number])):
+        if not groups or (len(groups[-1]) + 1) * len(texts[groups[-1][0]]) > budget:
+            groups.append([])
+        groups[-1].append(number)
+    return [Beginnings(architecture, texts, group) for group in groups]
+
+
+def _steps(
+    rows: Sequence[Row],
+    left: Iterable[int],
+    budget: int,
+    shared: Beginnings | None = None,
+    padding: int = 0,
+) -> list[_Step]:
+    """Rows of one length up to the budget; somewhat shorter ones where few have that length.
+
+    Rows that share their beginnings are of any length, as long as a batch has no more padding.
+    """
+
+    def size(i: int) -> int:
+        return rows[i].length - (rows[i].start if shared else 0)
+
+    steps = []
+    order = sorted(left, key=lambda i: (rows[i].kind, -size(i)))
+    for _, alike in groupby(order, lambda i: rows[i].kind):
+        numbers = list(alike)
+        sizes = np.array([size(i) for i in numbers])
+        while len(numbers):
+            fits = max(1, budget // sizes[0])
+            near = sizes[:fits]
+            if shared:
+                count = np.count_nonzero((sizes[0] - near).cumsum() <= padding)
+            else:
+                count = np.count_nonzero(near == sizes[0])
+                if 4 * count <= fits:
+                    count = np.count_nonzero(near >= _SHORTEST * sizes[0])
+            steps.append(_Step(numbers[:count], int(sizes[0]), shared))
+            numbers, sizes = numbers[count:], sizes[count:]
+    return steps
 
 
 def _attempt(
-    architecture: Architecture, texts: Sequence[Text], batch: list[Row], device: torch.device
+    architecture: Architecture,
+    texts: Sequence[Text],
+    batch: list[Row],
+    device: torch.device,
+    shared: Beginnings | None,
 ) -> Tensor | None:
     """Return the batch's logits, or None where it was too large for the memory."""
     try:
+        if shared and any(row.start for row in batch):
+            return shared.logits_of(batch, device)
         return logits_of(architecture, collate(architecture, texts, batch, device))
     except (torch.OutOfMemoryError, RuntimeError) as error:
-        if len(batch) == 1 or not _is_out_of_memory(error):
+        if (len(batch) == 1 and not shared) or not _is_out_of_memory(error):
             raise
     # Outside the handler: the exception would keep the batch's tensors alive.
     if device.type == "cuda":

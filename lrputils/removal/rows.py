@@ -48,6 +48,7 @@ class Row:
         swapped: index in the row of a token that another one replaces.
         swap_id: the token that replaces it; None for a word embedding of zeros.
         shifted: count positions anew, as if the text had been written without the other tokens.
+        start: so many tokens at its start are the text's own, unchanged, but not all of the row.
     """
 
     text: int
@@ -57,6 +58,7 @@ class Row:
     swapped: int | None = None
     swap_id: int | None = None
     shifted: bool = False
+    start: int = 0
 
     @property
     def zeroed(self) -> bool:
@@ -66,7 +68,16 @@ class Row:
     @property
     def kind(self) -> tuple[bool, bool]:
         """Rows of one kind can share a batch."""
-        return self.hidden is not None, self.zeroed
+        return self.hidden is not None and not self.start, self.zeroed
+
+
+def window(architecture: Architecture) -> float:
+    """How many tokens back a query sees: in a longer text, a deletion would pull others in."""
+    config = architecture.backbone.config
+    kinds = getattr(config, "layer_types", None) or ("sliding_attention",)
+    limit = getattr(config, "sliding_window", None)
+    full = limit is None or all(kind == "full_attention" for kind in kinds)
+    return float("inf") if full else limit
 
 
 def whole(texts: Sequence[Text]) -> list[Row]:
@@ -118,25 +129,40 @@ class Batch:
 
 
 def collate(
-    architecture: Architecture, texts: Sequence[Text], batch: list[Row], device: torch.device
+    architecture: Architecture,
+    texts: Sequence[Text],
+    batch: Sequence[Row],
+    device: torch.device,
+    *,
+    cut: bool = False,
 ) -> Batch:
-    """Put rows of one kind into tensors on the device."""
-    width = max(row.length for row in batch)
-    lengths = np.array([row.length for row in batch])
+    """Put rows of one kind into tensors on the device.
+
+    Cut, a decoder's rows lose their starts, and the mask is (rows, 1, queries, keys): of the
+    longest start's tokens, which come first, each row sees its own.
+    """
+    starts = np.array([row.start if cut else 0 for row in batch])
+    lengths = np.array([row.length for row in batch]) - starts
+    width = lengths.max()
     mask = np.arange(width) < lengths[:, None]
     kept = np.zeros((len(batch), width), dtype=np.int64)
     for i, row in enumerate(batch):
-        kept[i, : row.length] = np.arange(row.length) if row.kept is None else row.kept()
+        left = np.arange(row.length) if row.kept is None else row.kept()
+        kept[i, : lengths[i]] = left[starts[i] :]
     hidden = [i for i, row in enumerate(batch) if row.hidden is not None]
     visible = mask.copy()
-    visible[hidden, [batch[i].hidden for i in hidden]] = False
+    visible[hidden, [batch[i].hidden - starts[i] for i in hidden]] = False
 
     def put(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(device, non_blocking=True)
 
     arguments = {}
     # Without a mask a decoder reads a gap in the positions as the start of another text.
-    if architecture.causal or not visible.all():
+    if cut:
+        before = (np.arange(starts.max()) < starts[:, None])[:, None].repeat(width, axis=1)
+        seen = np.concatenate([before, np.tri(width, dtype=bool) & visible[:, None]], axis=2)
+        arguments["attention_mask"] = put(seen[:, None])
+    elif architecture.causal or not visible.all():
         arguments["attention_mask"] = put(visible.astype(np.int64))
     head = architecture.head_tokens(put(mask))
     if architecture.vision:
@@ -148,17 +174,17 @@ def collate(
         ids[i] = text.ids[kept[i]]
         positions[i] = text.positions[kept[i]]
         if row.shifted:
-            positions[i, : row.length] = text.positions[: row.length]
+            positions[i, : lengths[i]] = text.positions[starts[i] : row.length]
         if text.types is not None:
             types[i] = text.types[kept[i]]
         if row.swapped is not None and row.swap_id is not None:
-            ids[i, row.swapped] = row.swap_id
+            ids[i, row.swapped - starts[i]] = row.swap_id
     arguments["position_ids"] = put(positions)
     if texts[batch[0].text].types is not None:
         arguments["token_type_ids"] = put(types)
     if batch[0].zeroed:
         arguments["inputs_embeds"] = embedded = architecture.word_embeddings(put(ids))
-        embedded[range(len(batch)), [row.swapped for row in batch]] = 0
+        embedded[range(len(batch)), [row.swapped for row in batch] - starts] = 0
     else:
         arguments["input_ids"] = put(ids)
     return Batch(arguments, head)

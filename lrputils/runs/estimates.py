@@ -80,7 +80,7 @@ def estimate(
         ValueError: see `evaluate_dataset`.
     """
     settings = settings or Settings()
-    methods = settings.step(classifier).methods
+    step = settings.step(classifier)
     with TemporaryDirectory() as folder:
         store(classifier, texts, Path(folder) / TEXTS, settings, quiet=True)
         shelf = Shelf(Path(folder) / TEXTS)
@@ -91,7 +91,8 @@ def estimate(
         found: Forecast = forecast(
             classifier,
             sample,
-            methods,
+            step.methods,
+            options=step.options,
             max_length=settings.max_length,
             truncate=True,
             batch_size=settings.batch_size,

@@ -60,11 +60,12 @@ class BatchEvaluator:
         loaded = isinstance(model, Classifier)
         self.classifier = model if loaded else load_classifier(model, device=device)
         self.methods = (REFERENCE, *(method for method in methods if method != REFERENCE))
-        self._options = {"max_length": max_length, "truncate": truncate, "batch_size": batch_size}
+        self.options: dict[str, Any] = {}
+        self._how = {"max_length": max_length, "truncate": truncate, "batch_size": batch_size}
         if precision != "float32":
             loo = {"precision": precision, "tolerance": tolerance}
             check_options(self.classifier.architecture, **loo)
-            self._options["options"] = {REFERENCE: loo}
+            self.options = {REFERENCE: loo}
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Evaluate columns `text` and, if there are any, `id` and `label`; return those of `rows`.
@@ -91,8 +92,9 @@ class BatchEvaluator:
         `max_length`), `scores` (tokens,), `pieces` (the tokens' strings) and `content` (false at
         special tokens); an ablation has none of the last three.
         """
-        found = evaluate(self.classifier, texts, self.methods, **self._options, progress=False)
-        limits = {"truncate": True, "max_length": self._options["max_length"]}
+        how = {"options": self.options, **self._how}
+        found = evaluate(self.classifier, texts, self.methods, **how, progress=False)
+        limits = {"truncate": True, "max_length": self._how["max_length"]}
         cut = set(self.classifier.encode(texts, **limits).truncated)
         kept = []
         for text, *parts in found.rows[["position", *Label._fields]].itertuples(index=False):

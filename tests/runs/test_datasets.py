@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -26,7 +27,7 @@ from lrputils.runs.datasets import Settings, evaluate_dataset
 from lrputils.runs.estimates import estimate
 from lrputils.runs.folders import work_folder
 from lrputils.study.batches import BatchEvaluator
-from lrputils.study.cost import timed
+from lrputils.study.cost import forecasts, timed
 from tests import untrained
 
 SETTINGS = Settings(methods=("attnlrp",), shard=4, batch_size=2)
@@ -418,6 +419,19 @@ class TestEstimate:
         child = forked(lambda: evaluate(placeholder, texts, out, settings=settings))
         _, _, usage = os.wait4(child, 0)
         assert 0.5 < float(told.read_text()) / (1024 * usage.ru_maxrss) < 2
+
+    def test_it_times_the_precision_of_the_run(self, placeholder, monkeypatch):
+        timed_in, run_rows = set(), forecasts.run_rows
+
+        def spy(*args, precision):
+            timed_in.add(precision)
+            return run_rows(*args, precision=precision)
+
+        monkeypatch.setattr(forecasts, "run_rows", spy)
+        estimate(placeholder, TEXTS, SETTINGS)
+        assert timed_in == {"float32"}
+        estimate(placeholder, TEXTS, replace(SETTINGS, precision="bf16"))
+        assert timed_in == {"float32", "bf16"}
 
     def test_it_counts_texts_and_says_the_price(self, placeholder):
         found = estimate(placeholder, TEXTS, SETTINGS, price=36_000.0)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from lrputils.removal.leave_one_out import certified_loo
 from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study import cost
 from lrputils.study.cost import forecasts
@@ -40,6 +41,21 @@ class TestForecast:
         expected = sum(n + n * (n - 1) for n in lengths_of(placeholder, WORDS))
         assert plan.seconds == {"loo": expected}
         assert plan.total == expected
+
+    def test_low_precision_counts_the_rows_that_run_again_in_float32(
+        self, placeholder, monkeypatch
+    ):
+        def row_model(classifier, longest, precision="float32"):
+            return lambda n: np.asarray(n, float) / (4 if precision == "bf16" else 1)
+
+        monkeypatch.setattr(forecasts, "_row_model", row_model)
+        options = {"precision": "bf16", "tolerance": 0.99}
+        plan = cost.forecast(placeholder, WORDS, [], options={"loo": options}, batch_size=16)
+        inputs = placeholder.encode(list(WORDS))
+        found = certified_loo(placeholder.model, inputs, **options)
+        assert not found.redone.any()
+        n, again = inputs.lengths, found.exact.sum(1)
+        assert plan.seconds["loo"] == float((n + n * (n - 1) / 4 + again * (n - 1)).sum())
 
     @pytest.mark.parametrize("chunk", [1, 4, 100])
     def test_curves_are_the_rows_that_the_curves_run(

@@ -16,6 +16,8 @@ from scipy.optimize import nnls
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
+from lrputils.removal.beginnings import shareable
+from lrputils.removal.certified import rows_checked
 from lrputils.removal.packing import BATCH_TOKENS
 from lrputils.removal.packing import evaluate as run_rows
 from lrputils.removal.rows import Row, split
@@ -77,11 +79,15 @@ def forecast(
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
-    A forward pass over a row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one batch
-    at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, a curve one row a
-    step; every other method is timed on one text of median length (on a GPU a batch of them) and
-    scaled by tokens; with a `batch_size`, on the batch of that many longest texts, whose memory is
-    then the peak.
+    A forward pass over one row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one
+    batch at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, half of that in
+    a decoder, whose rows run from the removed token on; a curve is one row a step. Every other
+    method is timed on one text of median length (on a GPU a batch of them) and scaled by tokens;
+    with a `batch_size`, on the batch of that many longest texts, whose memory is then the peak of
+    an evaluation in such batches.
+
+    In low precision (`options={"loo": {"precision": …}}`) leave-one-out's rows are timed in it, and
+    those that `certified_loo` checks in float32 too; texts that it runs again are not foreseen.
 
     Raises:
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
@@ -91,14 +97,23 @@ def forecast(
     cut = {"max_length": max_length, "truncate": truncate}
     lengths, content = text_lengths(classifier, texts, **cut)
     order = np.argsort(lengths, kind="stable")
-    row_seconds = _row_model(classifier, classifier.encode([texts[order[-1]]], **cut))
-    seconds = {REFERENCE: float((lengths * row_seconds(lengths - 1) + row_seconds(lengths)).sum())}
+    reference, *others = variants_of(methods, options or {}, progress=False)
+    longest = classifier.encode([texts[order[-1]]], **cut)
+    row_seconds = low_seconds = _row_model(classifier, longest)
+    checked: float | np.ndarray = 0
+    if (precision := reference.options.get("precision", "float32")) != "float32":
+        low_seconds = _row_model(classifier, longest, precision)
+        checked = rows_checked(lengths, min(batch_size or 1, len(texts)))
+    rows = lengths * low_seconds(lengths - 1) + checked * row_seconds(lengths - 1)
+    if shareable(classifier.architecture, max(lengths)):
+        rows = rows / 2
+    seconds = {REFERENCE: float((rows + row_seconds(lengths)).sum())}
     alike = order[len(order) // 2 :][: 1 if classifier.device.type == "cpu" else 16]
     alike = alike if batch_size is None else order[-batch_size:]
     probe, maps = classifier.encode([texts[row] for row in alike], **cut), 1
     with torch.no_grad():
         target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
-    for variant in variants_of(methods, options or {}, progress=False)[1:]:
+    for variant in others:
         work = partial(variant.maps, classifier.model, probe, target)
         if classifier.device.type != "cpu":
             work()  # the first one loads its kernels
@@ -125,7 +140,9 @@ def text_lengths(
     return lengths, content
 
 
-def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray], np.ndarray]:
+def _row_model(
+    classifier: Classifier, longest: Inputs, precision: str = "float32"
+) -> Callable[[np.ndarray], np.ndarray]:
     """Seconds of one row of a packed batch as a function of its length."""
     architecture = classifier.architecture
     text = split(architecture, longest)
@@ -134,7 +151,7 @@ def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray]
 
     def seconds(length: int) -> float:
         rows = [Row(0, length)] * max(1, budget // length)
-        work = partial(run_rows, architecture, text, rows, lambda logits, _: logits)
+        work = partial(run_rows, architecture, text, rows, lambda x, _: x, precision=precision)
         return timed(classifier.device, work)[0] / len(rows)
 
     seconds(lengths[0])  # the first batch is slower than the rest

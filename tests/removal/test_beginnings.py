@@ -1,0 +1,117 @@
+"""Beginnings that rows share, against rows that run whole and against masking one key at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from lrputils.model.architectures import describe
+from lrputils.model.attention import fused, routed
+from lrputils.model.inputs import Inputs
+from lrputils.removal import beginnings, packing
+from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
+from tests import tiny
+from tests.removal.test_leave_one_out import slow_leave_one_out
+
+DECODERS = tuple(n for n in tiny.TEXT_NAMES if describe(tiny.build(n)).causal)
+LENGTHS = (9, 4, 2, 16, 9)
+
+
+@pytest.fixture(autouse=True)
+def shared(monkeypatch):
+    """The rows of each batch behind beginnings, in models so small that few would be."""
+    monkeypatch.setitem(packing._PASS, "cpu", 5)
+    batches = []
+
+    def spy(self, rows, device, original=beginnings.Beginnings.logits_of):
+        batches.append(len(rows))
+        return original(self, rows, device)
+
+    monkeypatch.setattr(beginnings.Beginnings, "logits_of", spy)
+    return batches
+
+
+def encoded(lengths=LENGTHS):
+    replacements = {"mask": tiny.MASK, "pad": tiny.PAD, "unk": 30}
+    return Inputs(tiny.texts(lengths), replacements=replacements)
+
+
+def whole(monkeypatch, *args, **options):
+    """Leave-one-out without beginnings."""
+    with monkeypatch.context() as patched:
+        patched.setattr(packing, "shareable", lambda *_: False)
+        return leave_one_out(*args, **options)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_equals_masking_one_key_at_a_time(name, shared):
+    model, inputs = tiny.build(name), tiny.texts(LENGTHS)
+    slow = slow_leave_one_out(model, inputs)
+    torch.testing.assert_close(leave_one_out(model, inputs), slow, rtol=1e-10, atol=1e-10)
+    assert sum(shared) > sum(LENGTHS) / 2
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_equals_whole_rows_for_every_removal_and_budget(name, removal, shared, monkeypatch):
+    model, inputs = tiny.build(name), encoded()
+    expected = whole(monkeypatch, model, inputs, removal=removal)
+    assert not shared
+    for budget in (9, 2_048):
+        found = leave_one_out(model, inputs, removal=removal, batch_tokens=budget)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    assert shared
+
+
+def test_a_single_token_among_longer_texts(shared, monkeypatch):
+    model, inputs = tiny.build("gpt2"), encoded((1, 12, 1, 10))
+    expected = whole(monkeypatch, model, inputs)
+    torch.testing.assert_close(leave_one_out(model, inputs), expected, rtol=1e-10, atol=1e-10)
+    assert shared
+
+
+def test_it_saves_two_fifths_of_the_operations(monkeypatch):
+    model, inputs = tiny.build("llama"), encoded((30, 28, 29, 30))
+    with FlopCounterMode(display=False) as plain:
+        whole(monkeypatch, model, inputs)
+    with FlopCounterMode(display=False) as ours:
+        leave_one_out(model, inputs)
+    assert ours.get_total_flops() < 0.6 * plain.get_total_flops()
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_out_of_memory_halves_the_budget_and_goes_on(most, shared, monkeypatch):
+    model, inputs = tiny.build("gpt2"), encoded()
+    expected = whole(monkeypatch, model, inputs)
+
+    def small_machine(architecture, batch, original=beginnings.logits_of):
+        if len(batch.head) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(architecture, batch)
+
+    for module in (packing, beginnings):
+        monkeypatch.setattr(module, "logits_of", small_machine)
+    torch.testing.assert_close(leave_one_out(model, inputs), expected, rtol=1e-10, atol=1e-10)
+    assert {1, max(shared)} <= set(shared)
+
+
+def test_beginnings_too_large_for_the_memory_are_done_without(shared, monkeypatch):
+    model, inputs = tiny.build("gpt2"), encoded()
+    expected = whole(monkeypatch, model, inputs)
+
+    def fails(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(beginnings, "logits_of", fails)
+    torch.testing.assert_close(leave_one_out(model, inputs), expected, rtol=1e-10, atol=1e-10)
+    assert shared
+
+
+def test_not_for_encoders_windows_and_models_with_a_rule(shared):
+    leave_one_out(tiny.build("bert"), encoded())
+    leave_one_out(tiny.build("mistral", sliding_window=8), encoded())
+    model = tiny.build("llama")
+    with routed(model, fused):
+        leave_one_out(model, encoded())
+    assert not shared
