@@ -77,11 +77,11 @@ def forecast(
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
-    A forward pass over one row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one
-    batch at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, a curve one row
-    a step; every other method is timed on one text of median length (on a GPU a batch of them) and
+    A forward pass over a row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one batch
+    at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, a curve one row a
+    step; every other method is timed on one text of median length (on a GPU a batch of them) and
     scaled by tokens; with a `batch_size`, on the batch of that many longest texts, whose memory is
-    then the peak of an evaluation in such batches.
+    then the peak.
 
     Raises:
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
