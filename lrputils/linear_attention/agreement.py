@@ -98,9 +98,9 @@ def crossed_estimate(values: np.ndarray, *, resamples: int = 5_000, seed: int = 
     """Return the mean of correlations (seeds, images) and its 95% interval over both.
 
     Each bootstrap sample draws training seeds and images independently and takes the mean of the
-    cells where they cross: neither are independent repetitions (scipy's bootstrap draws along one
-    axis only). The ends are then moved away from the mean by `_widening`, since seeds are few, but
-    not past −1 and 1. With one seed the interval is over images only.
+    cells where they cross: all seeds share the images and all images the seeds (scipy's bootstrap
+    draws along one axis only). The ends are then moved away from the mean by `_widening`, since
+    seeds are few, but not past −1 and 1. With one seed the interval is over images only.
     """
     known = ~np.isnan(values)
     if not known.any():

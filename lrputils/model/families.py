@@ -1,7 +1,8 @@
 """The supported transformers families: the names of their parts, and the modules they use.
 
-Data only, read by `architectures.describe` and asked there: no other module tests for a family's
-name. A new family is one entry here and, where it brings an operation that no rule covers, a rule.
+Data, and which operation each module is: no other module tests for a family's name, or for the
+class of a norm or activation. A new family is one entry here and, where it brings an operation that
+no rule covers, a rule.
 """
 
 from __future__ import annotations

@@ -174,7 +174,8 @@ def _at(
 class Gates:
     """Attention of which `closed` (batch, tokens) is removed: 0 nothing, 1 the whole token.
 
-    A token's own query keeps it, unless `own_row`, or the head reads it. None: all gates are open.
+    A token's own query keeps it, unless `own_row`, or the head reads it. Without `closed` every
+    gate is open.
     """
 
     form: str = "exact-block"

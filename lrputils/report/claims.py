@@ -126,7 +126,7 @@ def along_curves(texts: Recordings) -> pd.DataFrame:
     """Compare methods by Δ = LeRF − MoRF in each run, beside the paper's differences.
 
     A row a comparison and run: `paper`, `recorded` with `low` and `high`, in logits of different
-    models, and `sign`: see below.
+    models, and whether the signs agree, as `sign` says it.
     """
     rows = {}
     for what, (first, second) in _SIGNS.items():

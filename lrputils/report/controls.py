@@ -104,7 +104,7 @@ def first_token(rows: pd.DataFrame) -> pd.DataFrame:
 def survival(rows: pd.DataFrame) -> pd.DataFrame:
     """Return AttnLRP − CP-LRP, raw, under every removal, and under every coefficient by the mask.
 
-    Columns are `_SETTINGS`, with intervals, `side_by_side`.
+    Columns are the read-outs and tokens of `_SETTINGS`, with intervals, `side_by_side`.
     """
     rows = rows[rows.method.isin(["loo", "attnlrp", "cp-lrp"])]
     found = specifications.agreement(rows)

@@ -44,7 +44,10 @@ class Run:
         return wide(rows, column, "method")[list(methods or measured)].rename_axis(columns=None)
 
     def ablations(self, column: str = "r", readout: str = "word") -> pd.DataFrame:
-        """Return a column of the layer ablations as (text, (family, layer)); refuse none at all."""
+        """Return one column of the layer ablations as (text, (family, layer)).
+
+        ValueError where there are none at this read-out.
+        """
         rows = self.rows[(self.rows.family != "") & (self.rows.readout == readout)]
         if rows.empty:
             raise ValueError(f"no layer ablations at {readout!r} among the rows")

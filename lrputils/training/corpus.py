@@ -51,7 +51,7 @@ def row(role: str, texts: Texts) -> dict[str, Any]:
 
 
 def load_corpus(recipe: Recipe) -> Corpus:
-    """Load all texts of a recipe; errors are those of `load_texts`, and
+    """Load all texts of a recipe; what is not there is told as `load_texts` tells it.
 
     Raises:
         ValueError: texts without labels where they are needed, fewer than two different ones,

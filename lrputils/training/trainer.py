@@ -61,8 +61,8 @@ def fit(
     """Train `model` in place; go on from the last whole checkpoint in `folder`, if there is one.
 
     The model takes what `collator` makes of rows, each with `input_ids`, and returns its loss. The
-    learning rate rises to the given one over the first `WARMUP`, then falls linearly to zero;
-    checkpoints are twenty. The accuracy on `validation`, rows with `label`, is shown after each
+    learning rate rises to the given one over the first `WARMUP`, then falls linearly to zero; there
+    are twenty checkpoints. The accuracy on `validation`, rows with `label`, is shown after each
     epoch.
 
     Returns:

@@ -73,9 +73,8 @@ def agreement_of_forms(runs: Mapping[str, pd.DataFrame]) -> Figure:
     """
     ends = {"r": "value", "r low": "low", "r high": "high"}
     series = {run: table.iloc[1:][list(ends)].rename(columns=ends) for run, table in runs.items()}
-    words = {"xlabel": "Pearson r with the usual form's map"}
-    words["title"] = "One function, several AttnLRP maps"
-    return dots({"": series}, **words, zero=1, columns=1)
+    title, label = "One function, several AttnLRP maps", "Pearson r with the usual form's map"
+    return dots({"": series}, xlabel=label, title=title, zero=1, columns=1)
 
 
 def _colour(label: str, number: int) -> str:

@@ -63,11 +63,12 @@ def agreement_by_length(
 ) -> Figure:
     """Draw r against the number of tokens, a panel a method.
 
-    Of a recorded run, (texts, methods) and its lengths in tokens: grey dots, and in black the mean
-    of each quarter of the lengths with its 95% interval. `cuts` are those of `at_lengths`:
-    coloured, the mean.
+    Grey dots are the texts of a recorded run, (texts, methods), of so many `tokens`; black is the
+    mean of each quarter of the lengths with its 95% interval; coloured is the mean at each length
+    of `cuts`, of `at_lengths`.
     """
-    methods, title = list(recorded.columns), "Does agreement with LOO depend on a text's length?"
+    methods = list(recorded.columns)
+    title = "Does agreement with LOO depend on a text's length?"
     figure, panels = two_columns(len(methods), 2.0, title, sharex=True, sharey=True)
     for axes, method in zip(panels, methods, strict=True):
         _dots_and_bins(axes, recorded[method].to_numpy(float), np.asarray(tokens, float))

@@ -99,7 +99,7 @@ def named(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def layer_count(table: pd.DataFrame | pd.Series) -> int:
-    """How many layers the model has whose ablations are the rows; refuse a table without any."""
+    """How many layers the model has whose ablations are the rows; ValueError without ablations."""
     numbers = [k for _, k in table.index if k]
     if not numbers:
         raise ValueError(f"no ablations ('front', 1), … among the rows {list(table.index)}")
