@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,8 @@ def _explain(options: argparse.Namespace) -> Any:
     if options.out:
         check_place(options.out)
     text = sys.stdin.read() if options.text == "-" else options.text
+    with suppress(UnicodeError):  # in locale C, UTF-8 arrives as bytes in disguise
+        text = os.fsencode(text).decode("utf-8")
     from lrputils.model.classifier import load_classifier
     from lrputils.report import explain
 

@@ -88,13 +88,17 @@ def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
     options += ["--builder", "singlehtml"] if single else []
     command = [sys.executable, "-c", start, *options]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    first = "singlehtml/chapters/intro.html" if single else "html/index.html"
-    index = output / "_build" / first
+    pages = output / "_build" / ("singlehtml" if single else "html")
+    index = pages / "index.html"
+    if single and (page := pages / "chapters/intro.html").is_file():
+        text = page.read_text(encoding="utf-8")  # its links are those of a page a folder higher
+        index.write_text(text.replace('href="chapters/intro.html#', 'href="#'), encoding="utf-8")
+        page.unlink()
     if run.returncode or not index.is_file():
         said = _COLOUR.sub("", f"{run.stdout}\n{run.stderr}").splitlines()
         telling = [line for line in said if "WARNING:" in line or "ERROR:" in line]
         raise BookError("the book did not build:\n" + "\n".join(telling or said[-30:]))
-    if not single and (missing := list(missing_images(source, index.parent))):
+    if not single and (missing := list(missing_images(source, pages))):
         raise BookError("the book lacks figures:\n" + "\n".join(missing))
     return index
 

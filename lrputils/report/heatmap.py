@@ -250,7 +250,7 @@ def check_place(path: str | Path) -> Path:
         raise FileNotFoundError(f"{path} cannot be written: there is no folder {path.parent}")
     if path.is_dir():
         raise IsADirectoryError(f"{path} cannot be written: it is a folder")
-    writable(path.parent)
+    writable(path.parent.absolute())
     return path
 
 

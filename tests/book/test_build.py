@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from lrputils.book.build import missing_images
+from lrputils.book.build import build_html, missing_images
 from lrputils.book.pairing import write_notebook
 
 IMAGE = {"image/svg+xml": "<svg/>", "text/plain": "<Drawing size 510x330 with 1 Axes>"}
@@ -38,3 +40,16 @@ def test_a_page_with_its_notebook_s_image_is_fine(tmp_path):
 def test_what_is_missing_is_named(tmp_path, data, page, problem):
     (found,) = missing(tmp_path, data, page)
     assert found.startswith(problem)
+
+
+def test_the_single_page_lies_where_its_links_lead(tmp_path, monkeypatch):
+    def sphinx(*arguments, **options):
+        page = tmp_path / "_build/singlehtml/chapters/intro.html"
+        page.parent.mkdir(parents=True)
+        page.write_text('<img src="_images/a.svg"><a href="chapters/intro.html#trees">')
+        return subprocess.CompletedProcess(arguments, 0, "", "")
+
+    monkeypatch.setattr("lrputils.book.build.subprocess.run", sphinx)
+    index = build_html(tmp_path, tmp_path, single=True)
+    assert index == tmp_path / "_build/singlehtml/index.html"
+    assert index.read_text() == '<img src="_images/a.svg"><a href="#trees">'
