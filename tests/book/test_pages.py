@@ -94,11 +94,15 @@ _LAYOUT = """{
   window: innerWidth,
   formulas: document.querySelectorAll(".math").length,
   typeset: document.querySelectorAll(".math mjx-container").length,
+  cut: [...document.querySelectorAll("mjx-container[display]")]
+    .filter((formula) => formula.scrollWidth > formula.clientWidth + 1)
+    .map((formula) => formula.innerText.slice(0, 60)),
   broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
 }"""
-# What axe calls critical or serious: the rule, and the elements.
+# With all that folds opened. What axe calls critical or serious: the rule, and the elements.
 _READABLE = f"""{AXE};
 (async () => {{
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
   const seen = {_LAYOUT};
   const {{violations}} = await axe.run(document, {{resultTypes: ["violations"]}});
   seen.axe = violations.filter((v) => ["critical", "serious"].includes(v.impact))
@@ -118,6 +122,7 @@ def test_pages_read_well_offline(site, browser, size, dark):
         seen = visit.answer
         assert seen["width"] <= seen["window"] + 1, f"{page.name} is wider than the window"
         assert seen["typeset"] >= seen["formulas"], f"{page.name}: formulas not typeset"
+        assert not seen["cut"], f"{page.name}: a formula loses its end"
         assert not seen["broken"], page.name
         assert not seen["axe"], page.name
         typesetter = any("mathjax" in request for request in visit.requests)
