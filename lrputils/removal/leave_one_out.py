@@ -1,7 +1,8 @@
 """Exact leave-one-out: the change of the output when one token is removed, for every token.
 
 Nothing is approximated. Each token costs one row of a batch, and `lrputils.removal.packing` runs
-the rows of all texts together. In low precision `lrputils.removal.certified` says what it changed.
+the rows of all texts together, a decoder's from the removed token on. In low precision
+`lrputils.removal.certified` says what it changed.
 """
 
 from __future__ import annotations

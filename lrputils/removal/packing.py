@@ -139,9 +139,12 @@ def _plan(
     plain = _steps(rows, left, budget)
     if cost is None:
         return plain
+    of_text: dict[int, list[int]] = {}
+    for i in left:
+        of_text.setdefault(rows[i].text, []).append(i)
     cut, before = [], 0
-    for shared in _groups(architecture, texts, {rows[i].text for i in left}, budget):
-        own = [i for i in left if rows[i].text in shared.numbers]
+    for shared in _groups(architecture, texts, of_text, budget):
+        own = [i for number in shared.numbers for i in of_text[number]]
         cut += _steps(rows, own, budget, shared, cost)
         before += cost + shared.size
 

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from lrputils.removal.leave_one_out import certified_loo
+from lrputils.model.classifier import Classifier
+from lrputils.removal.leave_one_out import certified_loo, leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study import cost
 from lrputils.study.cost import forecasts
 from lrputils.study.variants import LayerSweep, Variant
+from tests import tiny
 
 WORDS = (
     "dull",
@@ -41,6 +43,18 @@ class TestForecast:
         expected = sum(n + n * (n - 1) for n in lengths_of(placeholder, WORDS))
         assert plan.seconds == {"loo": expected}
         assert plan.total == expected
+
+    def test_a_decoder_runs_part_of_each_row(self, placeholder, one_second_a_token, monkeypatch):
+        sizes = {"vocab_size": len(placeholder.tokenizer), "n_positions": 64}
+        model = tiny.build("gpt2", pad_token_id=placeholder.tokenizer.pad_token_id, **sizes)
+        decoder = Classifier(model, placeholder.tokenizer, "tiny")
+        ran = []
+        model.transformer.wte.register_forward_hook(lambda *call: ran.append(call[1][0].numel()))
+        leave_one_out(model, decoder.encode([WORDS[2]] * 8))
+        plan = cost.forecast(decoder, [WORDS[2]] * 8, [])
+        n = lengths_of(placeholder, WORDS)[2]
+        assert n / 2 < sum(ran) / (8 * n) < 0.8 * n
+        assert plan.seconds["loo"] == pytest.approx(sum(ran), rel=0.25)
 
     def test_low_precision_counts_the_rows_that_run_again_in_float32(
         self, placeholder, monkeypatch

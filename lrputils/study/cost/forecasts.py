@@ -25,6 +25,9 @@ from lrputils.study.cost.clock import timed
 from lrputils.study.evaluation import REFERENCE, variants_of
 from lrputils.study.variants import LayerSweep, Variant
 
+# What a decoder's rows take without the beginnings of their texts: half the tokens, in more passes.
+_CUT = 2 / 3
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -80,11 +83,11 @@ def forecast(
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
     A forward pass over one row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one
-    batch at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, half of that in
-    a decoder, whose rows run from the removed token on; a curve is one row a step. Every other
-    method is timed on one text of median length (on a GPU a batch of them) and scaled by tokens;
-    with a `batch_size`, on the batch of that many longest texts, whose memory is then the peak of
-    an evaluation in such batches.
+    batch at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, two thirds of
+    that in a decoder, whose rows run from the removed token on; a curve is one row a step. Every
+    other method is timed on one text of median length (on a GPU a batch of them) and scaled by
+    tokens; with a `batch_size`, on the batch of that many longest texts, whose memory is then the
+    peak of an evaluation in such batches.
 
     In low precision (`options={"loo": {"precision": …}}`) leave-one-out's rows are timed in it, and
     those that `certified_loo` checks in float32 too; texts that it runs again are not foreseen.
@@ -106,7 +109,7 @@ def forecast(
         checked = rows_checked(lengths, min(batch_size or 1, len(texts)))
     rows = lengths * low_seconds(lengths - 1) + checked * row_seconds(lengths - 1)
     if shareable(classifier.architecture, max(lengths)):
-        rows = rows / 2
+        rows = rows * _CUT
     seconds = {REFERENCE: float((rows + row_seconds(lengths)).sum())}
     alike = order[len(order) // 2 :][: 1 if classifier.device.type == "cpu" else 16]
     alike = alike if batch_size is None else order[-batch_size:]
