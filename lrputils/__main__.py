@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from contextlib import suppress
 from functools import partial
@@ -18,6 +19,7 @@ from lrputils.training import recipe as training
 
 # What the package raises for input that it cannot take; the message names the way out.
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
+_CRASHES = (MemoryError, SystemError, RuntimeError)  # what a lack of memory raises, besides
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -139,16 +141,15 @@ def _add_profile(verb: argparse.ArgumentParser) -> None:
 
 
 def _explain(options: argparse.Namespace) -> Any:
+    from lrputils.model.classifier import load_classifier
+    from lrputils.report import explain
     from lrputils.report.heatmap import check_place
 
     if options.out:
         check_place(options.out)
     text = sys.stdin.read() if options.text == "-" else options.text
     with suppress(UnicodeError):  # in locale C, UTF-8 arrives as bytes in disguise
-        text = os.fsencode(text).decode("utf-8")
-    from lrputils.model.classifier import load_classifier
-    from lrputils.report import explain
-
+        text = os.fsencode(text).decode()
     methods = explain.check_methods(options.methods or explain.DEFAULT)
     target = options.target
     shown = explain.explain(
@@ -172,10 +173,10 @@ def _audit(options: argparse.Namespace) -> Path:
     from lrputils.data.streams import stream_texts
     from lrputils.report.audit import Settings, audit
 
-    given = recording.chosen(options)
     parts = {name: getattr(options, name) for name in ("split", "text_column", "label_column")}
     whole = stream_texts(options.dataset, **parts)
-    return audit(**given, whole=whole, settings=Settings(**recording.sizes(options)))
+    sizes = Settings(**recording.sizes(options))
+    return audit(**recording.chosen(options), whole=whole, settings=sizes)
 
 
 def _bench(options: argparse.Namespace) -> str:
@@ -235,9 +236,7 @@ def _execute_apart(book: Book, options: argparse.Namespace) -> None:
         given[chapter.name] |= checked(notebook, chapter.name, values)
         check_inputs(notebook, chapter.name, given[chapter.name])
     if options.out.resolve() == book.chapters_folder.resolve():
-        raise BookError(
-            f"--out {options.out} is where the committed twins are; name another folder"
-        )
+        raise BookError("--out is where the committed twins are; name another folder")
     folders.writable(options.out)
     for chapter in chapters:
         output = options.out / f"{chapter.name}.ipynb"
@@ -279,16 +278,16 @@ def main(arguments: list[str] | None = None) -> int:
         way = "in this repository's folder, pip install -e '.[test]' brings all that it needs"
         print(f"lrputils: {error}; {way}", file=sys.stderr)
         return 1
-    except _MISTAKES as error:
-        print(f"lrputils: {error}", file=sys.stderr)
+    except (*_MISTAKES, *_CRASHES) as error:
+        said = str(error)
+        short = re.search("map segment|out of memory|not enough memory|allocate memory", said)
+        if short or isinstance(error, _CRASHES[:2]):
+            said = "not enough memory: take shorter or fewer texts, a smaller batch or model"
+        elif not isinstance(error, _MISTAKES):
+            raise
+        print(f"lrputils: {said}", file=sys.stderr)
         if getattr(options, "verbose", False) and (details := getattr(error, "details", "")):
             print(details, file=sys.stderr)
-        return 1
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "memory" not in str(error):
-            raise
-        way = "take shorter or fewer texts, a smaller batch or model"
-        print(f"lrputils: not enough memory: {way}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("lrputils: interrupted; what had been written before stays as it was")

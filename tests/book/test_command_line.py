@@ -112,3 +112,28 @@ def test_a_missing_package_is_named_with_the_way_to_install_it(in_book):
     assert "jupytext" in run.stderr
     assert "pip install" in run.stderr
     assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        SystemError("error return without exception set"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_a_lack_of_memory_is_one_sentence(monkeypatch, capsys, error):
+    def fails(options):
+        raise error
+
+    monkeypatch.setattr("lrputils.__main__._explain", fails)
+    assert main(["explain", "a film"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("lrputils: not enough memory: ")
+    assert said.count("\n") == 1
+
+
+def test_a_text_in_utf_8_is_read_in_locale_c(capsys):
+    assert main(["explain", "a na\udcc3\udcafve film", "--methods", "mask-gradient"]) == 0
+    assert "naïve" in capsys.readouterr().out
