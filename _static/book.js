@@ -8,9 +8,9 @@ document.addEventListener("DOMContentLoaded", () => {
     button.setAttribute("aria-label", "Color mode: Light, Dark, System Settings");
   for (const list of document.querySelectorAll(".citation-list[role]"))
     list.removeAttribute("role");
-  // A cell of words may break into lines; one of numbers may not.
-  for (const cell of document.querySelectorAll(".lrp-table td"))
-    cell.classList.toggle("long", cell.textContent.length > 32);
+  // A cell of words may break into lines, one of numbers may not; a long name gets some room.
+  for (const cell of document.querySelectorAll(".lrp-table :is(td, th)"))
+    cell.classList.toggle("long", cell.textContent.length > (cell.tagName === "TD" ? 32 : 20));
   // A browser breaks the line between a formula and the comma after it.
   for (const formula of document.querySelectorAll("span.math")) {
     const after = formula.nextSibling;
