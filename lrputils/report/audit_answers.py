@@ -66,11 +66,13 @@ class Verdict(NamedTuple):
 
     def _order(self) -> str:
         """Which of the two methods is ahead at each read-out."""
+        if self.r.used < FEWEST:
+            return f"So few texts put neither of the two ahead; {FEWEST} are the least."
         ahead: dict[str, list[str]] = {}
         for place, row in self.table.iterrows():
             low, high = row["difference low"], row["difference high"]
-            told = 0 if self.r.used < FEWEST else int(low > 0) - int(high < 0)
-            name = {1: label(LRP[0]), -1: label(LRP[1]), 0: "neither"}[told]
+            names = {1: label(LRP[0]), -1: label(LRP[1]), 0: "neither"}
+            name = names[int(low > 0) - int(high < 0)]
             ahead.setdefault(name, []).append(str(place))
         parts = [f"{name} is ahead at {', '.join(places)}" for name, places in ahead.items()]
         return f"Of the two, {'; '.join(parts)}."

@@ -160,7 +160,7 @@ class TestAnswers:
         high = self.altered(run, attnlrp=0.9)
         few = audit.Audited(high.rows[high.rows.position < 9])
         assert audit_answers.verdict(few).answer == "cannot tell"
-        assert "neither is ahead at word" in str(audit_answers.verdict(few))
+        assert "put neither of the two ahead" in str(audit_answers.verdict(few))
         close = audit_answers.verdict(self.altered(run, attnlrp=0.705))
         assert close.answer == "cannot tell"
         assert f"about {close.texts:.0f}"[:7] in str(close)

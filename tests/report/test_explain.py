@@ -163,7 +163,9 @@ def hostile(placeholder):
     """A heat map whose text, labels and notes are out to do harm."""
     tokens = HOSTILE.split()
     maps = {name: np.linspace(-1, 1, len(tokens)) for name in ("m", HOSTILE)}
-    return Heatmap(tokens, maps, caption=HOSTILE, notes={"m": HOSTILE})
+    shown = Heatmap(tokens, maps, caption=HOSTILE)
+    shown.notes["m"] = HOSTILE
+    return shown
 
 
 def harmless(text: str) -> bool:
