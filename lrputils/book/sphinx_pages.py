@@ -49,6 +49,11 @@ def _point_at_text(app: Sphinx, page: str, template: str, context: dict[str, Any
         context["page_source_suffix"] = ".md"
 
 
+def _name_book(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
+    """Give the single page the book's title, which Sphinx leaves out there."""
+    context["docstitle"] = context.get("docstitle") or app.config.html_title
+
+
 def _as_html(app: Sphinx) -> None:
     """Let the single page show all that pages show: Sphinx drops the rest where any is named."""
     known = app.registry.translation_handlers
@@ -58,6 +63,7 @@ def _as_html(app: Sphinx) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register before the theme reads the suffix, and behind `sphinx.ext.mathjax`."""
     app.connect("html-page-context", _point_at_text, priority=100)
+    app.connect("html-page-context", _name_book, priority=100)
     app.connect("builder-inited", _as_html)
     app.connect("html-page-context", _describe)
     app.connect("html-page-context", _without_mathjax, priority=900)
