@@ -29,6 +29,7 @@ from lrputils.study.by_text import Run
 
 ROWS, PROVENANCE = "rows.parquet", "provenance.json"
 _PACKED = {"compression": "zstd", "compression_level": 15}
+_SCORES = "scores"
 _GROUP = 2**26  # bytes of rows that are held at a time
 _VERSIONS = ("lrputils", "torch", "transformers", "tokenizers", "numpy", "pandas")
 
@@ -114,7 +115,7 @@ def write(
     folder = Path(folder)
     with atomic_write(folder / ROWS) as draft:
         if isinstance(rows, pd.DataFrame):
-            rows.to_parquet(draft, index=False, **_PACKED)
+            rows.to_parquet(draft, index=False, **_packing(pa.Schema.from_pandas(rows)))
         else:
             _join(rows, draft)
         count = pq.read_metadata(draft).num_rows
@@ -130,7 +131,7 @@ def _join(files: Sequence[Path], draft: Path) -> None:
     for path in files:  # a column without a value in one file has a type in another
         schema = pa.unify_schemas([schema, pq.read_schema(path)], promote_options="permissive")
     schema, held = schema.remove_metadata(), []
-    with pq.ParquetWriter(draft, schema, **_PACKED) as sink:
+    with pq.ParquetWriter(draft, schema, **_packing(schema)) as sink:
         for path in files:
             try:
                 held.append(pq.read_table(path, page_checksum_verification=True).cast(schema))
@@ -141,6 +142,15 @@ def _join(files: Sequence[Path], draft: Path) -> None:
             if path is files[-1] or sum(table.nbytes for table in held) > _GROUP:
                 sink.write_table(pa.concat_tables(held))
                 held.clear()
+
+
+def _packing(schema: pa.Schema) -> dict[str, Any]:
+    """How rows are packed: of maps, byte by byte, since their last bits are rounded away."""
+    if _SCORES not in schema.names:
+        return _PACKED
+    nested = {f.name: f"{f.name}.list.element" for f in schema if pa.types.is_list(f.type)}
+    others = [nested.get(name, name) for name in schema.names if name != _SCORES]
+    return {**_PACKED, "use_byte_stream_split": [nested[_SCORES]], "use_dictionary": others}
 
 
 def provenance(

@@ -20,6 +20,7 @@ SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
 ADAPTERS = {
     "sst2": "4ab90aa25ac4111c22bdeda16bf5944a7b4d7e27d9d65e7bf3c70bbf7d11ee69",
     "imdb": "236901698c9b21785dbb10cfa1029eb19d323dd73be29a4be90c3a482848c09f",
+    "sst2-6": "1800075dcafd782a95d2ec6e1c2a0c3836259538e12e41e8a26f59b0bd046b82",
 }
 SCALE = 2  # α / r of the adapters: α = 16, rank r = 8
 _FILES = ["config.json", "model.safetensors", "tokenizer*", "vocab.txt", "special_tokens_map.json"]

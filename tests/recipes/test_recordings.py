@@ -1,0 +1,149 @@
+"""The recordings beside the package, against the package's own verbs and slow twins."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import lrputils as lrp
+from lrputils.data.texts import load_texts
+from lrputils.study.evaluation import evaluate
+from recipes.recordings import (
+    __main__,
+    baselines,
+    ceiling,
+    curves,
+    depth,
+    layer_pairs,
+    random_weights,
+    uniform,
+)
+from recipes.recordings.hiding import losses
+
+
+@pytest.fixture(scope="module")
+def clf():
+    return lrp.load_classifier()
+
+
+@pytest.fixture(scope="module")
+def texts():
+    every = load_texts(None)
+    short = [number for number, text in enumerate(every) if len(text.split()) < 12]
+    return every.take(short[:2])
+
+
+def test_hidden_from_the_first_layer_on_is_leave_one_out(clf, texts):
+    inputs = clf.encode([texts[0]])
+    exact = lrp.leave_one_out(clf, inputs)[0]
+    target = int(clf.model(**inputs.model_kwargs()).logits.argmax())
+    keys = torch.eye(len(exact), dtype=torch.bool)
+    assert torch.allclose(losses(clf, inputs["input_ids"][0], target, 0, keys), exact, atol=1e-5)
+    above = losses(clf, inputs["input_ids"][0], target, clf.architecture.layers, keys)
+    assert torch.allclose(above, torch.zeros(()), atol=1e-6)
+
+
+def test_all_layers_gated_is_the_mask_gradient_against_loo(clf, texts):
+    rows = depth.measure(clf, texts).set_index(["id", "form", "k"])
+    layers = clf.architecture.layers
+    for text, name in zip(texts, texts.ids, strict=True):
+        inputs = clf.encode([text])
+        loo = lrp.leave_one_out(clf, inputs)
+        for form in ("exact-block", "first-order"):
+            scores = lrp.attribute(clf, inputs, "mask-gradient", form=form)
+            r = lrp.pearson(scores, loo, where=inputs.content_mask)[0]
+            assert rows.loc[(name, form, layers), "r_content"] == pytest.approx(r, abs=1e-4)
+    last = rows.xs(1, level="k").xs("exact-block", level="form")
+    assert (last.r > 0.9).all()  # one layer is nearly linear behind its block
+
+
+def test_pairs_hidden_everywhere_are_leave_two_out(clf, texts):
+    rows = layer_pairs.measure(clf, texts)
+    inputs = clf.encode([texts[0]])
+    pairs = lrp.leave_two_out(clf, inputs).interactions[0].numpy()
+    first = rows[(rows.id == texts.ids[0]) & (rows.layer == 1)]
+    assert np.allclose(first.interaction, pairs[first.i, first.j], atol=1e-4)
+
+
+def test_curves_are_those_of_evaluate(clf, texts):
+    how = {"places": ["word"], "removals": ["attention-mask", "mask"], "families": ["front"]}
+    rows = curves.measure(clf, texts, **how)
+    same = evaluate(clf, texts, ["attnlrp"], chunk=1, progress=False).rows.set_index("id")
+    plain = rows[(rows.removal == "attention-mask") & (rows.method == "attnlrp")]
+    plain = plain[plain.family == ""].set_index("id")
+    same = same[same.method == "attnlrp"]
+    for column in ("r", "r_content", "r_normalised", "lerf", "morf", "delta"):
+        assert np.allclose(plain[column], same[column], atol=1e-4), column
+    masked = rows[rows.removal == "mask"]
+    assert set(masked.method) == {"loo", "attnlrp", "cp-lrp"}
+    assert (masked.family == "").all()
+
+
+def test_replaced_tokens_are_replaced_in_the_order_of_the_scores(clf, texts):
+    inputs = clf.encode([texts[0]])
+    scores = lrp.attribute(clf, inputs, "attnlrp")
+    found = curves.replaced(clf, inputs, scores[None], torch.tensor([1]))
+    ids, values = inputs["input_ids"].clone(), []
+    own = inputs.content_mask[0].nonzero()[:, 0]
+    with torch.no_grad():
+        for token in [None, *own[scores[0, own].argsort(descending=True, stable=True)]]:
+            if token is not None:
+                ids[0, token] = inputs.replacements["mask"]
+            values.append(float(clf.model(input_ids=ids).logits[0, 1]))
+    assert float(found.morf) == pytest.approx(np.mean(values), abs=1e-5)
+
+
+def test_randomised_weights_change_maps_and_leave_the_model_alone(clf, texts):
+    before = clf.identity
+    rows = random_weights.measure(clf, texts)
+    assert list(rows.randomised.unique()) == [
+        "",
+        "head",
+        "head, layers 7-12",
+        "head, all layers",
+    ]
+    assert (rows[rows.method == "loo"].r > 0.999).all()
+    assert (rows[rows.randomised == ""].similarity > 0.999).all()
+    assert (rows[rows.randomised != ""].similarity < 0.99).mean() > 0.8
+    assert type(clf)(clf.model, clf.tokenizer, clf.name).identity == before
+
+
+@pytest.mark.parametrize(
+    ("edit", "before", "after"),
+    [
+        ("full stop", "a fine film .", "a fine film"),
+        ("full stop", "a fine film", "a fine film ."),
+        ("long forms", "it 's fine and does n't drag", "it is fine and does not drag"),
+        ("long forms", "the film 's end ca n't convince", "the film 's end can not convince"),
+        ("opening", "a fine film", "overall , a fine film"),
+    ],
+)
+def test_edits_keep_the_meaning(edit, before, after):
+    assert ceiling.EDITS[edit](before) == after
+
+
+def test_an_edit_is_compared_at_the_tokens_that_both_texts_have(clf, texts):
+    rows = ceiling.measure(clf, texts)
+    inputs = clf.encode(list(texts))
+    assert (
+        rows[rows.edit == "opening"].tokens.to_numpy() == inputs.content_mask.sum(1).numpy()
+    ).all()
+    assert rows.r.between(0, 1).all()
+
+
+def test_baselines_and_uniform_layers(clf, texts):
+    rows = baselines.measure(
+        clf, texts, variants=[("loo", ""), ("ig", "pad"), ("rollout", "abnar")]
+    )
+    assert (rows[rows.method == "loo"].r > 0.999).all()
+    parts = uniform.measure(clf, texts)
+    same = parts[parts.part == "none"]
+    assert (same.predicted == same.target).all()
+
+
+def test_the_command_line_records_and_goes_on(tmp_path, capsys):
+    said = ["uniform", "--limit", "3", "--seed", "0", "--shard", "2", "--quiet", "--out"]
+    folder = __main__.main([*said, str(tmp_path / "a")])
+    assert len(pd.read_parquet(folder / "rows.parquet")) == 12
+    with pytest.raises(ValueError, match="has the options"):
+        __main__.main([*said, str(tmp_path / "b"), "-o", "nothing=1"])
