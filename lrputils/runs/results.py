@@ -146,9 +146,9 @@ def _join(files: Sequence[Path], draft: Path) -> None:
 
 def _packing(schema: pa.Schema) -> dict[str, Any]:
     """How rows are packed: of maps, byte by byte, since their last bits are rounded away."""
-    if _SCORES not in schema.names:
-        return _PACKED
     nested = {f.name: f"{f.name}.list.element" for f in schema if pa.types.is_list(f.type)}
+    if _SCORES not in nested:
+        return _PACKED
     others = [nested.get(name, name) for name in schema.names if name != _SCORES]
     return {**_PACKED, "use_byte_stream_split": [nested[_SCORES]], "use_dictionary": others}
 
