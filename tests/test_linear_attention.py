@@ -116,7 +116,8 @@ def slow_attnlrp(network, image, factorization, epsilon):
     at_pooled = pooled * state["output.weight"][target] / stabilised(logits[target], epsilon)
     at_pooled = at_pooled * logits[target]
     if mean:
-        at_attended = attended / stabilised(attended.sum(0), epsilon) * at_pooled
+        share = attended / len(attended) / stabilised(pooled, epsilon)
+        at_attended = share * at_pooled
     else:
         at_attended = at_pooled.reshape(attended.shape)
     if factorization == la.LEFT:
@@ -143,6 +144,23 @@ def test_attnlrp_is_the_explicit_rules_at_epsilon_zero(setting, factorization):
     fast = la.attnlrp(network, images, factorization).numpy()
     slow = np.stack([slow_attnlrp(network, image, factorization, 0.0) for image in images])
     np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-9 * np.abs(slow).max())
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-2, 0.5])
+@pytest.mark.parametrize("factorization", [la.LEFT, la.RIGHT])
+@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
+def test_attnlrp_is_the_explicit_rules_with_epsilon(setting, factorization, epsilon):
+    network, images = tiny(setting, tokens=4, dim=3), some_images(3, tokens=4)
+    fast = la.attnlrp_with_epsilon(network, images, factorization, epsilon).numpy()
+    slow = np.stack([slow_attnlrp(network, image, factorization, epsilon) for image in images])
+    np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-9 * np.abs(slow).max())
+    without = la.attnlrp(network, images, factorization).numpy()
+    assert np.abs(fast - slow).max() < 1e-3 * np.abs(fast - without).max()
+
+
+def test_epsilon_is_positive():
+    with pytest.raises(ValueError, match="epsilon=0"):
+        la.attnlrp_with_epsilon(tiny(SETTINGS[0]), some_images(), la.LEFT, 0.0)
 
 
 def test_the_papers_epsilon_moves_the_explicit_rules_little():
@@ -226,6 +244,22 @@ def test_pooling_by_the_mean_changes_deletion_loo_by_a_positive_affine_map():
     torch.testing.assert_close(
         la.leave_one_out(network, images, removal="delete"), lost * 9 / 8 - gain / 8
     )
+
+
+@pytest.mark.parametrize("removal", ["zero", "black"])
+@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
+def test_a_removal_curve_is_one_forward_pass_a_point(setting, removal):
+    network, images = tiny(setting), some_images(10)
+    scores = torch.rand(images.shape, generator=torch.Generator().manual_seed(2)).double()
+    curves = la.removal_curves(network, images, scores, removal=removal)
+    pixels = network.scaled(images)
+    target = network.from_pixels(pixels).argmax(1)
+    absent = network.scaled(torch.zeros_like(images)) if removal == "black" else 0 * pixels
+    rank = scores.argsort(1, descending=True).argsort(1)
+    for gone in range(images.shape[1] + 1):
+        logits = network.from_pixels(torch.where(rank < gone, absent, pixels))
+        expected = logits.gather(1, target[:, None])[:, 0]
+        torch.testing.assert_close(curves[:, gone], expected, rtol=1e-8, atol=1e-8)
 
 
 def test_removing_what_is_already_black_changes_nothing():

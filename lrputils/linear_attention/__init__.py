@@ -18,12 +18,14 @@ from lrputils.linear_attention.attribution import (
     READOUTS,
     REMOVALS,
     attnlrp,
+    attnlrp_with_epsilon,
     completeness_gap,
     explain,
     integrated_gradients,
     leave_one_out,
     leave_one_out_by_passes,
     paths,
+    removal_curves,
 )
 from lrputils.linear_attention.model import (
     FACTORIZATIONS,

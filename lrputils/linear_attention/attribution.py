@@ -78,6 +78,48 @@ def attnlrp(
     return _weighted(paths(network, images, readout=readout), factorization)
 
 
+@one_thread()
+def attnlrp_with_epsilon(
+    network: LinearAttention, images: Tensor, factorization: str, epsilon: float
+) -> Tensor:
+    """Return `attnlrp` at the pixels, (batch, tokens), with ε > 0 in every rule that divides.
+
+    A rule that divides relevance by z + ε sign z instead of z lets |z| / (|z| + ε) of the gradient
+    at z pass: Eq. 1 of You et al. at the output of each linear layer, at the sum of embedding and
+    position and at the mean over tokens; Eqs. 3 and 4, with 2z for z, at the two products.
+    """
+    check_choice("factorization", factorization, (LEFT, RIGHT))
+    if epsilon <= 0:
+        raise ValueError(f"epsilon={epsilon} is not positive; at 0 it is `attnlrp`")
+
+    def passing(z: Tensor, share: Tensor) -> Tensor:
+        return z.detach() + (z - z.detach()) * share
+
+    def linear(z: Tensor) -> Tensor:
+        size = z.detach().abs()
+        return passing(z, size / (size + epsilon))
+
+    def product(left: Tensor, right: Tensor) -> Tensor:
+        size = (z := left @ right).detach().abs()
+        return passing(z, size / (2 * size + epsilon))
+
+    pixels = network.scaled(images).detach().requires_grad_()
+    tokens = pixels[..., None]
+    if network.setting.embedding == "learned":
+        tokens = linear(linear(network.embedding(tokens)) + network.position)
+    layers = network.query, network.key, network.value
+    query, key, value = (linear(layer(tokens)) for layer in layers)
+    if factorization == LEFT:
+        attended = product(product(query, key.mT), value)
+    else:
+        attended = product(query, product(key.mT, value))
+    flattened = network.setting.pooling == "flattened"
+    pooled = attended.flatten(1) if flattened else linear(attended.mean(1))
+    logits = linear(network.output(pooled))
+    (gradient,) = torch.autograd.grad(logits.max(1).values.sum(), pixels)
+    return pixels.detach() * gradient
+
+
 def _weighted(by: Projected, factorization: str) -> Tensor:
     return sum(map(mul, path_shares(factorization).values(), by))
 
@@ -130,6 +172,45 @@ def leave_one_out_by_passes(
         target = logits.argmax(1)[:, None, None].expand(-1, network.tokens, 1)
         maps.append((logits[:, None] - torch.stack(without, 1)).gather(2, target)[..., 0])
     return torch.cat(maps)
+
+
+@one_thread()
+@torch.no_grad()
+def removal_curves(
+    network: LinearAttention, images: Tensor, scores: Tensor, *, removal: str = "zero"
+) -> Tensor:
+    """Return the predicted class's logit after 0, 1, 2, … pixels are gone, (batch, tokens + 1).
+
+    The pixels with the highest `scores` (batch, tokens) go first, as for MoRF; −`scores` gives
+    LeRF. `removal` is "zero" or "black", see `leave_one_out`. No forward pass is run: M and G each
+    are a running sum over the pixels that went.
+    """
+    check_choice("removal", removal, REMOVALS[:2])
+    curves = []
+    for part, order in zip(
+        images.split(8), scores.argsort(1, descending=True).split(8), strict=True
+    ):
+        pixels, projected, rows, written, read = _logit(network, part)
+        removed = network.project(_emptied(network, pixels, removal))
+
+        def going(tokens: Tensor, order: Tensor = order) -> Tensor:
+            return tokens.gather(1, order[..., None].expand_as(tokens))
+
+        query, key, value = map(going, projected)
+        new_query, new_key, new_value = map(going, removed)
+        written_less = _outer(key, value) - _outer(new_key, new_value)
+        read_less = _outer(query - new_query, going(rows.expand_as(query)))
+        steps = [
+            torch.cat([whole[:, None], whole[:, None] - less.cumsum(1)], 1)
+            for whole, less in ((written, written_less), (read, read_less))
+        ]
+        target = network.from_pixels(pixels).argmax(1)
+        curves.append((steps[0] * steps[1]).sum((2, 3)) + network.output.bias[target][:, None])
+    return torch.cat(curves)
+
+
+def _outer(left: Tensor, right: Tensor) -> Tensor:
+    return left[..., :, None] * right[..., None, :]
 
 
 @one_thread()

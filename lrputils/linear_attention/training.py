@@ -89,10 +89,13 @@ def is_shipped(data: ImageData, setting: Setting, seeds: int = 1) -> bool:
     return data.name == SHIPPED_DATA and data.side == 14 and seeds <= SHIPPED.get(setting, 0)
 
 
-def load_shipped(setting: Setting, seed: int, folder: str | Path | None = None) -> LinearAttention:
+def load_shipped(
+    setting: Setting, seed: int, folder: str | Path | None = None, *, tokens: int = 196
+) -> LinearAttention:
     """Return the shipped network of this training seed, in float64.
 
-    `folder`: read what `save_networks` wrote there instead.
+    `folder`: read what `save_networks` wrote there instead. `tokens` counts where the weights do
+    not tell: a mean without positions takes any number.
     """
     count = SHIPPED.get(setting, 0)
     if folder is None and not 0 <= seed < count:
@@ -105,7 +108,10 @@ def load_shipped(setting: Setting, seed: int, folder: str | Path | None = None) 
     state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
     output = state["output.weight"]
     dim = len(state["query.bias"])
-    tokens = len(state["position"]) if "position" in state else output.shape[1] // dim
+    if setting.pooling == "flattened":
+        tokens = output.shape[1] // dim
+    elif "position" in state:
+        tokens = len(state["position"])
     network = LinearAttention(setting, tokens=tokens, dim=dim, classes=len(output)).double()
     network.load_state_dict(state)
     return network.eval().requires_grad_(False)

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 
 class _Scaled(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, factor: float | Tensor) -> Tensor:
         ctx.factor = factor
         return x.view_as(x)
 
@@ -37,8 +37,8 @@ class _Scaled(Function):
         return gradient * ctx.factor, None
 
 
-def scaled(x: Tensor, factor: float) -> Tensor:
-    """Return x, and let only a share of its gradient pass: g(x) → factor · g(x)."""
+def scaled(x: Tensor, factor: float | Tensor) -> Tensor:
+    """Return x, and let only a share of its gradient pass: g(x) → factor · g(x), entry by entry."""
     return _Scaled.apply(x, factor)
 
 

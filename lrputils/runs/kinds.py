@@ -96,6 +96,7 @@ _KINDS: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
         _MNIST,
         {
             "--dataset": {"default": "mnist", "metavar": "NAME", "help": "default: %(default)s"},
+            "--settings": {**_LIST, "help": "as learned-mean-unit (default: the shipped ones)"},
             "--seeds": {**_NUMBER, "default": 10, "help": "networks a setting"},
             "--images": {**_NUMBER, "default": 200, "help": "images a network"},
         },
@@ -131,9 +132,12 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
 
 def _record(options: argparse.Namespace) -> Path:
     if options.kind == "mnist":
+        from lrputils.linear_attention.model import Setting
         from lrputils.runs.mnist import record_mnist
 
         how = {name: getattr(options, name) for name in ("seeds", "images", "quiet")}
+        if options.settings:
+            how["settings"] = [Setting.named(name) for name in listed(options.settings)]
         return record_mnist(options.dataset, options.out, command=command(options), **how)
     from lrputils.runs.studies import STUDIES, record_study
     from lrputils.runs.texts import Settings, record

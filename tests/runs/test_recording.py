@@ -159,6 +159,8 @@ def test_a_second_run_into_the_folder_is_refused(classifier, texts, tmp_path, mo
         ("softmax --batch-size -2", "--batch-size -2: the smallest possible value is 1"),
         ("softmax --max-length 0", "--max-length 0: the smallest possible value is 1"),
         ("mnist --seeds 0", "--seeds 0: the smallest possible value is 1"),
+        ("mnist --settings learned-unit", "'learned-unit' is no setting: write one as learned-m"),
+        ("mnist --settings none-mean-loud", "scaling='loud' is not one of ('unit', "),
         ("mnist --images -3", "--images -3: the smallest possible value is 1"),
     ],
 )

@@ -1,0 +1,146 @@
+"""More of chapter 2's networks: the ε-rule at ε > 0, and MoRF and LeRF curves of images.
+
+`python -m recipes.recordings.images --dataset FOLDER --networks DIR --out results/mnist` measures
+every setting of `Setting` for training seeds 0, 1, …. Networks are read from DIR/SEED, where
+`save_networks` puts them, and trained into it where they are missing; the kept networks of
+`lrputils record mnist`, of seed 0, fit there. It writes two recordings, `epsilon` and `curves`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+import lrputils.linear_attention as la
+from lrputils.data.images import ImageData, load_images
+from lrputils.linear_attention.agreement import GRAPHS, PAIRS, compared
+from lrputils.runs import results
+
+EPSILONS = (1e-9, 1e-6, 1e-4, 1e-2)
+SETTINGS = tuple(
+    la.Setting(*choice)
+    for choice in product(
+        ("learned", "none"), ("mean", "flattened"), ("unit", "standard", "signed")
+    )
+)
+
+
+def measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
+    """Return how one network's maps agree at each ε, means over images.
+
+    Returns:
+        a row an `epsilon`, `removal` and `pair`: of both graphs with each other and with LOO, and
+        of each graph with its own map at ε = 0 ("… vs ε = 0"); `r` and `r_normalised`, after
+        dividing each map by its sum. "any" is the removal of a pair without LOO.
+    """
+    zero = {graph: la.attnlrp(network, images, graph) for graph in (la.LEFT, la.RIGHT)}
+    rows = []
+    for epsilon in (0.0, *EPSILONS):
+        maps = {
+            graph: la.attnlrp_with_epsilon(network, images, graph, epsilon) if epsilon else scores
+            for graph, scores in zero.items()
+        }
+        maps |= {f"{graph}, 0": scores for graph, scores in zero.items()}
+        itself = {f"{graph} vs ε = 0": (graph, f"{graph}, 0") for graph in zero}
+        both = {"any": compared(maps, {GRAPHS: PAIRS[GRAPHS]} | itself)}
+        for removal in _removals(network):
+            loo = {"LOO": la.leave_one_out(network, images, removal=removal)}
+            both[removal] = compared(maps | loo, {f"{g} vs LOO": (g, "LOO") for g in zero})
+        for removal, found in both.items():
+            means = found.groupby("pair", sort=False)[["r", "r_normalised"]].mean().reset_index()
+            rows.append(means.assign(epsilon=epsilon, removal=removal))
+    return pd.concat(rows, ignore_index=True)
+
+
+def measure_curves(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
+    """Return one network's mean logits along the curves of each map.
+
+    Returns:
+        a row an image (`id`), `removal` and `method` (LOO, IG, AttnLRP through both graphs):
+        `morf` and `lerf`, the mean logit of the predicted class as pixels go, the most or the least
+        relevant first, the whole and the empty image included. LOO's map is of the same removal.
+    """
+    rows = []
+    for removal in _removals(network):
+        maps = la.explain(network, images, removal=removal)
+        for method in ("LOO", "IG", la.LEFT, la.RIGHT):
+            means = {
+                order: la.removal_curves(network, images, sign * maps[method], removal=removal)
+                for order, sign in (("morf", 1), ("lerf", -1))
+            }
+            means = {order: curve.mean(1).numpy() for order, curve in means.items()}
+            own = {"id": range(len(images)), "removal": removal, "method": method}
+            rows.append(pd.DataFrame(own | means))
+    return pd.concat(rows, ignore_index=True)
+
+
+def _removals(network: la.LinearAttention) -> list[str]:
+    """The removals that leave a pixel behind, "black" where it is not 0."""
+    return list(dict.fromkeys(la.distinct(network.setting.scaling, r) for r in ("zero", "black")))
+
+
+def networks(
+    folder: Path, data: ImageData, seeds: int
+) -> Iterator[tuple[la.Setting, int, la.LinearAttention]]:
+    """Yield each setting, seed and network of a folder; train into it what it lacks."""
+    for setting, seed in product(SETTINGS, range(seeds)):
+        if not (folder / str(seed) / f"{setting.name}.safetensors").exists():
+            la.save_networks([la.train(data, setting, seed)], folder / str(seed))
+        stored = la.load_shipped(setting, 0, folder / str(seed), tokens=data.side**2)
+        yield setting, seed, stored
+
+
+MEASURES = {"epsilon": measure_epsilon, "curves": measure_curves}
+
+
+def record(dataset: str, folder: Path, out: Path, *, seeds: int = 3, images: int = 100) -> None:
+    """Measure every network and write both recordings into `out`."""
+    data = load_images(dataset)
+    pictures = torch.from_numpy(data.test_images[:images])
+    kept, seconds = {name: [] for name in MEASURES}, dict.fromkeys(MEASURES, 0.0)
+    for setting, seed, network in networks(folder, data, seeds):
+        for name, measure in MEASURES.items():
+            start = time.monotonic()
+            kept[name].append(measure(network, pictures).assign(setting=setting.name, seed=seed))
+            seconds[name] += time.monotonic() - start
+    for name, parts in kept.items():
+        facts = results.provenance(
+            command="python -m recipes.recordings.images --dataset FOLDER --networks DIR "
+            f"--seeds {seeds} --images {images} --out results/mnist",
+            parameters={"settings": [s.name for s in SETTINGS], "seeds": seeds, "images": images},
+            seconds=seconds[name],
+            data={"name": data.name, "split": data.note, "identity": data.identity},
+        )
+        results.write(out / name, _small(pd.concat(parts, ignore_index=True)), facts)
+
+
+def _small(rows: pd.DataFrame) -> pd.DataFrame:
+    names = [name for name in ("setting", "removal", "pair", "method") if name in rows]
+    floats = [name for name in ("r", "r_normalised", "morf", "lerf") if name in rows]
+    rows[floats] = rows[floats].round(4 if "r" in rows else 3)
+    whole = {name: "int16" for name in ("seed", "id") if name in rows}
+    return rows.astype(dict.fromkeys(names, "category") | dict.fromkeys(floats, "float32") | whole)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dataset", required=True, help="as `load_images` takes it")
+    parser.add_argument("--networks", type=Path, required=True, help="folder of trained networks")
+    parser.add_argument("--seeds", type=int, default=3, help="networks a setting (%(default)s)")
+    parser.add_argument("--images", type=int, default=100, help="images (%(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="results/mnist")
+    chosen = parser.parse_args(arguments)
+    how = {"seeds": chosen.seeds, "images": chosen.images}
+    record(chosen.dataset, chosen.networks, chosen.out, **how)
+
+
+if __name__ == "__main__":
+    main()

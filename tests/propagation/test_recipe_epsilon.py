@@ -1,0 +1,77 @@
+"""The recorded ε-rule: against the explicit rules at ε > 0, at ε = 0, and its rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import lrputils as lrp
+from lrputils.attribution.relevance import lrp_everywhere
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP
+from recipes.recordings import epsilon as recipe
+from tests import reference, tiny
+
+REFERENCE = {"attnlrp": ATTN_LRP, "cp": CP_LRP}
+
+
+@pytest.mark.parametrize("eps", [1e-9, 1e-4, 1e-2, 0.3])
+@pytest.mark.parametrize("rule", REFERENCE)
+@pytest.mark.parametrize("length", [1, 5])
+def test_a_whole_bert_equals_the_explicit_rules(length, rule, eps):
+    model = tiny.build("bert", seed=length)
+    inputs = tiny.texts((length,), seed=length)
+    fast = recipe.epsilon_lrp(model, inputs, target=1, composite=REFERENCE[rule], epsilon=eps)
+    _, slow = reference.bert(model, inputs["input_ids"][0], 1, lambda layer: rule, eps)
+    _, without = reference.bert(model, inputs["input_ids"][0], 1, lambda layer: rule, 0.0)
+    gap = float((fast["word"][0] - slow).abs().max())
+    assert gap <= 1e-10 * max(1.0, float(slow.abs().max()))
+    assert gap < 1e-3 * float((slow - without).abs().max())  # ε has an effect, and it is this one
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
+@pytest.mark.parametrize("composite", [ATTN_LRP, CP_LRP])
+def test_without_epsilon_and_in_its_limit(name, composite):
+    model, inputs = tiny.build(name), tiny.texts()
+    how = {"target": None, "composite": composite}
+    zero = lrp_everywhere(model, inputs, **how)
+    gaps = []
+    for eps in (0.0, 1e-9, 1e-6, 1e-3):
+        maps = recipe.epsilon_lrp(model, inputs, epsilon=eps, **how)
+        assert list(maps) == list(zero)
+        gaps.append(max(float((maps[place] - zero[place]).abs().max()) for place in zero))
+    assert gaps[0] < 1e-10
+    assert gaps[0] < gaps[1] < gaps[2] < gaps[3]
+
+
+def test_the_read_out_at_the_sum_comes_before_the_sums_own_share(monkeypatch):
+    model, inputs, eps = tiny.build("bert"), tiny.texts((4,)), 0.05
+    found = recipe.epsilon_lrp(model, inputs, target=0, composite=CP_LRP, epsilon=eps)
+    arriving, plain = [], reference.residual
+    monkeypatch.setattr(reference, "residual", lambda *a: arriving.append(a[2]) or plain(*a))
+    reference.bert(model, inputs["input_ids"][0], 0, lambda layer: "cp", eps)
+    assert torch.allclose(found["sum"][0], arriving[-1].sum(1), rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(found["sum"], found["post-norm"])
+
+
+def test_the_model_is_left_as_it_was_and_others_are_refused():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    before = model(**{k: inputs[k] for k in ("input_ids", "attention_mask")}).logits
+    recipe.epsilon_lrp(model, inputs, composite=ATTN_LRP, epsilon=1e-2)
+    after = model(**{k: inputs[k] for k in ("input_ids", "attention_mask")}).logits
+    assert torch.equal(before, after)
+    assert not any("forward" in part.__dict__ for part in model.modules())
+    with pytest.raises(ValueError, match=r"GPT2.*before its sums"):
+        recipe.epsilon_lrp(tiny.build("gpt2"), inputs, composite=ATTN_LRP, epsilon=1e-2)
+    with pytest.raises(ValueError, match="negative"):
+        recipe.epsilon_lrp(model, inputs, composite=ATTN_LRP, epsilon=-1.0)
+
+
+def test_rows_have_every_text_method_readout_and_epsilon():
+    classifier = lrp.load_classifier()
+    rows = recipe.measure(classifier, lrp.load_texts(limit=3, seed=0), batch_size=2, max_length=32)
+    assert list(rows) == ["id", "method", "readout", "epsilon", "r", "r_content", "r_zero"]
+    assert len(rows) == 3 * 2 * 3 * len(recipe.EPSILONS)
+    assert not rows.duplicated(["id", "method", "readout", "epsilon"]).any()
+    assert np.allclose(rows.r_zero[rows.epsilon == 0], 1)
+    assert (rows.r_zero[rows.epsilon == 1e-6] > 0.999).all()
