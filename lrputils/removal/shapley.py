@@ -1,4 +1,4 @@
-"""Shapley values of tokens, sampled: what a token adds, averaged over what else is there.
+"""Shapley values of tokens, sampled or exact: what a token adds, over all that else is there.
 
     φ_i = mean over all orders of the tokens of f(those up to i) − f(those before i)
 
@@ -8,12 +8,14 @@ both, and the Shapley value gives half to each. f is the explained output, and t
 in `lrputils.removal.leave_one_out` under the attention mask.
 
 Orders are drawn in antithetic pairs, an order and its reverse (Mitchell et al., 2022, JMLR 23:43):
-the mean of a pair is exact for every f whose tokens act alone and in pairs.
+the mean of a pair is exact for every f whose tokens act alone and in pairs. The values of a short
+text need no sample: f of all 2ⁿ sets of its n tokens gives them exactly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import comb
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,14 +32,18 @@ from lrputils.removal.packing import bar, evaluate
 from lrputils.removal.rows import Text
 
 Array = np.ndarray
+ALL = "all"
+# Tokens of a text whose sets are all tried: 65,536 rows.
+LONGEST = 16
 
 
 class Shapley(NamedTuple):
-    """Sampled Shapley values of a batch.
+    """Shapley values of a batch.
 
     Attributes:
         scores: (batch, tokens), the means of `draws`, 0 at padding and at tokens that always stay.
-        draws: (pairs, batch, tokens), the independent estimates of each antithetic pair of orders.
+        draws: (pairs, batch, tokens), the independent estimates of each antithetic pair of orders;
+            (1, batch, tokens) where the values are exact.
         change: f(all tokens) − f(no token that can go), (batch,). Scores and every draw sum to it.
     """
 
@@ -47,14 +53,17 @@ class Shapley(NamedTuple):
 
     @property
     def errors(self) -> Tensor:
-        """Standard errors of the scores, (batch, tokens)."""
+        """Standard errors of the scores, (batch, tokens): 0 where they are exact."""
+        if len(self.draws) == 1:
+            return torch.zeros_like(self.scores)
         return self.draws.std(0) / len(self.draws) ** 0.5
 
     def interval(self, confidence: float = 0.95) -> tuple[Tensor, Tensor]:
         """Ends of each score's interval by Student's t over the pairs, (batch, tokens) each."""
         if not 0 < confidence < 1:
             raise ValueError(f"confidence={confidence} is not between 0 and 1")
-        reach = float(stats.t.ppf((1 + confidence) / 2, len(self.draws) - 1)) * self.errors
+        freedom = max(1, len(self.draws) - 1)
+        reach = float(stats.t.ppf((1 + confidence) / 2, freedom)) * self.errors
         return self.scores - reach, self.scores + reach
 
 
@@ -63,22 +72,24 @@ def shapley_values(
     inputs: Mapping[str, Any],
     *,
     target: Target = None,
-    permutations: int = 32,
+    permutations: int | str = 32,
     seed: int = 0,
     players: str = "content",
     output: str = "logit",
     batch_tokens: int | None = None,
     progress: bool = True,
 ) -> Shapley:
-    """Sample the Shapley value of every token of every text.
+    """Return the Shapley value of every token of every text, sampled or exact.
 
-    Costs at most one forward pass, on half of the text on average, a token and order.
+    Costs at most one forward pass, on half of the text on average, a token and order; exact, one a
+    set of tokens.
 
     Args:
         model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: a batch of encoded texts with their `special_tokens_mask`, or `pixel_values`.
         target: the class explained; by default the one predicted on the whole input.
-        permutations: orders drawn a text, an even number from 4 on.
+        permutations: orders drawn a text, an even number from 4 on; or "all", which gives exact
+            values of texts of at most 16 tokens that can be removed.
         seed: of the orders. They depend on it and on the text alone, not on its batch.
         players: "content": special tokens always stay, and get 0; "all": they are removed too. The
             token that the head reads then keeps its own query, as under `leave_one_out`.
@@ -88,8 +99,8 @@ def shapley_values(
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: an option out of range, inputs that do not say which tokens are special, or a
-            text longer than the model's attention window.
+        ValueError: an option out of range, inputs that do not say which tokens are special, a text
+            longer than the model's attention window, or too long for all of its orders.
     """
     check_permutations(permutations)
     if not isinstance(seed, int) or seed < 0:
@@ -97,30 +108,31 @@ def shapley_values(
     architecture = describe(model)
     texts, _, read = start(architecture, inputs, target, output, batch_tokens)
     who, grid = players_of(architecture, inputs, texts, players), token_grid(inputs, texts)
-    rows, plans = [], []
+    rows, designs = [], []
     for number, (text, own) in enumerate(zip(texts, who, strict=True)):
-        ranks = _ranks(text, len(own), permutations // 2, seed)
-        removed, of_prefix = _prefixes(ranks, own, len(text))
-        plans.append((ranks, of_prefix + len(rows)))
+        if permutations == ALL:
+            removed, draws_of = _enumerated(number, own, len(text))
+        else:
+            removed, draws_of = _sampled(text, own, permutations // 2, seed)
+        designs.append((slice(len(rows), len(rows) + len(removed)), draws_of))
         rows += coalition_rows(architecture, number, text, removed)
     with bar(progress, total=len(rows), desc="Shapley", unit="row", delay=3, leave=False) as shown:
         values = evaluate(
             architecture, texts, rows, read, batch_tokens=batch_tokens, done=shown.update
         )
     found = values.double().cpu().numpy()
-    draws, change = np.zeros((permutations // 2, *grid.shape)), np.zeros(len(texts))
-    for number, (ranks, of_prefix) in enumerate(plans):
-        f = found[of_prefix]  # (orders, players + 1)
-        gains = np.take_along_axis(np.diff(f, axis=1), ranks, axis=1)
+    draws = np.zeros((1 if permutations == ALL else permutations // 2, *grid.shape))
+    for number, (sets, draws_of) in enumerate(designs):
         own = np.flatnonzero(grid[number])[who[number]]
-        draws[:, number, own] = gains.reshape(2, -1, len(own)).mean(0)
-        change[number] = f[0, -1] - f[0, 0]
-    draws, change = (torch.from_numpy(each).to(values) for each in (draws, change))
-    return Shapley(draws.mean(0), draws, change)
+        draws[:, number, own] = draws_of(found[sets])
+    draws = torch.from_numpy(draws).to(values)
+    return Shapley(draws.mean(0), draws, draws[0].sum(-1))
 
 
-def check_permutations(permutations: int) -> None:
-    """Raise ValueError unless this many orders are whole pairs, and enough for an error."""
+def check_permutations(permutations: int | str) -> None:
+    """Raise ValueError unless they are all orders, or whole pairs and enough for an error."""
+    if permutations == ALL:
+        return
     if not isinstance(permutations, int) or permutations < 4 or permutations % 2:
         raise ValueError(f"permutations={permutations!r} is not an even number from 4 on")
 
@@ -133,14 +145,44 @@ def _ranks(text: Text, count: int, pairs: int, seed: int) -> Array:
     return np.concatenate([ranks, count - 1 - ranks])
 
 
-def _prefixes(ranks: Array, own: Array, tokens: int) -> tuple[Array, Array]:
-    """What is removed from each different prefix, (sets, tokens), and each order's sets.
+def _sampled(text: Text, own: Array, pairs: int, seed: int) -> tuple[Array, Callable]:
+    """What is removed from each prefix of the orders, (sets, tokens), and the draws from f there.
 
-    The latter is (orders, players + 1): the number of the set that holds the first 0, 1, … players.
+    The latter is a function of f of each set, (sets,), and returns (pairs, players).
     """
+    ranks = _ranks(text, len(own), pairs, seed)
     orders, count = ranks.shape
     behind = ranks[:, None] >= np.arange(count + 1)[:, None]
     sets, number = np.unique(behind.reshape(-1, count), axis=0, return_inverse=True)
-    removed = np.zeros((len(sets), tokens), bool)
+    removed = np.zeros((len(sets), len(text)), bool)
     removed[:, own] = sets
-    return removed, number.reshape(orders, count + 1)
+
+    def draws_of(f: Array) -> Array:
+        along = f[number.reshape(orders, count + 1)]
+        gains = np.take_along_axis(np.diff(along, axis=1), ranks, axis=1)
+        return gains.reshape(2, -1, count).mean(0)
+
+    return removed, draws_of
+
+
+def _enumerated(number: int, own: Array, tokens: int) -> tuple[Array, Callable]:
+    """`_sampled` over every set: φ_i = Σ_S (|S| − 1)! (n − |S|)! / n! (f(S) − f(S without i))."""
+    count = len(own)
+    if count > LONGEST:
+        raise ValueError(
+            f"text {number} has {count} tokens, and so 2^{count} sets of them: with "
+            f"permutations={ALL!r} at most {LONGEST}"
+        )
+    codes = np.arange(2**count)
+    here = (codes[:, None] >> np.arange(count) & 1).astype(bool)
+    removed = np.zeros((len(codes), tokens), bool)
+    removed[:, own] = ~here
+    weight = np.array([0.0] + [1 / (size * comb(count, size)) for size in range(1, count + 1)])
+
+    def draws_of(f: Array) -> Array:
+        with_i = [codes[here[:, i]] for i in range(count)]
+        gains = [f[sets] - f[sets - 2**i] for i, sets in enumerate(with_i)]
+        sizes = (here[sets].sum(1) for sets in with_i)
+        return np.array([[gain @ weight[size] for gain, size in zip(gains, sizes, strict=True)]])
+
+    return removed, draws_of

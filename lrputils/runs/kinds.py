@@ -38,7 +38,8 @@ _YARDSTICK = """\
 Keep each text's LOO, sampled Shapley values with errors, exact leave-two-out on all pairs and the
 maps of six methods: chapter 8's rows. What was killed goes on by the same command. A text of n
 words costs n (n − 1) / 2 passes for the pairs and up to n − 1 shorter ones an order for the Shapley
-values; --permutations and --longest bound them."""
+values; --permutations and --longest bound them. --exact adds the exact values of texts of at most
+16 tokens, by 2ⁿ passes on half of the text."""
 
 _PATCHING = """\
 Replace parts of the network, one at a time, and measure what each backward pass predicts of it.
@@ -82,6 +83,7 @@ _KINDS: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
         {
             "--permutations": {**_NUMBER, "default": 16, "help": "orders a text (default: 16)"},
             "--longest": {**_NUMBER, "help": "leave out texts of more words"},
+            "--exact": {"action": "store_true", "help": "exact Shapley values of short texts too"},
         },
     ),
     "softmax": ("its attention, layer by layer", _SOFTMAX, {}),

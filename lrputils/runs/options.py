@@ -159,8 +159,8 @@ def command(options: argparse.Namespace) -> str:
     """Return the command of these options; of local paths only the last two parts."""
     words = ["lrputils", options.verb, *([options.kind] if options.verb == "record" else [])]
     for name, value in vars(options).items():
-        if name not in _LEFT_OUT and value is not None:
-            words += [flag(name), shortened(str(value))]
+        if name not in _LEFT_OUT and value is not None and value is not False:
+            words += [flag(name)] if value is True else [flag(name), shortened(str(value))]
     return shlex.join([*words, "--out", "DIR"])
 
 

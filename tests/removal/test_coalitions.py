@@ -71,6 +71,23 @@ def test_over_all_orders_it_is_the_enumeration(name, players, monkeypatch):
     torch.testing.assert_close(found.scores, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize(
+    ("name", "players"),
+    [("bert", "content"), ("mpnet", "content"), ("bert", "all"), ("gpt2", "all")],
+)
+def test_all_orders_give_the_enumeration_without_error(name, players):
+    model, inputs = tiny.build(name), tiny.texts((6, 4) if players == "content" else (4, 3))
+    found = lrp.shapley_values(model, inputs, target=1, permutations="all", players=players)
+    for row, length in enumerate(inputs["attention_mask"].sum(1).tolist()):
+        who = range(1, length - 1) if players == "content" else range(length)
+        expected = slow_shapley(model, tiny.row(inputs, row), list(who), 1)[0]
+        torch.testing.assert_close(found.scores[row, :length], expected, rtol=1e-10, atol=1e-10)
+    assert found.draws.shape[0] == 1
+    assert not found.errors.any()
+    assert torch.equal(found.interval()[0], found.scores)
+    torch.testing.assert_close(found.scores.sum(1), found.change)
+
+
 def test_the_sample_is_efficient_order_by_order():
     model, inputs = tiny.build("bert"), tiny.texts((9, 4, 6))
     found = lrp.shapley_values(model, inputs, permutations=4)
@@ -178,6 +195,7 @@ def test_images_lose_patches():
     [
         ({"permutations": 5}, "permutations=5 is not an even number from 4 on"),
         ({"permutations": 2}, "permutations=2 is not an even number"),
+        ({"permutations": "many"}, "permutations='many' is not an even number"),
         ({"seed": -1}, "seed=-1 is not a whole number"),
         ({"players": "words"}, "players='words' is not one of"),
         ({"output": "loss"}, "output='loss' is not one of"),
@@ -202,5 +220,7 @@ def test_mistakes_are_named():
     assert lrp.leave_two_out(model, plain, pairs=[[(1, 2)], []]).loo.any()
     with pytest.raises(ValueError, match="text 0 has 7 tokens, and each token of this model sees"):
         lrp.leave_two_out(tiny.build("mistral", sliding_window=3), tiny.texts((7,)))
+    with pytest.raises(ValueError, match=r"text 1 has 17 tokens, and so 2\^17 sets"):
+        lrp.shapley_values(model, tiny.texts((7, 19)), permutations="all")
     with pytest.raises(ValueError, match="confidence=1 is not"):
         lrp.shapley_values(model, inputs, permutations=4).interval(1)

@@ -43,6 +43,18 @@ def test_rows_hold_every_map_over_the_words(rows, classifier):
     np.testing.assert_allclose(one["shapley"], halves, atol=1e-5)
 
 
+def test_exact_values_stand_beside_the_sampled_ones(classifier):
+    texts = lrp.load_texts([TEXTS[0], "a film " * 9])
+    rows = yardstick.measured(classifier, texts, permutations=4, exact=True)
+    exact = rows[rows.method == yardstick.EXACT]
+    assert list(exact.id) == [rows.id.iloc[0]]
+    inputs = classifier.encode(TEXTS[:1])
+    expected = lrp.shapley_values(classifier, inputs, permutations="all").scores
+    np.testing.assert_allclose(
+        exact.scores.iloc[0], expected[inputs.content_mask], rtol=1e-4, atol=1e-5
+    )
+
+
 def test_agreement_with_itself_is_one_and_one_word_has_none(rows):
     found = yardstick.agreement(rows)
     assert list(found.index) == list(rows.id.unique())
