@@ -9,9 +9,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
-from lrputils.runs.options import choice, chosen
+from lrputils.runs.options import choice, chosen, shortened
 from lrputils.runs.texts import compact, in_parts
 
 KINDS = {
@@ -57,13 +58,19 @@ def main(arguments: list[str] | None = None) -> Path:
     told = {**own, "longest": options.longest, "shard": options.shard}
     given["command"] = _command(options)
     return in_parts(
-        lambda numbers: compact(measure(classifier, texts.take(numbers), **own)),
+        lambda numbers: _rounded(measure(classifier, texts.take(numbers), **own)),
         classifier,
         texts,
         given.pop("out"),
         told,
         **given,
     )
+
+
+def _rounded(rows: pd.DataFrame) -> pd.DataFrame:
+    """Keep four decimals of what was measured; ε is a setting."""
+    settings = rows[["epsilon"]] if "epsilon" in rows else rows[[]]
+    return compact(rows.drop(columns=settings.columns)).join(settings)
 
 
 def _own(measure: Any, options: argparse.Namespace) -> Mapping[str, Any]:
@@ -84,7 +91,7 @@ def _command(options: argparse.Namespace) -> str:
     said = ["python -m recipes.recordings", options.kind]
     for name in ("model", "dataset"):
         if value := getattr(options, name):
-            said += [f"--{name}", "/".join(Path(value).parts[-2:])]
+            said += [f"--{name}", shortened(value)]
     for name in ("split", "limit", "seed", "longest", "max_length", "batch_size", "shard"):
         if (value := getattr(options, name)) is not None:
             said += [f"--{name.replace('_', '-')}", str(value)]
