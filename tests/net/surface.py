@@ -1,0 +1,236 @@
+"""What a user of the package and a reader of the book meet, as the net keeps it in `surface/`.
+
+`python -m tests.net.surface` writes those files anew: an explicit step, and a commit that does
+nothing else and says why.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+import lrputils as lrp
+from lrputils.__main__ import main
+from lrputils.report import audit as report
+from lrputils.report import audit_answers
+
+import pyarrow.parquet as pq  # isort: skip
+import torch  # isort: skip
+import yaml  # isort: skip
+from transformers import BertConfig, BertForSequenceClassification  # isort: skip
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(__file__).with_name("surface")
+TEXTS = FOLDER / "texts.csv"
+KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored", "patching", "mnist"]
+VERBS = ["", "explain", "execute", "build", "bench", "audit", "train", "evaluate", "record"]
+
+# A command, in an empty folder with the files of `_prepare`; the book is where it is.
+REFUSALS = """\
+explain "a film" --methods ig,shap
+explain "a film" --target maybe
+explain "a film" --model none/
+explain "a film" --out film.pdf
+evaluate --limit 2
+evaluate --out x --long never
+evaluate --out x --shard 0
+evaluate --out x --dataset missing.csv
+evaluate --out x --dataset empty.csv
+evaluate --out x --dataset gap.csv
+evaluate --out x --dataset words.csv
+evaluate --out file --limit 1
+audit --out x --limit 0
+audit --out x --split test
+audit
+record texts --methods ig --curves rollout --out x
+record maps --removals mask,all --out x
+record yardstick --permutations 5 --out x
+record mnist --seeds 0 --out x
+record sounds --out x
+bench --model 2x50 --out x
+train --out x --data words.csv
+execute 12
+execute 3 --out x -p limit=0
+execute 3 --out x -p limt=2
+execute 3 -p limit=2
+execute 1 --out x -p values=[2]
+build --profile none
+"""
+
+
+def said(arguments: list[str]) -> tuple[int, str, str]:
+    """Run a command in this process; return its status, and what it printed to either stream."""
+    out, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
+        try:
+            status = main(arguments)
+        except SystemExit as stop:
+            status = stop.code
+    return status, out.getvalue(), errors.getvalue()
+
+
+def names() -> Iterator[str]:
+    """Public names with their signatures, public methods of classes, methods and their options."""
+    for name in lrp.__all__:
+        value = getattr(lrp, name)
+        if callable(value):
+            yield re.sub(r"<function (\w+) at \w+>", r"\1", f"{name}{inspect.signature(value)}")
+        else:
+            yield f"{name}: {type(value).__name__}"
+        if inspect.isclass(value):
+            for member, given in sorted(vars(value).items()):
+                if not member.startswith("_") and inspect.isfunction(given):
+                    yield f"    .{member}{inspect.signature(given)}"
+                elif not member.startswith("_"):
+                    yield f"    .{member}"
+    yield ""
+    for name, method in sorted(lrp.METHODS.items()):
+        known = ", ".join(f"{k}={option.default!r}" for k, option in method.options.items())
+        yield f"{name}: {method.label}; {known or 'no options'}"
+    yield ""
+    yield f"{lrp.ATTN_LRP}"
+    yield f"{lrp.CP_LRP}"
+
+
+def helps() -> Iterator[str]:
+    """`--help` of every verb and of every kind of recording, 80 columns wide."""
+    with mock.patch.dict(os.environ, COLUMNS="80"):
+        for verb in [*VERBS, *(f"record {kind}" for kind in KINDS)]:
+            status, out, errors = said([*verb.split(), "--help"])
+            yield f"$ lrputils {verb} --help".replace("  ", " ")
+            yield from (out + errors).rstrip().splitlines()
+            yield f"status {status}"
+            yield ""
+
+
+def refusals() -> Iterator[str]:
+    """Commands that are refused, their status and their sentence."""
+    with tempfile.TemporaryDirectory() as folder:
+        _prepare(Path(folder))
+        for command in REFUSALS.splitlines():
+            at = ROOT if command.split()[0] in ("execute", "build") else folder
+            with chdir(at), mock.patch.dict(os.environ, COLUMNS="80"):
+                status, out, errors = said(
+                    shlex.split(command.replace("--out x", f"--out {folder}/x"))
+                )
+            yield f"$ lrputils {command}"
+            last = (
+                (out + errors).strip().splitlines()[-1].replace(folder, "…").replace(str(ROOT), "…")
+            )
+            yield f"{status}: {last}"
+        left = {path.name for path in Path(folder).iterdir()}
+        yield f"files that a refused command left: {sorted(left - _PREPARED) or 'none'}"
+
+
+_PREPARED = {"empty.csv", "gap.csv", "words.csv", "file"}
+
+
+def _prepare(folder: Path) -> None:
+    (folder / "empty.csv").write_text("text,label\n")
+    (folder / "gap.csv").write_text("text,label\na film,1\n,0\n")
+    (folder / "words.csv").write_text("words,stars\ngood,1\n")
+    (folder / "file").touch()
+
+
+def rows() -> Iterator[str]:
+    """Columns and types of every kind of rows, measured on a tiny model."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = tiny(Path(folder) / "tiny")
+        short = ["--model", str(model), "--dataset", str(TEXTS), "--limit", "2", "--quiet"]
+        runs = {f"record {kind}": short for kind in KINDS if kind != "mnist"}
+        runs["record patching"] = [*short, "--patches", "2"]
+        runs["record yardstick"] = [*short, "--permutations", "4"]
+        runs["evaluate"] = runs["audit"] = short
+        for verb, arguments in runs.items():
+            out = Path(folder) / verb.replace(" ", "-")
+            status, _, errors = said([*verb.split(), *arguments, "--out", str(out)])
+            assert status == 0, (verb, errors)
+            yield f"{verb}: {', '.join(sorted(path.name for path in out.iterdir()))}"
+            schema = pq.read_schema(out / "rows.parquet")
+            yield from (
+                f"    {name}: {kind}" for name, kind in zip(schema.names, schema.types, strict=True)
+            )
+        found = lrp.evaluate(
+            lrp.load_classifier(model), lrp.load_texts(TEXTS, limit=2), ["attnlrp"]
+        )
+        yield "lrp.evaluate(…).rows"
+        yield from (f"    {name}: {kind}" for name, kind in found.rows.dtypes.items())
+    schema = pq.read_schema(ROOT / "results/mnist/linear-attention/rows.parquet")
+    yield "record mnist, as recorded"
+    yield from (
+        f"    {name}: {kind}" for name, kind in zip(schema.names, schema.types, strict=True)
+    )
+
+
+def tiny(folder: Path) -> Path:
+    """Write a random BERT of two layers with the embedded model's tokenizer."""
+    tokenizer = lrp.load_classifier().tokenizer
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = BertConfig(
+        vocab_size=len(tokenizer), intermediate_size=16, initializer_range=0.4, **sizes
+    )
+    torch.manual_seed(0)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def pages() -> Iterator[str]:
+    """Pages in the order of the table of contents, their headings, and what can be linked to."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    parts = [{"chapters": [{"file": toc["root"]}]}, *toc["parts"]]
+    for file in (chapter["file"] for part in parts for chapter in part["chapters"]):
+        yield file
+        text = (ROOT / f"{file}.md").read_text(encoding="utf-8")
+        yield "  " + re.search(r"^# .+$", text, re.M)[0]
+        for line in text.splitlines():
+            if re.match(r"##+ ", line):
+                yield f"  {line}"
+            elif label := re.search(_LABEL, line):
+                yield f"    {next(filter(None, label.groups()))}"
+        yield ""
+
+
+# (label)=, :label: label, name: fig-label, $$ (label)
+_LABEL = r"^\(([\w-]+)\)=$|^:(?:label|name): (\S+)$|^\s+name: (fig-\S+)$|\$\$ \(([\w-]+)\)$"
+
+
+def audit() -> Iterator[str]:
+    """What the audit answers about the embedded model on ten texts."""
+    run = report.measure(lrp.load_classifier(), lrp.load_texts(TEXTS))
+    verdict = audit_answers.verdict(run)
+    yield f"{verdict.answer}: {verdict}"
+    for passes, lead in audit_answers.at_budgets(audit_answers.compared(run, "word")).items():
+        yield f"up to {passes} passes: {lead}"
+    yield audit_answers.in_layers(audit_answers.layers(run))
+    sensitivity = audit_answers.sensitivity(run)
+    yield str(sensitivity)
+    yield from sensitivity.one[["AttnLRP", "CP-LRP"]].round(3).to_string().splitlines()
+
+
+GOLDEN: dict[str, Callable[[], Iterator[str]]] = {
+    "names.txt": names,
+    "help.txt": helps,
+    "refusals.txt": refusals,
+    "rows.txt": rows,
+    "pages.txt": pages,
+    "audit.txt": audit,
+}
+
+
+def write() -> None:
+    """Write every file of `surface/` as this version of the package has it."""
+    for name, lines in GOLDEN.items():
+        (FOLDER / name).write_text("\n".join(lines()).rstrip() + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,61 @@
+"""Headline values: the literal, what the committed notebook shows, and what `results/` gives."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from tests.net import numbers, recompute
+
+HEADLINES = numbers.headlines()
+EXACT, ENDS = 1e-6, 0.005  # of a value, and of an interval's ends
+
+
+def _misses(headline: numbers.Headline, found: numbers.Found) -> dict:
+    """What differs, name → (found, literal)."""
+    allowed = {"value": EXACT, "low": ENDS, "high": ENDS, "n": 0}
+    pairs = {name: (getattr(found, name), getattr(headline, name)) for name in allowed}
+    return {
+        name: pair
+        for name, pair in pairs.items()
+        if None not in pair and not abs(pair[0] - pair[1]) <= allowed[name]
+    }
+
+
+def _name(headline: numbers.Headline) -> str:
+    return f"{headline.chapter}: {headline.shown or headline.computed}"
+
+
+@pytest.mark.parametrize("headline", [h for h in HEADLINES if h.shown], ids=_name)
+def test_the_notebook_shows_the_literal(headline):
+    found = numbers.in_notebook(headline.chapter, headline.shown)
+    assert found, f"{headline.chapter} no longer shows {headline.shown!r}"
+    misses = [_misses(headline, place) for place in found]
+    assert {} in misses, misses
+
+
+@pytest.mark.parametrize("headline", [h for h in HEADLINES if h.computed], ids=_name)
+def test_the_rows_give_the_literal(headline):
+    assert not _misses(headline, numbers.recomputed(headline.computed))
+
+
+def test_every_part_of_the_book_has_headlines():
+    chapters = {headline.chapter for headline in HEADLINES}
+    assert {"intro", *(f"{k:02}" for k in range(1, 12))} <= {
+        name.split("_")[0] for name in chapters
+    }
+
+
+def test_recorded_files_are_known_by_their_digests():
+    told = (numbers.HERE / "results.sha256").read_text(encoding="utf-8").splitlines()
+    known = {path: digest for digest, path in (line.split("  ", 1) for line in told)}
+    files = [path for path in recompute.RESULTS.rglob("*") if path.is_file()]
+    found = {
+        path.relative_to(recompute.RESULTS).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
+        for path in files
+        if path.suffix in (".parquet", ".json")
+    }
+    assert found == known
