@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
+
 import torch
 
 import lrputils  # noqa: F401  (before transformers: it keeps torchvision importable)
@@ -130,16 +133,28 @@ TEXT_NAMES = tuple(name for name in NAMES if name != "vit")
 def build(
     name: str, *, dtype: torch.dtype = torch.float64, seed: int = 0, **changes: object
 ) -> PreTrainedModel:
-    """A random model in evaluation mode; biases and norm weights are random, not 0 and 1."""
+    """A random model in evaluation mode; biases and norm weights are random, not 0 and 1.
+
+    A copy of one that is built once, with the random numbers where building leaves them.
+    """
+    model, numbers = _built(name, dtype, seed, tuple(sorted(changes.items())))
+    torch.set_rng_state(numbers)
+    return copy.deepcopy(model)
+
+
+@cache
+def _built(
+    name: str, dtype: torch.dtype, seed: int, changes: tuple[tuple[str, object], ...]
+) -> tuple[PreTrainedModel, torch.Tensor]:
     model_class, config_class, settings = _MODELS[name]
     torch.manual_seed(seed)
-    model = model_class(config_class(**{**settings, **changes}))
+    model = model_class(config_class(**{**settings, **dict(changes)}))
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             if parameter.dim() == 1:
                 center = float("norm" in path.lower() and path.endswith("weight"))
                 parameter.normal_(center, 0.3)
-    return model.to(dtype).eval().requires_grad_(False)
+    return model.to(dtype).eval().requires_grad_(False), torch.get_rng_state()
 
 
 def without_biases(model: PreTrainedModel) -> PreTrainedModel:

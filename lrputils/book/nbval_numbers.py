@@ -12,13 +12,14 @@ from unittest.mock import patch
 from nbval.plugin import IPyNbCell, IPyNbFile
 
 from lrputils.book.execution import KERNEL_ENVIRONMENT
-from lrputils.book.regression import settle, stated_tolerance
+from lrputils.book.regression import default_tolerance, settle, stated_tolerance
 
 _equal_outputs, _start_kernel = IPyNbCell.compare_outputs, IPyNbFile.setup
 
 
 def _compare_outputs(cell: IPyNbCell, ours: Any, reference: Any, skip_compare=None) -> bool:
-    settled = settle(ours, reference, stated_tolerance(cell.cell.metadata))
+    tolerance = stated_tolerance(cell.cell.metadata, default_tolerance(cell.parent.nb))
+    settled = settle(ours, reference, tolerance)
     skipped = skip_compare or cell.parent.skip_compare  # nbval would leave out PNG images
     kinds = tuple(kind for kind in skipped if not kind.startswith("image/"))
     return _equal_outputs(cell, settled, reference, kinds)

@@ -1,8 +1,16 @@
 """Comparing a cell's outputs with the committed ones: text and integers exactly, floats nearly.
 
-A float in the reference is matched within `STRICT` (its absolute part covers the rounding residue
-of double precision around zero); everything between the numbers, and every integer, has to be the
-same. A cell may widen either part of the tolerance in its metadata, with the reason:
+Rounding scales with what was added up, not with what is left of it: a small difference of two large
+numbers keeps their rounding. A float is therefore matched within a share of the largest magnitude
+beside it: in its list (a column of a table that `show` made, at full precision), or in its text.
+In such a table it also stays within half a unit of the last digit shown, so that a digit that a
+reader sees cannot change. Everything between the numbers, and every integer, has to be the same.
+
+`SINGLE` is for chapters that run a model. `DOUBLE` is for those that have no parameter `model`:
+they compute in float64, and only the order of a sum may differ. What a model has touched cannot be
+told from what it has not in an output alone, so a chapter has one or the other as a whole.
+
+A cell may widen either in its metadata, with the reason:
 
     regression: {rtol: 1.0e-3, atol: 1.0e-6, reason: "…"}
 """
@@ -13,31 +21,47 @@ import copy
 import json
 import math
 import re
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from nbformat import NotebookNode
+
+from lrputils.book.parameters import declared
 from lrputils.report.display import TABLE
 
 
 class Tolerance(NamedTuple):
-    """Two floats agree if |a − b| ≤ max(rtol · max(|a|, |b|), atol)."""
+    """How far two floats a and b may lie apart.
+
+    `rtol` is a share of max(|a|, |b|), `share` one of the largest magnitude beside them; both end
+    at half a unit of the last digit shown. `atol` holds whatever is shown.
+    """
 
     rtol: float = 1e-4
     atol: float = 1e-12
+    share: float = 1e-5
 
-    def agree(self, ours: float, reference: float) -> bool:
-        """Whether two floats agree; NaN agrees with NaN."""
-        close = math.isclose(ours, reference, rel_tol=self.rtol, abs_tol=self.atol)
-        return close or (math.isnan(ours) and math.isnan(reference))
+    def agree(
+        self, ours: float, reference: float, largest: float = 0.0, unit: float = math.inf
+    ) -> bool:
+        """Whether two floats agree; NaN agrees with NaN, infinity with itself.
+
+        `largest` is the magnitude beside them, `unit` that of the last digit shown.
+        """
+        if not (math.isfinite(ours) and math.isfinite(reference)):
+            return ours == reference or (math.isnan(ours) and math.isnan(reference))
+        rounding = max(self.rtol * max(abs(ours), abs(reference)), self.share * largest)
+        return abs(ours - reference) <= max(min(rounding, unit / 2), self.atol)
 
 
-STRICT = Tolerance()
+SINGLE = Tolerance()
+DOUBLE = Tolerance(rtol=1e-9, share=1e-9)
 _NUMBER = re.compile(r"(?<![\w.])[-+−]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
 
 
-def texts_agree(ours: str, reference: str, tolerance: Tolerance = STRICT) -> bool:
+def texts_agree(ours: str, reference: str, tolerance: Tolerance = SINGLE) -> bool:
     """Whether two texts have one skeleton, equal integers, and floats within tolerance.
 
     >>> texts_agree("r = 0.50000001 of 12", "r = 0.5 of 12")
@@ -47,45 +71,65 @@ def texts_agree(ours: str, reference: str, tolerance: Tolerance = STRICT) -> boo
     """
     if _NUMBER.sub("#", ours) != _NUMBER.sub("#", reference):
         return False
-    pairs = zip(_NUMBER.findall(ours), _NUMBER.findall(reference), strict=True)
-    return all(_numbers_agree(a, b, tolerance) for a, b in pairs)
+    ours, reference = (map(_number, _NUMBER.findall(text)) for text in (ours, reference))
+    return values_agree(list(ours), list(reference), tolerance)
 
 
-def _numbers_agree(ours: str, reference: str, tolerance: Tolerance) -> bool:
-    if ours == reference:
-        return True
-    integers = all(number.lstrip("-+−").isdigit() for number in (ours, reference))
-    values = (float(number.replace("−", "-")) for number in (ours, reference))
-    return not integers and tolerance.agree(*values)
+def _number(text: str) -> int | float:
+    text = text.replace("−", "-")
+    return int(text) if text.lstrip("-+").isdigit() else float(text)
 
 
-def values_agree(ours: Any, reference: Any, tolerance: Tolerance = STRICT) -> bool:
-    """Compare two JSON-like values: floats within tolerance, texts by `texts_agree`, else equal."""
-    if isinstance(reference, float) and isinstance(ours, int | float):
-        return tolerance.agree(ours, reference)
+def values_agree(
+    ours: Any, reference: Any, tolerance: Tolerance = SINGLE, unit: float = math.inf
+) -> bool:
+    """Compare two JSON-like values: floats within tolerance, texts by `texts_agree`, else equal.
+
+    The floats of one list are measured by the largest of them in the reference; a float alone by
+    itself. `unit` is that of the last digit shown.
+    """
+    return _agree(ours, reference, tolerance, unit, largest=0.0)
+
+
+def _agree(ours: Any, reference: Any, tolerance: Tolerance, unit: float, largest: float) -> bool:
+    if {type(ours), type(reference)} in ({float}, {int, float}):
+        return tolerance.agree(ours, reference, largest, unit)
     if isinstance(reference, dict) and isinstance(ours, dict):
         same = ours.keys() == reference.keys()
-        return same and all(values_agree(ours[k], reference[k], tolerance) for k in reference)
+        return same and all(_agree(ours[k], reference[k], tolerance, unit, 0.0) for k in reference)
     if isinstance(reference, list) and isinstance(ours, list):
+        largest = _largest(reference)
         pairs = zip(ours, reference, strict=False)
-        return len(ours) == len(reference) and all(values_agree(*p, tolerance) for p in pairs)
+        same = len(ours) == len(reference)
+        return same and all(_agree(*pair, tolerance, unit, largest) for pair in pairs)
     if isinstance(reference, str) and isinstance(ours, str):
         return texts_agree(ours, reference, tolerance)
-    return ours == reference
+    return type(ours) is type(reference) and ours == reference
 
 
-def stated_tolerance(cell_metadata: dict[str, Any]) -> Tolerance:
-    """Return the tolerance that a cell asks for.
+def _largest(values: Iterable[Any]) -> float:
+    floats = (abs(x) for x in values if isinstance(x, float) and math.isfinite(x))
+    return max(floats, default=0.0)
+
+
+def default_tolerance(notebook: NotebookNode) -> Tolerance:
+    """Return what a chapter's cells are held to: `SINGLE` if it has a parameter `model`."""
+    return SINGLE if "model" in declared(notebook, "chapter") else DOUBLE
+
+
+def stated_tolerance(cell_metadata: dict[str, Any], default: Tolerance = SINGLE) -> Tolerance:
+    """Return the tolerance that a cell asks for, or the default.
 
     Raises:
         ValueError: it asks for one without a reason.
     """
     asked = cell_metadata.get("regression")
     if asked is None:
-        return STRICT
+        return default
     if not str(asked.get("reason", "")).strip():
         raise ValueError("a cell that widens its tolerance must state the reason in its metadata")
-    return Tolerance(float(asked.get("rtol", STRICT.rtol)), float(asked.get("atol", STRICT.atol)))
+    wider = {part: float(asked[part]) for part in ("rtol", "atol") if part in asked}
+    return default._replace(**wider)
 
 
 def _places(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -99,7 +143,7 @@ def _places(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]
 
 
 def settle(
-    ours: list[dict[str, Any]], reference: list[dict[str, Any]], tolerance: Tolerance = STRICT
+    ours: list[dict[str, Any]], reference: list[dict[str, Any]], tolerance: Tolerance = SINGLE
 ) -> list[dict[str, Any]]:
     """Return our outputs with each value that agrees replaced by the reference's own.
 
@@ -120,10 +164,18 @@ def settle(
         elif key != TABLE and TABLE in theirs and TABLE in holder:
             agrees = _shape(values[0]) == _shape(values[1])
         else:
-            agrees = values_agree(*values, tolerance)
+            unit = last_digit(_joined(theirs.get("text/plain", ""))) if key == TABLE else math.inf
+            agrees = values_agree(*values, tolerance, unit)
         if agrees:
             holder[key] = theirs[key]
     return settled
+
+
+def last_digit(shown: str) -> float:
+    """Return the unit of a rendering's last decimal place: of the most frequent one."""
+    decimals = [n.partition(".")[2] for n in _NUMBER.findall(shown) if "." in n]
+    places = Counter(map(len, decimals)).most_common(1)
+    return 10.0 ** -places[0][0] if places else math.inf
 
 
 def _shape(value: Any) -> Any:

@@ -15,9 +15,11 @@ within what the model has seen.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pandas as pd
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
@@ -26,6 +28,8 @@ from lrputils.attribution import attribute
 from lrputils.model.inputs import Inputs
 from lrputils.removal.leave_two_out import leave_two_out
 
+SHIPPED = Path(__file__).parents[1] / "assets/small_models/planted.safetensors"
+SEEDS = 3  # that are shipped
 PAD, CLS, SEP, S, R, Q, A, B = range(8)
 NEUTRAL = range(8, 24)
 WORDS = 8
@@ -84,9 +88,7 @@ def drawn(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return ids, mask
 
 
-def train(seed: int, steps: int = 400, batch: int = 64) -> BertForSequenceClassification:
-    """Train one model on the rule, in float64 so that other processors get the same one."""
-    torch.manual_seed(seed)
+def _untrained() -> BertForSequenceClassification:
     config = BertConfig(
         vocab_size=NEUTRAL[-1] + 1,
         hidden_size=32,
@@ -100,7 +102,35 @@ def train(seed: int, steps: int = 400, batch: int = 64) -> BertForSequenceClassi
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    model = BertForSequenceClassification(config).double().eval()
+    return BertForSequenceClassification(config).double().eval()
+
+
+def load(seed: int) -> BertForSequenceClassification:
+    """Return the shipped model of a seed below `SEEDS`: `train(seed)`, rounded to half precision.
+
+    Raises:
+        ValueError: there is no such seed.
+    """
+    if not 0 <= seed < SEEDS:
+        raise ValueError(f"seed={seed}: {SEEDS} models are shipped, seeds 0 to {SEEDS - 1}")
+    start, model = f"{seed}.", _untrained()
+    stored = load_file(SHIPPED).items()
+    model.load_state_dict(
+        {n.removeprefix(start): t.double() for n, t in stored if n.startswith(start)}
+    )
+    return model.requires_grad_(False)
+
+
+def save(models: Mapping[int, BertForSequenceClassification], path: str | Path = SHIPPED) -> None:
+    """Write models by training seed, as `load` reads them."""
+    states = {seed: model.state_dict() for seed, model in models.items()}
+    save_file({f"{s}.{n}": t.half() for s, state in states.items() for n, t in state.items()}, path)
+
+
+def train(seed: int, steps: int = 400, batch: int = 64) -> BertForSequenceClassification:
+    """Train one model on the rule, in float64 so that other processors get nearly the same one."""
+    torch.manual_seed(seed)
+    model = _untrained()
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
     generator = torch.Generator().manual_seed(seed)

@@ -83,7 +83,7 @@ def test_a_layers_paths_are_those_of_the_explicit_rules(rule, monkeypatch):
 def test_what_a_path_carries_to_the_words_is_that_of_the_explicit_rules(rule, monkeypatch):
     model = tiny.build("bert")
     found = relevance_paths(model, {"input_ids": BERT_TEXT[None]}, BY_HAND[rule], target=1)
-    for layer in range(3):
+    for layer in (0, 2):
         for place, path in enumerate(PATHS):
             _, words = by_hand(model, rule, monkeypatch, follow=(layer, path))
             assert float((found[layer, place, 0] - words).abs().max()) <= 1e-9

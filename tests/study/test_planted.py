@@ -11,7 +11,7 @@ from lrputils.study import planted
 
 @pytest.fixture(scope="module")
 def models():
-    return {0: planted.train(0)}
+    return {0: planted.load(0)}
 
 
 def test_texts_hold_their_evidence_and_the_rule_needs_it():
@@ -59,6 +59,27 @@ def test_the_model_learns_the_rule_and_removal_says_what_it_says(models):
     assert planted.interactions(models, 8).to_dict() == pytest.approx(planted.INTERACTION, abs=0.1)
     assert list(tables.values(rows)) == list(tables.KINDS.values())
     assert tables.hits(rows).loc["one token", "LOO"].value == hit["single", "loo"]
+
+
+def test_training_learns_the_rule():
+    few, more = (planted.fit(planted.train(0, steps)) for steps in (2, 60))
+    assert more.accuracy > few.accuracy
+    assert more.error < few.error
+
+
+def test_each_seed_is_shipped(models):
+    errors = [planted.fit(planted.load(seed)).error for seed in range(planted.SEEDS)]
+    assert len(set(errors)) == planted.SEEDS
+    assert max(errors) < 0.1
+    with pytest.raises(ValueError, match="seeds 0 to 2"):
+        planted.load(3)
+
+
+def test_what_is_saved_is_what_was_trained(models, tmp_path, monkeypatch):
+    planted.save(models, tmp_path / "one.safetensors")
+    monkeypatch.setattr(planted, "SHIPPED", tmp_path / "one.safetensors")
+    again, first = planted.load(0).state_dict(), models[0].state_dict()
+    assert all(torch.equal(again[name], first[name]) for name in first)
 
 
 def test_the_seed_decides():
