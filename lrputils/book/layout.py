@@ -50,7 +50,7 @@ class Book:
         return (self.out or self.root) / "_build"
 
     def chapters(self) -> list[Chapter]:
-        """Return what is executed, in reading order: the front, the chapters, the page of claims."""
+        """Return what is executed, in reading order: front, chapters, the page of claims."""
         front, back = ("intro.md", "quickstart.md"), ("claims.md",)
         numbered = sorted(path.name for path in self.chapters_folder.glob("[0-9][0-9]_*.md"))
         texts = [self.chapters_folder / name for name in (*front, *numbered, *back)]
