@@ -8,7 +8,7 @@ STAMP := $(VENV)/installed
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup book paper test older lint unit nbval bench clean
+.PHONY: help setup book paper rehearse test older lint unit nbval bench clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,10 @@ book: $(STAMP)  ## execute what changed and build _build/html (PROFILE=offline|s
 
 paper: $(STAMP)  ## the same with the paper's models and data, from the hub, on a GPU
 	@$(MAKE) --no-print-directory book PROFILE=paper
+	@$(BIN)/lrputils execute 05_layer_ablation --profile paper-imdb
+
+rehearse: $(STAMP)  ## every line of `make paper`, on the book's own model, in minutes
+	$(BIN)/python -m pytest -m rehearsal tests/book/test_profiles.py
 
 test: lint unit nbval  ## lint, unit tests, the chapters' outputs, the book's own checks
 

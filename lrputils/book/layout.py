@@ -50,9 +50,10 @@ class Book:
         return (self.out or self.root) / "_build"
 
     def chapters(self) -> list[Chapter]:
-        """Return what is executed, in reading order: the pages at the front and the chapters."""
-        front = [self.chapters_folder / name for name in ("intro.md", "quickstart.md")]
-        texts = [*front, *sorted(self.chapters_folder.glob("[0-9][0-9]_*.md"))]
+        """Return what is executed, in reading order: front, chapters, the page of claims."""
+        front, back = ("intro.md", "quickstart.md"), ("claims.md",)
+        numbered = sorted(path.name for path in self.chapters_folder.glob("[0-9][0-9]_*.md"))
+        texts = [self.chapters_folder / name for name in (*front, *numbered, *back)]
         return [Chapter(text.stem, text) for text in texts if text.is_file()]
 
     def chapter(self, name: str) -> Chapter:

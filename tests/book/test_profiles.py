@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
+import lrputils as lrp
+from lrputils.book.execution import execute_profile
 from lrputils.book.layout import BookError, find_book
 from lrputils.book.parameters import load_profile
+
+PAPER = [("paper", chapter) for chapter in load_profile(find_book(), "paper")]
+PAPER = [*PAPER, ("paper-imdb", "05_layer_ablation")]
 
 
 def write(book, text: str, name: str = "mine") -> str:
@@ -65,3 +71,38 @@ def test_the_book_s_own_profiles_are_valid():
 def test_the_offline_profile_is_the_chapters_defaults():
     book = find_book()
     assert not any(load_profile(book, "offline").values())
+
+
+@pytest.mark.parametrize("profile", ["paper", "paper-imdb"])
+def test_what_comes_from_the_hub_has_a_revision(profile):
+    for given in load_profile(find_book(), profile).values():
+        for name in {"model", "dataset"} & given.keys():
+            assert "@" in given[name] or given[name] == "mnist"
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory):
+    """A data set on disk with the splits of the paper's: the book's own reviews."""
+    folder = tmp_path_factory.mktemp("reviews")
+    texts = lrp.load_texts(limit=24, seed=0)
+    table = pd.DataFrame({"text": list(texts), "label": texts.labels})
+    for split in ("validation", "test"):
+        table.to_csv(folder / f"{split}.csv", index=False)
+    return str(folder)
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize(("profile", "name"), PAPER)
+def test_the_paper_profiles_run_on_what_the_book_carries(profile, name, reviews, tmp_path):
+    """Every line is given but for the model, the data and their number."""
+    found = find_book()
+    book = type(found)(found.root, tmp_path)
+    given, small = (load_profile(book, which)[name] for which in (profile, "smoke"))
+    given = {**given, **{k: v for k, v in small.items() if k != "max_tokens"}}
+    given.pop("model", None)
+    if given.get("dataset") == "mnist":
+        given["dataset"] = "digits"
+    elif "dataset" in given:
+        given["dataset"] = reviews
+    executed = execute_profile(book, [book.chapter(name)], {name: given}, profile, progress=False)
+    assert executed[name].is_file()

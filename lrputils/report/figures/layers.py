@@ -22,35 +22,44 @@ _SERIES = (("ink", "o"), ("blue", "s"), ("vermilion", "^"), ("green", "D"))
 def ablations(
     runs: Mapping[str, Mapping[str, pd.DataFrame]],
     published: Mapping[str, pd.Series] | None = None,
+    *,
+    title: str = "CP's rule in the first, the last, or one layer",
+    label: str = "r with LOO",
+    line: float = 0.0,
 ) -> Figure:
     """Draw the ablations of several runs: a column a run, a row each of `ABLATIONS`.
 
     Args:
-        runs: run → convention (`RAW`, `SUM_TO_ONE`) → columns `value`, `low`, `high` by ablation
-            and layer, with ("attnlrp", 0) among the rows where there is one: a dotted line.
+        runs: run → series, as a convention (`RAW`, `SUM_TO_ONE`) or a read-out → columns `value`,
+            `low`, `high` by ablation and layer, with ("attnlrp", 0) among the rows where there is
+            one: a dotted line.
         published: run → the paper's means by ablation and layer, dashed. Where the model has
             another number of layers, they are drawn at the same relative depth.
+        title: the figure's message.
+        label: what is drawn, for the axes.
+        line: where to draw a thin line in every panel.
     """
     size = {"rows": 3, "columns": len(runs), "sharey": True, "squeeze": False}
-    title = "CP's rule in the first, the last, or one layer"
     figure, grid = new_figure(width(len(runs)), 7.0, title=title, **size)
     for column, (run, summaries) in zip(grid.T, runs.items(), strict=True):
         layers = layer_count(next(iter(summaries.values())))
         for axes, ablation, caption in zip(column, ABLATIONS, _CAPTIONS, strict=True):
-            for convention, summary in summaries.items():
-                line = {"color": _COLORS.get(convention, COLORS["muted"]), "label": convention}
-                band(axes, summary.loc[ablation], ls="-", marker="o", ms=3.5, lw=1.6, **line)
+            for place, (name, summary) in enumerate(summaries.items()):
+                colour, marker = _SERIES[place % 4]
+                look = {"color": _COLORS.get(name, COLORS[colour]), "label": name}
+                look["marker"] = "o" if name in _COLORS else marker
+                band(axes, summary.loc[ablation], ls="-", ms=3.5, lw=1.6, **look)
                 if ("attnlrp", 0) in summary.index:
-                    dotted = {"color": line["color"], "lw": 1, "ls": ":", "zorder": 1}
+                    dotted = {"color": look["color"], "lw": 1, "ls": ":", "zorder": 1}
                     axes.axhline(summary.value["attnlrp", 0], **dotted)
             if published and run in published:
                 _draw_published(axes, ablation, published[run], layers)
-            axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
+            axes.axhline(line, color=COLORS["faint"], lw=1, zorder=0)
             heading = f"{run}\n" if axes is column[0] else ""
             _layer_axis(axes, heading + caption.format(layers=layers), layers)
         column[-1].set_xlabel("layer k")
     for axes in grid[:, 0]:
-        axes.set_ylabel("r with LOO")
+        axes.set_ylabel(label)
     figure.legend_below()
     return figure
 
