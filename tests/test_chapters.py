@@ -25,6 +25,11 @@ class TestChapter:
     def test_every_parameter_is_read(self, chapter):
         assert unread(read_text(chapter.text), chapter.name) == []
 
+    def test_what_it_defines_fits_a_screen(self, chapter):
+        for cell in read_text(chapter.text).cells:
+            if cell.cell_type == "code" and re.search(r"^\s*(def|class) ", cell.source, re.M):
+                assert len(cell.source.splitlines()) <= 40
+
     def test_its_code_fits_the_page(self, chapter):
         for cell in read_text(chapter.text).cells:
             if cell.cell_type == "code":

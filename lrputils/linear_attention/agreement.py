@@ -7,18 +7,16 @@ over seeds and images.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri, stdtrit
+from scipy.special import stdtrit
 from torch import Tensor
 
 from lrputils.linear_attention.attribution import explain
 from lrputils.linear_attention.model import LEFT, RIGHT, TERNARY, LinearAttention
 from lrputils.stats import Estimate, pearson, sum_to_one
 
-_ENDS = (0.025, 0.975)
 GRAPHS = f"{LEFT} vs {RIGHT}"
 PAIRS = {
     GRAPHS: (LEFT, RIGHT),
@@ -94,53 +92,26 @@ def estimates(rows: pd.DataFrame, column: str = "r") -> dict[str, Estimate]:
     }
 
 
-def crossed_estimate(values: np.ndarray, *, resamples: int = 5_000, seed: int = 0) -> Estimate:
+def crossed_estimate(values: np.ndarray) -> Estimate:
     """Return the mean of correlations (seeds, images) and its 95% interval over both.
 
-    Each bootstrap sample draws training seeds and images independently and takes the mean of the
-    cells where they cross: all seeds share the images and all images the seeds (scipy's bootstrap
-    draws along one axis only). The ends are then moved away from the mean by `_widening`, since
-    seeds are few, but not past −1 and 1. With one seed the interval is over images only.
+    All seeds share the images and all images the seeds, so the mean varies with either. Its
+    variance is taken as the sum of the two, those of the seeds' and of the images' means, which
+    counts what is left in a single cell twice; the interval is Student's, with Satterthwaite's
+    degrees of freedom, and stays among correlations. With one seed it is over images only.
     """
     known = ~np.isnan(values)
     if not known.any():
         raise ValueError("All values are NaN: no pair of maps has a correlation")
-    filled = np.where(known, values, 0.0)
-    seeds, images = _draws(values.shape, resamples, seed)
-    total = ((seeds @ filled) * images).sum(1)
-    count = np.full(resamples, float(known.size))
-    if not known.all():
-        count = ((seeds @ known.astype(float)) * images).sum(1)
-    ends = np.quantile(total[count > 0] / count[count > 0], _ENDS)
     used = int(known.sum())
-    mean = filled.sum() / used
-    low, high = np.clip(mean + _widening(values) * (ends - mean), -1, 1)
-    return Estimate(float(mean), float(low), float(high), used, known.size - used)
-
-
-def _widening(values: np.ndarray) -> float:
-    """Return the factor by which a percentile bootstrap of few seeds is too narrow; at least 1.
-
-    Drawing n of n makes variances smaller by (n − 1)/n, and where n is small the quantiles should
-    be Student's. Seeds and images count by the variance that they bring to the mean (degrees of
-    freedom after Satterthwaite).
-    """
+    mean = np.where(known, values, 0.0).sum() / used
     means = [np.ma.masked_invalid(values).mean(axis).compressed() for axis in (1, 0)]
-    drawn = np.array([some.var() / len(some) for some in means if len(some) > 1])
-    if drawn.sum() <= 0:
-        return 1.0
-    free = np.array([len(some) - 1 for some in means if len(some) > 1])
-    unbiased = drawn * (free + 1) / free
-    freedom = unbiased.sum() ** 2 / (unbiased**2 / free).sum()
-    ratio = stdtrit(freedom, _ENDS[1]) / ndtri(_ENDS[1])
-    return float(ratio * (unbiased.sum() / drawn.sum()) ** 0.5)
-
-
-@lru_cache(maxsize=4)
-def _draws(shape: tuple[int, int], resamples: int, seed: int) -> list[np.ndarray]:
-    """Return how often each resample draws each seed and each image, (resamples, size) both."""
-    generator = np.random.default_rng(seed)
-    return [
-        generator.multinomial(size, np.full(size, 1 / size), resamples).astype(float)
-        for size in shape
-    ]
+    means = [some for some in means if len(some) > 1]
+    variance = np.array([some.var(ddof=1) / len(some) for some in means])
+    reach = 0.0
+    if variance.sum() > 0:
+        free = np.array([len(some) - 1 for some in means])
+        freedom = variance.sum() ** 2 / (variance**2 / free).sum()
+        reach = stdtrit(freedom, 0.975) * variance.sum() ** 0.5
+    low, high = np.clip([mean - reach, mean + reach], -1, 1)
+    return Estimate(float(mean), float(low), float(high), used, known.size - used)

@@ -1,7 +1,7 @@
 """What the rows of an audit answer: does LRP track leave-one-out, where, and at which cost?
 
-Every table is made from the rows alone. Methods are compared text by text, with a bootstrap
-interval over texts. r is over a text's own tokens: special ones count in `sensitivity` alone.
+Every table is made from the rows alone. Methods are compared text by text, with intervals over
+texts. r is over a text's own tokens: special ones count in `sensitivity` alone.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def layers(run: Audited) -> dict[str, pd.DataFrame]:
     """Return what CP-LRP's rule in one layer alone adds to AttnLRP's r: read-out → by layer."""
     places = run.rows[run.rows.family == "single"].readout.unique()
     gains = {place: single_layer_gains(run, R, place) for place in places}
-    return {place: stats.estimates(gain, resamples=2000) for place, gain in gains.items()}
+    return {place: stats.estimates(gain, method="t") for place, gain in gains.items()}
 
 
 def in_layers(gains: Mapping[str, pd.DataFrame]) -> str:
@@ -196,7 +196,7 @@ class Sensitivity(NamedTuple):
         one: a row a choice changed alone: AttnLRP, CP-LRP and the difference, with intervals.
         count: specifications in all.
         outcome: the share of them with the difference above zero, below, or undecided.
-        reversals: by choice, how often it alone reverses the order.
+        reversals: by choice, the share of pairs of its values that reverse the order.
     """
 
     one: pd.DataFrame
@@ -225,12 +225,16 @@ def sensitivity(run: Audited) -> Sensitivity:
         for name, change in _CHANGED.items()
     }
     parts = {
-        method: {name: stats.estimate(r[key]) for name, key in keys.items() if key in r.columns}
+        method: {
+            name: stats.estimate(r[key], method="t" if method == "difference" else None)
+            for name, key in keys.items()
+            if key in r.columns
+        }
         for method, r in methods.items()
     }
     one = side_by_side({name: stats.table(part) for name, part in parts.items()})
     curve = specifications.curve(gap)
-    flips = specifications.reversals(curve).sort_values(ascending=False)
+    flips = specifications.reversals(curve).reversed
     return Sensitivity(one, len(curve), specifications.outcome(curve), flips[flips > 0])
 
 

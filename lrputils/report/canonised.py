@@ -42,7 +42,11 @@ def levels(rows: pd.DataFrame, *, tokens: str = WORDS, against: str | None = Non
         base = 0.0 if against is None else found[(against, *where)]
         known = {name: (method, *where) for method, name in NAMES.items()}
         parts[place] = stats.table(
-            {name: stats.estimate(found[key] - base) for name, key in known.items() if key in found}
+            {
+                name: stats.estimate(found[key] - base, method=None if against is None else "t")
+                for name, key in known.items()
+                if key in found
+            }
         ).reindex(list(NAMES.values()))
     return side_by_side(parts)
 
@@ -62,5 +66,6 @@ def patches(rows: pd.DataFrame, against: str | None = None) -> dict[str, pd.Data
             for site in patching.SITES
         }
         label = NAMES.get(name, "plain gradient")
-        tables[label] = stats.table({place: stats.estimate(values) for place, values in r.items()})
+        method = None if against is None else "t"
+        tables[label] = stats.estimates(pd.DataFrame(r), method=method)
     return tables

@@ -6,7 +6,7 @@ data, ("twelve layers", "SST-2"), and returns a table for the introduction or ch
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import pandas as pd
@@ -62,13 +62,15 @@ def recorded(experiment: str | None = None) -> dict[tuple[str, str], Recording]:
     return found
 
 
-def grid(runs: Runs, first: str, second: str) -> pd.DataFrame:
+def grid(
+    runs: Runs, first: str, second: str, rules: Sequence[str] = specifications.VARIED_RULES
+) -> pd.DataFrame:
     """Return the curve of `first − second` over runs, under the removals that all of them have."""
     removals = set.intersection(*(set(found.columns.unique("removal")) for found in runs.values()))
     parts = {
         name: specifications.at(
             specifications.curve(specifications.difference(found, first, second)),
-            rules=specifications.VARIED_RULES,
+            rules=rules,
             removal=removals,
         )
         for name, found in runs.items()
@@ -97,19 +99,16 @@ def listed(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def conclusions(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Say how often each claim holds over its grid, and which choice alone reverses it.
+    """Say under how many specifications each claim holds.
 
     From claim → curve, whose positive values speak for the claim: a row a claim; `specifications`,
-    how many; `holds`, `opposite` and `undecided`, percentages of them by `outcome`; then by choice
-    the percentage of `reversals`.
+    how many; `holds`, `opposite` and `undecided`, percentages of them by `outcome`. They share
+    texts and most choices: a percentage describes the grid and is no probability.
     """
-    rows = {}
-    for claim, table in tables.items():
-        shares = specifications.outcome(table).set_axis(["holds", "opposite", "undecided"])
-        rows[claim] = 100 * pd.concat([shares, specifications.reversals(table)])
-    counts = {claim: len(table) for claim, table in tables.items()}
-    frame = pd.DataFrame.from_dict(rows, orient="index")
-    frame.insert(0, "specifications", pd.Series(counts))
+    names = ["holds", "opposite", "undecided"]
+    shares = {n: 100 * specifications.outcome(t).set_axis(names) for n, t in tables.items()}
+    frame = pd.DataFrame.from_dict(shares, orient="index")
+    frame.insert(0, "specifications", pd.Series({name: len(t) for name, t in tables.items()}))
     return frame
 
 
@@ -157,8 +156,8 @@ def levels(runs: Runs) -> pd.DataFrame:
     rows = {}
     for method in ("attnlrp", "cp-lrp"):
         for (model, data), found in runs.items():
-            table = usual(specifications.curve(found[method]), **PAPERS)
-            table = specifications.by(table, "read-out")
+            r = specifications.by(usual(found[method].T, **PAPERS), "read-out").T
+            table = stats.estimates(r)
             printed = paper.table2().loc[_DATA[data], method].r
             for readout in (place for place in READOUTS if place in table.index):
                 value, low, high = table.loc[readout, ["value", "low", "high"]]

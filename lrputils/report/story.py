@@ -41,7 +41,7 @@ def panels(
     drawn = {}
     for (model, data), run in estimates.items():
         found = tracking(runs[model, data], run.rows, maps[model, data].rows)
-        rows = stats.estimates(found, resamples=2_000)
+        rows = stats.estimates(found)
         rows.index = pd.MultiIndex.from_tuples(rows.index, names=["method", "read-out"])
         drawn[f"{data}, {model}, {len(found)} texts"] = {
             label: rows.loc[[name]] for name, label in {**MAPS, **ESTIMATES}.items()
@@ -60,7 +60,7 @@ def margins(runs: Runs, estimates: Recordings, maps: Recordings) -> pd.DataFrame
         for setting, estimate in ESTIMATES.items():
             left = found[setting, NO_READOUT]
             for (method, readout), right in found[[*MAPS]].items():
-                gap = stats.paired_difference(left, right, resamples=2_000)
+                gap = stats.paired_difference(left, right)
                 rows[f"{data}, {model}", estimate, MAPS[method], readout] = gap
     index = pd.MultiIndex.from_tuples(rows, names=["run", "estimate", "map", "read-out"])
     return stats.table(rows).set_axis(index, axis=0)

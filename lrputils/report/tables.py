@@ -232,8 +232,8 @@ def first_chunk(
         ]
     )
     lost = np.array([curve[0] - curve[1] for curve in morf])
-    found = {"promised": promised, "lost": lost, "lost − promised": lost - promised}
-    return stats.table({name: stats.estimate(values) for name, values in found.items()})
+    found = {name: stats.estimate(v) for name, v in {"promised": promised, "lost": lost}.items()}
+    return stats.table({**found, "lost − promised": stats.paired_difference(lost, promised)})
 
 
 def run_card(classifier: Classifier, texts: Texts, evaluation: Evaluation) -> pd.DataFrame:

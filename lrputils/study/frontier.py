@@ -218,7 +218,7 @@ def table(rows: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.D
     """Return by group `texts`, each column's mean, and `low` and `high`, r's 95% interval."""
     found = {}
     for key, part in rows.groupby(list(by), sort=False):
-        interval = stats.estimate(part.r, resamples=2_000)
+        interval = stats.estimate(part.r)
         means = {name: part[name].mean() for name in columns}
         found[key] = {"texts": len(part), **means, "low": interval.low, "high": interval.high}
     index = pd.MultiIndex.from_tuples(found, names=by) if len(by) > 1 else None

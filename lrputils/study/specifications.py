@@ -16,14 +16,15 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
-from lrputils.stats import CONSTANT
+from lrputils.stats import CONSTANT, t_interval
 
 Array = np.ndarray
 NORMALISATIONS = RAW, SUM_TO_ONE = "raw", "sum to one"
 TOKENS = EVERY, NO_CLS, NO_SEP, WORDS = "all", "no [CLS]", "no [SEP]", "neither"
 DEFAULT = "default"
-# With LayerNorm's plain gradient neither method is what was published: measured, but no choice.
-VARIED_RULES = (DEFAULT, "norm=held", "activation=gradient", "head=gradient")
+# With the plain gradient of LayerNorm or GELU neither method is what was published: both were
+# recorded, and neither is a choice.
+VARIED_RULES = (DEFAULT, "norm=held", "head=gradient")
 CHOICES = ["rules", "read-out", "tokens", "normalisation", "removal", "coefficient"]
 
 
@@ -126,24 +127,12 @@ def difference(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
     return left[common] - right[common]
 
 
-def bootstrap_means(differences: pd.DataFrame, resamples: int = 1000) -> Array:
-    """Return bootstrap means (resamples, columns): texts are drawn once for all columns."""
-    values = differences.to_numpy(np.float32)
-    texts = len(values)
-    draws = np.random.default_rng(0).multinomial(texts, np.full(texts, 1 / texts), resamples)
-    weights, known = draws.astype(np.float32), ~np.isnan(values)
-    counts = texts if known.all() else weights @ known.astype(np.float32)
-    with np.errstate(invalid="ignore"):
-        return weights @ np.where(known, values, 0) / counts
+def curve(differences: pd.DataFrame) -> pd.DataFrame:
+    """Return each specification's mean over texts with its own 95% interval, least first.
 
-
-def curve(differences: pd.DataFrame, resamples: int = 1000) -> pd.DataFrame:
-    """Return each specification's mean over texts with its 95% bootstrap interval, least first.
-
-    Indexed by its choices; columns `value`, `low`, `high`.
+    Indexed by its choices; columns `value`, `low`, `high`, of `lrputils.stats.t_interval`.
     """
-    means = bootstrap_means(differences, resamples)
-    low, high = np.nanquantile(means, [0.025, 0.975], axis=0)
+    low, high = t_interval(differences)
     table = {"value": differences.mean().to_numpy(), "low": low, "high": high}
     return pd.DataFrame(table, index=differences.columns).sort_values("value", kind="stable")
 
@@ -191,19 +180,25 @@ def outcome(table: pd.DataFrame) -> pd.Series:
     return pd.Series({"above": above, "below": below, "undecided": 1 - above - below})
 
 
-def reversals(table: pd.DataFrame) -> pd.Series:
-    """Return by choice how often changing it alone reverses the answer.
+def reversals(table: pd.DataFrame) -> pd.DataFrame:
+    """Return by choice how often changing it alone reverses the answer, most often first.
 
-    The share of the combinations of all other choices under which this choice's values give an
-    interval above zero and another one below. A choice that was not varied has no entry.
+    Compared are all pairs of specifications that differ in this choice alone, so that a choice with
+    many values is not counted for their number: `reversed`, the share of pairs with one interval
+    above zero and the other below; `undecided`, the share in which one of them, or both, reaches
+    zero: nothing can be reversed there. A choice that never varies alone has no row.
     """
-    signs = (table.low > 0).astype(int) - (table.high < 0).astype(int)
+    signs = np.sign((table.low > 0) * 1.0 - (table.high < 0))
     found = {}
     for level in table.index.names:
-        if table.index.unique(level).size > 1:
-            wide = signs.unstack(level)
-            found[level] = ((wide.max(axis=1) == 1) & (wide.min(axis=1) == -1)).mean()
-    return pd.Series(found, dtype=float)
+        wide = signs.unstack(level).to_numpy()
+        pairs = [wide[:, i] * wide[:, j] for j in range(wide.shape[1]) for i in range(j)]
+        both = np.concatenate([*pairs, [np.nan]])
+        both = both[~np.isnan(both)]
+        if len(both):
+            found[level] = {"reversed": (both < 0).mean(), "undecided": (both == 0).mean()}
+    frame = pd.DataFrame.from_dict(found, orient="index", columns=["reversed", "undecided"])
+    return frame.sort_values("reversed", ascending=False, kind="stable")
 
 
 def at(table: pd.DataFrame, **choices: Any) -> pd.DataFrame:

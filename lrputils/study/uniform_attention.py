@@ -26,7 +26,7 @@ _BATCH = 32
 
 
 class AttentionMatters(NamedTuple):
-    """Shares of texts classified correctly, each with its bootstrap interval.
+    """Shares of texts classified correctly, each with its interval.
 
     With the model's attention (`accuracy`), with `uniform` attention, and their `fall`, paired by
     text; `fall_by_depth`: with uniform attention in some layers only, counted from 0.

@@ -45,7 +45,7 @@ def removal_curves(curves: Mapping[str, Sequence[Curves]], *, labels: Mapping[st
             look = {"color": of_method(method), "label": labels.get(method, method)}
             # Dashes on top: where LOO's curve and another one coincide, both can be seen.
             look |= {"ls": (0, (3, 2)), "zorder": 5} if method == REFERENCE else {}
-            band(axes, stats.estimates(values, resamples=1_000), alpha=0.1, lw=2, **look)
+            band(axes, stats.estimates(values, resamples=2_000), alpha=0.1, lw=2, **look)
         axes.set_title(caption, fontsize=10, loc="left")
         axes.set_ylabel("logit")
     panels[1].set_xlabel("share of the text gone")
@@ -88,7 +88,7 @@ def _dots_and_bins(axes: Axes, r: np.ndarray, tokens: np.ndarray) -> None:
     axes.scatter(tokens, r, s=7, color=COLORS["muted"], alpha=0.4, lw=0)
     for part in np.array_split(np.argsort(tokens, kind="stable"), _BINS):
         if len(part) > 1:
-            place, ends = tokens[part].mean(), stats.bootstrap_interval(r[part], resamples=1_000)
+            place, ends = tokens[part].mean(), stats.bootstrap_interval(r[part])
             axes.plot([place, place], ends, color=COLORS["ink"], lw=2, zorder=3)
             axes.plot(place, r[part].mean(), "o", color=COLORS["ink"], ms=5, zorder=4)
 

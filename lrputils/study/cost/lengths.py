@@ -88,7 +88,7 @@ def agreement(costs: pd.DataFrame) -> pd.DataFrame:
         means[name] = wide.mean().add_suffix(" tokens")
         changes[name] = wide.iloc[:, -1] - wide.iloc[:, 0]
     changes = pd.DataFrame(changes)
-    ends = stats.estimates(changes)[["low", "high"]]
+    ends = stats.estimates(changes, method="t")[["low", "high"]]
     return pd.DataFrame(means).T.assign(change=changes.mean()).join(ends)
 
 
@@ -106,11 +106,15 @@ def trend(per_text: pd.DataFrame, tokens: ArrayLike) -> pd.DataFrame:
         rows[name] = {"rho": np.nan, "low": np.nan, "high": np.nan, "texts": len(r)}
         if len(r) < 4 or np.ptp(n) == 0 or np.ptp(r) == 0:
             continue
-        # Ours, not scipy's bootstrap: a draw of equal values has no rho and is left out.
-        draws = np.random.default_rng(0).integers(0, len(r), size=(2_000, len(r)))
-        low, high = np.nanquantile(stats.spearman(r[draws], n[draws]), [0.025, 0.975])
-        rows[name] |= {"rho": float(stats.spearman(r, n)[0]), "low": low, "high": high}
+        rho, low, high, *_ = stats.estimate(r, n, statistic=_rho)
+        rows[name] |= {"rho": rho, "low": low, "high": high}
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _rho(r: np.ndarray, tokens: np.ndarray, axis: int) -> np.ndarray:
+    """Spearman's rho along the last axis; NaN in a resample of equal values, which is left out."""
+    rho = stats.spearman(np.atleast_2d(r), np.atleast_2d(tokens))
+    return rho if r.ndim > 1 else rho[0]
 
 
 def loo_size(rows: pd.DataFrame) -> pd.DataFrame:
