@@ -37,6 +37,7 @@ _NAMES = {
     "propagation.conservation": "check",
     "propagation.layerwise": "layerwise_bypass",
     "propagation.paths": "relevance_paths",
+    "removal.calibration": "calibrate",
     "removal.leave_one_out": "certified_loo leave_one_out",
     "removal.leave_two_out": "leave_two_out",
     "removal.perturbation": (

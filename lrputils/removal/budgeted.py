@@ -1,10 +1,12 @@
 """Leave-one-out on a budget: an estimate of every token, exact removal of those that matter most.
 
-The mask gradient ranks the tokens and half-removal costs little more, so that exact passes go where
-they count. What stays estimated gets an error bar, calibrated on texts whose leave-one-out is known
-(split conformal prediction; Vovk et al., 2005): the largest error, in units of the text's own size,
-that all but a few of their tokens stay within. AttriBoT (Liu et al., 2025) also prunes exact
-removals by an estimate, of spans in decoders.
+In a short text one pass of the mask gradient ranks the tokens and exact passes follow; in a long
+one half-removal is worth its price first. What stays estimated gets an error bar: the largest
+error, in units of the text's own size, that all but a few tokens of other texts stay within. Split
+conformal prediction (Vovk et al., 2005) takes its quantile so, and promises coverage for one token
+drawn from each new text; tokens of a text depend on one another, and here they are pooled, so the
+coverage is measured, not promised. AttriBoT (Liu et al., 2025) also prunes exact removals by an
+estimate, of spans in decoders.
 """
 
 from __future__ import annotations
@@ -24,21 +26,18 @@ from lrputils.removal.packing import evaluate
 
 # A forward and a backward pass, in forward passes.
 _BOTH = 3
-# An estimate by groups may take this share of a budget.
-_SHARE, _GROUPS = 1 / 2, (1, 4, 8)
-# In one pass for all tokens, a gate that is half closed helps short texts and harms long ones.
-_SHORT, _GATE = 64, 0.7
+# Groups of half-removal beside an open pass; such an estimate may take this share of a budget.
+_GROUPS, _SHARE = (2, 4, 8), 0.7
+# In shorter texts exact passes are the better buy.
+_SHORT = 64
 
-
-# How a text's estimates are rescaled to its exact scores: ridge, and the factors allowed.
-_RIDGE, _FACTORS = 0.1, (0.1, 2.0)
+COUNTED = ("content", "all")
 
 
 class Verified(NamedTuple):
     """Leave-one-out, partly exact: (batch, tokens) each.
 
-    `scores` are exact where `exact`, else `estimate`, which every token has, rescaled (see
-    `combined`).
+    `scores` are exact where `exact`, else `estimate`, which every token has.
     """
 
     scores: Tensor
@@ -49,17 +48,16 @@ class Verified(NamedTuple):
 def plan(tokens: int, budget: float) -> tuple[dict[str, Any], int]:
     """The setting for a budget: options of `mask_gradient`, and how many exact passes are left.
 
-    Up to half of the budget, a share of the passes that leave-one-out takes for so many tokens,
-    goes to half-removal with 4 or 8 groups; else one forward and one backward pass ranks the
-    tokens, in a short text with every gate at 0.7. The estimate is made even if the budget falls
-    short of it.
+    The budget is a share of the passes that leave-one-out takes for so many tokens. In a text of up
+    to 64, one forward and one backward pass with open gates ranks the tokens. In a longer one,
+    half-removal in two, four or eight groups is added to it where both take at most 70% of the
+    budget. The estimate is made even if the budget falls short of it.
     """
     available = budget * tokens
-    groups = max(k for k in _GROUPS if k == 1 or k * _BOTH <= _SHARE * available)
-    gate = 0.5 if groups > 1 else _GATE if tokens <= _SHORT else None
-    options = {"groups": groups if gate else None, "gate": gate}
-    left = tokens if budget >= 1 else max(0, int(available) - _BOTH * groups)
-    return options, min(left, tokens)
+    fits = [k for k in _GROUPS if _BOTH * (k + 1) <= _SHARE * available and tokens > _SHORT]
+    options = {"groups": max(fits), "with_open": True} if fits else {}
+    left = available - _BOTH * (max(fits) + 1 if fits else 1)
+    return options, tokens if budget >= 1 else max(0, int(left))
 
 
 def budgeted_loo(
@@ -68,6 +66,7 @@ def budgeted_loo(
     *,
     target: Target = None,
     budget: float = 0.2,
+    counted: str = "content",
     batch_tokens: int | None = None,
 ) -> Tensor:
     """Leave-one-out by the attention mask at a share of its passes, `(batch, tokens)`.
@@ -75,14 +74,16 @@ def budgeted_loo(
     Args:
         budget: share of leave-one-out's passes to spend, between 0 and 1; `plan` says on what. At 1
             every score is exact.
+        counted: which tokens' scores will count: "content" removes special tokens last, "all"
+            first, since no estimate of theirs is any good.
         batch_tokens: most tokens in one batch; the default suits the device.
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: a budget outside (0, 1], or what `mask_gradient` refuses.
+        ValueError: a budget outside (0, 1], another `counted`, or what `mask_gradient` refuses.
     """
-    found = verified_loo(model, inputs, target=target, budget=budget, batch_tokens=batch_tokens)
-    return found.scores
+    how = {"budget": budget, "counted": counted, "batch_tokens": batch_tokens}
+    return verified_loo(model, inputs, target=target, **how).scores
 
 
 @torch.inference_mode(False)
@@ -92,11 +93,14 @@ def verified_loo(
     *,
     target: Target = None,
     budget: float = 0.2,
+    counted: str = "content",
     batch_tokens: int | None = None,
 ) -> Verified:
     """`budgeted_loo` with the estimates, and which scores are exact; arguments are the same."""
     if not 0 < budget <= 1:
         raise ValueError(f"budget={budget} is no share of leave-one-out's passes: 0 < budget <= 1")
+    if counted not in COUNTED:
+        raise ValueError(f"counted={counted!r} is not one of {COUNTED}")
     architecture = describe(model)
     texts, full, read = start(architecture, inputs, target, "logit", batch_tokens)
     plans = [plan(len(text), budget) for text in texts]
@@ -105,7 +109,8 @@ def verified_loo(
     valid = torch.ones_like(estimate) if mask is None else mask.to(estimate.device)
     head, valid = architecture.head_mask(valid), valid.bool()
     content = free_tokens(inputs, valid, head)
-    exact = most_relevant(estimate, content, valid, [left for _, left in plans])
+    counts = [left for _, left in plans]
+    exact = most_relevant(estimate, content, valid, counts, special_first=counted == "all")
     rows = token_rows(architecture, texts, "attention-mask", inputs)
     rows = [row for row, wanted in zip(rows, exact[valid].tolist(), strict=True) if wanted]
     known = torch.zeros_like(estimate)
@@ -113,23 +118,7 @@ def verified_loo(
         without = evaluate(architecture, texts, rows, read, batch_tokens=batch_tokens)
         of_text = torch.tensor([row.text for row in rows], device=full.device)
         known[exact] = (full[of_text] - without).to(known)
-    return combined(estimate, known, exact, content)
-
-
-def combined(estimate: Tensor, known: Tensor, exact: Tensor, where: Tensor) -> Verified:
-    """Put exact scores in the place of estimates, and rescale the estimates to them.
-
-    Where its group is gone too, a token may count for more than alone, by a factor that the tokens
-    of a text share. It is fitted, by least squares, to the exact scores among the tokens of
-    `where`, and drawn towards 1. All are (batch, tokens); `known` is read only where `exact`.
-    """
-    seen = exact & where
-    square = (estimate**2 * seen).sum(1, keepdim=True)
-    product = (estimate * known * seen).sum(1, keepdim=True)
-    factor = (product + _RIDGE * square) / ((1 + _RIDGE) * square)
-    factor = torch.where(square > 0, factor, 1.0).clamp(*_FACTORS)
-    scaled = factor * estimate
-    return Verified(torch.where(exact, known, scaled), scaled, exact)
+    return Verified(torch.where(exact, known, estimate), estimate, exact)
 
 
 def _estimated(architecture: Any, inputs: Mapping[str, Any], target: Target, plans: list) -> Tensor:
@@ -147,9 +136,16 @@ def _estimated(architecture: Any, inputs: Mapping[str, Any], target: Target, pla
     return total
 
 
-def most_relevant(estimate: Tensor, content: Tensor, valid: Tensor, counts: list[int]) -> Tensor:
-    """The tokens of largest |estimate|, so many a text, special ones last: (batch, tokens)."""
-    order = torch.where(content, estimate.abs() + 1, estimate.abs() / (1 + estimate.abs()))
+def most_relevant(
+    estimate: Tensor,
+    content: Tensor,
+    valid: Tensor,
+    counts: list[int],
+    special_first: bool = False,
+) -> Tensor:
+    """The tokens of largest |estimate|, so many a text, special ones last or first: boolean."""
+    special = torch.inf if special_first else estimate.abs() / (1 + estimate.abs())
+    order = torch.where(content, estimate.abs() + 1, special)
     order = torch.where(valid, order, -1.0)
     ranks = order.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     return (ranks < torch.tensor(counts, device=ranks.device)[:, None]) & valid
@@ -169,13 +165,14 @@ def units(found: Verified, where: Tensor) -> Tensor:
     return found.estimate.abs() + typical
 
 
-def calibrate(found: Verified, loo: Tensor, where: Tensor, coverage: float = 0.9) -> float:
+def bar_factor(found: Verified, loo: Tensor, where: Tensor, coverage: float = 0.9) -> float:
     """How many `units` an error bar spans so that it covers the exact score.
 
     Args:
         found: of the calibration texts, by the budget that will be used; `loo` their exact scores,
             and `where` the tokens that count, (batch, tokens) each.
-        coverage: share of the estimated tokens of other texts whose bar is to hold the exact score.
+        coverage: share of these estimated tokens whose bar holds the exact score, and what is aimed
+            at on other texts; tokens of one text are not independent, so nothing is promised.
 
     Raises:
         ValueError: coverage outside (0, 1), or too few estimated tokens to calibrate it on.
@@ -193,6 +190,6 @@ def calibrate(found: Verified, loo: Tensor, where: Tensor, coverage: float = 0.9
     return float(ratio.sort().values[rank - 1])
 
 
-def half_widths(found: Verified, where: Tensor, calibration: float) -> Tensor:
-    """Half of each score's error bar, (batch, tokens): 0 where exact; `calibration` from above."""
-    return torch.where(found.exact, 0.0, calibration * units(found, where))
+def half_widths(found: Verified, where: Tensor, factor: float) -> Tensor:
+    """Half of each score's error bar, (batch, tokens): 0 where exact; `bar_factor`'s factor."""
+    return torch.where(found.exact, 0.0, factor * units(found, where))

@@ -10,10 +10,9 @@ two. With g_j the gradient of f at a block's output O_j, two paths give
 summed over layers, heads and queries j. The second walks straight from one *output* to the other,
 O_j(a) = (1 − a) O_j + a (O_j without i), so that it is exact wherever the rest is linear. One pass
 takes the derivative where nothing is removed. Half-removal takes it where the tokens of a group are
-half removed, with one row a group; a rule may add rows (see `NODES`). "gated-block" removes the key
-exactly from a block whose gates are at m, which is no derivative of f unless m is 1. The gate's
-gradient is known: Reversed Attention (Katz and Wolf, 2025) writes A_ji (V_i − O_j)·g_j, and CAOTE
-(2025) A / (1 − A).
+half removed, with one row a group. The errors of the two differ in kind, so that their mean is
+closer than either (chapter 7). The gate's gradient is known: Reversed Attention (Katz and Wolf,
+2025) writes A_ji (V_i − O_j)·g_j, and CAOTE (2025) A / (1 − A).
 """
 
 from __future__ import annotations
@@ -29,13 +28,9 @@ from lrputils.model.architectures import Architecture, describe
 from lrputils.model.attention import AttentionCall, Recorder, fused, routed, with_all_heads
 from lrputils.model.handles import Handle
 from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
+from lrputils.removal.combined import Calibration, at_one_size, plain
 
-FORMS = ("exact-block", "first-order", "gated-block")
-# Rules for the integral: the share removed at each node → the node's weight.
-NODES = {
-    "radau": {0.0: 1 / 4, 2 / 3: 3 / 4},
-    "simpson": {0.0: 1 / 6, 1 / 2: 4 / 6, 1.0: 1 / 6},
-}
+FORMS = ("exact-block", "first-order")
 # Largest number of attention weights held at once, per tensor.
 _CELLS = 2**25
 
@@ -49,7 +44,9 @@ def mask_gradient(
     form: str = "exact-block",
     own_row: bool = False,
     groups: int | None = None,
-    gate: float | str | None = None,
+    gate: float | None = None,
+    with_open: bool = False,
+    calibration: Calibration | None = None,
     batch_tokens: int = GRADIENT_TOKENS,
 ) -> Tensor:
     """Estimate leave-one-out by the attention mask for every token at once.
@@ -58,60 +55,74 @@ def mask_gradient(
         model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: a batch of encoded texts, or `pixel_values`.
         target: the class explained; by default the one predicted on the whole input.
-        form: "exact-block", "first-order" or "gated-block", see the module's equations.
+        form: "exact-block" or "first-order", see the module's equations.
         own_row: count the queries of the token itself (j = i) too, as the gradient with respect to
             the gates does. By default they do not count: once a token is masked, no one reads what
             its own query gathers. The token that the head reads always counts in full.
         groups: deal each text's tokens into this many groups; each is a row of its own, in which
             the group's gates are closed to `gate`. None is one row with every gate open.
-        gate: how far open a group's gates are, between 0 and 1, 0.5 if not given; or a rule of
-            several nodes, "radau" (groups + 1 rows) or "simpson" (2 · groups + 1).
+        gate: how far open a group's gates are, between 0 and 1, 0.5 if not given.
+        with_open: with groups, add the row with every gate open, and return the mean of both maps,
+            each divided by its mean |score|, in logits; more groups weigh more.
+        calibration: from `lrputils.calibrate`; the same rows, added by its coefficients.
         batch_tokens: how many tokens go through the model at once; bounds the memory.
 
     Special tokens and the token that the head reads stay open: with groups, their score is the mean
-    over a node's rows.
+    over the groups' rows.
 
     Returns:
         (batch, tokens) on the model's device, 0 at padding; float32, for a float64 model float64.
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: an unknown form or rule, no group, a gate outside (0, 1] (0 too for
-            "exact-block") or without groups, or what `read` refuses.
+        ValueError: an unknown form, no group, a gate outside (0, 1] (0 too for "exact-block"), an
+            option of groups without groups, one beside a calibration, or what `read` refuses.
     """
     architecture = describe(model)
-    nodes = _nodes(form, groups, gate)
+    _refuse(form, groups, gate, with_open, calibration)
     gates = Gates(form, own_row)
+    coefficients = None
+    if calibration is not None:
+        groups, coefficients = calibration.groups, calibration.coefficients
     if groups is None:
         return _at(architecture, inputs, target, gates)
     reading = read(architecture, inputs, target=target)
-    dealt = _dealt(inputs, reading, groups)
-    total = torch.zeros_like(reading.valid, dtype=reading.value.dtype)
-    for share, weight in nodes.items():
-        gone = dealt if share else torch.zeros_like(dealt[:1])
-        node = _over_rows(architecture, inputs, reading.target, gone, share, gates, batch_tokens)
-        total = total + weight * node
-    return reading.per_token(total)
+    dealt, share = _dealt(inputs, reading, groups), 1 - (0.5 if gate is None else gate)
+    total = _over_rows(architecture, inputs, reading.target, dealt, share, gates, batch_tokens)
+    grouped = reading.per_token(total)
+    if not with_open and coefficients is None:
+        return grouped
+    whole = _at(architecture, inputs, reading.target, gates)
+    where = free_tokens(inputs, reading.valid, reading.head)
+    shapes = at_one_size(whole, grouped, where, groups)
+    return shapes @ shapes.new_tensor(coefficients or plain(groups))
 
 
-def _nodes(form: str, groups: int | None, gate: float | str | None) -> Mapping[float, float]:
-    """The share removed at each node → its weight; refuses what makes no sense."""
+def _refuse(
+    form: str,
+    groups: int | None,
+    gate: float | None,
+    with_open: bool,
+    calibration: Calibration | None,
+) -> None:
+    """Raise ValueError for options that make no sense."""
     if form not in FORMS:
         raise ValueError(f"form={form!r} is not one of {FORMS}")
+    if calibration is not None:
+        own = {"form": form != FORMS[0], "groups": groups is not None, "gate": gate is not None}
+        if stray := [name for name, given in own.items() if given]:
+            raise ValueError(f"{stray[0]}= beside calibration=, which says what is added up")
+        return
     if groups is None:
-        if gate is not None:
-            raise ValueError(f"gate={gate!r} closes the gates of groups: pass groups= too")
-        return {0.0: 1.0}
+        if gate is not None or with_open:
+            name = f"gate={gate!r}" if gate is not None else "with_open=True"
+            raise ValueError(f"{name} is about groups: pass groups= too")
+        return
     if groups < 1:
         raise ValueError(f"groups={groups}: there has to be at least one")
-    if isinstance(gate, str) and gate not in NODES:
-        raise ValueError(f"gate={gate!r} is neither a number nor one of {tuple(NODES)}")
-    shares = NODES.get(gate) or {1 - (0.5 if gate is None else gate): 1.0}
     least = 0.0 if form == "exact-block" else 1e-6
-    for share in shares:
-        if not least <= 1 - share <= 1:
-            raise ValueError(f"gate={1 - share:g}: form={form!r} takes gates from {least:g} to 1")
-    return shares
+    if gate is not None and not least <= gate <= 1:
+        raise ValueError(f"gate={gate:g}: form={form!r} takes gates from {least:g} to 1")
 
 
 def _dealt(inputs: Mapping[str, Any], reading: Reading, groups: int) -> Tensor:
@@ -250,18 +261,6 @@ def exact_block(weights: Tensor, products: Tensor) -> Tensor:
     return (first_order(weights, products) / below_half).scatter(-1, top, at_top)
 
 
-def gated(form: str, weights: Tensor, products: Tensor, gates: Tensor) -> Tensor:
-    """ "first-order" or "gated-block", from weights A_ji that hold the gates m_i already.
-
-    With e_i = exp Z_ji and s, S the gated sums of e and e·V over the others, the second is
-    e_i / (e_i + s) (V_i − S/s)·g_j = A_ji (V_i − O_j without i)·g_j / (A_ji + m_i (1 − A_ji)).
-    """
-    if form == "first-order":
-        return first_order(weights, products) / gates
-    rest = (1 - weights).clamp(min=0.0)
-    return exact_block(weights, products) / (weights + gates * rest)
-
-
 def block_scores(
     call: AttentionCall, gradient: Tensor, head: Tensor, gates: Gates = Gates()
 ) -> Tensor:
@@ -272,12 +271,14 @@ def block_scores(
     scored = []
     for some, rows in parts(call):
         weights, products = weights_and_products(rows, gradient[some])
-        if gates.closed is None or gates.form == "exact-block":
-            block = first_order if gates.form == "first-order" else exact_block
-            effect = block(weights, products).sum(1)
+        if gates.form == "exact-block":
+            effect = exact_block(weights, products).sum(1)
+        elif gates.closed is None:
+            effect = first_order(weights, products).sum(1)
         else:
             factor = replace(gates, closed=gates.closed[some]).of(weights)
-            effect = gated(gates.form, _renormalised(weights * factor), products, factor).sum(1)
+            weights = _renormalised(weights * factor)
+            effect = (first_order(weights, products) / factor).sum(1)
         scored.append(effect.sum(1) if gates.own_row else without_own_row(effect, head[some]))
     return torch.cat(scored)
 

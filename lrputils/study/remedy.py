@@ -17,23 +17,18 @@ from lrputils.attribution import METHODS, attribute
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.removal.mask_gradient import NODES
 from lrputils.study.by_text import in_order, predicted
 
 # Options of `mask_gradient` by the name of the setting.
 SETTINGS: dict[str, dict[str, Any]] = {
     "one-pass": {},
     "first-order": {"form": "first-order"},
-    "joint": {"groups": 1, "gate": 0.7},
     "halves": {"groups": 2},
     "quarters": {"groups": 4},
     "eighths": {"groups": 8},
-    "halves-third": {"groups": 2, "gate": 1 / 3},
-    "halves-radau": {"groups": 2, "gate": "radau"},
-    "quarters-radau": {"groups": 4, "gate": "radau"},
-    "quarters-simpson": {"groups": 4, "gate": "simpson"},
-    "quarters-keys": {"groups": 4, "form": "gated-block"},
 }
+# A name → the groups of the mean with one open pass, which two settings' rows hold already.
+MEANS = {f"one + {name}": SETTINGS[name]["groups"] for name in ("halves", "quarters", "eighths")}
 EXACT = "loo"
 # A forward and a backward pass, counted in forward passes.
 BOTH = 3
@@ -51,11 +46,7 @@ def passes(options: Mapping[str, Any]) -> int:
 
     The pass that finds the predicted class is not counted: what reads an explanation has it.
     """
-    groups, gate = options.get("groups"), options.get("gate")
-    if groups is None:
-        return BOTH
-    shares = NODES[gate] if isinstance(gate, str) else (1.0,)
-    return BOTH * sum(groups if share else 1 for share in shares)
+    return BOTH * ((options.get("groups") or 1) + bool(options.get("with_open")))
 
 
 def refuse_unknown(settings: Sequence[str]) -> None:

@@ -10,9 +10,8 @@ import lrputils as lrp
 from lrputils.removal import budgeted
 from lrputils.removal.budgeted import (
     Verified,
+    bar_factor,
     budgeted_loo,
-    calibrate,
-    combined,
     half_widths,
     most_relevant,
     plan,
@@ -30,11 +29,11 @@ def test_the_whole_budget_is_leave_one_out(name):
     torch.testing.assert_close(budgeted_loo(model, inputs, budget=1.0), exact)
 
 
-def test_exact_scores_are_those_that_rank_first_and_the_rest_is_the_rescaled_estimate():
+def test_exact_scores_are_those_that_rank_first_and_the_rest_is_the_estimate():
     model, inputs = tiny.build("bert"), tiny.texts((9, 6, 4))
     loo = leave_one_out(model, inputs)
     found = verified_loo(model, inputs, budget=0.8)
-    estimate = mask_gradient(model, inputs, groups=1, gate=0.7)
+    estimate = mask_gradient(model, inputs)
     content = inputs["special_tokens_mask"] == 0
     for row, length in enumerate((9, 6, 4)):
         count = max(0, int(0.8 * length) - 3)
@@ -42,19 +41,18 @@ def test_exact_scores_are_those_that_rank_first_and_the_rest_is_the_rescaled_est
         first = order[:count]
         assert sorted(found.exact[row].nonzero().flatten().tolist()) == sorted(first.tolist())
         torch.testing.assert_close(found.scores[row, first], loo[row, first])
-        e, y = estimate[row, first], loo[row, first]
-        factor = float(((e @ y + 0.1 * e @ e) / (1.1 * e @ e)).clamp(0.1, 2)) if count else 1.0
         rest = ~found.exact[row]
-        torch.testing.assert_close(found.scores[row, rest], factor * estimate[row, rest])
+        torch.testing.assert_close(found.scores[row, rest], estimate[row, rest])
     assert not found.scores[~inputs["attention_mask"].bool()].any()
 
 
-def test_an_estimate_off_by_a_factor_becomes_exact_by_rescaling():
-    loo = torch.tensor([[3.0, -2.0, 1.0, 0.5]], dtype=torch.float64)
-    where = torch.ones(1, 4, dtype=torch.bool)
-    exact = torch.tensor([[True, True, False, False]])
-    found = combined(loo / 1.5, loo, exact, where)
-    assert found.scores[0, 2:] == pytest.approx(loo[0, 2:] * (1.5 + 0.1) / (1.1 * 1.5))
+def test_where_all_tokens_count_special_ones_are_exact_first():
+    model, inputs = tiny.build("bert"), tiny.texts((9, 6))
+    found = verified_loo(model, inputs, budget=0.7, counted="all")
+    assert found.exact[0].nonzero().flatten()[[0, -1]].tolist() == [0, 8]
+    assert found.exact.sum(1).tolist() == [3, 1]
+    with pytest.raises(ValueError, match="counted='words' is not one of"):
+        verified_loo(model, inputs, counted="words")
 
 
 def test_the_target_is_that_of_the_estimate_and_of_the_removal():
@@ -78,12 +76,12 @@ def test_special_tokens_are_verified_last():
 @pytest.mark.parametrize("budget", [0.05, 0.25, 0.5, 1.0])
 def test_a_plan_stays_within_its_budget(tokens, budget):
     options, exact = plan(tokens, budget)
-    groups = options["groups"] or 1
-    cost = budgeted._BOTH * groups
+    cost = budgeted._BOTH * (1 + options.get("groups", 0))
     assert 0 <= exact <= tokens
+    assert not options or tokens > 64
     if budget < 1:
         assert exact == 0 or cost + exact <= budget * tokens
-        assert groups == 1 or cost <= budget * tokens / 2
+        assert not options or cost <= 0.7 * budget * tokens
     else:
         assert exact == tokens
 
@@ -101,7 +99,7 @@ def test_error_bars_cover_what_they_promise_on_texts_they_have_not_seen():
 
     for level in (0.5, 0.9):
         found, loo, where = texts(300)
-        factor = calibrate(found, loo, where, level)
+        factor = bar_factor(found, loo, where, level)
         fresh, truth, where = texts(300)
         inside = (fresh.scores - truth).abs() <= half_widths(fresh, where, factor)
         assert inside[fresh.exact].all()
@@ -114,9 +112,9 @@ def test_too_few_tokens_for_a_quantile_are_refused():
     one = torch.ones(1, 2)
     found = Verified(one, one, torch.zeros(1, 2, dtype=torch.bool))
     with pytest.raises(ValueError, match="calibrate on more texts"):
-        calibrate(found, one, one.bool(), 0.9)
+        bar_factor(found, one, one.bool(), 0.9)
     with pytest.raises(ValueError, match="not between 0 and 1"):
-        calibrate(found, one, one.bool(), 1.0)
+        bar_factor(found, one, one.bool(), 1.0)
 
 
 @pytest.mark.parametrize("budget", [0, -0.1, 1.5])

@@ -12,16 +12,17 @@ import lrputils as lrp
 from lrputils.model.architectures import describe
 from lrputils.model.attention import routed
 from lrputils.model.forwards import replaced
+from lrputils.removal.combined import Calibration, at_one_size, plain
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import (
     FORMS,
-    NODES,
     exact_block,
     first_order,
-    gated,
     mask_gradient,
 )
 from tests import tiny
+
+CALIBRATION = Calibration((1.0, 0.0, 0.0, 0.0), groups=2, texts=5)
 
 
 def gate_gradient(model, inputs, *, own_row):
@@ -156,23 +157,35 @@ def test_alone_the_score_is_the_derivative_along_the_path_of_outputs():
     assert total == pytest.approx(float(exact), rel=1e-6)
 
 
-def test_a_rule_is_the_weighted_sum_of_its_nodes():
-    model, inputs = tiny.build("gpt2"), tiny.texts((7, 4, 5))
+def test_with_open_gates_it_is_the_mean_of_both_maps_at_one_size():
+    """In logits: the weights are the inverse sizes, times 1 and half of the number of groups."""
+    model, inputs = tiny.build("bert"), tiny.texts((7, 4, 5))
     whole = mask_gradient(model, inputs)
-    for name, shares in NODES.items():
-        expected = sum(
-            weight * (mask_gradient(model, inputs, groups=2, gate=1 - share) if share else whole)
-            for share, weight in shares.items()
-        )
-        found = mask_gradient(model, inputs, groups=2, gate=name)
-        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    own = ~inputs["special_tokens_mask"].bool() & inputs["attention_mask"].bool()
+    for groups, weight in ((2, 1.0), (4, 2.0)):
+        some = mask_gradient(model, inputs, groups=groups)
+        found = mask_gradient(model, inputs, groups=groups, with_open=True)
+        for row in range(3):
+            w, v = 1 / whole[row, own[row]].abs().mean(), weight / some[row, own[row]].abs().mean()
+            expected = (w * whole[row] + v * some[row]) / (w + v)
+            torch.testing.assert_close(found[row], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_map_that_runs_away_loses_its_weight():
+    where = torch.ones(1, 4, dtype=torch.bool)
+    sane = torch.tensor([[1.0, -2.0, 0.5, 0.5]], dtype=torch.float64)
+    for large in (1e6, 0.0):
+        maps = at_one_size(large * sane.flip(1), sane, where, 2)
+        found = maps @ maps.new_tensor(plain(2))
+        assert found.isfinite().all()
+        assert found.abs().sum() < 2 * sane.abs().sum()
 
 
 def test_uniform_values_give_no_token_anything():
     model, inputs = tiny.build("bert"), tiny.texts((7, 4))
     for layer in model.bert.encoder.layer:
         torch.nn.init.zeros_(layer.attention.self.value.weight)  # its bias is every value
-    for options in ({}, {"groups": 2}, {"groups": 2, "gate": "radau"}):
+    for options in ({}, {"groups": 2}, {"groups": 2, "with_open": True}):
         assert mask_gradient(model, inputs, **options).abs().max() < 1e-12
     assert lrp.attribute(model, inputs, "attnlrp").abs().max() > 1e-3
 
@@ -194,23 +207,16 @@ def test_rows_come_in_batches_of_any_size():
     assert not whole[~inputs["attention_mask"].bool()].any()
 
 
-def test_a_gated_weight_close_to_one_costs_no_precision():
-    logits = torch.tensor([[[[20.0, 1.0, 0.5, 2.0]]]], dtype=torch.float64)
-    products = torch.tensor([[[[1.0, -3.0, 2.0, 0.25]]]], dtype=torch.float64)
-    gates = torch.tensor([0.5, 1.0, 0.5, 1.0], dtype=torch.float64)
-    exact = gated("gated-block", logits.softmax(-1), products, gates)
-    rounded = gated("gated-block", logits.float().softmax(-1), products.float(), gates.float())
-    torch.testing.assert_close(rounded.double(), exact, rtol=1e-5, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"gate": 0.5}, "pass groups= too"),
         ({"groups": 0}, "at least one"),
-        ({"groups": 2, "gate": "gauss"}, "neither a number nor one of"),
+        ({"with_open": True}, "with_open=True is about groups: pass groups= too"),
         ({"groups": 2, "gate": 1.5}, "takes gates from 0 to 1"),
-        ({"groups": 2, "gate": 0.0, "form": "gated-block"}, "takes gates from 1e-06 to 1"),
+        ({"groups": 2, "gate": 0.0, "form": "first-order"}, "takes gates from 1e-06 to 1"),
+        ({"groups": 2, "calibration": CALIBRATION}, "groups= beside calibration="),
+        ({"form": "first-order", "calibration": CALIBRATION}, "form= beside calibration="),
     ],
 )
 def test_options_that_make_no_sense_are_named(options, message):

@@ -13,7 +13,8 @@ from lrputils.report.figures.frontier import frontier as draw
 from lrputils.runs import results
 from lrputils.study import frontier, remedy
 
-NAMES = ["one-pass", "joint", "halves", "halves-radau", "loo"]
+NAMES = ["one-pass", "halves", "loo"]
+MEAN = "one + halves"
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +36,41 @@ def test_rows_are_the_methods_own_maps_with_their_cost(classifier, rows):
         expected = lrp.attribute(classifier, inputs, "mask-gradient", **options)[0]
         assert one.scores[name] == pytest.approx(expected.numpy(), rel=1e-3, abs=1e-4)
     length = len(one.scores["loo"])
-    assert one.passes.to_dict() == {
-        "one-pass": 3, "joint": 3, "halves": 6, "halves-radau": 9, "loo": length
-    }  # fmt: skip
+    assert one.passes.to_dict() == {"one-pass": 3, "halves": 6, "loo": length}
 
 
-def test_passes_count_the_rows_of_every_node():
+def test_passes_count_the_rows():
     cost = {name: remedy.passes(options) for name, options in remedy.SETTINGS.items()}
-    assert (cost["quarters"], cost["quarters-radau"], cost["quarters-simpson"]) == (12, 15, 27)
+    assert (cost["one-pass"], cost["quarters"]) == (3, 12)
+    assert remedy.passes({"groups": 4, "with_open": True}) == 15
     with pytest.raises(ValueError, match=r"unknown setting\(s\) \['thirds'\]"):
-        remedy.refuse_unknown(["joint", "thirds"])
+        remedy.refuse_unknown(["halves", "thirds"])
+
+
+def test_the_mean_of_two_settings_is_the_method_with_open_gates(classifier, rows):
+    texts = lrp.load_texts(limit=5, max_words=14)
+    known = frontier.with_exact(rows)
+    mean = known[known.setting == MEAN].set_index("id")
+    assert (mean.passes == 9).all()
+    inputs = classifier.encode(texts[1])
+    options = {"groups": 2, "with_open": True}
+    expected = lrp.attribute(classifier, inputs, "mask-gradient", **options)[0]
+    np.testing.assert_allclose(mean.scores[texts.ids[1]], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_a_calibration_is_fitted_on_other_texts(rows):
+    known = frontier.with_exact(rows)
+    found = frontier.held_out(known)
+    assert sorted(found.id) == sorted(known.id.unique())
+    assert (found.passes == 9).all()
+    ids = list(known.id.unique())
+    own = frontier.calibrated(known[known.id == ids[0]], frontier.fit(known, ids[1:]))
+    assert found.set_index("id").r[ids[0]] == pytest.approx(own.r.item())
 
 
 def test_exact_scores_raise_agreement_to_one(rows):
     known = frontier.with_exact(rows)
-    assert set(known.setting) == {*NAMES} - {"loo"}
+    assert set(known.setting) == {*NAMES, MEAN} - {"loo"}
     found = frontier.compared(known, [0.0, 1.0])
     whole = found[found.verified == 1]
     assert whole.r.to_numpy() == pytest.approx(1)
@@ -84,8 +105,14 @@ def test_a_budget_takes_the_setting_of_its_plan(rows):
     spent = frontier.by_budget(known, [0.5])
     assert (spent.cost <= 0.5).all()
     assert sorted(spent.id) == sorted(known.id.unique())
+    same = frontier.by_budget(known, [0.5], setting="one-pass")
+    pd.testing.assert_frame_equal(same, spent)
+    zeros = frontier.by_budget(known, [0.5], zeros=True)
+    assert (zeros.relative > spent.relative).all()
+    every = frontier.by_budget(known, [0.75], counted="all")
+    assert every.r_all.mean() > frontier.by_budget(known, [0.75]).r_all.mean()
     with pytest.raises(ValueError, match="which was not measured"):
-        frontier.by_budget(known[known.setting == "one-pass"], [0.5])
+        frontier.by_budget(known[known.setting == "halves"], [0.5])
 
 
 def test_coverage_is_measured_on_texts_held_out(rows):
@@ -99,10 +126,10 @@ def test_coverage_is_measured_on_texts_held_out(rows):
 def test_a_table_and_the_figure_hold_every_setting(rows):
     compared = frontier.compared(frontier.with_exact(rows))
     table = frontier.table(compared, ["setting", "verified"], ["cost", "r"])
-    assert len(table) == 4 * len(frontier.SHARES)
+    assert len(table) == 3 * len(frontier.SHARES)
     assert (table.low <= table.r).all()
     assert (table.r <= table.high).all()
-    assert "joint" not in draw({"this run": table}).svg()  # text is drawn, names are readers' own
+    assert MEAN not in draw({"this run": table}).svg()  # text is drawn, names are readers' own
 
 
 def test_aims_are_read_off_the_rows(rows):
@@ -116,10 +143,10 @@ def test_a_recording_holds_the_maps(tmp_path):
     reviews.parent.mkdir()
     pd.DataFrame({"text": ["a dull film", "a fine film"]}).to_csv(reviews, index=False)
     out = tmp_path / "remedy" / "own"
-    given = ["--dataset", str(reviews), "--settings", "joint,loo", "--out", str(out), "--quiet"]
+    given = ["--dataset", str(reviews), "--settings", "halves,loo", "--out", str(out), "--quiet"]
     assert main(["record", "remedy", *given]) in (0, None)
     run = results.load("remedy", "own", tmp_path)
     known = frontier.with_exact(run.rows)
-    assert list(known.setting.unique()) == ["joint"]
+    assert list(known.setting.unique()) == ["halves"]
     assert np.isfinite(frontier.compared(known).r).all()
-    assert "--settings joint,loo" in run.provenance["command"]
+    assert "--settings halves,loo" in run.provenance["command"]

@@ -12,10 +12,10 @@ from lrputils.report.figures.style import COLORS, WIDTH, new_figure
 # Setting → its name in figures, its colour and marker.
 LINES = {
     "one-pass": ("one pass, gates open", "ink", "^"),
-    "joint": ("one pass, all gates at 0.7", "green", "o"),
     "halves": ("two groups at gate 1/2", "orange", "s"),
-    "quarters": ("four groups at gate 1/2", "purple", "D"),
-    "eighths": ("eight groups at gate 1/2", "sky", "P"),
+    "one + halves": ("one pass + two groups", "green", "o"),
+    "one + quarters": ("one pass + four groups", "purple", "D"),
+    "one + eighths": ("one pass + eight groups", "sky", "P"),
 }
 POINTS = {
     "attnlrp": ("AttnLRP", "vermilion", "v"),
