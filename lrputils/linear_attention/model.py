@@ -163,14 +163,18 @@ class LinearAttention(nn.Module):
 
     def from_pixels(self, pixels: Tensor, factorization: str = RIGHT) -> Tensor:
         """Return logits (batch, classes) of scaled pixels, multiplied in the order asked for."""
-        check_choice("factorization", factorization, (LEFT, RIGHT))
-        query, key, value = self.project(pixels)
-        left = factorization == LEFT
-        return self.classify((query @ key.mT) @ value if left else query @ (key.mT @ value))
+        return self.classify(multiplied(*self.project(pixels), factorization))
 
     def forward(self, images: Tensor, factorization: str = RIGHT) -> Tensor:
         """Return logits (batch, classes) of grey levels (batch, tokens)."""
         return self.from_pixels(self.scaled(images), factorization)
+
+
+def multiplied(query: Tensor, key: Tensor, value: Tensor, factorization: str) -> Tensor:
+    """Return QKᵀV, (batch, tokens, dim), multiplied in the order asked for."""
+    check_choice("factorization", factorization, (LEFT, RIGHT))
+    left = factorization == LEFT
+    return (query @ key.mT) @ value if left else query @ (key.mT @ value)
 
 
 def path_shares(factorization: str) -> dict[str, float]:
