@@ -333,7 +333,7 @@ def test_batched_equals_one_by_one():
 
 def test_wrong_choices_are_named():
     network, images = tiny(SETTINGS[0]), some_images()
-    with pytest.raises(ValueError, match=r"pooling='max' is not one of \('flattened', 'mean'\)"):
+    with pytest.raises(ValueError, match=r"pooling='max' is not one of \('mean', 'flattened'\)"):
         la.Setting("none", "max")
     with pytest.raises(ValueError, match=r"removal='mask' is not one of \('zero'"):
         la.leave_one_out(network, images, removal="mask")

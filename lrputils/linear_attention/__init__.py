@@ -32,6 +32,7 @@ from lrputils.linear_attention.model import (
     FACTORIZATIONS,
     LEFT,
     RIGHT,
+    SETTINGS,
     TERNARY,
     LinearAttention,
     Projected,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -26,8 +27,8 @@ FACTORIZATIONS = {
 LEFT, RIGHT, TERNARY = FACTORIZATIONS
 
 _CHOICES = {
-    "embedding": ("none", "learned"),
-    "pooling": ("flattened", "mean"),
+    "embedding": ("learned", "none"),
+    "pooling": ("mean", "flattened"),
     "scaling": ("unit", "standard", "signed"),
 }
 
@@ -85,6 +86,10 @@ class Setting:
         if len(choices) != len(_CHOICES):
             raise ValueError(f"{name!r} is no setting: write one as {cls().name}")
         return cls(*choices)
+
+
+# Every reading of the paper's network.
+SETTINGS = tuple(Setting(*choice) for choice in product(*_CHOICES.values()))
 
 
 class Projected(NamedTuple):

@@ -1,7 +1,7 @@
 """More of chapter 2's networks: the ε-rule at ε > 0, and MoRF and LeRF curves of images.
 
 `python -m recipes.recordings.images --dataset FOLDER --networks DIR --out results/mnist` measures
-every setting of `Setting` for training seeds 0, 1, …. Networks are read from DIR/SEED, where
+every setting for training seeds 0, 1, …. Networks are read from DIR/SEED, where
 `save_networks` puts them, and trained into it where they are missing; the kept networks of
 `lrputils record mnist`, of seed 0, fit there. It writes two recordings, `epsilon` and `curves`.
 """
@@ -24,12 +24,6 @@ from lrputils.linear_attention.agreement import GRAPHS, PAIRS, compared
 from lrputils.runs import results
 
 EPSILONS = (1e-9, 1e-6, 1e-4, 1e-2)
-SETTINGS = tuple(
-    la.Setting(*choice)
-    for choice in product(
-        ("learned", "none"), ("mean", "flattened"), ("unit", "standard", "signed")
-    )
-)
 
 
 def measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
@@ -90,7 +84,7 @@ def networks(
     folder: Path, data: ImageData, seeds: int
 ) -> Iterator[tuple[la.Setting, int, la.LinearAttention]]:
     """Yield each setting, seed and network of a folder; train into it what it lacks."""
-    for setting, seed in product(SETTINGS, range(seeds)):
+    for setting, seed in product(la.SETTINGS, range(seeds)):
         if not (folder / str(seed) / f"{setting.name}.safetensors").exists():
             la.save_networks([la.train(data, setting, seed)], folder / str(seed))
         stored = la.load_shipped(setting, 0, folder / str(seed), tokens=data.side**2)
@@ -114,7 +108,7 @@ def record(dataset: str, folder: Path, out: Path, *, seeds: int = 3, images: int
         facts = results.provenance(
             command="python -m recipes.recordings.images --dataset FOLDER --networks DIR "
             f"--seeds {seeds} --images {images} --out results/mnist",
-            parameters={"settings": [s.name for s in SETTINGS], "seeds": seeds, "images": images},
+            parameters={"settings": [s.name for s in la.SETTINGS], "seeds": seeds, "images": images},
             seconds=seconds[name],
             data={"name": data.name, "split": data.note, "identity": data.identity},
         )

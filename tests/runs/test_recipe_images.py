@@ -18,14 +18,14 @@ def folder(tmp_path, monkeypatch):
     halves = pixels[:16], labels[:16], pixels[16:], labels[16:]
     data = ImageData("random", "16 / 8", 3, *halves, identity="sha256 1")
     monkeypatch.setattr(recipe, "load_images", lambda dataset: data)
-    monkeypatch.setattr(recipe, "SETTINGS", recipe.SETTINGS[4:8:3])
+    monkeypatch.setattr(la, "SETTINGS", la.SETTINGS[4:11:6])
     recipe.record("anything", tmp_path / "networks", tmp_path / "mnist", seeds=2, images=5)
     return tmp_path
 
 
 def test_every_network_has_its_rows(folder):
     epsilon, curves = (results.load("mnist", name, folder).rows for name in recipe.MEASURES)
-    asked = {(s.name, seed) for s in recipe.SETTINGS for seed in (0, 1)}
+    asked = {(s.name, seed) for s in la.SETTINGS for seed in (0, 1)}
     for rows in (epsilon, curves):
         assert set(zip(rows.setting, rows.seed, strict=True)) == asked
         assert not rows.isna().any(axis=None)
