@@ -246,6 +246,20 @@ def test_pooling_by_the_mean_changes_deletion_loo_by_a_positive_affine_map():
     )
 
 
+@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
+def test_loo_and_ig_are_the_same_in_both_graphs(setting):
+    network, images = tiny(setting), some_images(3)
+    for removal in la.REMOVALS:
+        loo = [
+            la.leave_one_out_by_passes(network, images, removal=removal, factorization=graph)
+            for graph in (la.LEFT, la.RIGHT)
+        ]
+        torch.testing.assert_close(*loo, rtol=1e-8, atol=1e-8)
+    graphs = (la.LEFT, la.RIGHT)
+    ig = [la.integrated_gradients(network, images, factorization=graph) for graph in graphs]
+    torch.testing.assert_close(*ig, rtol=1e-8, atol=1e-8)
+
+
 @pytest.mark.parametrize("removal", ["zero", "black"])
 @pytest.mark.parametrize("setting", SETTINGS, **NAMED)
 def test_a_removal_curve_is_one_forward_pass_a_point(setting, removal):
@@ -319,7 +333,7 @@ def test_batched_equals_one_by_one():
 
 def test_wrong_choices_are_named():
     network, images = tiny(SETTINGS[0]), some_images()
-    with pytest.raises(ValueError, match=r"pooling='max' is not one of \('flattened', 'mean'\)"):
+    with pytest.raises(ValueError, match=r"pooling='max' is not one of \('mean', 'flattened'\)"):
         la.Setting("none", "max")
     with pytest.raises(ValueError, match=r"removal='mask' is not one of \('zero'"):
         la.leave_one_out(network, images, removal="mask")

@@ -9,6 +9,7 @@ Pixels are tokens and there is no softmax. Nothing here draws.
 from lrputils.linear_attention.agreement import (
     PAIRS,
     agreement,
+    compared,
     crossed_estimate,
     estimates,
     negative_sums,
@@ -31,6 +32,7 @@ from lrputils.linear_attention.model import (
     FACTORIZATIONS,
     LEFT,
     RIGHT,
+    SETTINGS,
     TERNARY,
     LinearAttention,
     Projected,

@@ -20,6 +20,7 @@ from lrputils.linear_attention.model import (
     LinearAttention,
     Projected,
     check_choice,
+    multiplied,
     one_thread,
     path_shares,
 )
@@ -157,9 +158,9 @@ def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "z
 @one_thread()
 @torch.no_grad()
 def leave_one_out_by_passes(
-    network: LinearAttention, images: Tensor, *, removal: str = "zero"
+    network: LinearAttention, images: Tensor, *, removal: str = "zero", factorization: str = RIGHT
 ) -> Tensor:
-    """Return what `leave_one_out` returns, by one forward pass per pixel.
+    """Return what `leave_one_out` returns, by one forward pass per pixel in the order asked for.
 
     Batches of 8 images, as in the paper. "delete" cuts the token out of Q, K and V.
     """
@@ -167,8 +168,11 @@ def leave_one_out_by_passes(
     maps = []
     for part in images.split(8):
         pixels = network.scaled(part)
-        logits = network.from_pixels(pixels)
-        without = [_logits_without(network, pixels, t, removal) for t in range(network.tokens)]
+        logits = network.from_pixels(pixels, factorization)
+        without = [
+            _logits_without(network, pixels, token, removal, factorization)
+            for token in range(network.tokens)
+        ]
         target = logits.argmax(1)[:, None, None].expand(-1, network.tokens, 1)
         maps.append((logits[:, None] - torch.stack(without, 1)).gather(2, target)[..., 0])
     return torch.cat(maps)
@@ -215,7 +219,12 @@ def _outer(left: Tensor, right: Tensor) -> Tensor:
 
 @one_thread()
 def integrated_gradients(
-    network: LinearAttention, images: Tensor, *, baseline: str = "zero", nodes: int = 2
+    network: LinearAttention,
+    images: Tensor,
+    *,
+    baseline: str = "zero",
+    nodes: int = 2,
+    factorization: str = RIGHT,
 ) -> Tensor:
     """Return Integrated Gradients (batch, tokens) of the predicted class's logit.
 
@@ -233,7 +242,7 @@ def integrated_gradients(
     gradient = torch.zeros_like(pixels)
     for node, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
         point = (start + (node + 1) / 2 * (pixels - start)).requires_grad_()
-        logit = network.from_pixels(point).gather(1, target).sum()
+        logit = network.from_pixels(point, factorization).gather(1, target).sum()
         gradient += weight / 2 * torch.autograd.grad(logit, point)[0]
     return gradient * (pixels - start)
 
@@ -280,14 +289,16 @@ def _emptied(network: LinearAttention, pixels: Tensor, how: str) -> Tensor:
     return network.scaled(torch.full_like(pixels, 1.0 if how == "white" else 0.0))
 
 
-def _logits_without(network: LinearAttention, pixels: Tensor, token: int, removal: str) -> Tensor:
+def _logits_without(
+    network: LinearAttention, pixels: Tensor, token: int, removal: str, factorization: str
+) -> Tensor:
     if removal != "delete":
         changed = pixels.clone()
         changed[:, token] = _emptied(network, pixels, removal)[:, token]
-        return network.from_pixels(changed)
+        return network.from_pixels(changed, factorization)
     kept = torch.arange(network.tokens) != token
     query, key, value = (rows[:, kept] for rows in network.project(pixels))
-    attended = query @ (key.mT @ value)
+    attended = multiplied(query, key, value, factorization)
     if network.setting.pooling == "mean":
         return network.classify(attended)
     rows = network.output.weight.view(-1, network.tokens, network.dim)[:, kept]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -26,8 +27,8 @@ FACTORIZATIONS = {
 LEFT, RIGHT, TERNARY = FACTORIZATIONS
 
 _CHOICES = {
-    "embedding": ("none", "learned"),
-    "pooling": ("flattened", "mean"),
+    "embedding": ("learned", "none"),
+    "pooling": ("mean", "flattened"),
     "scaling": ("unit", "standard", "signed"),
 }
 
@@ -85,6 +86,10 @@ class Setting:
         if len(choices) != len(_CHOICES):
             raise ValueError(f"{name!r} is no setting: write one as {cls().name}")
         return cls(*choices)
+
+
+# Every reading of the paper's network.
+SETTINGS = tuple(Setting(*choice) for choice in product(*_CHOICES.values()))
 
 
 class Projected(NamedTuple):
@@ -163,14 +168,18 @@ class LinearAttention(nn.Module):
 
     def from_pixels(self, pixels: Tensor, factorization: str = RIGHT) -> Tensor:
         """Return logits (batch, classes) of scaled pixels, multiplied in the order asked for."""
-        check_choice("factorization", factorization, (LEFT, RIGHT))
-        query, key, value = self.project(pixels)
-        left = factorization == LEFT
-        return self.classify((query @ key.mT) @ value if left else query @ (key.mT @ value))
+        return self.classify(multiplied(*self.project(pixels), factorization))
 
     def forward(self, images: Tensor, factorization: str = RIGHT) -> Tensor:
         """Return logits (batch, classes) of grey levels (batch, tokens)."""
         return self.from_pixels(self.scaled(images), factorization)
+
+
+def multiplied(query: Tensor, key: Tensor, value: Tensor, factorization: str) -> Tensor:
+    """Return QKᵀV, (batch, tokens, dim), multiplied in the order asked for."""
+    check_choice("factorization", factorization, (LEFT, RIGHT))
+    left = factorization == LEFT
+    return (query @ key.mT) @ value if left else query @ (key.mT @ value)
 
 
 def path_shares(factorization: str) -> dict[str, float]:

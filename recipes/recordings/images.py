@@ -1,9 +1,9 @@
-"""More of chapter 2's networks: the ε-rule at ε > 0, and MoRF and LeRF curves of images.
+"""More of chapter 2's networks: the ε-rule at ε > 0, readings of IG, and curves of images.
 
 `python -m recipes.recordings.images --dataset FOLDER --networks DIR --out results/mnist` measures
-every setting of `Setting` for training seeds 0, 1, …. Networks are read from DIR/SEED, where
-`save_networks` puts them, and trained into it where they are missing; the kept networks of
-`lrputils record mnist`, of seed 0, fit there. It writes two recordings, `epsilon` and `curves`.
+every setting for training seeds 0, 1, … and writes the recordings `epsilon`, `ig` and `curves`.
+Networks are read from DIR/SEED, where `save_networks` puts them, and trained into it where they are
+missing; the networks of seed 0 that `lrputils record mnist` keeps fit there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -24,12 +25,6 @@ from lrputils.linear_attention.agreement import GRAPHS, PAIRS, compared
 from lrputils.runs import results
 
 EPSILONS = (1e-9, 1e-6, 1e-4, 1e-2)
-SETTINGS = tuple(
-    la.Setting(*choice)
-    for choice in product(
-        ("learned", "none"), ("mean", "flattened"), ("unit", "standard", "signed")
-    )
-)
 
 
 def measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
@@ -56,6 +51,34 @@ def measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFrame
         for removal, found in both.items():
             means = found.groupby("pair", sort=False)[["r", "r_normalised"]].mean().reset_index()
             rows.append(means.assign(epsilon=epsilon, removal=removal))
+    return pd.concat(rows, ignore_index=True)
+
+
+def measure_ig(network: la.LinearAttention, images: Tensor, *, nodes: int = 2) -> pd.DataFrame:
+    """Return how readings of Integrated Gradients agree with LOO, means over images.
+
+    Returns:
+        a row a `baseline` (zero, black, white), `removal` and `pair`: "IG vs LOO", and "mean
+        gradient vs LOO", of the gradient's mean along IG's path without the factor x − x′; `r` and
+        `r_normalised`. Both are exact with two nodes.
+    """
+    pixels = network.scaled(images)
+    target = network(images).argmax(1, keepdim=True)
+    loo = {r: la.leave_one_out(network, images, removal=r) for r in _removals(network)}
+    grey = {"black": torch.zeros_like(images), "white": torch.ones_like(images)}
+    rows = []
+    for baseline in ("zero", *grey):
+        start = network.scaled(grey[baseline]) if baseline in grey else torch.zeros_like(pixels)
+        mean = torch.zeros_like(pixels)
+        for node, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
+            point = (start + (node + 1) / 2 * (pixels - start)).requires_grad_()
+            logit = network.from_pixels(point).gather(1, target).sum()
+            mean += weight / 2 * torch.autograd.grad(logit, point)[0]
+        maps = {"IG": mean * (pixels - start), "mean gradient": mean}
+        for removal, scores in loo.items():
+            found = compared(maps | {"LOO": scores}, {f"{m} vs LOO": (m, "LOO") for m in maps})
+            means = found.groupby("pair", sort=False)[["r", "r_normalised"]].mean().reset_index()
+            rows.append(means.assign(baseline=baseline, removal=removal))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -90,18 +113,18 @@ def networks(
     folder: Path, data: ImageData, seeds: int
 ) -> Iterator[tuple[la.Setting, int, la.LinearAttention]]:
     """Yield each setting, seed and network of a folder; train into it what it lacks."""
-    for setting, seed in product(SETTINGS, range(seeds)):
+    for setting, seed in product(la.SETTINGS, range(seeds)):
         if not (folder / str(seed) / f"{setting.name}.safetensors").exists():
             la.save_networks([la.train(data, setting, seed)], folder / str(seed))
         stored = la.load_shipped(setting, 0, folder / str(seed), tokens=data.side**2)
         yield setting, seed, stored
 
 
-MEASURES = {"epsilon": measure_epsilon, "curves": measure_curves}
+MEASURES = {"epsilon": measure_epsilon, "ig": measure_ig, "curves": measure_curves}
 
 
 def record(dataset: str, folder: Path, out: Path, *, seeds: int = 3, images: int = 100) -> None:
-    """Measure every network and write both recordings into `out`."""
+    """Measure every network and write the recordings into `out`."""
     data = load_images(dataset)
     pictures = torch.from_numpy(data.test_images[:images])
     kept, seconds = {name: [] for name in MEASURES}, dict.fromkeys(MEASURES, 0.0)
@@ -114,7 +137,11 @@ def record(dataset: str, folder: Path, out: Path, *, seeds: int = 3, images: int
         facts = results.provenance(
             command="python -m recipes.recordings.images --dataset FOLDER --networks DIR "
             f"--seeds {seeds} --images {images} --out results/mnist",
-            parameters={"settings": [s.name for s in SETTINGS], "seeds": seeds, "images": images},
+            parameters={
+                "settings": [s.name for s in la.SETTINGS],
+                "seeds": seeds,
+                "images": images,
+            },
             seconds=seconds[name],
             data={"name": data.name, "split": data.note, "identity": data.identity},
         )
@@ -122,7 +149,7 @@ def record(dataset: str, folder: Path, out: Path, *, seeds: int = 3, images: int
 
 
 def _small(rows: pd.DataFrame) -> pd.DataFrame:
-    names = [name for name in ("setting", "removal", "pair", "method") if name in rows]
+    names = [name for name in ("setting", "removal", "baseline", "pair", "method") if name in rows]
     floats = [name for name in ("r", "r_normalised", "morf", "lerf") if name in rows]
     rows[floats] = rows[floats].round(4 if "r" in rows else 3)
     whole = {name: "int16" for name in ("seed", "id") if name in rows}

@@ -18,21 +18,22 @@ def folder(tmp_path, monkeypatch):
     halves = pixels[:16], labels[:16], pixels[16:], labels[16:]
     data = ImageData("random", "16 / 8", 3, *halves, identity="sha256 1")
     monkeypatch.setattr(recipe, "load_images", lambda dataset: data)
-    monkeypatch.setattr(recipe, "SETTINGS", recipe.SETTINGS[4:8:3])
+    monkeypatch.setattr(la, "SETTINGS", la.SETTINGS[4:11:6])
     recipe.record("anything", tmp_path / "networks", tmp_path / "mnist", seeds=2, images=5)
     return tmp_path
 
 
 def test_every_network_has_its_rows(folder):
-    epsilon, curves = (results.load("mnist", name, folder).rows for name in recipe.MEASURES)
-    asked = {(s.name, seed) for s in recipe.SETTINGS for seed in (0, 1)}
-    for rows in (epsilon, curves):
+    epsilon, ig, curves = (results.load("mnist", name, folder).rows for name in recipe.MEASURES)
+    asked = {(s.name, seed) for s in la.SETTINGS for seed in (0, 1)}
+    for rows in (epsilon, ig, curves):
         assert set(zip(rows.setting, rows.seed, strict=True)) == asked
         assert not rows.isna().any(axis=None)
     keys = ["setting", "seed", "removal"]
     assert not epsilon.duplicated([*keys, "pair", "epsilon"]).any()
     assert set(epsilon.epsilon) == {0.0, *recipe.EPSILONS}
     assert (epsilon.r[epsilon.pair.str.endswith("ε = 0") & (epsilon.epsilon == 0)] == 1).all()
+    assert not ig.duplicated([*keys, "baseline", "pair"]).any()
     assert not curves.duplicated([*keys, "method", "id"]).any()
     assert (curves.groupby([*keys, "method"], observed=True).size() == 5).all()
 
@@ -44,6 +45,10 @@ def test_rows_are_measured_again_from_the_kept_networks(folder):
     rows = curves[(curves.setting == setting.name) & (curves.seed == seed)]
     fresh = recipe.measure_curves(network, torch.from_numpy(data.test_images[:5]))
     np.testing.assert_allclose(rows.morf, fresh.morf, atol=6e-4)
+    maps = la.explain(network, torch.from_numpy(data.test_images[:5]))
+    r = la.compared(maps, {"IG vs LOO": ("IG", "LOO")}).r.mean()
+    ig = recipe.measure_ig(network, torch.from_numpy(data.test_images[:5]))
+    assert ig[(ig.baseline == "zero") & (ig.removal == "zero")].r.iloc[0] == pytest.approx(r)
     loo = fresh[(fresh.method == "LOO") & (fresh.removal == "zero")]
     scores = la.leave_one_out(network, torch.from_numpy(data.test_images[:5]))
     curve = la.removal_curves(network, torch.from_numpy(data.test_images[:5]), scores)
