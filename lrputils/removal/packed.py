@@ -55,6 +55,7 @@ def packed(architecture: Architecture, tokens: int, precision: str = "float32") 
         and torch.backends.mkldnn.is_available()
         and torch.backends.mkldnn.enabled
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        # Processors without AVX-512 refuse to pack weights in bfloat16.
         and (precision != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported())
     )
     if precision == "tf32":
