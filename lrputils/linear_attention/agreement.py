@@ -94,13 +94,16 @@ def estimates(rows: pd.DataFrame, column: str = "r") -> dict[str, Estimate]:
     }
 
 
-def crossed_estimate(values: np.ndarray, *, resamples: int = 5_000, seed: int = 0) -> Estimate:
-    """Return the mean of correlations (seeds, images) and its 95% interval over both.
+def crossed_estimate(
+    values: np.ndarray, *, resamples: int = 5_000, seed: int = 0, bound: float = 1.0
+) -> Estimate:
+    """Return the mean of values (seeds, images) and its 95% interval over both.
 
     Each bootstrap sample draws training seeds and images independently and takes the mean of the
     cells where they cross: all seeds share the images and all images the seeds (scipy's bootstrap
     draws along one axis only). The ends are then moved away from the mean by `_widening`, since
-    seeds are few, but not past −1 and 1. With one seed the interval is over images only.
+    seeds are few, but not past ± `bound`, 1 for correlations. With one seed the interval is over
+    images only.
     """
     known = ~np.isnan(values)
     if not known.any():
@@ -114,7 +117,7 @@ def crossed_estimate(values: np.ndarray, *, resamples: int = 5_000, seed: int = 
     ends = np.quantile(total[count > 0] / count[count > 0], _ENDS)
     used = int(known.sum())
     mean = filled.sum() / used
-    low, high = np.clip(mean + _widening(values) * (ends - mean), -1, 1)
+    low, high = np.clip(mean + _widening(values) * (ends - mean), -bound, bound)
     return Estimate(float(mean), float(low), float(high), used, known.size - used)
 
 
