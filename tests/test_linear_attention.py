@@ -403,6 +403,8 @@ def test_crossed_interval_stays_among_correlations_and_shrinks_to_a_point():
     found = crossed_estimate(np.array([[0.999, 0.5, 0.998], [0.2, 0.99, 0.97]]))
     assert -1 <= found.low < found.value < found.high <= 1
     assert crossed_estimate(np.full((3, 4), 0.25))[:3] == (0.25, 0.25, 0.25)
+    logits = crossed_estimate(np.array([[5.0, 9.0, 7.0], [1.0, 30.0, 8.0]]), bound=np.inf)
+    assert logits.low < 10 == logits.value < logits.high
     generator = np.random.default_rng(0)
     one_seed = crossed_estimate(generator.uniform(-1, 1, (1, 50)))
     assert 0.1 < one_seed.high - one_seed.low < 0.5

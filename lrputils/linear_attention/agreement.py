@@ -92,13 +92,14 @@ def estimates(rows: pd.DataFrame, column: str = "r") -> dict[str, Estimate]:
     }
 
 
-def crossed_estimate(values: np.ndarray) -> Estimate:
-    """Return the mean of correlations (seeds, images) and its 95% interval over both.
+def crossed_estimate(values: np.ndarray, *, bound: float = 1.0) -> Estimate:
+    """Return the mean of values (seeds, images) and its 95% interval over both.
 
     All seeds share the images and all images the seeds, so the mean varies with either. Its
     variance is taken as the sum of the two, those of the seeds' and of the images' means, which
     counts what is left in a single cell twice; the interval is Student's, with Satterthwaite's
-    degrees of freedom, and stays among correlations. With one seed it is over images only.
+    degrees of freedom, and stays within ± `bound`, 1 for correlations. With one seed it is over
+    images only.
     """
     known = ~np.isnan(values)
     if not known.any():
@@ -113,5 +114,5 @@ def crossed_estimate(values: np.ndarray) -> Estimate:
         free = np.array([len(some) - 1 for some in means])
         freedom = variance.sum() ** 2 / (variance**2 / free).sum()
         reach = stdtrit(freedom, 0.975) * variance.sum() ** 0.5
-    low, high = np.clip([mean - reach, mean + reach], -1, 1)
+    low, high = np.clip([mean - reach, mean + reach], -bound, bound)
     return Estimate(float(mean), float(low), float(high), used, known.size - used)

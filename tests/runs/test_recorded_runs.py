@@ -23,7 +23,7 @@ TOLERANCE = {"r": 2e-3, "r_content": 2e-3, "r_normalised": 2e-3, "logit": 1e-3, 
 
 def test_there_are_recordings_and_they_are_small():
     assert {path.parent.name for path in RUNS} >= {"sst", "imdb", "mnist"}
-    assert sum(path.stat().st_size for path in HOME.rglob("*") if path.is_file()) < 16e6
+    assert sum(path.stat().st_size for path in HOME.rglob("*") if path.is_file()) <= 18e6
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -34,7 +34,7 @@ class TestRun:
 
     def test_it_says_what_was_run_on_what_with_which_code(self, run):
         facts = json.loads((run / results.PROVENANCE).read_text())
-        assert facts["command"].startswith("lrputils record ")
+        assert facts["command"].startswith(("lrputils record ", "python -m recipes.recordings."))
         assert re.fullmatch(r"sha256 [0-9a-f]{64}|commit [0-9a-f]{40}", facts["data"]["identity"])
         assert re.match(r"[0-9a-f]{40}", facts["revision"])
         assert facts["seconds"] > 0
