@@ -20,8 +20,6 @@ from scipy.special import stdtrit
 Array = np.ndarray
 # Below this share of the map's largest magnitude, its spread is rounding of a constant map.
 CONSTANT = 1e-12
-# With fewer values than this, resamples repeat one value too often to have a spread.
-FEW = 5
 # Resampled values held in memory at once.
 _CELLS = 4_000_000
 
@@ -153,8 +151,9 @@ def bootstrap_interval(
     """Interval of a statistic over examples, by default of their mean.
 
     Correlations of texts are skewed to the left: a sample seldom holds the texts that pull their
-    mean down, and a percentile interval of it lies too high. "bootstrap-t" divides each resample's
-    mean by its own standard error (Efron, 1981; Hall, 1988), and covers more often.
+    mean down, and a percentile interval of it lies too high. Hall (1992) corrects Student's for the
+    skewness of the sample. Of the recorded correlations it covered most, a little more than
+    "bootstrap-t", whose ends run away where one text lies far off; it draws nothing.
 
     Args:
         values: (examples,); NaN examples are left out.
@@ -162,10 +161,9 @@ def bootstrap_interval(
         resamples: how many samples are drawn, where the method draws any.
         seed: of the random draws; the same seed gives the same interval.
         statistic: a function of an array and `axis`, as `numpy.mean` and `numpy.median` do.
-        method: "bootstrap-t", "t" (Student) or "wilson" (of a share: zeros and ones alone), all
-            three of a mean; "percentile", of any statistic. By default a mean of zeros and ones
-            gets "wilson", a mean of fewer than `FEW` values "t", another mean "bootstrap-t", and
-            another statistic "percentile".
+        method: "hall", "bootstrap-t", "t" (Student) or "wilson" (of a share: zeros and ones
+            alone), all of a mean; "percentile", of any statistic. By default a mean of zeros and
+            ones gets "wilson", another mean "hall", and another statistic "percentile".
 
     Raises:
         ValueError: fewer than two examples are left, or an argument is out of range.
@@ -231,7 +229,7 @@ def _usual_method(samples: Array, statistic: Callable[..., Array]) -> str:
         return "percentile"
     if np.isin(samples, (0, 1)).all():
         return "wilson"
-    return "t" if samples.shape[1] < FEW else "bootstrap-t"
+    return "hall"
 
 
 def _tails(confidence: float) -> tuple[float, float]:
@@ -253,6 +251,19 @@ def _student(values: Array, confidence: float, resamples: int, seed: int) -> Int
     return t_interval(values, confidence)
 
 
+def _hall(values: Array, confidence: float, resamples: int, seed: int) -> Interval:
+    """Student's interval, corrected for skewness by a cubic that is monotone (Hall, 1992)."""
+    count, mean, spread = len(values), values.mean(), values.std()
+    if not spread:
+        return Interval(mean, mean)
+    bent = ((values - mean) ** 3).mean() / spread**3 / count**0.5
+    t = stdtrit(count - 1, np.array(_tails(confidence)))
+    if abs(bent) > 1e-6:
+        t = 3 / bent * (np.cbrt(1 + bent * (t - bent / 6)) - 1)
+    high, low = mean - t * values.std(ddof=1) / count**0.5
+    return Interval(low, high)
+
+
 def _bootstrap_t(values: Array, confidence: float, resamples: int, seed: int) -> Interval:
     mean, spread = values.mean(), values.std(ddof=1)
 
@@ -272,7 +283,7 @@ def _wilson(values: Array, confidence: float, resamples: int, seed: int) -> Inte
     return Interval(*test.proportion_ci(confidence, method="wilson"))
 
 
-_OF_MEAN = {"bootstrap-t": _bootstrap_t, "t": _student, "wilson": _wilson}
+_OF_MEAN = {"hall": _hall, "bootstrap-t": _bootstrap_t, "t": _student, "wilson": _wilson}
 
 
 def estimates(columns: pd.DataFrame, **options: Any) -> pd.DataFrame:

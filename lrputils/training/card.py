@@ -34,7 +34,7 @@ clf = lrp.load_classifier(folder)
 ## Accuracy
 
 Of the stored weights, computed in float32, longer texts cut to the model's positions; with 95% \
-bootstrap intervals over texts.\
+intervals over texts (Wilson's).\
 {% if seen %} **It was trained on texts of the same file as {{ seen }}.**{% endif %}
 
 {{ accuracy }}
