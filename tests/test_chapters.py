@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import yaml
 
@@ -26,11 +24,6 @@ class TestChapter:
 
     def test_every_parameter_is_read(self, chapter):
         assert unread(read_text(chapter.text), chapter.name) == []
-
-    def test_it_defines_no_helper(self, chapter):
-        for cell in read_text(chapter.text).cells:
-            if cell.cell_type == "code":
-                assert not re.search(r"^\s*(def|class) ", cell.source, re.M)
 
     def test_its_code_fits_the_page(self, chapter):
         for cell in read_text(chapter.text).cells:
