@@ -45,8 +45,8 @@ class Calibrated(NamedTuple):
         value, low, high = self.r[:3]
         gain, least, most = self.gain[:3]
         return (
-            f"One pass and two groups, 9 passes, added by coefficients from the exact maps of these "
-            f"texts: mean r {value:.2f} [{low:.2f}, {high:.2f}] on texts held out, n = "
+            f"One pass and two groups, 9 passes, weighted by these texts' exact maps: "
+            f"mean r {value:.2f} [{low:.2f}, {high:.2f}] on texts held out, n = "
             f"{self.r.used}. That is {gain:+.3f} [{least:+.3f}, {most:+.3f}] beside their plain "
             f"mean, which is fitted to nothing."
         )
