@@ -38,6 +38,7 @@ _NAMES = {
     "propagation.layerwise": "layerwise_bypass",
     "propagation.paths": "relevance_paths",
     "removal.calibration": "calibrate",
+    "removal.combined": "Calibration",
     "removal.leave_one_out": "certified_loo leave_one_out",
     "removal.leave_two_out": "leave_two_out",
     "removal.perturbation": (

@@ -45,7 +45,16 @@ COMPARED: dict[str, tuple[str, dict[str, Any], str]] = {
     "attention-x-grad": ("attention-x-grad", {}, ""),
     "mask-gradient": ("mask-gradient", {}, ""),
     "mask-gradient-2": ("mask-gradient", {"groups": 2}, ", 2 groups"),
-    "mask-gradient-4": ("mask-gradient", {"groups": 4}, ", 4 groups"),
+    "mask-gradient-open-2": (
+        "mask-gradient",
+        {"groups": 2, "with_open": True},
+        ", one pass + 2 groups",
+    ),
+    "mask-gradient-open-4": (
+        "mask-gradient",
+        {"groups": 4, "with_open": True},
+        ", one pass + 4 groups",
+    ),
     "ig": ("ig", {"steps": 8}, ", 8 steps"),
     "budgeted-loo-25": ("budgeted-loo", {"budget": 0.25}, ", a quarter"),
     "budgeted-loo-50": ("budgeted-loo", {"budget": 0.5}, ", a half"),

@@ -21,6 +21,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.report import audit_answers as answers
 from lrputils.report.audit import LRP, Audited, call, label
+from lrputils.report.audit_calibrated import calibrated
 from lrputils.report.display import show
 from lrputils.report.figures import layers as by_layer
 from lrputils.report.figures.dots import dots
@@ -152,6 +153,7 @@ def page(
         verdict=verdict,
         leads=answers.at_budgets(found),
         calls={label(name): call(name, verdict.readout) for name in answers.NAMES},
+        calibrated=calibrated(run),
         gains=gains,
         in_layers=answers.in_layers(gains),
         sensitivity=changed,

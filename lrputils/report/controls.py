@@ -121,12 +121,15 @@ def survival(rows: pd.DataFrame) -> pd.DataFrame:
     return side_by_side(parts)
 
 
-def between_removals(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean r of the LOO maps of each two removals, all tokens, (removals, removals)."""
+def between_removals(rows: pd.DataFrame, tokens: str = EVERY) -> pd.DataFrame:
+    """Return the mean r of the LOO maps of each two removals, (removals, removals).
+
+    `tokens` says which count: a level of `lrputils.study.specifications`.
+    """
     loo = rows[rows.method == "loo"]
     maps = loo.assign(method=loo.removal, removal="", readout="word")
     found = specifications.agreement(pd.concat([loo, maps]), ["Pearson"])
-    means = specifications.at(found.mean(), tokens=EVERY, normalisation=RAW)
+    means = specifications.at(found.mean(), tokens=tokens, normalisation=RAW)
     names = [name for name in REMOVED if name in set(loo.removal)]
     wide = specifications.by(means, "method", "removal").unstack("removal").loc[names, names]
     return wide.rename(index=REMOVED, columns=REMOVED).rename_axis(index=None, columns=None)

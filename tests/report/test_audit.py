@@ -15,6 +15,7 @@ import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.data.streams import stream_texts
 from lrputils.report import audit, audit_answers, audit_page
+from lrputils.report.audit_calibrated import calibrated
 from lrputils.runs import datasets, results
 from lrputils.study.variants import layer_sets
 from tests import untrained
@@ -238,6 +239,20 @@ class TestPage:
         assert "All checks passed." in text
         assert "films" in text
         assert "on the median text" in text
+        assert " ".join(str(calibrated(run)).split()) in " ".join(text.split())
+
+    def test_a_calibration_is_judged_on_texts_held_out_and_its_call_works(
+        self, placeholder, run, table
+    ):
+        found = calibrated(run)
+        texts = list(pd.read_csv(table).text)
+        assert (found.how.groups, found.how.texts) == (2, len(texts))
+        again = lrp.calibrate(placeholder, texts)
+        np.testing.assert_allclose(again.coefficients, found.how.coefficients, atol=5e-3)
+        inputs = placeholder.encode(texts[0])
+        scores = eval(found.call, {"lrp": lrp, "clf": placeholder, "inputs": inputs})
+        expected = lrp.attribute(placeholder, inputs, "mask-gradient", calibration=found.how)
+        np.testing.assert_allclose(scores, expected, rtol=0.02, atol=1e-3)
 
     def test_a_method_is_called_as_it_was_measured(self, placeholder, run, table):
         row = run.rows[run.rows.method == "mask-gradient-2"].iloc[0]
