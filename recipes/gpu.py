@@ -27,9 +27,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lrputils import stats
 from lrputils.attribution import attribute
+from lrputils.data.texts import load_texts
 from lrputils.model.architectures import describe
 from lrputils.model.attention import routed
-from lrputils.model.classifier import Classifier
+from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.families import FAMILIES
 from lrputils.model.handles import Handle
 from lrputils.model.inputs import Inputs
@@ -193,7 +194,8 @@ class Material:
     """Models and texts of the checks, and the checks: each returns its largest error."""
 
     def __init__(self, record: Record):
-        self.device, quick = record.device, record.quick
+        self.device, self.quick = record.device, record.quick
+        quick = self.quick
         self.clf = untrained(*((2, 384) if quick else MODELS["6x384"]), device=str(self.device))
         self.model, lengths = self.clf.model, recorded_lengths("SST-2", quick)
         self.texts = texts_of(lengths if quick else lengths[::28], _words(self.clf), self.device)
@@ -222,20 +224,25 @@ class Material:
         return _off(self.own, self.exact)
 
     def certificates(self, precision: str) -> tuple[float, dict[str, Any]]:
-        """How far maps in low precision are from float64's, and how often their bounds hold."""
+        """How far maps in low precision are from float64's, and how often their bounds hold.
+
+        Of the package's own model, which is trained: random weights have small effects of tokens,
+        and rounding errors as large as any.
+        """
+        trained = load_classifier(device=self.device)
+        texts = trained.encode(load_texts("reviews", limit=6 if self.quick else 60))
+        wide = without_biases(trained.model, zeroed=False).to(self.device)
+        exact, how = gates.hidden_one_by_one(wide, texts).cpu(), {"precision": precision}
         found, raw = (
-            certified_loo(
-                self.model, self.texts, precision=precision, tolerance=most, progress=False
-            )
+            certified_loo(trained, texts, tolerance=most, progress=False, **how)
             for most in (0.002, 0.999)
         )
-        valid = self.texts.valid_mask.cpu()
         loss, before = (
-            1 - stats.pearson(each.scores.cpu(), self.exact.cpu(), where=valid)
+            1 - stats.pearson(each.scores.cpu(), exact, where=texts.valid_mask.cpu())
             for each in (found, raw)
         )
-        more = {"bounds hold": float((before <= raw.bound).mean()), "redone": found.redone.sum()}
-        return float(loss.max()), more
+        more = {"bounds_hold": float((before <= raw.bound).mean()), "redone": found.redone.sum()}
+        return float(loss.max()), more | {"mean_loss": float(before.mean()), "texts": len(loss)}
 
     def batch(self) -> float:
         """A batch against its rows."""
@@ -380,17 +387,17 @@ def _contest(record: Record, clf: Classifier, kind: str, precision: str) -> None
         if side == "lrputils":
             rate = float(shape.loo(own).sum()) / seconds[side]
             row |= {"tflops": rate / 1e12, "share": rate / record.rate(precision)}
-            row |= {"bound": float(np.median(found.bound)), "redone": found.redone.sum()}
+            row["bound"] = float(np.median(found.bound))
             row["bulk_seconds"] = timed(record.device, partial(_bulk, clf, texts, precision))[0]
         else:
             tokens = known if side.startswith("captum") else loop
-            ours = leave_one_out(clf.model, tokens, precision=precision, progress=False)
-            row["difference"] = _off(outputs[side], ours[tokens.valid_mask])
+            row["difference"] = _off(outputs[side], _loo(clf, tokens)[tokens.valid_mask])
         record.add(**row)
 
 
 def _certified(clf: Classifier, texts: Inputs, precision: str) -> Any:
-    return certified_loo(clf.model, texts, precision=precision, progress=False)
+    """With its certificate; the fall-back is off, since random weights are rounding's worst case."""
+    return certified_loo(clf, texts, precision=precision, tolerance=0.999, progress=False)
 
 
 def _bulk(model: Handle, texts: Inputs, precision: str, batch_tokens: int | None = None) -> Tensor:
