@@ -396,7 +396,7 @@ def _contest(record: Record, clf: Classifier, kind: str, precision: str) -> None
 
 
 def _certified(clf: Classifier, texts: Inputs, precision: str) -> Any:
-    """With its certificate; the fall-back is off, since random weights are rounding's worst case."""
+    """With its certificate; no fall-back, since random weights are rounding's worst case."""
     return certified_loo(clf, texts, precision=precision, tolerance=0.999, progress=False)
 
 
@@ -418,7 +418,7 @@ def step_budget(record: Record) -> None:
             untrained(*size, device=str(record.device)),
             recorded_lengths(kind, record.quick),
         )
-        every = 1 if record.quick else 4 if kind == "SST-2" else 8
+        every = 1 if record.quick else 4 if kind == "SST-2" else 2 * size[0]
         texts = texts_of(lengths[::every], _words(clf), record.device)
         given = {"model": name, "kind": kind, "texts": len(texts.tokens)}
         for precision in record.precisions:
@@ -466,7 +466,7 @@ def _fastest(record: Record, works: Mapping[Any, Callable], what: str, **given: 
                 record.add(what=what, value=value, **given, failed=str(error).splitlines()[0][:80])
                 continue
             taken.setdefault(value, []).append(seconds)
-        if turn == 1 and record.late():
+        if record.late():
             break
     best = {value: min(seconds[1:] or seconds) for value, seconds in taken.items()}
     for value, seconds in best.items():

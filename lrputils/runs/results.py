@@ -24,13 +24,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from lrputils import __version__
 from lrputils.runs.folders import atomic_write, write_json
 from lrputils.study.by_text import Run
 
 ROWS, PROVENANCE = "rows.parquet", "provenance.json"
 _PACKED = {"compression": "zstd", "compression_level": 15}
 _GROUP = 2**26  # bytes of rows that are held at a time
-_VERSIONS = ("lrputils", "torch", "transformers", "tokenizers", "numpy", "pandas")
+_VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "pandas")
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ def provenance(
         "revision": _revision(),
         "versions": {
             "python": platform.python_version(),
+            "lrputils": __version__,
             **{name: version(name) for name in _VERSIONS},
         },
     }
