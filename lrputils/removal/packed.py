@@ -6,8 +6,7 @@ Results differ from the plain layers' by rounding.
 
 "bf16" rounds the factors of these products to bfloat16, and nothing else: the residual stream,
 normalisation, attention, the last block and the head stay in float32. That is ten times as accurate
-as a model in bfloat16. Without oneDNN, as on a GPU, products return bfloat16 too, and an encoder's
-attention takes queries, keys and values as they are: its kernels are the faster by far.
+as a model in bfloat16.
 """
 
 from __future__ import annotations
@@ -80,9 +79,6 @@ class _Layers:
         modules = dict.fromkeys(m for block in blocks for m in block.modules())
         # The last block is computed for one token a row: rounding would save nothing there.
         low = {m for block in blocks[:-1] for m in block.modules()} if precision == "bf16" else ()
-        # There a product goes into attention, an activation or the float32 residual stream alone.
-        kind = architecture.kind
-        self.narrow = not fused and kind.projections is not None and kind.own_attention is None
         self.forwards: dict[nn.Module, Forward] = {}
         for module in modules:
             plain = type(module) in (nn.Linear, Conv1D) and module.weight.dtype == torch.float32
@@ -93,7 +89,6 @@ class _Layers:
                 self.forwards[module] = self._linear(module, dtype, fused)
         self.pairs: dict[nn.Module, tuple[str, str]] = {}
         self.last: tuple[nn.Module, Tensor] | None = None
-        self.rounded: tuple[Tensor, Tensor] | None = None
 
     def _linear(self, module: nn.Module, dtype: torch.dtype, fused: bool) -> Forward:
         weight = module.weight.T if isinstance(module, Conv1D) else module.weight
@@ -104,8 +99,7 @@ class _Layers:
 
         def forward(inner: Forward, x: Tensor) -> Tensor:
             if not fused:
-                y = F.linear(self._round(x, dtype), weight, bias)
-                return y if self.narrow else y.float()
+                return F.linear(x.to(dtype), weight, bias).float()
             pair = self.pairs.get(module, _ALONE)
             y = torch.ops.mkldnn._linear_pointwise(x.to(dtype), weight, bias, pair[0], [], pair[1])
             # What is activated goes into the next product as it is.
@@ -114,12 +108,6 @@ class _Layers:
             return y
 
         return forward
-
-    def _round(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The tensor in this dtype: once for queries, keys and values."""
-        if self.rounded is None or self.rounded[0] is not x:
-            self.rounded = x, x.to(dtype)
-        return self.rounded[1]
 
     def _activation(self, fused: tuple[str, str]) -> Forward:
         def forward(inner: Forward, x: Tensor) -> Tensor:
