@@ -86,6 +86,6 @@ class _Attention:
         if mask is None:
             return scores.softmax(-1)
         row = mask.expand(len(scores), -1, scores.shape[-1], -1)
-        row = row[torch.arange(len(scores)), :, self.head]
+        row = row[torch.arange(len(scores), device=row.device), :, self.head]
         weights = (scores + additive(row, scores.dtype)).softmax(-1)
         return weights * row.any(-1, keepdim=True) if row.dtype == torch.bool else weights

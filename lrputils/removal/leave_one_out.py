@@ -193,15 +193,16 @@ def token_rows(
     swap_id = _replacement(removal, inputs) if removal in ("mask", "pad", "unk") else None
     limit = window(architecture)
     for number, text in enumerate(texts):
-        head = int(architecture.head_tokens(torch.ones(1, len(text))))
-        for token in range(len(text)):
-            if removal == "attention-mask" and (len(text) > limit or token == head):
-                yield Row(number, len(text), hidden=token, start=token)
+        tokens = len(text)
+        head = int(architecture.head_tokens(torch.ones(1, tokens)))
+        for token in range(tokens):
+            if removal == "attention-mask" and (tokens > limit or token == head):
+                yield Row(number, tokens, hidden=token, start=token)
             elif removal not in ("attention-mask", "delete"):
-                yield Row(number, len(text), swapped=token, swap_id=swap_id, start=token)
-            elif len(text) > 1:
-                kept, start = partial(_without, len(text), token), min(token, len(text) - 2)
-                yield Row(number, len(text) - 1, kept, shifted=removal == "delete", start=start)
+                yield Row(number, tokens, swapped=token, swap_id=swap_id, start=token)
+            elif tokens > 1:
+                kept, start = partial(_without, tokens, token), min(token, tokens - 2)
+                yield Row(number, tokens - 1, kept, shifted=removal == "delete", start=start)
             else:
                 raise ValueError(
                     f"Text {number} has a single token; removal='delete' would leave nothing of "
@@ -210,7 +211,9 @@ def token_rows(
 
 
 def _without(length: int, token: int) -> np.ndarray:
-    return np.delete(np.arange(length), token)
+    kept = np.arange(length - 1)
+    kept[token:] += 1
+    return kept
 
 
 def _replacement(removal: str, inputs: Mapping[str, Any]) -> int:

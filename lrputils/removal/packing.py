@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from tqdm import tqdm
 from lrputils.model.architectures import Architecture
 from lrputils.removal.beginnings import Beginnings, shareable
 from lrputils.removal.packed import packed
-from lrputils.removal.rows import Row, Text, collate, logits_of
+from lrputils.removal.rows import Row, Text, collate, logits_of, put
 
 # Tokens in one batch. Large enough to keep every core busy, small enough to stay in fast memory.
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
@@ -85,10 +84,10 @@ def evaluate(
                 left = [i for each in plan for i in each.rows]
                 plan = _plan(architecture, texts, rows, left, budget, cost)
                 continue
-            value = read(logits, torch.tensor([row.text for row in batch], device=device))
+            value = read(logits, put(np.array([row.text for row in batch]), device))
             if result is None:
                 result = value.new_zeros(len(rows), *value.shape[1:])
-            result[torch.tensor(step.rows, device=device)] = value
+            result[put(np.array(step.rows), device)] = value
             del plan[0]
             done(len(batch))
     if result is None:
@@ -177,26 +176,26 @@ def _steps(
 
     Rows that share their beginnings are of any length, as long as a batch has no more padding.
     """
-
-    def size(i: int) -> int:
-        return rows[i].length - (rows[i].start if shared else 0)
-
+    left = np.fromiter(left, dtype=np.int64)
+    some = [rows[i] for i in left]
+    sizes = np.array([row.length - (row.start if shared else 0) for row in some], dtype=np.int64)
+    kinds = np.array([row.kind for row in some], dtype=bool).reshape(-1, 2)
+    order = np.lexsort([-sizes, *kinds.T[::-1]])
+    ends = np.flatnonzero((kinds[order][1:] != kinds[order][:-1]).any(1)) + 1
     steps = []
-    order = sorted(left, key=lambda i: (rows[i].kind, -size(i)))
-    for _, alike in groupby(order, lambda i: rows[i].kind):
-        numbers = list(alike)
-        sizes = np.array([size(i) for i in numbers])
+    for alike in np.split(order, ends):
+        numbers, widths = left[alike], sizes[alike]
         while len(numbers):
-            fits = max(1, budget // sizes[0])
-            near = sizes[:fits]
+            fits = max(1, budget // int(widths[0]))
+            near = widths[:fits]
             if shared:
-                count = np.count_nonzero((sizes[0] - near).cumsum() <= padding)
+                count = np.count_nonzero((widths[0] - near).cumsum() <= padding)
             else:
-                count = np.count_nonzero(near == sizes[0])
+                count = np.count_nonzero(near == widths[0])
                 if 4 * count <= fits:
-                    count = np.count_nonzero(near >= _SHORTEST * sizes[0])
-            steps.append(_Step(numbers[:count], int(sizes[0]), shared))
-            numbers, sizes = numbers[count:], sizes[count:]
+                    count = np.count_nonzero(near >= _SHORTEST * widths[0])
+            steps.append(_Step(numbers[:count].tolist(), int(widths[0]), shared))
+            numbers, widths = numbers[count:], widths[count:]
     return steps
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,8 +35,7 @@ class Text:
         return len(self.positions)
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """What is left of one text.
 
     Attributes:
@@ -143,9 +142,9 @@ def collate(
     """
     starts = np.array([row.start if cut else 0 for row in batch])
     lengths = np.array([row.length for row in batch]) - starts
-    width = lengths.max()
-    mask = np.arange(width) < lengths[:, None]
-    kept = np.zeros((len(batch), width), dtype=np.int64)
+    places = np.arange(lengths.max())
+    mask = places < lengths[:, None]
+    kept = np.zeros(mask.shape, dtype=np.int64)
     for i, row in enumerate(batch):
         left = np.arange(row.length) if row.kept is None else row.kept()
         kept[i, : lengths[i]] = left[starts[i] :]
@@ -153,41 +152,50 @@ def collate(
     visible = mask.copy()
     visible[hidden, [batch[i].hidden - starts[i] for i in hidden]] = False
 
-    def put(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(device, non_blocking=True)
-
     arguments = {}
     # Without a mask a decoder reads a gap in the positions as the start of another text.
     if cut:
-        before = (np.arange(starts.max()) < starts[:, None])[:, None].repeat(width, axis=1)
-        seen = np.concatenate([before, np.tri(width, dtype=bool) & visible[:, None]], axis=2)
-        arguments["attention_mask"] = put(seen[:, None])
+        before = (np.arange(starts.max()) < starts[:, None])[:, None].repeat(len(places), axis=1)
+        seen = np.concatenate([before, np.tri(len(places), dtype=bool) & visible[:, None]], axis=2)
+        arguments["attention_mask"] = put(seen[:, None], device)
     elif architecture.causal or not visible.all():
-        arguments["attention_mask"] = put(visible.astype(np.int64))
-    head = architecture.head_tokens(put(mask))
+        arguments["attention_mask"] = put(visible.astype(np.int64), device)
+    head = architecture.head_tokens(put(mask, device))
+    # The batch's texts, one behind the other, and where each row's own begins.
+    numbers, own = np.unique([row.text for row in batch], return_inverse=True)
+    used = [texts[number] for number in numbers]
+    begins = np.cumsum([0, *map(len, used[:-1])])[own, None]
     if architecture.vision:
-        states = torch.stack([texts[row.text].states[put(kept[i])] for i, row in enumerate(batch)])
-        return Batch(arguments, head, states)
-    ids, positions, types = (np.empty_like(kept) for _ in range(3))
-    for i, row in enumerate(batch):
-        text = texts[row.text]
-        ids[i] = text.ids[kept[i]]
-        positions[i] = text.positions[kept[i]]
-        if row.shifted:
-            positions[i, : lengths[i]] = text.positions[starts[i] : row.length]
-        if text.types is not None:
-            types[i] = text.types[kept[i]]
-        if row.swapped is not None and row.swap_id is not None:
-            ids[i, row.swapped - starts[i]] = row.swap_id
-    arguments["position_ids"] = put(positions)
-    if texts[batch[0].text].types is not None:
-        arguments["token_type_ids"] = put(types)
+        states = torch.cat([text.states for text in used])
+        return Batch(arguments, head, states[put(begins + kept, device)])
+    shifted = np.array([row.shifted for row in batch])[:, None] & mask
+    counted = np.where(shifted, starts[:, None] + places, kept)
+    ids = _column("ids", used)[begins + kept]
+    positions = _column("positions", used)[begins + counted]
+    swapped = [i for i, row in enumerate(batch) if row.swapped is not None]
+    at = [batch[i].swapped - starts[i] for i in swapped]
+    arguments["position_ids"] = put(positions, device)
+    if used[0].types is not None:
+        arguments["token_type_ids"] = put(_column("types", used)[begins + kept], device)
     if batch[0].zeroed:
-        arguments["inputs_embeds"] = embedded = architecture.word_embeddings(put(ids))
-        embedded[range(len(batch)), [row.swapped for row in batch] - starts] = 0
+        arguments["inputs_embeds"] = embedded = architecture.word_embeddings(put(ids, device))
+        embedded[swapped, at] = 0
     else:
-        arguments["input_ids"] = put(ids)
+        ids[swapped, at] = [batch[i].swap_id for i in swapped]
+        arguments["input_ids"] = put(ids, device)
     return Batch(arguments, head)
+
+
+def _column(name: str, texts: Sequence[Text]) -> np.ndarray:
+    return np.concatenate([getattr(text, name) for text in texts]).astype(np.int64, copy=False)
+
+
+def put(array: np.ndarray, device: torch.device) -> Tensor:
+    """The array on the device. A GPU goes on meanwhile: it waits for no memory that may move."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def logits_of(architecture: Architecture, batch: Batch) -> Tensor:

@@ -139,13 +139,13 @@ def bench(
             "date": datetime.now(UTC).date().isoformat(),
             "seconds": round(seconds, 1),
             "libraries": {n: version(n) for n in sides.LIBRARIES if sides.installed(n)},
-            "rows": [{key: _plain(value) for key, value in row.items()} for row in rows],
+            "rows": [{key: plain(value) for key, value in row.items()} for row in rows],
         }
         write_json(path, {"provenance": facts, "groups": kept})
     return path
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """As JSON holds it: numbers to five digits, no NaN."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float):

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from lrputils import __version__
 from lrputils.runs.folders import atomic_write, write_json
 from lrputils.study.by_text import Run
 
@@ -31,7 +32,7 @@ ROWS, PROVENANCE = "rows.parquet", "provenance.json"
 _PACKED = {"compression": "zstd", "compression_level": 15}
 _SCORES = "scores"
 _GROUP = 2**26  # bytes of rows that are held at a time
-_VERSIONS = ("lrputils", "torch", "transformers", "tokenizers", "numpy", "pandas")
+_VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "pandas")
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,7 @@ def provenance(
         "revision": _revision(),
         "versions": {
             "python": platform.python_version(),
+            "lrputils": __version__,
             **{name: version(name) for name in _VERSIONS},
         },
     }

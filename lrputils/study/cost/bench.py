@@ -7,7 +7,7 @@ the same thing, their outputs have to agree. What is kept of it is in `lrputils.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -117,19 +117,21 @@ class Bench:
         return self.classifier.device
 
 
-def loo(bench: Bench, kind: str) -> list[dict[str, Any]]:
+def loo(
+    bench: Bench, kind: str, batches: Sequence[int] = _BATCHES, tolerance: float = 1e-3
+) -> list[dict[str, Any]]:
     """Leave-one-out against a plain loop, and captum as it comes and at its best."""
     inputs = bench.texts[kind]
     given = bench.classifier, inputs
     ways = {OURS: partial(scores, *given), "plain loop": partial(sides.masked_loo, *given)}
     if sides.installed("captum"):
-        batches = sorted({min(batch, int(inputs.lengths.max())) for batch in _BATCHES})
+        batches = sorted({min(batch, int(inputs.lengths.max())) for batch in batches})
         passes = {rows: partial(sides.captum_loo, *given, rows) for rows in batches}
         taken = {rows: timed(bench.device, work)[0] for rows, work in passes.items()}
         best = min(taken, key=taken.__getitem__)
         ways["captum, default"] = partial(sides.captum_loo, *given)
         ways[f"captum, {best} rows a pass"] = passes[best]
-    return bench.run([Contest(f"LOO, {bench.named(kind)}", ways, tolerance=1e-3)])
+    return bench.run([Contest(f"LOO, {bench.named(kind)}", ways, tolerance)])
 
 
 def lrp(bench: Bench) -> list[dict[str, Any]]:
