@@ -16,6 +16,7 @@ from lrputils.__main__ import main
 from lrputils.data.streams import stream_texts
 from lrputils.report import audit, audit_answers, audit_page
 from lrputils.report.audit_calibrated import calibrated
+from lrputils.report.leading import FEWEST
 from lrputils.runs import datasets, results
 from lrputils.study.variants import layer_sets
 from tests import untrained
@@ -144,10 +145,12 @@ def test_other_models_are_audited(kind, placeholder):
 class TestAnswers:
     @staticmethod
     def altered(run, **means):
-        """The run with more texts, its r around other means."""
-        noise = np.random.default_rng(0).normal(0, 0.05, len(run.rows))
-        middle = run.rows.method.map({"attnlrp": 0.5, "cp-lrp": 0.5, **means}).fillna(0.3)
-        return audit.Audited(run.rows.assign(**{audit_answers.R: middle + noise}))
+        """The run with twice its texts, its r around other means."""
+        again = run.rows.assign(position=run.rows.position + run.rows.position.max() + 1)
+        rows = pd.concat([run.rows, again], ignore_index=True)
+        noise = np.random.default_rng(0).normal(0, 0.05, len(rows))
+        middle = rows.method.map({"attnlrp": 0.5, "cp-lrp": 0.5, **means}).fillna(0.3)
+        return audit.Audited(rows.assign(**{audit_answers.R: middle + noise}))
 
     def test_the_verdict_follows_the_rows(self, run):
         high = audit_answers.verdict(self.altered(run, attnlrp=0.9))
@@ -159,7 +162,7 @@ class TestAnswers:
 
     def test_few_texts_or_a_wide_interval_cannot_tell(self, run):
         high = self.altered(run, attnlrp=0.9)
-        few = audit.Audited(high.rows[high.rows.position < 9])
+        few = audit.Audited(high.rows[high.rows.position < FEWEST - 1])
         assert audit_answers.verdict(few).answer == "cannot tell"
         assert "put neither of the two ahead" in str(audit_answers.verdict(few))
         close = audit_answers.verdict(self.altered(run, attnlrp=0.705))
