@@ -9,7 +9,7 @@ from math import factorial, prod
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lrputils import paper, products
@@ -35,6 +35,9 @@ from lrputils.products import (
     symbols,
     value_at,
 )
+
+# A busy machine is no failure.
+slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 fractions = st.fractions(min_value=-9, max_value=9, max_denominator=8)
 nonzero = fractions.filter(bool)
@@ -117,7 +120,7 @@ def test_the_papers_numbers(formula, method):
 
 
 @given(random_trees())
-@settings(deadline=None)
+@slow
 def test_relevance_is_gradient_times_input_with_halved_products(tree):
     assert as_floats(relevance(tree)) == pytest.approx(relevance_by_autograd(tree), abs=1e-9)
 
@@ -232,7 +235,7 @@ def test_leave_one_out_by_hand(tree, baseline):
 
 
 @given(random_trees(largest=5), fractions)
-@settings(deadline=None)
+@slow
 def test_shapley_against_all_orders(tree, baseline):
     point = {leaf.name: leaf.value for leaf in products.leaves(tree)}
     start = dict.fromkeys(point, baseline)
@@ -240,14 +243,14 @@ def test_shapley_against_all_orders(tree, baseline):
 
 
 @given(random_trees(largest=5), fractions)
-@settings(deadline=None, max_examples=40)
+@settings(slow, max_examples=40)
 def test_integrated_gradients_against_quadrature(tree, baseline):
     expected = ig_by_quadrature(tree, baseline)
     assert as_floats(integrated_gradients(tree, baseline)) == pytest.approx(expected, abs=1e-6)
 
 
 @given(random_trees(largest=5), fractions)
-@settings(deadline=None)
+@slow
 def test_ig_equals_shapley_for_distinct_factors_and_both_are_complete(tree, baseline):
     values = integrated_gradients(tree, baseline)
     assert values == shapley(tree, baseline)
@@ -455,7 +458,7 @@ FIRST, SECOND, POINT = [[1, 2, -1], [2, -1, 1]], [[3, -1]], [2, 3, 4]
     st.lists(fractions, min_size=3, max_size=3),
     st.lists(nonzero, min_size=3, max_size=3),
 )
-@settings(deadline=None)
+@slow
 def test_the_epsilon_rule_is_leave_one_out_in_linear_networks_with_biases(weights, biases, x):
     matrix, bias, above = [weights[:3], weights[3:]], biases[:2], [[1, -2]]
     network = [(matrix, bias), (above, biases[2:])]
