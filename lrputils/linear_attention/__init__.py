@@ -7,6 +7,7 @@ Pixels are tokens and there is no softmax. Nothing here draws.
 """
 
 from lrputils.linear_attention.agreement import (
+    GRAPHS,
     PAIRS,
     agreement,
     compared,
