@@ -1,4 +1,4 @@
-"""The page "The paper, claim by claim": a row a claim, each with a place, a verdict and a reason."""
+"""The page of claims: a row a claim, each with a place, a verdict and a reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_claim_has_its_row():
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_a_row_is_complete(row):
     _, says, where, found, on = row
-    assert says and where and found and on
+    assert all([says, where, found, on])
     assert "absent" not in found
     assert set(re.findall(r"\*\*([a-z ]+)\*\*", found)) <= VERDICTS
 
