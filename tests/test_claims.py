@@ -24,7 +24,7 @@ def test_every_claim_has_its_row():
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_a_row_is_complete(row):
     _, says, where, found, on = row
-    assert all((says, where, found, on))
+    assert all([says, where, found, on])
     assert "absent" not in found
     assert set(re.findall(r"\*\*([a-z ]+)\*\*", found)) <= VERDICTS
 
