@@ -11,7 +11,8 @@ from lrputils.study import frontier
 from lrputils.study import specifications as grid
 
 MAPS = {"attnlrp": "AttnLRP", "cp-lrp": "CP-LRP"}
-ESTIMATES = {"one-pass": "mask gradient", "quarters": "half-removal, 4 groups"}
+ESTIMATES = {"one-pass": "mask gradient", "one + halves": "mask gradient + half-removal"}
+_PARTS = ("one-pass", "halves")  # the recorded settings that these are, or are the mean of
 NO_READOUT = "no read-out"
 _CHOICES = {"tokens": grid.EVERY, "normalisation": grid.RAW, "removal": "attention-mask"}
 
@@ -26,7 +27,7 @@ def tracking(found: pd.DataFrame, estimates: pd.DataFrame, maps: pd.DataFrame) -
     usual = grid.at(found.T, rules=grid.DEFAULT, coefficient="Pearson", **_CHOICES)
     usual = grid.by(usual, "method", "read-out").T
     wanted = [(method, readout) for method in MAPS for readout in READOUTS]
-    rows = frontier.with_exact(estimates[estimates.setting.isin(ESTIMATES)], maps)
+    rows = frontier.with_exact(estimates[estimates.setting.isin(_PARTS)], maps)
     rows = frontier.compared(rows[rows.setting.isin(ESTIMATES)], shares=[0.0])
     rows = rows.assign(readout=NO_READOUT).pivot(
         index="id", columns=["setting", "readout"], values="r_all"
