@@ -34,9 +34,9 @@ def plain(groups: int) -> tuple[float, float, float, float]:
 def at_one_size(whole: Tensor, grouped: Tensor, where: Tensor, groups: int) -> Tensor:
     """Both maps and their absolute values at the size of their mean: (batch, tokens, 4).
 
-    Each is divided by its mean |score| over the tokens of `where`. The size in logits, the weighted
-    harmonic mean of the two, makes `plain` a mean with weights that a large map loses: on a text
-    where one estimate runs away, the other one counts.
+    Each is divided by its mean absolute score over the tokens of `where`. The size in logits, the
+    weighted harmonic mean of the two, makes `plain` a mean with weights that a large map loses: on
+    a text where one estimate runs away, the other one counts.
     """
     first, second, *_ = plain(groups)
     count = where.sum(1, keepdim=True).clamp(min=1)

@@ -63,7 +63,7 @@ def mask_gradient(
             the group's gates are closed to `gate`. None is one row with every gate open.
         gate: how far open a group's gates are, between 0 and 1, 0.5 if not given.
         with_open: with groups, add the row with every gate open, and return the mean of both maps,
-            each divided by its mean |score|, in logits; more groups weigh more.
+            each divided by its mean absolute score, in logits; more groups weigh more.
         calibration: from `lrputils.calibrate`; the same rows, added by its coefficients.
         batch_tokens: how many tokens go through the model at once; bounds the memory.
 
