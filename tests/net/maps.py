@@ -119,10 +119,13 @@ def _of_model(model: torch.nn.Module, inputs: lrp.Inputs) -> Iterator[tuple[str,
         yield f"removal {removal}", lrp.leave_one_out(model, inputs, removal=removal, **quiet)
     for output in ("difference", "probability"):
         yield f"output {output}", lrp.leave_one_out(model, inputs, output=output, **quiet)
-    for groups, gate in product((1, 2, 4), (0.5, 0.7, "radau")):
+    for groups, gate in product((1, 2, 4), (0.5, 0.7)):
         yield f"groups {groups} {gate}", run("mask-gradient", groups=groups, gate=gate)
-    for form in ("first-order", "gated-block"):
-        yield f"mask-gradient {form}", run("mask-gradient", form=form)
+    for groups in (2, 4):
+        yield f"with open {groups}", run("mask-gradient", groups=groups, with_open=True)
+    calibration = lrp.Calibration((0.8, 0.3, 0.1, -0.2), groups=2, texts=5)
+    yield "calibration", run("mask-gradient", calibration=calibration)
+    yield "mask-gradient first-order", run("mask-gradient", form="first-order")
     for budget in (0.5, 0.9, 1.0):
         yield f"budget {budget}", run("budgeted-loo", budget=budget)
     yield "budget of a long text", run("budgeted-loo", long_text(), budget=0.9)
@@ -136,6 +139,8 @@ def _of_model(model: torch.nn.Module, inputs: lrp.Inputs) -> Iterator[tuple[str,
     yield "shapley errors", shapley.errors
     yield "shapley change", shapley.change
     pairs = lrp.leave_two_out(model, inputs, **quiet)
+    every = lrp.shapley_values(model, inputs, permutations="all", **quiet)
+    yield "shapley of all orders", every.scores
     yield "pairs loo", pairs.loo
     yield "pairs interactions", pairs.interactions
 

@@ -85,7 +85,9 @@ def recomputed(how: str) -> Found:
     if isinstance(found, pd.Series):
         found = (found,)
     if isinstance(found, tuple):
-        return Found(*(recompute.estimate(*found) if isinstance(found[0], pd.Series) else found))
+        if isinstance(found[0], pd.Series):
+            found = recompute.estimate(*found, paired=name in recompute.PAIRED)
+        return Found(*found)
     return Found(float(found))
 
 

@@ -1,4 +1,4 @@
-"""Headline values from `results/` once more, by numpy and pandas alone: nothing of `lrputils`.
+"""Headline values from `results/` once more, by numpy, scipy and pandas: nothing of `lrputils`.
 
 Each function takes the words behind its name in the last column of `numbers.csv`. It returns a
 value a text, whose mean is compared, a pair of them, whose ratio of means is, or one number.
@@ -15,21 +15,63 @@ from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
+from scipy.stats import rankdata, skew, t
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
-def estimate(values: pd.Series, per: pd.Series | None = None) -> tuple[float, float, float, int]:
-    """Mean over texts (of `per`: the ratio of means), 95% bootstrap interval, number of texts."""
-    kept = (values if per is None else pd.concat([values, per], axis=1)).dropna()
-    texts = len(kept)
-    draws = np.random.default_rng(1).integers(texts, size=(min(5_000_000 // texts, 50_000), texts))
-    whole, *means = [
-        (x.mean(), x[draws].mean(axis=1)) for x in kept.to_numpy(float).T.reshape(-1, texts)
-    ]
-    value, drawn = whole if not means else (whole[i] / means[0][i] for i in (0, 1))
-    return value, *np.quantile(drawn, [0.025, 0.975]), texts
+def estimate(
+    values: pd.Series, per: pd.Series | None = None, *, paired: bool = False
+) -> tuple[float, float, float, int]:
+    """Mean over texts (of `per`: the ratio of means), 95% interval, number of texts.
+
+    Of paired differences the interval is Student's, of a share of zeros and ones Wilson's, of a
+    level Hall's (Student's, corrected for skewness), of a ratio a percentile bootstrap's.
+    """
+    kept = (values if per is None else pd.concat([values, per], axis=1)).dropna().to_numpy(float)
+    if per is not None:
+        return *_ratio(*kept.T), len(kept)
+    ends = student if paired else wilson if np.isin(kept, (0, 1)).all() else hall
+    return kept.mean(), *ends(kept), len(kept)
+
+
+def student(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ends of the mean's interval; of each column, where a missing value is NaN."""
+    n, mean = np.isfinite(values).sum(axis=0), np.nanmean(values, axis=0)
+    reach = t.ppf(0.975, n - 1) * np.nanstd(values, axis=0, ddof=1) / np.sqrt(n)
+    return mean - reach, mean + reach
+
+
+def hall(values: np.ndarray) -> tuple[float, float]:
+    """Hall (1992): t + a t² / √n + a² t³ / 3n + a / 2√n, a a third of the skewness, inverted."""
+    n, error = len(values), values.std(ddof=1) / np.sqrt(len(values))
+    a = skew(values) / 3
+    high, low = t.ppf([0.025, 0.975], n - 1)
+    if abs(a) / np.sqrt(n) > 1e-7:
+        bent = 1 + 3 * a * (np.array([high, low]) / np.sqrt(n) - a / (2 * n))
+        high, low = (np.cbrt(bent) - 1) * np.sqrt(n) / a
+    return values.mean() - low * error, values.mean() - high * error
+
+
+def wilson(values: np.ndarray) -> tuple[float, float]:
+    n, z, share = len(values), NormalDist().inv_cdf(0.975), values.mean()
+    centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    reach = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return centre - reach, centre + reach
+
+
+def _ratio(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
+    draws = np.random.default_rng(1).integers(len(first), size=(50_000, len(first)))
+    drawn = first[draws].mean(axis=1) / second[draws].mean(axis=1)
+    return first.mean() / second.mean(), *np.quantile(drawn, [0.025, 0.975])
+
+
+PAIRED = frozenset(  # functions here that return a difference by text
+    (
+        *("gap", "halves", "lead", "closer", "closer_than_map", "later", "patched", "yard_gap"),
+        *("cell", "pairs_later"),
+    )
+)
 
 
 @cache
@@ -81,10 +123,12 @@ def longer(long, short):
 
 
 def enough(run, first, second, rivals):
-    """How many texts decide between two methods: (z + z of a power of 80%)² s² / mean²."""
-    found = gap(run, first, second, "word", "r_content").dropna()
-    z = NormalDist().inv_cdf(1 - 0.025 / int(rivals)) + NormalDist().inv_cdf(0.8)
-    return ceil((z * found.std() / found.mean()) ** 2)
+    """How many texts n decide between two methods: (t of n − 1 + z of 80%)² s² / mean²."""
+    found, n = gap(run, first, second, "word", "r_content").dropna(), np.inf
+    for _ in range(8):
+        both = t.ppf(1 - 0.025 / int(rivals), n - 1) + NormalDist().inv_cdf(0.8)
+        n = ceil((both * found.std() / found.mean()) ** 2)
+    return n
 
 
 # --- recorded maps: results/maps, controls, canon, remedy
@@ -110,7 +154,7 @@ def tracking(run, method, readout, tokens, removal="attention-mask", kind=None, 
     found, counts = maps(f"{kind or 'maps'}/{name}", method, readout), content(f"maps/{name}")
     r = {}
     for text, scores in found.items():
-        own = counts[text] if tokens == "words" else np.ones_like(counts[text])
+        own = _TOKENS[tokens.replace("-", " ")](counts[text])
         sign = np.sign(scores[own].sum() * known[text][own].sum()) if unit else 1
         r[text] = pearson(scores, known[text], own) * sign
     return pd.Series(r)
@@ -124,6 +168,14 @@ def unit_level(run, method, readout):
     return tracking(run, method, readout, "all", unit=True)
 
 
+def cell(run, readout, tokens, normalisation):
+    """AttnLRP less CP-LRP under one of the specifications of chapter 6, Pearson's r, by text."""
+    how = {"unit": normalisation == "unit"}
+    return tracking(run, "attnlrp", readout, tokens, **how) - tracking(
+        run, "cp-lrp", readout, tokens, **how
+    )
+
+
 def lead(run, first, second, removal):
     return tracking(run, first, "word", "words", removal) - tracking(
         run, second, "word", "words", removal
@@ -131,19 +183,39 @@ def lead(run, first, second, removal):
 
 
 @cache
-def estimated(run, setting, tokens):
-    """r with LOO of an estimate of removal, or of a map at the word embeddings, on its texts."""
-    found, known = rows(f"remedy/{run}"), maps(f"maps/{run}", "loo", removal="attention-mask")
-    texts = found.drop_duplicates("id").set_index("id").content
+def estimates(run, setting) -> pd.Series:
+    """Maps of an estimate of removal, or at the word embeddings of a method, by text.
+
+    "one+halves" is a sum of two, each divided by its mean |score| over the text's own tokens.
+    """
+    found = rows(f"remedy/{run}")
+    if "+" in setting:
+        one, other = (_at_one_size(estimates(run, name), run) for name in ("one-pass", "halves"))
+        return one + other
     scores = found[found.setting == setting].set_index("id").scores
-    if scores.empty:
-        scores = maps(f"maps/{run}", setting, "word")[texts.index]
-    every = {i: texts[i] if tokens == "words" else slice(None) for i in texts.index}
-    return pd.Series({i: pearson(scores[i], known[i], every[i]) for i in texts.index})
+    return maps(f"maps/{run}", setting, "word")[found.id.unique()] if scores.empty else scores
 
 
-def closer(run, setting, other, tokens):
-    return estimated(run, setting, tokens) - estimated(run, other, tokens)
+def _at_one_size(scores: pd.Series, run) -> pd.Series:
+    own = content(f"remedy/{run}")
+    sized = {i: found / np.abs(found[own[i]]).mean() for i, found in scores.items()}
+    return pd.Series(sized)
+
+
+@cache
+def estimated(run, setting, tokens, coefficient="pearson"):
+    """r (or Spearman's) of an estimate of removal with LOO, on its texts."""
+    known = maps(f"maps/{run}", "loo", removal="attention-mask")
+    own, found = content(f"remedy/{run}"), {}
+    for i, scores in estimates(run, setting).items():
+        both = [x[own[i] if tokens == "words" else slice(None)] for x in (scores, known[i])]
+        found[i] = pearson(*(both if coefficient == "pearson" else map(rankdata, both)))
+    return pd.Series(found)
+
+
+def closer(run, setting, other, tokens, coefficient="pearson"):
+    one, two = (estimated(run, name, tokens, coefficient) for name in (setting, other))
+    return one - two
 
 
 def closer_than_map(run, setting, method, readout):
@@ -157,7 +229,7 @@ def closer_share(setting):
     runs = ("minilm-sst2", "mpnet-sst2", "minilm-imdb", "mpnet-imdb")
     every = product(runs, ("attnlrp", "cp-lrp"), ("word", "sum", "post-norm"))
     return 100 * np.mean(
-        [estimate(closer_than_map(r, setting, m, at))[1] > 0 for r, m, at in every]
+        [estimate(closer_than_map(r, setting, m, at), paired=True)[1] > 0 for r, m, at in every]
     )
 
 
@@ -187,8 +259,8 @@ def between(pick):
 
 
 @cache
-def specifications(first: str, second: str) -> pd.DataFrame:
-    """Ends of the interval of r(first) − r(second) with LOO under each specification."""
+def differences(first: str, second: str) -> dict[str, pd.DataFrame]:
+    """Model → r(first) − r(second) with LOO: a row a text, a column a specification."""
     parts = {}
     for run in ("minilm-sst2", "mpnet-sst2"):
         found = rows(f"maps/{run}")
@@ -202,22 +274,44 @@ def specifications(first: str, second: str) -> pd.DataFrame:
             _text(np.stack(part.scores).astype(float), part.content.iloc[0], len(places))
             for _, part in kept.groupby("id", sort=False)
         ]
-        gaps = np.stack(r)
-        draws = np.random.default_rng(0).multinomial(len(r), np.full(len(r), 1 / len(r)), 1000)
-        draws = draws.astype(float)
-        means = draws @ np.nan_to_num(gaps) / (draws @ (~np.isnan(gaps)).astype(float))
-        low, high = np.quantile(means, [0.025, 0.975], axis=0)
         every = product(_TOKENS, _VIEWS, ("raw", "unit"), loo.removal.unique(), places)
         every = [(*choice, *place) for *choice, place in every]
-        parts[run] = pd.DataFrame({"low": low, "high": high}, pd.MultiIndex.from_tuples(every))
-    names = ["run", "tokens", "coefficient", "normalisation", "removal", "rules", "readout"]
-    return pd.concat(parts).rename_axis(names).reset_index()
+        names = ["tokens", "coefficient", "normalisation", "removal", "rules", "readout"]
+        parts[run] = pd.DataFrame(
+            np.stack(r), columns=pd.MultiIndex.from_tuples(every, names=names)
+        )
+    return parts
+
+
+@cache
+def specifications(first: str, second: str) -> pd.DataFrame:
+    """Ends of the interval of r(first) − r(second) with LOO under each specification."""
+    found = {}
+    for run, gaps in differences(first, second).items():
+        low, high = student(gaps.to_numpy())
+        found[run] = pd.DataFrame({"low": low, "high": high}, gaps.columns)
+    return pd.concat(found, names=["run"]).reset_index()
+
+
+@cache
+def together(first: str, second: str) -> pd.DataFrame:
+    """Ends of intervals that hold for all specifications of a model at once, own rules (max-t)."""
+    generator, found = np.random.default_rng(0), []
+    for gaps in differences(first, second).values():
+        gaps = gaps.loc[:, gaps.columns.get_level_values("rules") == ""].to_numpy()
+        n, apart = len(gaps), gaps - gaps.mean(axis=0)
+        drawn = generator.multinomial(n, np.full(n, 1 / n), 10_000)
+        moved = drawn @ apart / n
+        spread = np.sqrt(drawn @ apart**2 / n - moved**2)
+        reach = np.quantile(np.abs(moved / spread).max(axis=1), 0.95) * gaps.std(axis=0)
+        found.append(gaps.mean(axis=0) + np.outer([-1, 1], reach))
+    return pd.DataFrame(np.hstack(found).T, columns=["low", "high"])
 
 
 _TOKENS = {  # which tokens count, from the mask of those that are no special ones
     "all": lambda words: words | True,
-    "no [CLS]": lambda words: np.r_[words[:1], words[1:] | True],
-    "no [SEP]": lambda words: np.r_[words[:-1] | True, words[-1:]],
+    "no CLS": lambda words: np.r_[words[:1], words[1:] | True],
+    "no SEP": lambda words: np.r_[words[:-1] | True, words[-1:]],
     "words": lambda words: words,
 }
 _VIEWS = {
@@ -251,19 +345,26 @@ def share(first, second, side, place="anywhere"):
     """Percentage of specifications whose interval is above zero, or below."""
     found = specifications(first, second)
     own, raw = found.rules == "", found.normalisation == "raw"
-    behind = found.readout.isin(["sum", "post-norm"]) & found.tokens.isin(["all", "no [SEP]"])
+    recipe = own & found.readout.isin(["sum", "post-norm"]) & (found.tokens == "all")
+    usual = (found.removal == "attention-mask") & (found.coefficient == "Pearson")
     where = {
         "anywhere": own | True,
-        "raw-without-cls": own & raw & found.tokens.isin(["no [CLS]", "words"]),
-        "behind-with-cls": own & behind,
-        "own-rules-elsewhere": own & ~behind,
+        "own-rules": own,
+        "raw-without-cls": own & raw & found.tokens.isin(["no CLS", "words"]),
+        "recipe": recipe,
+        "recipe-usual": recipe & usual,
     }
     found = found[where[place]]
     return 100 * np.mean(found.low > 0 if side == "above" else found.high < 0)
 
 
+def share_at_once(first, second, side):
+    found = together(first, second)
+    return 100 * np.mean(found.low > 0 if side == "above" else found.high < 0)
+
+
 def count(first, second):
-    return len(specifications(first, second))
+    return (specifications(first, second).rules == "").sum()
 
 
 # --- results/refactored, softmax, patching, yardstick, mnist, bench
@@ -302,13 +403,14 @@ def yardsticks(run) -> dict[str, dict[str, np.ndarray]]:
     return found
 
 
-def yard(run, yardstick, method, other=""):
-    """r of a method with a yardstick, or by how much it is above another method's."""
+def yard(run, yardstick, method):
+    """r of a method with a yardstick."""
     found = yardsticks(run).items()
-    first = pd.Series({i: pearson(known[method], known[yardstick]) for i, known in found})
-    if not other:
-        return first
-    return first - pd.Series({i: pearson(known[other], known[yardstick]) for i, known in found})
+    return pd.Series({i: pearson(known[method], known[yardstick]) for i, known in found})
+
+
+def yard_gap(run, yardstick, first, second):
+    return yard(run, yardstick, first) - yard(run, yardstick, second)
 
 
 def partial(run, method):
@@ -322,13 +424,81 @@ def partial(run, method):
     return pd.Series(found)
 
 
-def mnist(setting, removal, pair):
+def mnist(run, setting, removal, pair):
     """Mean r after sum-to-one over training seeds and images; "lowest": over all readings."""
-    found = rows("mnist/linear-attention")
+    found = rows(f"mnist/{run}")
     found = found[found.pair == pair.replace("_", " ")]
     found = found.assign(r=found.r.astype(float) * np.where(found.flipped, -1, 1))
     means = found.groupby(["setting", "removal"], observed=True).r.mean()
     return means.min() if setting == "lowest" else means[setting, removal]
+
+
+def epsilon_of_images(pair):
+    """Lowest mean r of any network's map at ε = 0.01 with that at ε = 0."""
+    found = rows("mnist/epsilon")
+    return found[(found.pair == pair.replace("_", " ")) & (found.epsilon == 0.01)].r.min()
+
+
+def gradients_of_images(pair):
+    """Lowest r after sum-to-one, over networks of enough accuracy, baselines and removals."""
+    found = rows("mnist/ig")
+    kept = ~found.setting.astype(str).str.startswith("none-mean")
+    return found[kept & (found.pair == pair.replace("_", " "))].r_normalised.min()
+
+
+def curves_of_images(setting, first, second):
+    """Δ of one method's curves less that of another's by image, zero removed; of LOO's mean Δ."""
+    found = rows("mnist/curves")
+    found = found[(found.setting == setting) & (found.removal == "zero")]
+    delta = (found.lerf - found.morf).astype(float)
+    delta = found.assign(delta=delta).pivot(index="id", columns="method", values="delta")
+    return (delta[first] - delta[second]) / delta["LOO"].mean()
+
+
+# --- results/depth, random_weights, ceiling, epsilon, uniform, layer_pairs
+
+
+def depth(run, form, layers, column):
+    """Of the mask gradient, and of exact removal, in the last layers alone."""
+    found = rows(f"depth/{run}")
+    return found[(found.form == form) & (found.k == int(layers))].set_index("id")[column]
+
+
+def drawn(run, layers, method, column):
+    """With LOO of a model whose last layers' weights are drawn anew: "head", "all layers", …"""
+    found = rows(f"random_weights/{run}")
+    part = found.randomised.str.split(", ").str[-1] == layers.replace("_", " ")
+    return found[part & (found.method == method)].set_index("id")[column]
+
+
+def edited(run, edit, column):
+    """LOO with itself after an edit that keeps the meaning."""
+    found = rows(f"ceiling/{run}")
+    return found[found.edit == edit.replace("_", " ")].set_index("id")[column].astype(float)
+
+
+def stable(run, method, epsilon):
+    found = rows(f"epsilon/{run}")
+    found = found[(found.method == method) & (found.readout == "word")]
+    return found[found.epsilon == float(epsilon)].set_index("id").r.astype(float)
+
+
+def even(run, part):
+    """Accuracy with uniform attention in a part of the layers."""
+    found = rows(f"uniform/{run}")
+    found = found[found.part == part.replace("_", " ")].set_index("id")
+    return (found.predicted == found.label).astype(float)
+
+
+def pairs_later(run):
+    """Share of the interactions that a layer of the later half adds, less one of the earlier."""
+    found = rows(f"layer_pairs/{run}").pivot(
+        index=["id", "i", "j"], columns="layer", values="interaction"
+    )
+    adds = -np.diff(found.to_numpy(float), axis=1, append=0)
+    sizes = pd.DataFrame(np.abs(adds), found.index).groupby(level="id").mean()
+    shares, half = sizes.div(sizes.sum(axis=1), axis=0), sizes.shape[1] // 2
+    return shares.iloc[:, half:].mean(axis=1) - shares.iloc[:, :half].mean(axis=1)
 
 
 @cache
