@@ -121,7 +121,8 @@ def summary(rows: pd.DataFrame, method: str = "attnlrp") -> pd.DataFrame:
     """Return one method's rows as a table, a row a form in the order of the rows.
 
     `logit` is the largest change of a logit, `moved` its mean; `r`, `r with LOO` and `difference`,
-    its change from the standard form's (paired by text), are means with intervals.
+    its change from the standard form's (paired by text), are means with intervals; those of
+    correlations end at ±1, which the interval of a few texts' mean may pass.
     """
     found = {}
     for form, part in rows[rows.method == method].groupby("form", sort=False):
@@ -132,7 +133,9 @@ def summary(rows: pd.DataFrame, method: str = "attnlrp") -> pd.DataFrame:
             "difference": stats.paired_difference(part.r_loo, part.r_loo_standard),
         }
         for name, (value, low, high, *_) in measured.items():
-            found[form] |= {name: value, f"{name} low": low, f"{name} high": high}
+            bound = float("inf") if name == "difference" else 1.0
+            ends = {f"{name} low": max(low, -bound), f"{name} high": min(high, bound)}
+            found[form] |= {name: value, **ends}
     table = pd.DataFrame.from_dict(found, orient="index")
     rest = table.columns.drop("logit")
     table[rest] = table[rest].round(6) + 0.0  # below that differences are rounding; no −0
