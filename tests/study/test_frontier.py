@@ -89,8 +89,9 @@ def test_methods_of_another_run_stand_beside_the_settings():
     bypass = texts.assign(family="front", method="attnlrp")
     found = remedy.others(pd.concat([texts, bypass, texts.assign(method="cp-lrp")]), {"a", "b"})
     table = frontier.table(found, ["setting", "verified"], ["passes", "cost", "r"])
+    low, high = stats.bootstrap_interval([0.5, 0.25])
     assert table.loc[("ig", 0.0)].to_dict() == pytest.approx(
-        {"texts": 2, "passes": 96, "cost": 3, "r": 0.375, "low": 0.25, "high": 0.5}
+        {"texts": 2, "passes": 96, "cost": 3, "r": 0.375, "low": low, "high": high}
     )
     assert len(table) == 1
 
