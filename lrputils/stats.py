@@ -156,14 +156,14 @@ def bootstrap_interval(
     "bootstrap-t", whose ends run away where one text lies far off; it draws nothing.
 
     Args:
-        values: (examples,); NaN examples are left out.
+        values: (examples,); NaN examples are left out. Booleans are a share.
         confidence: nominal coverage.
         resamples: how many samples are drawn, where the method draws any.
         seed: of the random draws; the same seed gives the same interval.
         statistic: a function of an array and `axis`, as `numpy.mean` and `numpy.median` do.
         method: "hall", "bootstrap-t", "t" (Student) or "wilson" (of a share: zeros and ones
-            alone), all of a mean; "percentile", of any statistic. By default a mean of zeros and
-            ones gets "wilson", another mean "hall", and another statistic "percentile".
+            alone), all of a mean; "percentile", of any statistic. By default a share gets
+            "wilson", another mean "hall", and another statistic "percentile".
 
     Raises:
         ValueError: fewer than two examples are left, or an argument is out of range.
@@ -206,7 +206,7 @@ def estimate(
         raise ValueError(f"confidence={confidence} is not between 0 and 1")
     if resamples < 2:
         raise ValueError(f"resamples={resamples} is not 2 or more")
-    method = method or _usual_method(kept, statistic)
+    method = method or _usual_method(values, statistic)
     if method != "percentile" and (method not in _OF_MEAN or statistic is not np.mean):
         names = ", ".join(_OF_MEAN)
         raise ValueError(f"method={method!r} is not percentile, nor one of a mean: {names}")
@@ -224,12 +224,12 @@ def estimate(
     return Estimate(value, low, high, used, given - used)
 
 
-def _usual_method(samples: Array, statistic: Callable[..., Array]) -> str:
+def _usual_method(values: ArrayLike, statistic: Callable[..., Array]) -> str:
     if statistic is not np.mean:
         return "percentile"
-    if np.isin(samples, (0, 1)).all():
-        return "wilson"
-    return "hall"
+    # Not by the values: a correlation may be exactly one.
+    dtype = values.dtype if hasattr(values, "dtype") else np.asarray(values).dtype
+    return "wilson" if dtype in (bool, torch.bool) else "hall"
 
 
 def _tails(confidence: float) -> tuple[float, float]:

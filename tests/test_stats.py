@@ -187,10 +187,17 @@ def test_halls_interval_undoes_his_transformation():
 
 
 def test_a_share_has_wilsons_interval():
-    right = np.array([1.0] * 27 + [0.0] * 3)
+    right = np.array([True] * 27 + [False] * 3)
     low, high = stats.bootstrap_interval(right)
     assert (low, high) == pytest.approx((0.7438, 0.9654), abs=1e-4)
-    assert stats.bootstrap_interval(np.ones(20)) == pytest.approx((0.8389, 1), abs=1e-4)
+    every = stats.bootstrap_interval(np.ones(20, bool))
+    assert every == pytest.approx((0.8389, 1), abs=1e-4)
+
+
+def test_correlations_of_one_are_no_share():
+    assert stats.bootstrap_interval(np.ones(20)) == (1, 1)
+    nearly = stats.bootstrap_interval(1 - 1e-9 * np.arange(20))
+    assert nearly == pytest.approx((1, 1), abs=1e-7)
 
 
 def test_resamples_in_parts_equal_resamples_at_once(monkeypatch):

@@ -169,7 +169,7 @@ def pilots(found: pd.DataFrame, sizes: Sequence[int], *, draws: int = 10_000) ->
         )
         decided, asked = ~race.undecided.any(axis=1), np.where(race.undecided, race.texts, -np.inf)
         rows[size] = {
-            **stats.estimate(decided.astype(float))._asdict(),
+            **stats.estimate(decided)._asdict(),
             "wrong": (_clear(race) & (race.best != truth)).mean(),
             "false": _clear(tied).mean(),
             "needed": np.median(asked.max(axis=1)[~decided]) if not decided.all() else np.nan,

@@ -218,4 +218,8 @@ def interactions(models: Mapping[int, BertForSequenceClassification], count: int
 def summary(rows: pd.DataFrame, column: str = "hit") -> pd.DataFrame:
     """Return the mean of a column of `found` by (kind, method); intervals are over texts."""
     groups = rows.groupby(["kind", "method"], sort=False)[column]
-    return stats.table({name: stats.estimate(part) for name, part in groups})
+    # Where one token decides, a hit rate is a share of the texts.
+    shares = {name: part.isin((0, 1)).all() for name, part in groups}
+    return stats.table(
+        {n: stats.estimate(part.astype(bool) if shares[n] else part) for n, part in groups}
+    )

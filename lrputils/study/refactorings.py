@@ -128,8 +128,8 @@ def summary(rows: pd.DataFrame, method: str = "attnlrp") -> pd.DataFrame:
     for form, part in rows[rows.method == method].groupby("form", sort=False):
         found[form] = {"logit": part.logit.max(), "moved": part.moved.mean()}
         measured = {
-            "r": stats.estimate(part.r, method="hall"),
-            "r with LOO": stats.estimate(part.r_loo, method="hall"),
+            "r": stats.estimate(part.r),
+            "r with LOO": stats.estimate(part.r_loo),
             "difference": stats.paired_difference(part.r_loo, part.r_loo_standard),
         }
         for name, (value, low, high, *_) in measured.items():

@@ -96,11 +96,11 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
 
 
 def correct(classifier: Classifier, texts: Texts, classes: np.ndarray) -> np.ndarray:
-    """Return whether each text is put into its class: 1 or 0, floats (texts,)."""
+    """Return whether each text is put into its class, booleans (texts,)."""
     predicted = np.empty(len(texts), dtype=np.int64)
     for chosen in by_length(texts, _BATCH):
         inputs = classifier.encode([texts[i] for i in chosen], truncate=True)
         with torch.no_grad():
             logits = classifier.model(**inputs.model_kwargs()).logits
         predicted[chosen] = logits.argmax(-1).cpu().numpy()
-    return (predicted == classes).astype(float)
+    return predicted == classes

@@ -78,8 +78,8 @@ def write(
     """Write `README.md` into a trained classifier's folder and return its path.
 
     `stages`: name → `fit`'s answer; `sets`: `Corpus.table()`, and what else was learned from;
-    `right`: validation set → whether each text is classified correctly, 0 or 1 (texts,); `command`
-    repeats the training, without local paths; `base`: the model that it started from.
+    `right`: validation set → whether each text is classified correctly, booleans (texts,);
+    `command` repeats the training, without local paths; `base`: the model that it started from.
     """
     name = folder.resolve().name
     facts = results.provenance(command=command, parameters={}, seconds=0, device=classifier.device)
