@@ -162,7 +162,7 @@ def _batch(
     for variant in variants:
         if not (isinstance(variant, Variant) and variant.label in maps):
             maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target).items()}
-    compared = {name: _compare(scores, maps[loo], inputs) for name, scores in maps.items()}
+    compared = {name: compare(scores, maps[loo], inputs) for name, scores in maps.items()}
     if bounds is not None:
         compared[loo] = [r | {"bound": b} for r, b in zip(compared[loo], bounds, strict=True)]
     curves = {} if chunk is None else _curves(classifier, inputs, maps, target, chunk)
@@ -194,7 +194,11 @@ def _curves(
     }
 
 
-def _compare(scores: Tensor, loo: Tensor, inputs: Inputs) -> list[dict[str, Any]]:
+def compare(scores: Tensor, loo: Tensor, inputs: Inputs) -> list[dict[str, Any]]:
+    """Return each text's `r`, `r_content`, `r_normalised` and `flipped`, see `Evaluation.rows`.
+
+    Both maps are (batch, tokens) on the CPU.
+    """
     valid, content = inputs.valid_mask.cpu(), inputs.content_mask.cpu()
     maps = [stats.sum_to_one(rows, valid) for rows in (scores, loo)]
     usable = ~np.isnan([each.scores for each in maps]).any(axis=(0, 2))

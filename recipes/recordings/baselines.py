@@ -12,8 +12,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.removal.perturbation import perturbation_scores
 from lrputils.study.by_text import in_order, predicted
-from lrputils.study.variants import Label
-from recipes.recordings.curves import compare
+from lrputils.study.evaluation import compare
 
 VARIANTS = {
     ("loo", ""): {"progress": False},
@@ -36,9 +35,11 @@ def measure(
 ) -> pd.DataFrame:
     """Return a row a text and variant, the predicted class explained; longer texts are cut.
 
+    `variants` are keys of `VARIANTS`, leave-one-out among them.
+
     Returns:
-        `id`, `tokens`, `method`, `variant`, `r`, `r_content`, `r_normalised`, `lerf`, `morf`,
-        `delta`.
+        `id`, `tokens`, `method`, `variant`; `r`, `r_content`, `r_normalised`, `flipped`, `lerf`,
+        `morf` and `delta`.
     """
     rows = []
     for inputs, target, of_texts in predicted(classifier, texts, batch_size, max_length):
@@ -48,13 +49,14 @@ def measure(
             )
             for method, variant in map(tuple, variants)
         }
-        compared = compare({Label(*key): scores for key, scores in maps.items()}, inputs)
+        loo = maps["loo", ""].cpu()
+        compared = {key: compare(scores.cpu(), loo, inputs) for key, scores in maps.items()}
         scores = torch.stack(list(maps.values()))
         curves = perturbation_scores(classifier.model, inputs, scores, chunk, target=target)
         for number, row in enumerate(of_texts):
             told = {"position": row["position"], "id": row["id"], "tokens": len(row["content"])}
             for m, (method, variant) in enumerate(maps):
-                r = {k: v[number] for k, v in compared[Label(method, variant)].items()}
                 curve = {k: float(v[m, number]) for k, v in curves._asdict().items()}
-                rows.append({**told, "method": method, "variant": variant, **r, **curve})
+                rows.append({**told, "method": method, "variant": variant})
+                rows[-1] |= {**compared[method, variant][number], **curve}
     return in_order(rows)

@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from lrputils import stats
 from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
@@ -23,6 +22,7 @@ from lrputils.propagation.composites import ATTN_LRP, CP_LRP
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import Perturbation, perturbation_scores
 from lrputils.study.by_text import in_order, predicted
+from lrputils.study.evaluation import compare
 from lrputils.study.variants import ABLATIONS, Label, LayerSweep
 
 _ROWS = 512  # of replaced texts in one forward pass
@@ -49,20 +49,20 @@ def measure(
 
     Returns:
         `id`, `target`, `label`, `logit`, `tokens`; `method`, `readout`, `family`, `layer`;
-        `removal`, `r`, `r_content`, `r_normalised`, `lerf`, `morf`, `delta`.
+        `removal`, `r`, `r_content`, `r_normalised`, `flipped`, `lerf`, `morf`, `delta`.
     """
     rows = []
     for inputs, target, of_texts in predicted(classifier, texts, batch_size, max_length):
         maps = _maps(classifier, inputs, target, places, families)
-        compared = compare(maps, inputs)
+        loo = maps[Label("loo")].cpu()
+        compared = {label: compare(scores.cpu(), loo, inputs) for label, scores in maps.items()}
         for removal, chosen, found in _curves(classifier, inputs, target, maps, chunk, removals):
             for number, row in enumerate(of_texts):
                 told = {k: v for k, v in row.items() if k != "content"}
                 told |= {"tokens": len(row["content"]), "removal": removal}
                 for m, label in enumerate(chosen):
                     curve = {k: float(v[m, number]) for k, v in found._asdict().items()}
-                    r = {name: values[number] for name, values in compared[label].items()}
-                    rows.append({**told, **label._asdict(), **r, **curve})
+                    rows.append({**told, **label._asdict(), **compared[label][number], **curve})
     return in_order(rows)
 
 
@@ -82,22 +82,6 @@ def _maps(
     if families:
         maps |= LayerSweep(places, families).maps(model, inputs, target)
     return maps
-
-
-def compare(maps: dict[Label, Tensor], inputs: Inputs) -> dict[Label, dict[str, np.ndarray]]:
-    """Each map's correlations with LOO, (batch,)."""
-    valid, content = inputs.valid_mask.cpu(), inputs.content_mask.cpu()
-    maps = {label: scores.detach().float().cpu() for label, scores in maps.items()}
-    loo, found = next(scores for label, scores in maps.items() if label.method == "loo"), {}
-    for label, scores in maps.items():
-        r = stats.pearson(scores, loo, where=valid)
-        flips = stats.sum_to_one(scores, valid).flipped ^ stats.sum_to_one(loo, valid).flipped
-        found[label] = {
-            "r": r,
-            "r_content": stats.pearson(scores, loo, where=content),
-            "r_normalised": np.where(flips, -r, r),
-        }
-    return found
 
 
 def _curves(

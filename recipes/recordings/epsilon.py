@@ -15,7 +15,7 @@ back shrinks, there and only there, by
 | Z plus a position's bias (MPNet) | the sum | Eq. 1 |
 | softmax, activation | no divisor | Eq. 5, identity rule |
 
-`tests/propagation/test_recipe_epsilon.py` holds the maps to the explicit rules of
+`tests/recipes/test_epsilon.py` holds the maps to the explicit rules of
 `tests/reference.py`. It measures; what records rows is not here.
 """
 

@@ -504,7 +504,7 @@ class TestAblation:
         assert published_halves("imdb") == pytest.approx(expected)
 
     def test_curves_are_means_of_both_conventions(self, run):
-        found = curves(run, resamples=50)
+        found = curves(run)
         assert list(found) == [RAW, SUM_TO_ONE]
         assert list(found[RAW].index) == [("attnlrp", 0), ("cp-lrp", 0), *layer_sets(12)]
         assert found[RAW].value["front", 2] == run.ablations("r")["front", 2].mean()

@@ -45,7 +45,7 @@ def removal_curves(curves: Mapping[str, Sequence[Curves]], *, labels: Mapping[st
             look = {"color": of_method(method), "label": labels.get(method, method)}
             # Dashes on top: where LOO's curve and another one coincide, both can be seen.
             look |= {"ls": (0, (3, 2)), "zorder": 5} if method == REFERENCE else {}
-            band(axes, stats.estimates(values, resamples=2_000), alpha=0.1, lw=2, **look)
+            band(axes, stats.estimates(values), alpha=0.1, lw=2, **look)
         axes.set_title(caption, fontsize=10, loc="left")
         axes.set_ylabel("logit")
     panels[1].set_xlabel("share of the text gone")

@@ -24,10 +24,10 @@ _BASELINES = ("attnlrp", "cp-lrp")
 _ORDER = (*_BASELINES, *ABLATIONS)
 
 
-def curves(run: Run, *, resamples: int = 2000) -> dict[str, pd.DataFrame]:
+def curves(run: Run) -> dict[str, pd.DataFrame]:
     """Mean r with LOO of AttnLRP, CP-LRP and every ablation: convention → `stats.estimates`."""
     return {
-        convention: stats.estimates(_ablations(run, column), resamples=resamples)
+        convention: stats.estimates(_ablations(run, column))
         for convention, column in COLUMNS.items()
     }
 
