@@ -90,10 +90,7 @@ def record_study(
         ValueError: no text is short enough, options that the study refuses, or as in `record`.
     """
     study = STUDIES[name]
-    short = [i for i, text in enumerate(texts) if longest is None or len(text.split()) <= longest]
-    if not short:
-        raise ValueError(f"--longest {longest}: each of the {len(texts)} texts has more words")
-    texts = texts.take(short)
+    texts = take_short(texts, longest)
     options = {**study.options, **{k: v for k, v in options.items() if v is not None}}
     study.refuse(options)
 
@@ -103,3 +100,11 @@ def record_study(
     told = {**options, "longest": longest, "shard": shard or study.shard}
     how = {"command": command, "parameters": parameters, "quiet": quiet}
     return in_parts(measure, classifier, texts, out, told, **how)
+
+
+def take_short(texts: Texts, longest: int | None) -> Texts:
+    """Return the texts of at most `longest` words, all for None; ValueError if none is left."""
+    short = [i for i, text in enumerate(texts) if longest is None or len(text.split()) <= longest]
+    if not short:
+        raise ValueError(f"--longest {longest}: each of the {len(texts)} texts has more words")
+    return texts.take(short)

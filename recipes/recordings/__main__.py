@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 import yaml
 
 from lrputils.runs.options import choice, chosen, shortened
+from lrputils.runs.studies import take_short
 from lrputils.runs.texts import compact, in_parts
 
 KINDS = {
@@ -51,10 +53,8 @@ def main(arguments: list[str] | None = None) -> Path:
     measure = import_module(f"recipes.recordings.{options.kind}").measure
     own = _own(measure, options)
     given = chosen(options)
-    classifier, texts = given.pop("classifier"), given.pop("texts")
-    if options.longest is not None:
-        few = [i for i, text in enumerate(texts) if len(text.split()) <= options.longest]
-        texts = texts.take(few)
+    classifier = given.pop("classifier")
+    texts = take_short(given.pop("texts"), options.longest)
     told = {**own, "longest": options.longest, "shard": options.shard}
     given["command"] = _command(options)
     return in_parts(
@@ -100,4 +100,7 @@ def _command(options: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        print(main())
+    except (OSError, ValueError) as error:
+        sys.exit(f"recipes.recordings: {error}")

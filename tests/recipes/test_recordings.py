@@ -145,5 +145,7 @@ def test_the_command_line_records_and_goes_on(tmp_path, capsys):
     said = ["uniform", "--limit", "3", "--seed", "0", "--shard", "2", "--quiet", "--out"]
     folder = __main__.main([*said, str(tmp_path / "a")])
     assert len(pd.read_parquet(folder / "rows.parquet")) == 12
+    with pytest.raises(ValueError, match="has more words"):
+        __main__.main([*said, str(tmp_path / "b"), "--longest", "1"])
     with pytest.raises(ValueError, match="has the options"):
         __main__.main([*said, str(tmp_path / "b"), "-o", "nothing=1"])
