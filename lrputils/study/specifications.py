@@ -9,46 +9,33 @@ those for attention. `agreement` gives each text's correlation under each, from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
-from lrputils.stats import CONSTANT, t_interval
+from lrputils.stats import t_interval
+from lrputils.study.agreement import (
+    COEFFICIENTS,
+    COUNTED,
+    EVERY,
+    NO_CLS,
+    NO_SEP,
+    NORMALISATIONS,
+    RAW,
+    SUM_TO_ONE,
+    WORDS,
+    text_agreement,
+)
 
-Array = np.ndarray
-NORMALISATIONS = RAW, SUM_TO_ONE = "raw", "sum to one"
-TOKENS = EVERY, NO_CLS, NO_SEP, WORDS = "all", "no [CLS]", "no [SEP]", "neither"
+__all__ = ["EVERY", "NORMALISATIONS", "NO_CLS", "NO_SEP", "RAW", "SUM_TO_ONE", "WORDS"]
+TOKENS = COUNTED
 DEFAULT = "default"
 # With the plain gradient of LayerNorm or GELU neither method is what was published: both were
 # recorded, and neither is a choice.
 VARIED_RULES = (DEFAULT, "norm=held", "head=gradient")
 CHOICES = ["rules", "read-out", "tokens", "normalisation", "removal", "coefficient"]
-
-
-def _values(maps: Array) -> Array:
-    return maps - maps.mean(axis=1, keepdims=True)
-
-
-def _ranks(maps: Array) -> Array:
-    return _values(rankdata(maps, axis=1))
-
-
-def _signs(maps: Array) -> Array:
-    first, second = np.triu_indices(maps.shape[1], 1)
-    maps = maps.astype(np.float32)  # as recorded: equal stays equal
-    return np.sign(maps[:, first] - maps[:, second])
-
-
-# Each coefficient is the cosine of two maps seen in one of these ways: one product of matrices
-# compares all maps of a text, where `lrputils.stats` takes a pair at a time.
-COEFFICIENTS: dict[str, Callable[[Array], Array]] = {
-    "Pearson": _values,
-    "Spearman": _ranks,
-    "Kendall": _signs,  # τ-b
-}
 
 
 def agreement(
@@ -73,7 +60,9 @@ def agreement(
     removals = list(rows[loo].removal.unique())
     ordered = pd.concat([rows[loo], rows[~loo]])
     found = {
-        text: _text(np.stack(part.scores), part.content.iloc[0], len(removals), coefficients)
+        text: text_agreement(
+            np.stack(part.scores), part.content.iloc[0], len(removals), TOKENS, coefficients
+        ).ravel()
         for text, part in ordered.groupby("id", sort=False)
     }
     columns = [
@@ -86,34 +75,6 @@ def agreement(
     ]
     columns = pd.MultiIndex.from_tuples(columns, names=["method", *CHOICES])
     return pd.DataFrame(np.stack(list(found.values())), list(found), columns, dtype=np.float32)
-
-
-def _text(maps: Array, content: Array, references: int, coefficients: Sequence[str]) -> Array:
-    """One text's correlations of its later maps with its first `references` ones, flat."""
-    maps = maps.astype(np.float64)
-    maps /= np.maximum(np.abs(maps).max(axis=1, keepdims=True), np.finfo(float).tiny)
-    parts = []
-    for counted in _counted(content):
-        own = maps[:, counted]
-        signs = np.sign(own.sum(axis=1))
-        flips = np.where(signs == 0, np.nan, signs)
-        flips = flips[:references, None] * flips[references:]
-        for name in coefficients:
-            seen = COEFFICIENTS[name](own)
-            norm = np.sqrt((seen**2).sum(axis=1, keepdims=True))
-            unit = seen / np.where(norm > CONSTANT * np.sqrt(own.shape[1]), norm, np.nan)
-            r = unit[:references] @ unit[references:].T
-            parts += [r, r * flips]
-    return np.concatenate([part.ravel() for part in parts])
-
-
-def _counted(content: Array) -> Iterator[Array]:
-    """Which tokens count: all, all but a special first one, but a special last one, the words."""
-    for first, last in ((False, False), (True, False), (False, True)):
-        counted = np.ones_like(content)
-        counted[0], counted[-1] = content[0] or not first, content[-1] or not last
-        yield counted
-    yield content
 
 
 def difference(found: pd.DataFrame, first: str, second: str) -> pd.DataFrame:

@@ -1,0 +1,121 @@
+"""Recorded runs as one long table: text × method × options → map.
+
+A study is then a filter and a `groupby`. Files stay as they were recorded; what a kind of recording
+calls otherwise is renamed on reading. How maps compare is in `lrputils.study.agreement`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pandas as pd
+
+from lrputils.runs.results import Recording, load
+
+# Run → the names of its model, with layers × width, and of its data.
+RUNS = {
+    "minilm-sst2": ("MiniLM, 6 × 384", "SST-2"),
+    "mpnet6-sst2": ("MPNet, first 6 × 768", "SST-2"),
+    "mpnet-sst2": ("MPNet, 12 × 768", "SST-2"),
+    "minilm-imdb": ("MiniLM, 6 × 384", "IMDB"),
+    "mpnet-imdb": ("MPNet, 12 × 768", "IMDB"),
+}
+MINILM, MPNET6, MPNET = dict.fromkeys(model for model, _ in RUNS.values())
+# The two classifiers of SST-2 and of IMDB that the book's findings are about.
+MAIN = [run for run in RUNS if run != "mpnet6-sst2"]
+# Columns of maps that have a choice; absent is "".
+CHOICES = ["rules", "readout", "removal", "form"]
+MAPS = ("maps", "canon", "controls", "remedy", "yardstick")
+_GROUPS = {"one-pass": 1, "first-order": 1, "halves": 2, "quarters": 4, "eighths": 8}
+_MASK = "attention-mask"
+
+
+def load_runs(
+    kind: str, runs: Sequence[str] = tuple(RUNS), folder: str | Path | None = None
+) -> dict[str, Recording]:
+    """Load those of `runs` that are recorded in `results/KIND`.
+
+    Raises:
+        FileNotFoundError: none is.
+        ValueError: see `lrputils.runs.results.load`.
+    """
+    found = {}
+    for run in runs:
+        with suppress(FileNotFoundError):
+            found[run] = load(kind, run, folder)
+    return found or {runs[0]: load(kind, runs[0], folder)}
+
+
+def read_rows(
+    kind: str, runs: Sequence[str] = tuple(RUNS), folder: str | Path | None = None
+) -> pd.DataFrame:
+    """Read recorded runs of one kind as one table, the columns `model` and `data` first.
+
+    The other columns are the kind's own, see `results/README.md`; arguments and errors as in
+    `load_runs`.
+    """
+    parts = []
+    for run, recording in load_runs(kind, runs, folder).items():
+        rows = recording.rows.assign(id=recording.rows.id.astype(str))
+        names = dict(zip(("model", "data"), RUNS[run.removesuffix("-exact")], strict=True))
+        parts.append(pd.concat([pd.DataFrame(names, index=rows.index), rows], axis=1))
+    return pd.concat(parts, ignore_index=True)
+
+
+def read_maps(
+    *kinds: str, runs: Sequence[str] = tuple(RUNS), folder: str | Path | None = None
+) -> pd.DataFrame:
+    """Read recorded maps of several kinds as one table: a row a text, method and options.
+
+    A map that two kinds hold under the same choices is read from the first.
+
+    Args:
+        kinds: of `MAPS`.
+        runs: names in `RUNS`; those that a kind lacks are left out.
+        folder: of results, see `lrputils.runs.results.load`.
+
+    Returns:
+        `model`, `data`, `id`; `method`, a name of `lrp.METHODS`, of a control (chapter 3) or "loo";
+        `rules` beside those for attention, "" for the method's own; `readout`; `removal`, of LOO;
+        `form` and `groups` of the mask gradient (0 for other methods); `target`, `label`, `logit`;
+        `tokens`, how many; `content`, (tokens,), false at special tokens; `scores`, (tokens,);
+        `passes` and `seconds` where they were recorded. An absent choice is "".
+
+    Raises:
+        FileNotFoundError: no run of a kind is recorded.
+        ValueError: a kind that holds no maps, or damaged rows.
+    """
+    if strays := sorted({*kinds} - {*MAPS}) or ["nothing"] * (not kinds):
+        raise ValueError(f"{strays} hold no maps; choose from {[*MAPS]}")
+    rows = pd.concat([_as_maps(read_rows(k, runs, folder)) for k in kinds], ignore_index=True)
+    keys = ["model", "data", "id", "method", *CHOICES, "groups"]
+    first = ["model", "data", "id", "method", *CHOICES, "groups", "target", "label", "logit"]
+    rows = rows.drop_duplicates(keys, ignore_index=True)
+    return rows[[*first, *rows.columns.drop(first)]]
+
+
+def _as_maps(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give rows of one kind the columns of all kinds."""
+    rows = rows.copy()
+    if "setting" in rows:  # kind "remedy": the mask gradient's options under one name
+        exact = rows.setting == "loo"
+        rows["method"] = rows.setting.where(exact, "mask-gradient")
+        rows["groups"] = rows.setting.map(_GROUPS).fillna(0)
+        usual = rows.setting.isin(["one-pass", "halves", "quarters", "eighths"])
+        rows["form"] = rows.setting.mask(exact, "").mask(usual, "exact-block")
+        rows = rows.drop(columns="setting")
+    for choice in CHOICES:
+        rows[choice] = rows[choice].fillna("") if choice in rows else ""
+    open_gate = (rows.method == "mask-gradient") & (rows.form == "")
+    rows.loc[open_gate, "form"] = "exact-block"
+    groups = rows.groups if "groups" in rows else open_gate
+    rows["groups"] = groups.astype(int)
+    if "content" not in rows:  # kind "yardstick" has the words alone
+        rows["content"] = [[True] * len(scores) for scores in rows.scores]
+    rows["tokens"] = rows.content.map(len)
+    unnamed = (rows.method == "loo") & (rows.removal == "")
+    rows.loc[unnamed, "removal"] = _MASK
+    rows.loc[rows.method == "mask-gradient", "readout"] = ""
+    return rows

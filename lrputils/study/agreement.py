@@ -1,0 +1,227 @@
+"""From maps to correlations with leave-one-out, under a convention, with intervals over texts.
+
+A convention says which tokens count, whether maps are divided by their sums, and which coefficient
+compares two maps; the frame of maps (`lrputils.runs.frame`) has the choices made before. Every
+result is a long table again, so that a study is a filter and a `groupby`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from lrputils import stats
+
+Array = np.ndarray
+NORMALISATIONS = RAW, SUM_TO_ONE = "raw", "sum to one"
+COUNTED = EVERY, NO_CLS, NO_SEP, WORDS = "all", "no [CLS]", "no [SEP]", "neither"
+LOO = "loo"
+
+
+def _values(maps: Array) -> Array:
+    return maps - maps.mean(axis=1, keepdims=True)
+
+
+def _ranks(maps: Array) -> Array:
+    return _values(rankdata(maps, axis=1))
+
+
+def _signs(maps: Array) -> Array:
+    first, second = np.triu_indices(maps.shape[1], 1)
+    maps = maps.astype(np.float32)  # as recorded: equal stays equal
+    return np.sign(maps[:, first] - maps[:, second])
+
+
+# Each coefficient is the cosine of two maps seen in one of these ways: one product of matrices
+# compares all maps of a text, where `lrputils.stats` takes a pair at a time.
+COEFFICIENTS: dict[str, Callable[[Array], Array]] = {
+    "Pearson": _values,
+    "Spearman": _ranks,
+    "Kendall": _signs,  # τ-b
+}
+
+
+def agreement(
+    maps: pd.DataFrame,
+    counted: Sequence[str] = (EVERY,),
+    normalisations: Sequence[str] = (RAW,),
+    coefficients: Sequence[str] = ("Pearson",),
+) -> pd.DataFrame:
+    """Return the correlation of every map with leave-one-out of its text, under each convention.
+
+    Dividing by a sum scales a map, and no coefficient sees a positive scale: what `SUM_TO_ONE` does
+    to a correlation is the sign of the two sums, over the tokens that count. Dividing by the sum of
+    absolute values would do nothing at all.
+
+    Args:
+        maps: rows of `lrputils.runs.frame.read_maps`; those of method "loo" are the references, one
+            a removal, and a text without one is left out.
+        counted: which tokens count, of `COUNTED`: all, all but [CLS], all but [SEP], neither.
+        normalisations: of `NORMALISATIONS`.
+        coefficients: of `COEFFICIENTS`.
+
+    Returns:
+        a row a map, removal and convention: the columns of `maps` but `scores` and `content`;
+        `removal` is that of leave-one-out; `counted`, `normalisation`, `coefficient`; `r`, NaN
+        where fewer than two tokens count, a map is constant over them, or a sum to divide by is
+        zero. In the order of the texts.
+
+    Raises:
+        ValueError: an unknown convention, or maps of which no text has a reference.
+    """
+    _refuse_unknown(counted, COUNTED)
+    _refuse_unknown(normalisations, NORMALISATIONS)
+    _refuse_unknown(coefficients, [*COEFFICIENTS])
+    maps = maps.reset_index(drop=True)
+    exact = (maps.method == LOO).to_numpy()
+    kept = [NORMALISATIONS.index(name) for name in normalisations]
+    conventions = list(product(counted, coefficients, normalisations))
+    rows, removals, values = [], [], []
+    scores, content = maps.scores.to_numpy(), maps.content.to_numpy()
+    removal = maps.removal.to_numpy(object)
+    for part in maps.groupby(["model", "data", "id"], sort=False, observed=True).indices.values():
+        first, others = part[exact[part]], part[~exact[part]]
+        if len(first) and len(others):
+            own = np.stack(scores[[*first, *others]])
+            words = np.asarray(content[part[0]], bool)
+            r = text_agreement(own, words, len(first), counted, coefficients)
+            values.append(r[:, :, kept].ravel())
+            rows.append(np.tile(others, len(conventions) * len(first)))
+            removals.append(np.tile(np.repeat(removal[first], len(others)), len(conventions)))
+    if not values:
+        raise ValueError("no text has both leave-one-out and another map")
+    told = maps.columns.drop(["scores", "content", "removal"])
+    frame = maps[told].take(np.concatenate(rows)).reset_index(drop=True)
+    frame["removal"] = pd.Categorical(np.concatenate(removals))
+    each = [len(r) // len(conventions) for r in values]
+    for place, name in enumerate(("counted", "coefficient", "normalisation")):
+        levels = [convention[place] for convention in conventions]
+        codes = np.concatenate([np.repeat(np.arange(len(levels)), n) for n in each])
+        frame[name] = pd.Categorical(np.array(levels)[codes], categories=dict.fromkeys(levels))
+    return frame.assign(r=np.concatenate(values).astype(np.float32))
+
+
+def _refuse_unknown(given: Sequence[str], known: Sequence[str]) -> None:
+    if strays := [name for name in given if name not in known]:
+        raise ValueError(f"unknown {strays}; choose from {[*known]}")
+
+
+def text_agreement(
+    maps: Array,
+    content: Array,
+    references: int,
+    counted: Sequence[str],
+    coefficients: Sequence[str],
+) -> Array:
+    """One text's correlations of its later maps with its first `references` ones.
+
+    Returns (counted, coefficients, raw and divided by the sum, references, other maps).
+    """
+    maps = maps.astype(np.float64)
+    maps /= np.maximum(np.abs(maps).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    parts = []
+    for where in _where(content, counted):
+        own = maps[:, where]
+        signs = np.sign(own.sum(axis=1))
+        flips = np.where(signs == 0, np.nan, signs)
+        flips = flips[:references, None] * flips[references:]
+        for name in coefficients:
+            seen = COEFFICIENTS[name](own)
+            norm = np.sqrt((seen**2).sum(axis=1, keepdims=True))
+            unit = seen / np.where(norm > stats.CONSTANT * np.sqrt(own.shape[1]), norm, np.nan)
+            r = unit[:references] @ unit[references:].T
+            parts.append([r, r * flips])
+    others = len(maps) - references
+    shape = len(counted), len(coefficients), len(NORMALISATIONS), references, others
+    return np.array(parts).reshape(shape)
+
+
+def _where(content: Array, counted: Sequence[str]) -> Iterator[Array]:
+    """Which tokens count: all, all but a special first one, but a special last one, the words."""
+    for name in counted:
+        where = np.ones_like(content)
+        if name in (NO_CLS, WORDS):
+            where[0] = content[0]
+        if name in (NO_SEP, WORDS):
+            where[-1] = content[-1]
+        yield content if name == WORDS else where
+
+
+def over_texts(
+    rows: pd.DataFrame, by: str | Sequence[str], column: str = "r", **options: str
+) -> pd.DataFrame:
+    """Return a column's mean over texts with its 95% interval, for each group.
+
+    Args:
+        rows: a row a text in each group, as of `agreement`.
+        by: columns that make a group; the result is indexed by them, in the order of the rows.
+        column: what is averaged; NaN is left out.
+        options: of `lrputils.stats.estimate`.
+
+    Returns:
+        the fields of `lrputils.stats.Estimate`.
+
+    Raises:
+        ValueError: a group has a text twice: `by` leaves a choice open.
+    """
+    by = [by] if isinstance(by, str) else list(by)
+    groups = rows.groupby(by, sort=False, observed=True)
+    found = {}
+    for name, part in groups:
+        if part[[c for c in ("model", "data", "id") if c in part]].duplicated().any():
+            raise ValueError(f"{name}: a text twice; {by} leave a choice of the rows open")
+        found[name] = stats.estimate(part[column].to_numpy(float), **options)
+    table = stats.table(dict(enumerate(found.values())))
+    return table.set_axis(_index(found, by))
+
+
+def compare(
+    rows: pd.DataFrame,
+    first: str,
+    second: str,
+    by: str | Sequence[str] = (),
+    *,
+    of: str = "method",
+    column: str = "r",
+) -> pd.DataFrame:
+    """Return the mean of `first − second` over texts that have both, with Student's interval.
+
+    Args:
+        rows: as of `agreement`.
+        first: a value of the column `of`.
+        second: another one.
+        by: columns that make a group; all rows are one if not given.
+        of: which column's values are compared.
+        column: whose values are subtracted.
+
+    Returns:
+        the fields of `lrputils.stats.Estimate`, indexed by `by`.
+
+    Raises:
+        ValueError: a text twice in a group, or no text that has both.
+    """
+    by = [by] if isinstance(by, str) else list(by)
+    text = [name for name in ("model", "data", "id") if name in rows]
+    keys = list(dict.fromkeys([*by, *text]))
+    sides = [
+        rows[rows[of] == name].set_index(keys)[column].astype(float) for name in (first, second)
+    ]
+    for name, side in zip((first, second), sides, strict=True):
+        if side.index.has_duplicates:
+            raise ValueError(f"{name}: a text twice; {by} leave a choice of the rows open")
+    gaps = (sides[0] - sides[1]).dropna().rename("gap").reset_index()
+    if gaps.empty:
+        raise ValueError(f"no text has both {first!r} and {second!r}")
+    if not by:
+        return stats.table({f"{first} − {second}": stats.estimate(gaps.gap, method="t")})
+    return over_texts(gaps, by, "gap", method="t")
+
+
+def _index(names: Iterable[tuple[str, ...]], levels: Sequence[str]) -> pd.Index:
+    """The names of groups as an index of one level or of several."""
+    index = pd.MultiIndex.from_tuples(names, names=levels)
+    return index.get_level_values(0) if len(levels) == 1 else index

@@ -1,0 +1,86 @@
+"""Correlations under conventions against the plain functions of `lrputils.stats`, map by map."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lrputils import stats
+from lrputils.study import agreement as study
+
+PLAIN = {"Pearson": stats.pearson, "Spearman": stats.spearman, "Kendall": stats.kendall}
+COUNT = {
+    study.EVERY: slice(None),
+    study.NO_CLS: slice(1, None),
+    study.NO_SEP: slice(None, -1),
+    study.WORDS: slice(1, -1),
+}
+
+
+@pytest.fixture
+def maps() -> pd.DataFrame:
+    """Two texts with two removals and three methods; ties among the scores."""
+    generator, rows = np.random.default_rng(0), []
+    names = [("loo", "attention-mask"), ("loo", "mask"), ("a", ""), ("b", ""), ("c", "")]
+    for text, tokens in (("x", 7), ("y", 9)):
+        content = np.ones(tokens, bool)
+        content[[0, -1]] = False
+        for method, removal in names:
+            scores = generator.normal(size=tokens).round(1).astype(np.float32)
+            given = {"method": method, "removal": removal, "scores": scores, "content": content}
+            rows.append({"model": "m", "data": "d", "id": text, **given})
+    return pd.DataFrame(rows)
+
+
+def test_every_convention_is_the_plain_correlation(maps):
+    rows = study.agreement(maps, study.COUNTED, study.NORMALISATIONS, [*PLAIN])
+    assert len(rows) == 2 * 3 * 2 * 4 * 2 * 3
+    scores = {(r.id, r.method, r.removal): r.scores.astype(float) for r in maps.itertuples()}
+    for row in rows.itertuples():
+        where = COUNT[row.counted]
+        own = scores[row.id, row.method, ""][where]
+        loo = scores[row.id, "loo", row.removal][where]
+        if row.normalisation == study.SUM_TO_ONE:
+            own, loo = own / own.sum(), loo / loo.sum()
+        expected = PLAIN[row.coefficient](own[None], loo[None])[0]
+        assert row.r == pytest.approx(expected, abs=1e-6), row
+
+
+def test_one_convention_is_a_part_of_all(maps):
+    every = study.agreement(maps, study.COUNTED, study.NORMALISATIONS, [*PLAIN])
+    for counted, name in product(study.COUNTED, PLAIN):
+        one = study.agreement(maps, [counted], coefficients=[name])
+        kept = (every.counted == counted) & (every.coefficient == name)
+        part = every[kept & (every.normalisation == study.RAW)]
+        np.testing.assert_array_equal(one.r, part.r)
+
+
+def test_means_and_differences_are_those_of_stats(maps):
+    rows = study.agreement(maps[maps.removal != "mask"])
+    wide = rows.pivot(index="id", columns="method", values="r")
+    table = study.over_texts(rows, "method")
+    assert list(table.index) == ["a", "b", "c"]
+    assert tuple(table.loc["b"]) == stats.estimate(wide.b)
+    gap = study.compare(rows, "a", "b", ["model", "data"])
+    assert tuple(gap.loc["m", "d"]) == stats.paired_difference(wide.a, wide.b)
+    assert tuple(study.compare(rows, "a", "b").iloc[0]) == tuple(gap.iloc[0])
+
+
+def test_a_choice_left_open_is_refused(maps):
+    rows = study.agreement(maps)
+    with pytest.raises(ValueError, match="leave a choice"):
+        study.over_texts(rows, "method")
+    with pytest.raises(ValueError, match="leave a choice"):
+        study.compare(rows, "a", "b")
+
+
+def test_mistakes_are_named(maps):
+    with pytest.raises(ValueError, match=r"unknown \['words'\]; choose from"):
+        study.agreement(maps, ["words"])
+    with pytest.raises(ValueError, match="no text has both"):
+        study.agreement(maps[maps.method != "loo"])
+    with pytest.raises(ValueError, match="no text has both"):
+        study.compare(study.agreement(maps, coefficients=["Kendall"]), "a", "q", "removal")
