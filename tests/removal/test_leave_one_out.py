@@ -327,7 +327,7 @@ def test_patches_of_an_image():
         ({"removal": "mask"}, r"clf\.encode"),
         ({"batch_tokens": -1}, "batch_tokens=-1"),
         ({"batch_tokens": 0}, "batch_tokens=0"),
-        ({"target": "positive"}, "class number.*'positive'"),
+        ({"target": "positive"}, "'positive' is none of LABEL_0"),
     ],
 )
 def test_mistakes_are_named(options, message):
