@@ -266,7 +266,18 @@ def test_real_model(models_dir):
 
 
 def test_labels_are_classes_in_every_spelling(classifier):
-    given = [classifier.labels[1], 1, "1", 1.0, None, float("nan"), 2.5, "great", [0, 1], np.array([1])]
+    given = [
+        classifier.labels[1],
+        1,
+        "1",
+        1.0,
+        None,
+        float("nan"),
+        2.5,
+        "great",
+        [0, 1],
+        np.array([1]),
+    ]
     numbers = classifier.number_labels(given)
     assert numbers == [1, 1, 1, 1] + [None] * 6
     with pytest.warns(UserWarning, match=r"4 of 10 labels name no class: 2\.5, great, \[0, 1\]"):
