@@ -55,8 +55,13 @@ def slow_curve(model, inputs, scores, row, order, chunk=1, mean=False):
     return torch.tensor(curve, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("name", tiny.TEXT_NAMES)
-@pytest.mark.parametrize(("chunk", "score"), [(1, "sum"), (3, "sum"), (3, "mean")])
+@pytest.mark.parametrize(
+    ("name", "chunk", "score"),
+    [
+        *((name, *how) for name in tiny.WHOLLY for how in ((1, "sum"), (3, "sum"), (3, "mean"))),
+        *((name, 3, "mean") for name in tiny.TEXT_NAMES if name not in tiny.WHOLLY),
+    ],
+)
 def test_equals_one_step_at_a_time(name, chunk, score):
     model = tiny.build(name)
     inputs = tiny.texts((9, 4, 6, 3, 1))
