@@ -53,12 +53,7 @@ def test_equals_masking_one_key_at_a_time(name, shared):
 
 
 @pytest.mark.parametrize(
-    ("name", "removal"),
-    [
-        (name, removal)
-        for name in DECODERS
-        for removal in (REMOVALS if name in tiny.WHOLLY else ("attention-mask", "delete"))
-    ],
+    ("name", "removal"), tiny.cases(REMOVALS, ("attention-mask", "delete"), DECODERS)
 )
 def test_equals_whole_rows_for_every_removal_and_budget(name, removal, shared, monkeypatch):
     model, inputs = tiny.build(name), encoded()

@@ -56,13 +56,11 @@ def slow_curve(model, inputs, scores, row, order, chunk=1, mean=False):
 
 
 @pytest.mark.parametrize(
-    ("name", "chunk", "score"),
-    [
-        *((name, *how) for name in tiny.WHOLLY for how in ((1, "sum"), (3, "sum"), (3, "mean"))),
-        *((name, 3, "mean") for name in tiny.TEXT_NAMES if name not in tiny.WHOLLY),
-    ],
+    ("name", "how"),
+    tiny.cases([(1, "sum"), (3, "sum"), (3, "mean")], [(3, "mean")], tiny.TEXT_NAMES),
 )
-def test_equals_one_step_at_a_time(name, chunk, score):
+def test_equals_one_step_at_a_time(name, how):
+    chunk, score = how
     model = tiny.build(name)
     inputs = tiny.texts((9, 4, 6, 3, 1))
     scores = random_scores(inputs)
