@@ -98,7 +98,7 @@ def read_maps(
     keys = ["model", "data", "id", "method", *CHOICES, "groups"]
     first = ["model", "data", "id", "method", *CHOICES, "groups", "target", "label", "logit"]
     rows = rows.drop_duplicates(keys, ignore_index=True)
-    return rows[[*first, *rows.columns.drop(first)]]
+    return rows.reindex(columns=[*first, *rows.columns.drop(first, errors="ignore")])
 
 
 def add_sums(maps: pd.DataFrame, groups: int = 2) -> pd.DataFrame:

@@ -38,6 +38,11 @@ def test_no_map_stands_twice():
     assert set(rows.model) == {frame.MINILM, frame.MPNET6, frame.MPNET}
 
 
+def test_what_no_kind_recorded_is_missing():
+    rows = frame.read_maps("remedy", runs=["mpnet-sst2"])
+    assert rows.logit.isna().all()
+
+
 def test_the_yardstick_has_words_alone():
     rows = frame.read_maps("yardstick", runs=["minilm-sst2"])
     assert all(map(all, rows[rows.method == "shapley"].content))

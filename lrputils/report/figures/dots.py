@@ -46,7 +46,7 @@ def dots(
         if zero is not None:
             axis.axvline(zero, color=COLORS["faint"], lw=1, zorder=0)
         if lines is not None and name in lines:
-            style = {"color": COLORS["vermilion"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
+            style = {"color": COLORS["ink"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
             axis.axvline(lines[name], label=line, **style)
         rows, series = list(table.index.unique(1)), list(table.index.unique(0))
         shifts = np.linspace(-0.22, 0.22, len(series)) if len(series) > 1 else [0.0]
