@@ -247,21 +247,6 @@ def integrated_gradients(
     return gradient * (pixels - start)
 
 
-@torch.no_grad()
-def completeness_gap(
-    network: LinearAttention, images: Tensor, maps: Tensor, *, baseline: str = "zero"
-) -> Tensor:
-    """Return (batch,): the distance of a map's sum from the gain in logit, as a share of that gain.
-
-    The gain is the predicted class's logit on the image less its logit on the baseline.
-    """
-    pixels = network.scaled(images)
-    logits = network.from_pixels(pixels)
-    start = network.from_pixels(_emptied(network, pixels, baseline))
-    gain = (logits - start).gather(1, logits.argmax(1, keepdim=True))[:, 0]
-    return (maps.sum(1) - gain).abs() / gain.abs()
-
-
 def explain(
     network: LinearAttention, images: Tensor, *, removal: str = "zero", **options
 ) -> dict[str, Tensor]:

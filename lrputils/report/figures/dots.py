@@ -66,17 +66,6 @@ def dots(
     return figure
 
 
-def agreement_of_forms(runs: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw each form's r with the standard form's map, a series a run.
-
-    `runs` are tables of `lrputils.study.refactorings.summary`, the standard form first; its r is 1.
-    """
-    ends = {"r": "value", "r low": "low", "r high": "high"}
-    series = {run: table.iloc[1:][list(ends)].rename(columns=ends) for run, table in runs.items()}
-    title, label = "One function, several AttnLRP maps", "Pearson r with the usual form's map"
-    return dots({"": series}, xlabel=label, title=title, zero=1, columns=1)
-
-
 def _colour(label: str, number: int) -> str:
     """A method's own colour, or that of the series' number."""
     own = {method.label: method.colour for method in METHODS.values()}.get(label)
