@@ -17,8 +17,9 @@ from torch.nn.functional import cross_entropy
 
 import lrputils as lrp
 from lrputils.model.attention import routed
-from lrputils.study import planted, zoo
+from lrputils.study import zoo
 from lrputils.study.without_softmax import linear
+from recipes import planted
 
 STEPS, RULE_STEPS, BATCH, RATE = 400, 800, 32, 5e-3
 WORDS = range(5, 17)  # how many words a training text has
@@ -70,7 +71,7 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
     """Train one model; one that ends in `LINEAR` has the same start and texts as its twin."""
     family, _ = zoo.SHIPPED[name]
     ruled = name.endswith(zoo.RULE)
-    words = planted.NEUTRAL[-1] + 1 if ruled else zoo.VOCABULARY
+    words = zoo.RULE_VOCABULARY if ruled else zoo.VOCABULARY
     model = zoo.build(family, seed, vocabulary=words).float().requires_grad_(True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -97,7 +98,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with sst2/train.parquet")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
-    parser.add_argument("--only", nargs="+", default=[*zoo.SHIPPED], help="names of models")
+    names = [name for name in zoo.SHIPPED if name != "planted"]  # has a recipe of its own
+    parser.add_argument("--only", nargs="+", default=names, help="names of models")
     parser.add_argument("--seeds", type=int, help="so many of each")
     parser.add_argument("--steps", type=int, help=f"{STEPS}; {RULE_STEPS} of the rule")
     chosen = parser.parse_args(arguments)

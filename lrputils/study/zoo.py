@@ -30,7 +30,6 @@ from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.families import FAMILIES
 from lrputils.propagation.composites import Composite
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study import planted
 from lrputils.study.evaluation import evaluate
 from lrputils.study.variants import Variant
 
@@ -47,10 +46,21 @@ SHIPPED = {
     "qwen3": ("qwen3", 1),
     "llama-rule": ("llama", 1),
     "qwen3-rule": ("qwen3", 1),
+    "planted": ("bert", 3),
 }
 LINEAR = "-linear"  # ends the names of those trained without a softmax
-RULE = "-rule"  # and of those that learned the rule of `lrputils.study.planted`
+RULE = "-rule"  # and of those that learned chapter 8's rule as a class
 VOCABULARY = 40  # of the untrained ones
+RULE_VOCABULARY = 24  # [PAD], [CLS], [SEP], five tokens that decide, neutral ones
+# Chapter 8's models, which say what the rule says, as options of `build`.
+PLANTED = {
+    "vocabulary": RULE_VOCABULARY,
+    "intermediate_size": 64,
+    "max_position_embeddings": 10,
+    "initializer_range": 0.2,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 POSITIONS = 64
 _SIZE = 32
 _SHAPE = {
@@ -74,11 +84,17 @@ _OWN = {
 }
 
 
-def build(family: str, seed: int = 0, *, vocabulary: int = VOCABULARY) -> PreTrainedModel:
-    """A random classifier of a family in float64, two layers of width 32, in evaluation mode."""
+def build(
+    family: str, seed: int = 0, *, vocabulary: int = VOCABULARY, **settings: float
+) -> PreTrainedModel:
+    """A random classifier of a family in float64, two layers of width 32, in evaluation mode.
+
+    `settings` are of its configuration.
+    """
     shape = _SHAPE | _OWN.get(family, {})
     if not FAMILIES[family].vision:
         shape |= {"vocab_size": vocabulary, "max_position_embeddings": POSITIONS}
+    shape |= settings
     config = AutoConfig.for_model(family.replace("_", "-"), **shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -100,7 +116,8 @@ def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | 
     start = f"{seed}."
     state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
     if "projection" not in state:
-        model = build(family, vocabulary=planted.NEUTRAL[-1] + 1)
+        words = {"vocabulary": RULE_VOCABULARY} if family != "vit" else {}
+        model = build(family, **(PLANTED if name == "planted" else words))
         model.load_state_dict(state)
         return model
     words = vectors().double() @ state.pop("projection").T

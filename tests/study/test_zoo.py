@@ -153,7 +153,7 @@ def test_loo_without_a_softmax_is_the_plain_difference():
     torch.testing.assert_close(found[:, 2], (outputs[0] - outputs[1]).detach())
 
 
-@pytest.mark.parametrize("name", zoo.SHIPPED)
+@pytest.mark.parametrize("name", [name for name in zoo.SHIPPED if name != "planted"])
 def test_the_shipped_models_are_there_and_learned_something(name):
     model = zoo.load(name)
     kernel = linear if name.endswith(zoo.LINEAR) else fused
