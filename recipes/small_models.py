@@ -18,7 +18,6 @@ from torch.nn.functional import cross_entropy
 import lrputils as lrp
 from lrputils.model.attention import routed
 from lrputils.study import zoo
-from lrputils.study.without_softmax import linear
 from recipes import planted
 
 STEPS, RULE_STEPS, BATCH, RATE = 400, 800, 32, 5e-3
@@ -81,7 +80,7 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
     optimiser = torch.optim.AdamW(learned, lr=RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
     generator = torch.Generator().manual_seed(seed)
-    with routed(model, linear) if name.endswith(zoo.LINEAR) else nullcontext():
+    with routed(model, zoo.linear) if name.endswith(zoo.LINEAR) else nullcontext():
         for _ in range(steps):
             inputs, labels = batches(generator)
             loss = cross_entropy(model(**inputs).logits, labels)
