@@ -23,7 +23,6 @@ from lrputils.report import audit_answers, audit_plan
 
 import pyarrow.parquet as pq  # isort: skip
 import torch  # isort: skip
-import yaml  # isort: skip
 from transformers import BertConfig, BertForSequenceClassification  # isort: skip
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,9 +183,8 @@ def tiny(folder: Path) -> Path:
 
 def pages() -> Iterator[str]:
     """Pages in the order of the table of contents, their headings, and what can be linked to."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    parts = [{"chapters": [{"file": toc["root"]}]}, *toc["parts"]]
-    for file in (chapter["file"] for part in parts for chapter in part["chapters"]):
+    toc = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    for file in re.findall(r"^(?:root| +- file): (.+)$", toc, re.M):
         yield file
         text = (ROOT / f"{file}.md").read_text(encoding="utf-8")
         yield "  " + re.search(r"^# .+$", text, re.M)[0]
