@@ -28,7 +28,7 @@ from transformers import BertConfig, BertForSequenceClassification  # isort: ski
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).with_name("surface")
 TEXTS = FOLDER / "texts.csv"
-KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored", "patching", "mnist"]
+KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored", "mnist"]
 VERBS = ["", "explain", "execute", "build", "bench", "audit", "train", "evaluate", "record"]
 
 # A command, in an empty folder with the files of `_prepare`; the book is where it is.
@@ -144,7 +144,6 @@ def rows() -> Iterator[str]:
         model = tiny(Path(folder) / "tiny")
         short = ["--model", str(model), "--dataset", str(TEXTS), "--limit", "2", "--quiet"]
         runs = {f"record {kind}": short for kind in KINDS if kind != "mnist"}
-        runs["record patching"] = [*short, "--patches", "2"]
         runs["record yardstick"] = [*short, "--permutations", "4"]
         runs["evaluate"] = runs["audit"] = short
         for verb, arguments in runs.items():
