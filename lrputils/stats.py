@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 Array = np.ndarray
+CORRELATION = (-1.0, 1.0)
 # Below this share of the map's largest magnitude, its spread is rounding of a constant map.
 CONSTANT = 1e-12
 # Resampled values held in memory at once.
@@ -192,12 +193,14 @@ def estimate(
     resamples: int = 10_000,
     seed: int = 0,
     method: str | None = None,
+    within: tuple[float, float] = (-np.inf, np.inf),
 ) -> Estimate:
     """Return a statistic with its interval, as `bootstrap_interval`, and the counts behind it.
 
     The interval's ends are NaN where fewer than two examples are left, the statistic itself where
     there is none. Samples in `paired` go to `statistic` too: their examples are drawn together,
-    and left out where one of them is NaN.
+    and left out where one of them is NaN. The interval ends `within` what the statistic can be:
+    that of a mean correlation of a few texts may pass 1, where the truth cannot lie.
     """
     samples = np.stack([_as_float(sample, "values").ravel() for sample in (values, *paired)])
     kept = samples[:, ~np.isnan(samples).any(axis=0)]
@@ -220,7 +223,7 @@ def estimate(
             ends = np.quantile(drawn, _tails(confidence)) if len(drawn) else ends
         elif used > 1:
             ends = _OF_MEAN[method](kept[0], confidence, resamples, seed)
-    low, high = map(float, ends)
+    low, high = (float(end) for end in np.clip(ends, *within))
     return Estimate(value, low, high, used, given - used)
 
 

@@ -308,3 +308,11 @@ def test_a_ratio_of_means_resamples_pairs():
     assert (found.used, found.dropped) == (200, 1)
     with pytest.raises(ValueError, match="differ in shape"):
         stats.ratio_of_means([1.0, 2.0], [1.0])
+
+
+def test_the_interval_of_a_correlation_ends_at_one():
+    few = [0.999, 0.95, 1.0, 0.9]
+    assert stats.estimate(few).high > 1
+    bounded = stats.estimate(few, within=stats.CORRELATION)
+    assert bounded.high == 1
+    assert bounded[:2] == stats.estimate(few)[:2]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -152,9 +153,11 @@ def _where(content: Array, counted: Sequence[str]) -> Iterator[Array]:
 
 
 def over_texts(
-    rows: pd.DataFrame, by: str | Sequence[str], column: str = "r", **options: str
+    rows: pd.DataFrame, by: str | Sequence[str], column: str = "r", **options: Any
 ) -> pd.DataFrame:
     """Return a column's mean over texts with its 95% interval, for each group.
+
+    The interval of a correlation ends at ±1.
 
     Args:
         rows: a row a text in each group, as of `agreement`.
@@ -169,6 +172,8 @@ def over_texts(
         ValueError: a group has a text twice: `by` leaves a choice open.
     """
     by = [by] if isinstance(by, str) else list(by)
+    if column in ("r", "spearman"):
+        options = {"within": stats.CORRELATION, **options}
     groups = rows.groupby(by, sort=False, observed=True)
     found = {}
     for name, part in groups:

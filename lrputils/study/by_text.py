@@ -16,6 +16,9 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
 from lrputils.removal.packing import by_length
 
+# Columns of rows that hold a correlation of two maps.
+CORRELATIONS = ("r", "r_content", "r_normalised", "spearman", "spearman_content")
+
 
 class Run:
     """Rows by text and map, of an evaluation or a recording, with the columns of `Label`."""
@@ -55,8 +58,12 @@ class Run:
         return wide(rows, column, ["family", "layer"])[list(order.itertuples(index=False))]
 
     def summary(self, column: str = "r", methods: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return each method's mean of a column over texts, as `lrputils.stats.estimates`."""
-        return stats.estimates(self.per_text(column, methods))
+        """Return each method's mean of a column over texts, as `lrputils.stats.estimates`.
+
+        The interval of a correlation ends at ±1.
+        """
+        options = {"within": stats.CORRELATION} if column in CORRELATIONS else {}
+        return stats.estimates(self.per_text(column, methods), **options)
 
     def accuracy(self) -> float | None:
         """Return the share of texts whose predicted class is their label.

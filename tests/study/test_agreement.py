@@ -63,7 +63,7 @@ def test_means_and_differences_are_those_of_stats(maps):
     wide = rows.pivot(index="id", columns="method", values="r")
     table = study.over_texts(rows, "method")
     assert list(table.index) == ["a", "b", "c"]
-    assert tuple(table.loc["b"]) == stats.estimate(wide.b)
+    assert tuple(table.loc["b"]) == stats.estimate(wide.b, within=stats.CORRELATION)
     gap = study.compare(rows, "a", "b", ["model", "data"])
     assert tuple(gap.loc["m", "d"]) == stats.paired_difference(wide.a, wide.b)
     assert tuple(study.compare(rows, "a", "b").iloc[0]) == tuple(gap.iloc[0])
