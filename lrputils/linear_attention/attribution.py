@@ -192,7 +192,7 @@ def removal_curves(
     check_choice("removal", removal, REMOVALS[:2])
     curves = []
     for part, order in zip(
-        images.split(8), scores.argsort(1, descending=True).split(8), strict=True
+        images.split(8), scores.argsort(dim=1, descending=True, stable=True).split(8), strict=True
     ):
         pixels, projected, rows, written, read = _logit(network, part)
         removed = network.project(_emptied(network, pixels, removal))

@@ -113,7 +113,8 @@ def nearest_first(
     """Return r after sum-to-one per setting and removal of `specifications`, the nearest first.
 
     Nearest to the `published` r, by pair, in `largest miss`: the largest absolute difference from
-    them. The pairs of `beside` are shown and do not enter.
+    them. The pairs of `beside` are shown and do not enter. Settings as near as each other, but for
+    rounding, stand in the order of their names.
     """
     wide = table.assign(reading=table["setting"] + ", " + table["removal"]).pivot(
         index="reading", columns="pair", values="r_normalised"
@@ -121,7 +122,7 @@ def nearest_first(
     wide = wide.rename_axis(index=None, columns=None)
     miss = (wide[list(published.index)] - published).abs().max(axis=1)
     wide = wide[[*published.index, *beside]].assign(**{"largest miss": miss})
-    return wide.sort_values("largest miss")
+    return wide.sort_values("largest miss", key=lambda miss: miss.round(9), kind="stable")
 
 
 def of_reading(

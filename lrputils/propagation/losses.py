@@ -18,7 +18,8 @@ from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall, with_all_heads
 from lrputils.model.forwards import replaced
 from lrputils.model.handles import Handle
-from lrputils.model.readout import Target, read
+from lrputils.model.readout import read
+from lrputils.model.targets import Target
 from lrputils.propagation.composites import installed
 from lrputils.propagation.conservation import without_biases
 from lrputils.propagation.refactored import BLOCK_RULES, Site

@@ -82,7 +82,7 @@ def verdict(run: Audited, column: str = R) -> Verdict:
     """Judge AttnLRP and CP-LRP at every read-out, by a column of the rows."""
     table = tables.readouts(run, *LRP, column)
     found = {(m, p): run.per_text(column, [m], p)[m] for m in LRP for p in table.index}
-    method, readout = max(found, key=lambda name: found[name].mean())
+    method, readout = max(found, key=lambda name: round(found[name].mean(), 6))
     best = found[method, readout].dropna()
     # The best of so many on the same texts: its interval makes up for the choice.
     level = {"confidence": 1 - 0.05 / len(found)}

@@ -53,7 +53,8 @@ def worst(
         count: how many.
     """
     place = verdict.readout
-    lowest = run.per_text(answers.R, [verdict.method], place)[verdict.method].nsmallest(count)
+    found = run.per_text(answers.R, [verdict.method], place)[verdict.method]
+    lowest = found.round(6).nsmallest(count)  # of r that float32 cannot tell apart, the first
     parts = texts.parts(256) if isinstance(texts, TextStream) else [texts]
     wanted = dict(enumerate(text for part in parts for text in part))
     rows = run.rows[run.rows.family == ""].set_index(["position", "method", "readout"])

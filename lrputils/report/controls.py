@@ -24,9 +24,6 @@ CONTROLS = {
     "whole-value": "values whole",
     "cp-lrp": "both: CP-LRP",
 }
-# Without a word on keys or queries, and with the literal identity.
-SOFTMAX = {name: CONTROLS[name] for name in ("half-value", "whole-value", "cp-lrp")}
-SOFTMAX["identity"] = "identity for the softmax"
 REMOVED = {
     MASK: "mask",
     "mask": "[MASK]",

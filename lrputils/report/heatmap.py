@@ -18,7 +18,8 @@ import pandas as pd
 import torch
 
 from lrputils.model.classifier import Classifier
-from lrputils.model.readout import Target, read
+from lrputils.model.readout import read
+from lrputils.model.targets import Target, probabilities
 from lrputils.report.display import TABLE
 from lrputils.report.words import Word, joined, visible
 from lrputils.runs.folders import atomic_write, writable
@@ -87,11 +88,14 @@ class Heatmap:
         cut = {"max_length": max_length} if max_length else {}
         inputs = classifier.encode([text], truncate=bool(cut), **cut)
         reading = read(classifier.architecture, inputs, target=target)
-        label, probability = _answer(classifier, reading.logits[0], int(reading.target))
-        said = "Predicted" if target is None else "Class"
-        if probability is None:
-            caption = f"{said}: {label}, logit {float(reading.output.detach()):+.2f}"
+        label, probability = _answer(classifier, reading.logits[0], reading.target[0].tolist())
+        value = float(reading.output.detach())
+        if reading.target.dim() == 2:
+            caption = f"{label}: logits differ by {value:+.2f}"
+        elif reading.logits.shape[1] == 1 and probability is None:
+            caption = f"{label}: {value:+.2f}"
         else:
+            said = "Predicted" if target is None else "Class"
             caption = f"{said}: {label}, probability {probability:.2f}"
         words = None
         if classifier.tokenizer.is_fast:
@@ -258,16 +262,24 @@ def _safe(text: str) -> str:
     return escaped(visible(text))
 
 
-def _answer(classifier: Classifier, logits: torch.Tensor, chosen: int) -> tuple[str, float | None]:
-    """Name the class, or the next token, and give its probability if the model has one."""
+def _answer(
+    classifier: Classifier, logits: torch.Tensor, chosen: int | list[int]
+) -> tuple[str, float | None]:
+    """Name the class, the two of a contrast, or the next token; its probability if it has one."""
     if classifier.architecture.language_model:
-        name = repr(classifier.tokenizer.decode([chosen]))
+        names = [repr(classifier.tokenizer.decode([each])) for each in _listed(chosen)]
     else:
-        name = str(classifier.labels[chosen])
-    if len(logits) == 1:  # regression, or a lone logit whose meaning is not written down
-        return name, None
-    alone = classifier.model.config.problem_type == "multi_label_classification"
-    return name, float((logits.sigmoid() if alone else logits.softmax(-1))[chosen])
+        names = [str(classifier.labels[each]) for each in _listed(chosen)]
+    if len(names) == 2:
+        return " against ".join(names), None
+    try:
+        return names[0], float(probabilities(classifier.model, logits[None])[0, chosen])
+    except ValueError:  # a lone logit names no class, unless someone named it
+        return ("score" if names[0] == "LABEL_0" else names[0]), None
+
+
+def _listed(chosen: int | list[int]) -> list[int]:
+    return chosen if isinstance(chosen, list) else [chosen]
 
 
 def _format(*scores: np.ndarray) -> Writer:

@@ -147,19 +147,6 @@ def layers(
     return Interactive("layers", name, data, still)
 
 
-def specifications(table: pd.DataFrame) -> Interactive:
-    """Let a reader filter a curve of AttnLRP − CP-LRP by the values of its choices."""
-    from lrputils.report.figures.specifications import rank
-
-    levels = {name: sorted(table.index.unique(name), key=rank) for name in table.index.names}
-    table = table.reindex(pd.MultiIndex.from_product(levels.values(), names=levels))
-    decided = (table.low > 0).astype(int) - (table.high < 0).astype(int)
-    data = {"levels": levels, "above": "AttnLRP", "below": "CP-LRP", "decided": decided.tolist()}
-    data |= {end: _rounded(table[end]) for end in ("value", "low", "high")}
-    still = "the specifications can be filtered here; the figure above shows them all."
-    return Interactive("specifications", "Filter the specification curve", data, still)
-
-
 def _text(
     classifier: Classifier, text: str, maps: Mapping[str, np.ndarray], r: Mapping[str, float]
 ) -> dict[str, Any]:
