@@ -26,6 +26,7 @@ KINDS = {
     "layer_pairs": "exact leave-two-out with the pair hidden from a layer on",
     "random_weights": "agreement with LOO as the model's weights are randomised",
     "ceiling": "LOO against itself under an edit that leaves the meaning",
+    "routes": "what AttnLRP delivers through values, queries and keys of each layer",
     "uniform": "predictions with uniform attention in some layers",
 }
 
