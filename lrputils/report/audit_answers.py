@@ -37,7 +37,6 @@ from lrputils.study.agreement import (
 )
 from lrputils.study.by_text import Run
 from lrputils.study.evaluation import REFERENCE
-from lrputils.study.specifications import outcome, reversals
 
 R = "r_content"
 NAMES = (*LRP, *COMPARED, REFERENCE)
@@ -328,3 +327,30 @@ def _of_texts(run: Audited) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         text = text.set_index("method")
         found = (torch.tensor(text.scores[name], dtype=torch.float64)[None] for name in _ADDED)
         yield (*found, torch.tensor(text.content.iloc[0], dtype=torch.bool)[None])
+
+
+def outcome(table: pd.DataFrame) -> pd.Series:
+    """Return the share of specifications whose interval is above zero, below, or reaches it."""
+    above, below = (table.low > 0).mean(), (table.high < 0).mean()
+    return pd.Series({"above": above, "below": below, "undecided": 1 - above - below})
+
+
+def reversals(table: pd.DataFrame) -> pd.DataFrame:
+    """Return by choice how often changing it alone reverses the answer, most often first.
+
+    Compared are all pairs of specifications that differ in this choice alone, so that a choice with
+    many values is not counted for their number: `reversed`, the share of pairs with one interval
+    above zero and the other below; `undecided`, the share in which one of them, or both, reaches
+    zero: nothing can be reversed there. A choice that never varies alone has no row.
+    """
+    signs = np.sign((table.low > 0) * 1.0 - (table.high < 0))
+    found = {}
+    for level in table.index.names:
+        wide = signs.unstack(level).to_numpy()
+        pairs = [wide[:, i] * wide[:, j] for j in range(wide.shape[1]) for i in range(j)]
+        both = np.concatenate([*pairs, [np.nan]])
+        both = both[~np.isnan(both)]
+        if len(both):
+            found[level] = {"reversed": (both < 0).mean(), "undecided": (both == 0).mean()}
+    frame = pd.DataFrame.from_dict(found, orient="index", columns=["reversed", "undecided"])
+    return frame.sort_values("reversed", ascending=False, kind="stable")

@@ -27,8 +27,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "quarters": {"groups": 4},
     "eighths": {"groups": 8},
 }
-# A name → the groups of the mean with one open pass, which two settings' rows hold already.
-MEANS = {f"one + {name}": SETTINGS[name]["groups"] for name in ("halves", "quarters", "eighths")}
 EXACT = "loo"
 # A forward and a backward pass, counted in forward passes.
 BOTH = 3

@@ -339,3 +339,32 @@ def test_a_mistake_gets_one_sentence(table, tmp_path, capsys, arguments, sentenc
     assert said.startswith("lrputils: ")
     assert said.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def _grid(function, **levels):
+    index = pd.MultiIndex.from_product(levels.values(), names=list(levels))
+    return pd.Series([function(*choice) for choice in index], index)
+
+
+def _signs(signs):
+    return pd.DataFrame({"value": signs, "low": signs - 0.5, "high": signs + 0.5})
+
+
+def test_reversals_count_what_one_choice_alone_turns_round():
+    # decided by `a` where b = 0; undecided where b = 1
+    table = _signs(_grid(lambda a, b: (2.0 * a - 1) * (1 - b), a=[0, 1], b=[0, 1]))
+    found = audit_answers.reversals(table)
+    assert found.reversed.to_dict() == {"a": 0.5, "b": 0.0}
+    assert found.undecided.to_dict() == {"a": 0.5, "b": 1.0}
+    assert audit_answers.outcome(table).to_dict() == {
+        "above": 0.25,
+        "below": 0.25,
+        "undecided": 0.5,
+    }
+
+
+def test_reversals_do_not_grow_with_the_number_of_values():
+    two = _signs(_grid(lambda a, b: 2.0 * a - 1, a=[0, 1], b=[0]))
+    six = _signs(_grid(lambda a, b: 1.0 if a else -1.0, a=range(6), b=[0]))
+    assert audit_answers.reversals(two).reversed["a"] == 1
+    assert audit_answers.reversals(six).reversed["a"] == pytest.approx(5 / 15)
