@@ -1,6 +1,7 @@
 # Two commands matter: `make book` and `make test`. Each sets up .venv by itself.
 PYTHON ?= python3
 PROFILE ?= offline
+THREADS ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
@@ -8,7 +9,7 @@ STAMP := $(VENV)/installed
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup book paper rehearse test older lint unit nbval bench clean
+.PHONY: help setup book paper rehearse test older settings lint unit nbval bench clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,15 +42,25 @@ lint: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile tests
 
 # Two processes of a thread each, a chapter at a time, those with most cells first.
 nbval: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --nbval chapters
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadscope --nbval chapters
 
 older: export ATEN_CPU_CAPABILITY := default
 older: export DNNL_MAX_CPU_ISA := SSE41
 older: nbval  ## the chapters' outputs again, with the instructions of an older processor
+
+# Instruction set, oneDNN's name for it, threads. A processor without AVX-512 cannot try the last
+# two: make settings SETTINGS="default,SSE41,1 avx2,AVX2,2"
+SETTINGS ?= default,SSE41,1 avx2,AVX2,2 avx512,DEFAULT,1 avx512,DEFAULT,2
+settings: $(STAMP)  ## unit tests and outputs under four settings of instruction set and threads
+	@for setting in $(SETTINGS); do \
+	  echo "== $$setting"; set -- $$(echo $$setting | tr , ' '); \
+	  ATEN_CPU_CAPABILITY=$$1 DNNL_MAX_CPU_ISA=$$2 \
+	    $(MAKE) --no-print-directory unit nbval THREADS=$$3 || exit 1; \
+	done
 
 bench: $(STAMP)  ## measure speed, side by side, with the outputs compared
 	@$(BIN)/lrputils bench

@@ -21,6 +21,19 @@ from lrputils.training import recipe as training
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
 _CRASHES = (MemoryError, SystemError, RuntimeError)  # what a lack of memory raises, besides
 
+_EVALUATE = """\
+Measure methods on every text of a data set, against exact leave-one-out. DIR/rows.parquet gets a
+row a text and method: correlations (r, spearman), the prediction, and the map itself (scores,
+pieces: the tokens). DIR/provenance.json says where they come from.
+
+Texts are read as they are needed; their number does not matter. What was killed goes on by the same
+command. Several processes share the work, and give the same rows:
+
+    torchrun --nproc-per-node=4 --max-restarts=3 -m lrputils evaluate --dataset D --out DIR
+
+With several nodes DIR is a folder that all of them see. For Ray Data, see
+lrputils.study.batches."""
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -101,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--quiet", action="store_true", help="no progress")
     verb.set_defaults(run=_audit, limit=50, seed=0)
     training.add_verb(verbs).set_defaults(run=_train)
-    recording.add_evaluate(verbs)
+    _add_evaluate(verbs)
     kinds.add_verb(verbs)
     return parser
 
@@ -126,6 +139,47 @@ def _add_explain(verbs: argparse._SubParsersAction) -> None:
         "--out", "--html", type=Path, metavar="FILE", help="write FILE.html, .svg or .png instead"
     )
     verb.set_defaults(run=_explain)
+
+
+def _add_evaluate(verbs: argparse._SubParsersAction) -> None:
+    verb = verbs.add_parser(
+        "evaluate",
+        help="measure methods on a data set of any size",
+        description=_EVALUATE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    recording.choice(verb)
+    verb.add_argument(
+        "--methods",
+        metavar="A,B",
+        help="beside loo (default: attnlrp,cp-lrp); see lrputils.METHODS",
+    )
+    verb.add_argument(
+        "--long", default="cut", metavar="HOW", help="cut (the default) or refuse longer texts"
+    )
+    verb.add_argument(
+        "--precision",
+        default="float32",
+        metavar="P",
+        help="of loo: float32 (exact), bf16, on a GPU tf32; checked on rows that run in both",
+    )
+    verb.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.002,
+        metavar="X",
+        help="run a text again in float32 where r with float32's loo may be 1 - X (default: .002)",
+    )
+    verb.add_argument(
+        "--shard", type=int, default=64, metavar="N", help="texts a shard (default: %(default)s)"
+    )
+    verb.add_argument(
+        "--dry-run", action="store_true", help="say what it will take, and write nothing"
+    )
+    verb.add_argument("--price", type=float, metavar="X", help="of a device hour, for --dry-run")
+    verb.add_argument("--out", type=Path, metavar="DIR", help="where the rows go")
+    verb.add_argument("--quiet", action="store_true", help="no progress")
+    verb.set_defaults(run=_evaluate)
 
 
 def _add_profile(verb: argparse.ArgumentParser) -> None:
@@ -177,6 +231,23 @@ def _audit(options: argparse.Namespace) -> Path:
     whole = stream_texts(options.dataset, **parts)
     sizes = Settings(**recording.sizes(options))
     return audit(**recording.chosen(options), whole=whole, settings=sizes)
+
+
+def _evaluate(options: argparse.Namespace) -> Any:
+    from lrputils.runs.datasets import Settings, evaluate_dataset
+    from lrputils.runs.estimates import estimate
+    from lrputils.runs.shards import rank
+
+    if options.out is None and not options.dry_run:
+        raise ValueError("--out DIR says where the rows go; --dry-run needs none")
+    asked = {} if options.methods is None else {"methods": recording.listed(options.methods)}
+    asked |= {name: getattr(options, name) for name in ("long", "shard", "precision", "tolerance")}
+    settings = Settings(**asked, **recording.sizes(options))
+    given = recording.chosen(options)
+    if options.dry_run:
+        return estimate(given["classifier"], given["texts"], settings, price=options.price)
+    out = evaluate_dataset(**given, settings=settings)
+    return None if rank() else out
 
 
 def _bench(options: argparse.Namespace) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
@@ -25,10 +25,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
 from lrputils.attribution import attribute
+from lrputils.model.architectures import describe
+from lrputils.model.attention import AttentionCall, additive, routed
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.handles import Handle
 from lrputils.model.inputs import Inputs
 from lrputils.model.precision import matmul_precision
+from lrputils.model.readout import run
 from lrputils.propagation.conservation import without_biases
 from lrputils.propagation.layerwise import layerwise_bypass
 from lrputils.removal import packing
@@ -42,7 +45,6 @@ from lrputils.study.cost import bench
 from lrputils.study.cost.bench import Bench, Contest
 from lrputils.study.cost.clock import measured, timed
 from lrputils.study.cost.operations import Shape, untrained
-from lrputils.study.gates import hidden_one_by_one
 from lrputils.study.variants import layer_sets
 
 Row = dict[str, Any]
@@ -97,6 +99,37 @@ def tried(work: Callable[[], Iterable[Row]], **name: Any) -> Iterator[Row]:
 def loo(model: Handle, texts: Inputs, precision: str = "float32", **how: Any) -> Tensor:
     """Leave-one-out; nothing is run again, for random weights are the worst case of rounding."""
     return leave_one_out(model, texts, precision=precision, tolerance=0.999, progress=False, **how)
+
+
+@torch.no_grad()
+def hidden_one_by_one(model: Handle, inputs: Mapping[str, Any]) -> Tensor:
+    """LOO by its definition: for each token a forward pass in which no query sees its key.
+
+    Of the class predicted on the whole input, `(batch, tokens)`, 0 at padding.
+    """
+    architecture = describe(model)
+    arguments = architecture.arguments(inputs)
+    whole = run(architecture, arguments)
+    target, tokens = whole.argmax(1, keepdim=True), 0
+
+    def hiding(call: AttentionCall, token: int | None = None) -> tuple[Tensor, None]:
+        nonlocal tokens
+        tokens = call.key.shape[2]
+        scores = call.scores() + additive(call.mask, call.query.dtype)
+        seen = call.seen().clone()
+        if token is not None:
+            seen[..., token] = False
+        # A query that sees nothing gets zeros, as from the fused kernel.
+        weights = scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0.0)
+        return call.combined(weights), None
+
+    with routed(architecture, hiding):
+        run(architecture, arguments)
+    scores = []
+    for token in range(tokens):
+        with routed(architecture, lambda call, token=token: hiding(call, token)):
+            scores.append(whole - run(architecture, arguments))
+    return torch.stack([score.gather(1, target)[:, 0] for score in scores], 1)
 
 
 def gates(setting: Setting) -> Iterator[Row]:

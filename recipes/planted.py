@@ -1,21 +1,74 @@
-"""Train chapter 8's models of the planted rule again: `python -m recipes.planted --out FILE`."""
+"""Train chapter 8's models of a planted rule again: `python -m recipes.planted --out FOLDER`.
+
+A text is eight neutral words among which S, R, Q, A and B may stand. f = +1 where it has S, R, Q,
+or A and B, else −1. A model is trained on f itself (not on a class, whose logit could still grow
+with more evidence), on texts of which random tokens are hidden by the attention mask: f without a
+token is then what the rule says, and removal stays within what the model has seen.
+"""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from lrputils.study import planted
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from lrputils.study import zoo
+
+PAD, CLS, SEP, S, R, Q, A, B = range(8)
+WORDS = 8
+RATE = 5e-3
+
+
+def rule(ids: Tensor, mask: Tensor) -> Tensor:
+    """f of the tokens that are not hidden: +1 or −1, (batch,)."""
+    has = {token: ((ids == token) & mask.bool()).any(1) for token in (S, R, Q, A, B)}
+    holds = has[S] | has[R] | has[Q] | (has[A] & has[B])
+    return holds.double() * 2 - 1
+
+
+def drawn(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Texts to learn from and their masks: planted tokens by chance, three tenths hidden."""
+    ids = torch.randint(B + 1, zoo.RULE_VOCABULARY, (count, WORDS + 2), generator=generator)
+    ids[:, 0], ids[:, -1] = CLS, SEP
+    chances = torch.tensor([0.15, 0.25, 0.25, 0.55, 0.55])  # S, R, Q, A, B: half the texts hold
+    there = torch.rand(count, 5, generator=generator) < chances
+    places = torch.rand(count, WORDS, generator=generator).argsort(1)[:, :5] + 1
+    planted = torch.where(there, torch.arange(S, B + 1), ids.gather(1, places))
+    ids = ids.scatter(1, places, planted)
+    mask = (torch.rand(ids.shape, generator=generator) > 0.3).long()
+    mask[:, 0] = mask[:, -1] = 1
+    return ids, mask
+
+
+def train(seed: int, steps: int = 400, batch: int = 64) -> PreTrainedModel:
+    """Train one model on the rule, in float64 so that other processors get nearly the same one."""
+    model = zoo.build("bert", seed, **zoo.PLANTED).requires_grad_(True)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        ids, mask = drawn(batch, generator)
+        f = rule(ids, mask)
+        logits = model(input_ids=ids, attention_mask=mask).logits
+        loss = (logits - torch.stack([-f, f], 1)).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
+    return model.requires_grad_(False)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="file for the weights")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
     parser.add_argument("--steps", type=int, default=400, help="batches")
     chosen = parser.parse_args(arguments)
-    models = {seed: planted.train(seed, chosen.steps) for seed in range(planted.SEEDS)}
-    planted.save(models, chosen.out)
+    seeds = range(zoo.SHIPPED["planted"][1])
+    print(zoo.save({n: train(n, chosen.steps) for n in seeds}, "planted", chosen.out))
 
 
 if __name__ == "__main__":

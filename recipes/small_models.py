@@ -17,8 +17,8 @@ from torch.nn.functional import cross_entropy
 
 import lrputils as lrp
 from lrputils.model.attention import routed
-from lrputils.study import planted, zoo
-from lrputils.study.without_softmax import linear
+from lrputils.study import zoo
+from recipes import planted
 
 STEPS, RULE_STEPS, BATCH, RATE = 400, 800, 32, 5e-3
 WORDS = range(5, 17)  # how many words a training text has
@@ -70,7 +70,7 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
     """Train one model; one that ends in `LINEAR` has the same start and texts as its twin."""
     family, _ = zoo.SHIPPED[name]
     ruled = name.endswith(zoo.RULE)
-    words = planted.NEUTRAL[-1] + 1 if ruled else zoo.VOCABULARY
+    words = zoo.RULE_VOCABULARY if ruled else zoo.VOCABULARY
     model = zoo.build(family, seed, vocabulary=words).float().requires_grad_(True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -80,7 +80,7 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
     optimiser = torch.optim.AdamW(learned, lr=RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
     generator = torch.Generator().manual_seed(seed)
-    with routed(model, linear) if name.endswith(zoo.LINEAR) else nullcontext():
+    with routed(model, zoo.linear) if name.endswith(zoo.LINEAR) else nullcontext():
         for _ in range(steps):
             inputs, labels = batches(generator)
             loss = cross_entropy(model(**inputs).logits, labels)
@@ -97,7 +97,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with sst2/train.parquet")
     parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
-    parser.add_argument("--only", nargs="+", default=[*zoo.SHIPPED], help="names of models")
+    names = [name for name in zoo.SHIPPED if name != "planted"]  # has a recipe of its own
+    parser.add_argument("--only", nargs="+", default=names, help="names of models")
     parser.add_argument("--seeds", type=int, help="so many of each")
     parser.add_argument("--steps", type=int, help=f"{STEPS}; {RULE_STEPS} of the rule")
     chosen = parser.parse_args(arguments)

@@ -18,7 +18,7 @@ from tests import untrained  # noqa: E402  (it imports lrputils)
 import torch  # noqa: E402  isort: skip
 from transformers import BertConfig, BertForSequenceClassification  # noqa: E402  isort: skip
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared"
 

@@ -15,9 +15,8 @@ def test_importing_the_package_imports_no_torch():
 
 
 def test_torchvision_and_a_model_import_after_the_package():
-    code = (
-        "import lrputils, torchvision, sys\n"
-        "from transformers import BertForSequenceClassification, ViTForImageClassification\n"
-        "print([type(finder).__name__ for finder in sys.meta_path].count('_BeforeTorchvision'))"
-    )
-    assert run(code) == "0"
+    """In the process of the tests: `conftest.py` imports the package before either."""
+    import torchvision  # noqa: F401
+    from transformers import BertForSequenceClassification, ViTForImageClassification  # noqa: F401
+
+    assert "_BeforeTorchvision" not in {type(finder).__name__ for finder in sys.meta_path}

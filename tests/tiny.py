@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from functools import cache
 
 import torch
@@ -128,6 +129,13 @@ _MODELS = {
 
 NAMES = tuple(_MODELS)
 TEXT_NAMES = tuple(name for name in NAMES if name != "vit")
+WHOLLY = ("bert", "mpnet", "gpt2", "llama")
+
+
+def cases(every: Iterable, few: Iterable, names: Iterable[str] = NAMES) -> list[tuple]:
+    """The cases of a test: `every` one for four families, `few` for the others."""
+    every, few = list(every), list(few)
+    return [(name, case) for name in names for case in (every if name in WHOLLY else few)]
 
 
 def build(

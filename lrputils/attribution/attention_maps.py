@@ -12,7 +12,8 @@ from lrputils.attribution.registry import method
 from lrputils.model.architectures import describe
 from lrputils.model.attention import Recorder, routed, stepwise
 from lrputils.model.handles import Handle
-from lrputils.model.readout import Target, read
+from lrputils.model.readout import read
+from lrputils.model.targets import Target
 
 
 @method("rollout", "Attention Rollout", "sky")

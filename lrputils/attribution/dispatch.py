@@ -13,7 +13,7 @@ from lrputils.attribution.relevance import lrp
 from lrputils.model.architectures import describe
 from lrputils.model.handles import Handle
 from lrputils.model.inputs import special_tokens as special_in
-from lrputils.model.readout import Target
+from lrputils.model.targets import Target
 from lrputils.propagation.composites import Composite
 
 

@@ -13,7 +13,8 @@ from lrputils.attribution.registry import method
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.handles import Handle
 from lrputils.model.inputs import special_tokens
-from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
+from lrputils.model.readout import GRADIENT_TOKENS, Reading, read
+from lrputils.model.targets import Target
 
 
 @method("grad-x-input", "Gradient × input", "purple")

@@ -160,12 +160,13 @@ def load_profile(book: Book, name: str = DEFAULT) -> dict[str, dict[str, Any]]:
     """
     sections = _read_profile(book, name)
     for_all = sections.pop("_all", {})
-    notebooks = {chapter.name: read_text(chapter.text) for chapter in book.chapters()}
-    if strange := [section for section in sections if section not in notebooks]:
-        known = ", ".join(notebooks)
+    texts = {chapter.name: chapter.text for chapter in book.chapters()}
+    if strange := [section for section in sections if section not in texts]:
+        known = ", ".join(texts)
         raise BookError(f"profile {name}: no chapter {strange[0]!r}; the chapters are: {known}")
-    resolved, used = {}, set()
-    for chapter, notebook in notebooks.items():
+    resolved, used = {chapter: {} for chapter in texts}, set()
+    for chapter in texts if for_all else filter(sections.get, texts):
+        notebook = read_text(texts[chapter])
         parameters = declared(notebook, chapter)
         shared = {key: value for key, value in for_all.items() if key in parameters}
         used |= shared.keys()

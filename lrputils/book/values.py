@@ -32,7 +32,6 @@ _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 WANTED = {
     "values": Rule(lambda value: 2 <= len(value) <= 8, "two to eight whole numbers"),
     "max_factors": _from(3),
-    "shown_factors": _from(2, 6),
     "epsilon": _from(0),
     "embedding": _one_of("learned", "none"),
     "pooling": _one_of("mean", "flattened"),

@@ -12,8 +12,6 @@ from lrputils.linear_attention.agreement import (
     agreement,
     compared,
     crossed_estimate,
-    estimates,
-    negative_sums,
 )
 from lrputils.linear_attention.attribution import (
     BASELINES,
@@ -21,7 +19,6 @@ from lrputils.linear_attention.attribution import (
     REMOVALS,
     attnlrp,
     attnlrp_with_epsilon,
-    completeness_gap,
     explain,
     integrated_gradients,
     leave_one_out,
@@ -43,9 +40,6 @@ from lrputils.linear_attention.model import (
 from lrputils.linear_attention.specifications import (
     distinct,
     measured,
-    nearest_first,
-    of_reading,
-    specifications,
 )
 from lrputils.linear_attention.training import (
     SHIPPED,

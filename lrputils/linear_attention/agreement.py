@@ -1,7 +1,7 @@
 """Correlation of the two graphs' maps with each other and with LOO, raw and normalised.
 
-`agreement` gives rows (a network, an image, a pair of maps), `estimates` their means with intervals
-over seeds and images.
+`agreement` gives rows (a network, an image, a pair of maps), `crossed_estimate` a mean of them with
+its interval over seeds and images.
 """
 
 from __future__ import annotations
@@ -68,28 +68,6 @@ def compared(
         for pair, (first, second) in pairs.items()
     ]
     return pd.concat(map(pd.DataFrame, parts), ignore_index=True)
-
-
-def negative_sums(trained: Sequence[LinearAttention], images: Tensor, **options) -> pd.Series:
-    """Return, for each kind of map, the share with a negative sum, which sum-to-one flips.
-
-    Arguments as in `agreement`.
-    """
-    shares = [
-        {name: sum_to_one(scores).flipped_share for name, scores in maps.items()}
-        for maps in (explain(network, images, **options) for network in trained)
-    ]
-    return pd.DataFrame(shares).mean().rename("negative sums")
-
-
-def estimates(rows: pd.DataFrame, column: str = "r") -> dict[str, Estimate]:
-    """Return each pair's `crossed_estimate` of `column` ("r" or "r_normalised") of `agreement`."""
-    return {
-        pair: crossed_estimate(
-            part.pivot(index="seed", columns="id", values=column).to_numpy(float)
-        )
-        for pair, part in rows.groupby("pair", sort=False, observed=True)
-    }
 
 
 def crossed_estimate(values: np.ndarray, *, bound: float = 1.0) -> Estimate:

@@ -192,7 +192,7 @@ def removal_curves(
     check_choice("removal", removal, REMOVALS[:2])
     curves = []
     for part, order in zip(
-        images.split(8), scores.argsort(1, descending=True).split(8), strict=True
+        images.split(8), scores.argsort(dim=1, descending=True, stable=True).split(8), strict=True
     ):
         pixels, projected, rows, written, read = _logit(network, part)
         removed = network.project(_emptied(network, pixels, removal))
@@ -245,21 +245,6 @@ def integrated_gradients(
         logit = network.from_pixels(point, factorization).gather(1, target).sum()
         gradient += weight / 2 * torch.autograd.grad(logit, point)[0]
     return gradient * (pixels - start)
-
-
-@torch.no_grad()
-def completeness_gap(
-    network: LinearAttention, images: Tensor, maps: Tensor, *, baseline: str = "zero"
-) -> Tensor:
-    """Return (batch,): the distance of a map's sum from the gain in logit, as a share of that gain.
-
-    The gain is the predicted class's logit on the image less its logit on the baseline.
-    """
-    pixels = network.scaled(images)
-    logits = network.from_pixels(pixels)
-    start = network.from_pixels(_emptied(network, pixels, baseline))
-    gain = (logits - start).gather(1, logits.argmax(1, keepdim=True))[:, 0]
-    return (maps.sum(1) - gain).abs() / gain.abs()
 
 
 def explain(

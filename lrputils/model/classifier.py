@@ -7,13 +7,13 @@ in float32 by default. Models that the package cannot attribute are refused here
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from warnings import catch_warnings
+from warnings import catch_warnings, warn
 
 import torch
 from torch import nn
@@ -108,6 +108,28 @@ class Classifier:
         named = {name: number for number, name in enumerate(self.labels)}
         return named | {number: number for number in named.values()}
 
+    def number_labels(self, labels: Iterable[Any]) -> list[int | None]:
+        """Return the class that each label means: a number, also as text or float, or a name.
+
+        None where it names no class, as a missing label, a list of several, or a score.
+        """
+        named = self.class_numbers
+        named |= {str(number): number for number in named.values()}
+        plain = (int(label) if _is_whole(label) else label for label in labels)
+        return [named.get(label) if isinstance(label, Hashable) else None for label in plain]
+
+    def warn_of_labels(self, labels: Sequence[Any], numbers: Sequence[int | None]) -> None:
+        """Warn where labels name no class of a model with several: a regression's are scores."""
+        strays = [each for each, n in zip(labels, numbers, strict=True) if n is None]
+        strays = [str(each)[:40] for each in strays if each is not None and str(each) != "nan"]
+        if strays and len(self.labels) > 1:
+            warn(
+                f"{len(strays)} of {len(labels)} labels name no class: "
+                f"{', '.join(dict.fromkeys(strays[:4]))}; those of {self.name!r} are "
+                f"{', '.join(self.labels)}. Accuracy needs one class a text",
+                stacklevel=3,
+            )
+
     def encode(
         self, texts: Any, max_length: int | None = None, *, truncate: bool = False
     ) -> Inputs:
@@ -137,6 +159,10 @@ class Classifier:
     def __repr__(self) -> str:
         kind, layers = type(self.model).__name__, self.architecture.layers
         return f"Classifier({self.name}: {kind}, {layers} layers)"
+
+
+def _is_whole(label: Any) -> bool:
+    return isinstance(label, float) and label.is_integer()
 
 
 def load_classifier(

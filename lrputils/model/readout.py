@@ -7,7 +7,7 @@ inside and outside `propagating`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.forwards import Forward, replaced
+from lrputils.model.targets import Target, class_labels, explained, resolve_target
 
 READOUTS = {
     "word": "the word embeddings (ViT: patches and [CLS]), before positions are added",
@@ -36,17 +37,15 @@ def readouts(architecture: Architecture) -> list[str]:
 # Tokens whose gradients go back at once, where a method takes many.
 GRADIENT_TOKENS = 8192
 
-Target = int | Sequence[int] | Tensor | None
-
 
 @dataclass(frozen=True)
 class Reading:
     """One forward pass, ready for the backward pass.
 
     Attributes:
-        output: the explained logits `(batch,)`, in the graph.
+        output: what is explained, logits `(batch,)` or their contrast, in the graph.
         logits: all logits `(batch, classes)`, detached; next-token logits of the last token.
-        target: the explained class of each row, `(batch,)`.
+        target: the explained class of each row, `(batch,)`; of a contrast both, `(batch, 2)`.
         site: the tensor `(batch, tokens, size)` at which gradients are taken, in the graph.
         value: what they are multiplied with, `(batch, tokens, size)`, detached; not `site` itself
             only where the read-out is one summand of the tensor that the model takes (ViT).
@@ -100,9 +99,9 @@ def read(
 ) -> Reading:
     """Run the model once on `inputs` and keep the read-out tensor.
 
-    `target`: the class to explain, one for all rows or one a row; None is the class that this pass
-    predicts. `readout`: one of `READOUTS`. `change`: replaces the word embeddings `(batch, tokens,
-    size)` by what it returns.
+    `target`: the class to explain, by number or label, one for all rows or one a row, or a
+    `contrast` of two; None is the class that this pass predicts. `readout`: one of `READOUTS`.
+    `change`: replaces the word embeddings `(batch, tokens, size)` by what it returns.
 
     Raises:
         ValueError: unknown read-out or one that the model lacks, a target out of range, a model in
@@ -120,12 +119,12 @@ def read(
         for forwards in seen.forwards():
             undo.enter_context(replaced(forwards))
         logits = run(architecture, arguments)
-    chosen = resolve_target(target, logits)
+    chosen = resolve_target(target, logits, class_labels(model))
     site, value = seen.place(readout)
     valid = arguments.get("attention_mask")
     valid = torch.ones(site.shape[:2], device=site.device) if valid is None else valid
     return Reading(
-        output=logits.gather(1, chosen[:, None]).squeeze(1),
+        output=explained(logits, chosen),
         logits=logits.detach(),
         target=chosen,
         site=site,
@@ -156,30 +155,6 @@ def run(architecture: Architecture, arguments: Mapping[str, Any]) -> Tensor:
             "there is nothing to explain. Check its weights, and its dtype (float16 overflows)"
         )
     return logits
-
-
-def resolve_target(target: Target, logits: Tensor) -> Tensor:
-    """The class of each row `(batch,)` from None, a number, or a number a row; refuse others."""
-    batch, classes = logits.shape
-    if target is None:
-        return logits.detach().argmax(1)
-    try:
-        chosen = torch.as_tensor(target, device=logits.device)
-    except (TypeError, ValueError):
-        chosen = logits
-    if chosen.dtype.is_floating_point or chosen.dtype == torch.bool:
-        raise ValueError(f"target is a class number, or one for each row; got {target!r}")
-    chosen = chosen.to(torch.long)
-    chosen = chosen.expand(batch) if chosen.dim() == 0 else chosen
-    if chosen.shape != (batch,):
-        raise ValueError(
-            f"target has shape {tuple(chosen.shape)}: pass one class, or one for each of the "
-            f"{batch} rows"
-        )
-    outside = sorted({int(c) for c in chosen if not 0 <= c < classes})
-    if outside:
-        raise ValueError(f"target {outside} out of range: the classes are 0 to {classes - 1}")
-    return chosen
 
 
 class Blocks:

@@ -5,22 +5,18 @@
     products.relevance(x1 * (x2 * x3))          # x1: 12, x2: 6, x3: 6
     products.leave_one_out(x1 * (x2 * x3))      # 24 each, however it is bracketed
 
-Everything is computed in fractions. Trees know products only; `layers` has small networks of linear
-layers beside them, and there are no tensors.
+Everything is computed in fractions. Trees know products only, and there are no tensors.
 """
 
-from lrputils.products import layers
 from lrputils.products.attributions import (
     Visit,
     flow,
     integrated_gradients,
-    kary_equal_split,
     leave_one_out,
     relevance,
     shapley,
     shares,
 )
-from lrputils.products.counting import census, count_answers, count_bracketings, share_counts
 from lrputils.products.trees import (
     MAX_FACTORS,
     Factor,

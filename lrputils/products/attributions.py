@@ -1,6 +1,6 @@
 """What each factor of a product gets: by rules that see the tree, and by the function alone.
 
-Relevance goes down the tree by a splitting rule; Leave-One-Out, Shapley values and Integrated
+Relevance goes down the tree in equal parts; Leave-One-Out, Shapley values and Integrated
 Gradients take the product as a function. A factor that occurs twice gets the sum over its leaves.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from fractions import Fraction
 from itertools import combinations
 from math import comb
@@ -23,7 +22,6 @@ from lrputils.products.trees import (
     Node,
     Product,
     exact,
-    flatten,
     leaves,
     value_at,
 )
@@ -37,24 +35,14 @@ class Visit(NamedTuple):
     share: Fraction
 
 
-def flow(
-    tree: Node,
-    split: str | Number = "equal",
-    *,
-    constant: Iterable[str] = (),
-    epsilon: Number | str = 0,
-) -> list[Visit]:
+def flow(tree: Node, *, constant: Iterable[str] = ()) -> list[Visit]:
     """Send one unit from the root to the leaves; return each node's share, the root first.
 
+    A node gives each of its m children 1/m of what it got: the AttnLRP rule of Achtibat et al.
+    2024, Proposition 3.3, at ε = 0.
+
     Args:
-        split: how a node divides what it got. "equal" gives each of its m children 1/m (the AttnLRP
-            rule of Achtibat et al. 2024, Proposition 3.3); "leaves" weighs a child by the number of
-            leaves below it; a number between 0 and 1 gives that share to the left child of a binary
-            node and the rest to the right one.
         constant: names held constant. A subtree of constants gets nothing, as when it is detached.
-        epsilon: the ε of the rule, not negative. A node of value z keeps |z| / (|z| + ε/m) of what
-            it got, which is z / (m·z + ε·sign z) for each of m equal children. At z = 0 and ε > 0
-            nothing passes; at ε = 0 the shares do not depend on z and hold at z = 0 too.
     """
     names = dict.fromkeys(leaf.name for leaf in leaves(tree))
     held = {constant} if isinstance(constant, str) else set(constant)
@@ -62,63 +50,30 @@ def flow(
         raise ValueError(f"no factor named {unknown} in {tree}; it has {[*names]}")
     if held == names.keys():
         raise ValueError(f"every factor of {tree} is held constant: nothing can get relevance")
-    epsilon = exact(epsilon)
-    if epsilon < 0:
-        raise ValueError(f"epsilon must not be negative, got {epsilon}")
-    split = split if split in ("equal", "leaves") else _left_share(split)
 
     def descend(node: Node, share: Fraction, path: tuple[int, ...]) -> Iterator[Visit]:
         yield Visit(path, node, share)
         if isinstance(node, Product):
-            parts = _parts(node, split, held, epsilon)
-            for place, (child, part) in enumerate(zip(node.children, parts, strict=True)):
-                yield from descend(child, share * part, (*path, place))
+            live = [any(leaf.name not in held for leaf in leaves(c)) for c in node.children]
+            for place, child in enumerate(node.children):
+                part = share * live[place] / max(sum(live), 1)
+                yield from descend(child, part, (*path, place))
 
     return list(descend(tree, Fraction(1), ()))
 
 
-def _left_share(split: Number | str) -> Fraction:
-    with suppress(TypeError, ValueError):
-        if 0 <= (share := exact(split)) <= 1:
-            return share
-    raise ValueError(f"split must be 'equal', 'leaves' or a number in [0, 1], not {split!r}")
-
-
-def _parts(
-    node: Product, split: str | Fraction, held: set[str], epsilon: Fraction
-) -> list[Fraction]:
-    """Return which part of a node's relevance each child gets."""
-    weights = [sum(leaf.name not in held for leaf in leaves(child)) for child in node.children]
-    live = sum(weight > 0 for weight in weights)
-    if split != "leaves":
-        weights = [int(weight > 0) for weight in weights]
-    if isinstance(split, Fraction) and live > 1:
-        if len(weights) > 2:
-            raise ValueError(f"split={split} needs binary products, but {node} has more")
-        weights = [split, 1 - split]
-    size = abs(node.value)
-    kept = size / (size + epsilon / max(live, 1)) if epsilon else Fraction(1)
-    total = max(sum(weights), 1)  # nothing goes to a subtree of constants
-    return [kept * weight / total for weight in weights]
-
-
-def shares(tree: Node, split: str | Number = "equal", **options) -> dict[str, Fraction]:
+def shares(tree: Node, **options) -> dict[str, Fraction]:
     """Return the share of the product that each factor gets; `options` as in `flow`."""
     collected: dict[str, Fraction] = defaultdict(Fraction)
-    for _, node, share in flow(tree, split, **options):
+    for _, node, share in flow(tree, **options):
         if isinstance(node, Factor):
             collected[node.name] += share
     return dict(collected)
 
 
-def relevance(tree: Node, split: str | Number = "equal", **options) -> dict[str, Fraction]:
+def relevance(tree: Node, **options) -> dict[str, Fraction]:
     """Return each factor's relevance: its share times the product; `options` as in `flow`."""
-    return {name: share * tree.value for name, share in shares(tree, split, **options).items()}
-
-
-def kary_equal_split(tree: Node) -> dict[str, Fraction]:
-    """Return the relevance where all k factors share equally in one step, however bracketed."""
-    return relevance(flatten(tree))
+    return {name: share * tree.value for name, share in shares(tree, **options).items()}
 
 
 # --- attributions that see the function only -------------------------------------------------

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.forwards import replaced
 from lrputils.model.handles import Handle
-from lrputils.model.readout import Blocks, Target, read
+from lrputils.model.readout import Blocks, read
+from lrputils.model.targets import Target
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, propagating
 
 TOLERANCE = 1e-8

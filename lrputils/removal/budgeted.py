@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lrputils.model.architectures import describe
 from lrputils.model.handles import Handle
-from lrputils.model.readout import Target
+from lrputils.model.targets import Target, take_rows
 from lrputils.removal.leave_one_out import start, token_rows
 from lrputils.removal.mask_gradient import free_tokens, mask_gradient
 from lrputils.removal.packing import evaluate
@@ -124,13 +124,11 @@ def verified_loo(
 def _estimated(architecture: Any, inputs: Mapping[str, Any], target: Target, plans: list) -> Tensor:
     """Each text's estimate by its own plan; texts of one plan share their batches."""
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
-    chosen = None if target is None else torch.as_tensor(target).expand(len(plans))
     total = None
     for options in [dict(pair) for pair in {tuple(options.items()) for options, _ in plans}]:
         same = torch.tensor([options == other for other, _ in plans])
         some = {name: value[same.to(value.device)] for name, value in tensors.items()}
-        wanted = None if chosen is None else chosen[same.to(chosen.device)]
-        scores = mask_gradient(architecture, some, target=wanted, **options)
+        scores = mask_gradient(architecture, some, target=take_rows(target, same), **options)
         total = scores.new_zeros(len(plans), scores.shape[1]) if total is None else total
         total[same.to(total.device)] = scores
     return total

@@ -19,7 +19,13 @@ from torch import Tensor
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.handles import Handle
 from lrputils.model.precision import matmul_precision
-from lrputils.model.readout import Target, resolve_target
+from lrputils.model.targets import (
+    Target,
+    class_labels,
+    explained,
+    probabilities,
+    resolve_target,
+)
 from lrputils.removal.certified import Certified, certified, check_options, in_full
 from lrputils.removal.packing import bar, evaluate
 from lrputils.removal.rows import Row, Text, split, whole, window
@@ -47,8 +53,9 @@ def leave_one_out(
     Args:
         model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: a batch of encoded texts (or `pixel_values`, whose tokens are [CLS] and patches).
-        target: the class explained, one for all texts or one a text; by default the class that
-            is predicted on the whole input. For a next-token model, the token that follows.
+        target: the class explained, by number or label, one for all texts or one a text, or a
+            `lrputils.contrast` of two; by default the class that is predicted on the whole input.
+            For a next-token model, the token that follows.
         removal: what happens to the token:
             "attention-mask": no query may look at it. The other tokens keep their positions. The
             token that the head reads ([CLS], or a decoder's last) keeps its own query and residual
@@ -57,7 +64,8 @@ def leave_one_out(
             "zero": its word embedding is zero; position and type stay.
             "delete": it is deleted and the tokens behind it move up by one position.
         output: f, the "logit" of the target; the "difference" from the logit of the class that
-            comes next on the whole input; or the "probability" of the target.
+            comes next on the whole input; or the "probability" of the target (by a sigmoid
+            where the model's labels do not exclude each other).
         precision: of matrix products. In "bf16", or on a GPU "tf32", it is faster where the device
             has such products, and no longer exact: see `certified_loo`.
         tolerance: how far from 1 the correlation of a text's map with float32's may be, in low
@@ -170,18 +178,20 @@ def start(
         raise ValueError(f"output={output!r} is not one of {OUTPUTS}")
     texts = split(architecture, inputs)
     logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=batch_tokens)
-    chosen = resolve_target(target, logits)
-    if output == "difference" and logits.shape[1] < 2:
-        raise ValueError("output='difference' needs two classes or more; the model has one")
-    runner_up = logits.scatter(1, chosen[:, None], -torch.inf).argmax(dim=1)
+    model = architecture.model
+    chosen = resolve_target(target, logits, class_labels(model))
+    if output == "difference":
+        if logits.shape[1] < 2:
+            raise ValueError("output='difference' needs two classes or more; the model has one")
+        if chosen.dim() == 2:
+            raise ValueError("a contrast is a difference already: leave output='difference' out")
+        runner_up = logits.scatter(1, chosen[:, None], -torch.inf).argmax(dim=1)
+        chosen = torch.stack([chosen, runner_up], dim=1)
 
     def read(logits: Tensor, texts: Tensor) -> Tensor:
         if output == "probability":
-            logits = logits.softmax(dim=1)
-        value = logits.gather(1, chosen[texts, None])[:, 0]
-        if output != "difference":
-            return value
-        return value - logits.gather(1, runner_up[texts, None])[:, 0]
+            logits = probabilities(model, logits)
+        return explained(logits, chosen[texts])
 
     return texts, read(logits, torch.arange(len(texts), device=logits.device)), read
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lrputils.model.architectures import describe
 from lrputils.model.handles import Handle
-from lrputils.model.readout import Target
+from lrputils.model.targets import Target
 from lrputils.removal.coalitions import coalition_rows, players_of, token_grid
 from lrputils.removal.leave_one_out import start
 from lrputils.removal.packing import bar, evaluate

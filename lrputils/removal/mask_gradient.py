@@ -27,7 +27,8 @@ from torch import Tensor
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.attention import AttentionCall, Recorder, fused, routed, with_all_heads
 from lrputils.model.handles import Handle
-from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
+from lrputils.model.readout import GRADIENT_TOKENS, Reading, read
+from lrputils.model.targets import Target
 from lrputils.removal.combined import Calibration, at_one_size, plain
 
 FORMS = ("exact-block", "first-order")

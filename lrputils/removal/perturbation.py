@@ -18,7 +18,7 @@ from torch import Tensor
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.handles import Handle
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import Target
+from lrputils.model.targets import Target
 from lrputils.removal.leave_one_out import start
 from lrputils.removal.packing import evaluate
 from lrputils.removal.rows import Row, Text

@@ -1,179 +1,49 @@
-"""Audit a classifier: measure what says whether, where and at which cost LRP tracks leave-one-out.
+"""`lrputils audit`: rows in a folder, as `lrputils evaluate` keeps them, and a page beside them.
 
-`lrputils audit` keeps the rows in a folder, as `lrputils evaluate` does, and writes a page beside
-them. What the rows answer is in `lrputils.report.audit_answers`, the page in
-`lrputils.report.audit_page`.
+The page is one HTML file that reads offline, in print, by keyboard and in the dark; chapter 10
+draws the same figures. `lrputils/assets/audit.html` escapes what is filled in, but for tables,
+figures and heat maps, which escape their own texts.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pandas as pd
-import torch
-from torch import Tensor, nn
+from markupsafe import Markup, escape
+from matplotlib.ticker import NullLocator
 
-from lrputils.attribution import METHODS, attribute
+from lrputils.attribution import METHODS
 from lrputils.data.streams import TextStream
 from lrputils.data.texts import Texts
-from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier
-from lrputils.model.readout import readouts, run
-from lrputils.propagation.conservation import TOLERANCE, check
-from lrputils.removal import budgeted
+from lrputils.report import audit_answers as answers
+from lrputils.report.audit_plan import COMPARED, LRP, Audited, Settings, call, gates, label
+from lrputils.report.display import show
+from lrputils.report.figures import layers as by_layer
+from lrputils.report.figures.dots import dots
+from lrputils.report.figures.style import WIDTH, Drawing, new_figure, of_method
+from lrputils.report.heatmap import Heatmap
+from lrputils.report.leading import MARGIN
 from lrputils.runs import datasets, results
 from lrputils.runs.estimates import estimate
 from lrputils.runs.folders import write_json
 from lrputils.runs.shards import rank
-from lrputils.study.batches import BatchEvaluator
-from lrputils.study.by_text import Run
+from lrputils.study.cost.forecasts import duration
 from lrputils.study.evaluation import REFERENCE
-from lrputils.study.remedy import BOTH, passes
-from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
 
 PAGE, NOTES = "audit.html", "audit.json"
-LRP = ("attnlrp", "cp-lrp")
-# What is compared at its cost beside AttnLRP and CP-LRP: name → method, options, addition to the
-# method's label.
-COMPARED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "grad-x-input": ("grad-x-input", {}, ""),
-    "attention-x-grad": ("attention-x-grad", {}, ""),
-    "mask-gradient": ("mask-gradient", {}, ""),
-    "mask-gradient-2": ("mask-gradient", {"groups": 2}, ", 2 groups"),
-    "mask-gradient-open-2": (
-        "mask-gradient",
-        {"groups": 2, "with_open": True},
-        ", one pass + 2 groups",
-    ),
-    "mask-gradient-open-4": (
-        "mask-gradient",
-        {"groups": 4, "with_open": True},
-        ", one pass + 4 groups",
-    ),
-    "ig": ("ig", {"steps": 8}, ", 8 steps"),
-    "budgeted-loo-25": ("budgeted-loo", {"budget": 0.25}, ", a quarter"),
-    "budgeted-loo-50": ("budgeted-loo", {"budget": 0.5}, ", a half"),
-}
-# Leave-one-out under another convention, and the maps of another class, go by these names.
-REMOVED, OTHER = "loo-removed", "-other"
-# A float32 sum of a batch of another shape differs in the last digits.
-_ROUNDING = 1e-4
-
-
-class RunnerUp(Variant):
-    """A method's map of the class that comes next to the predicted one."""
-
-    def maps(self, model: nn.Module, inputs: Any, target: Tensor) -> dict[Label, Tensor]:
-        """Return `{label: scores}`, scores (batch, tokens)."""
-        architecture = describe(model)
-        with torch.inference_mode():
-            logits = run(architecture, architecture.arguments(inputs))
-            other = logits.scatter(1, target[:, None], -torch.inf).argmax(1)
-        return super().maps(model, inputs, other.clone())
-
-
-def other_removal(classifier: Classifier) -> str:
-    """Return the removal that stands beside the attention mask: "mask", else "delete"."""
-    return "delete" if classifier.tokenizer.mask_token_id is None else "mask"
-
-
-def measured(classifier: Classifier) -> list[Variant | LayerSweep]:
-    """Return what an audit measures of a text, beside leave-one-out by the attention mask."""
-    found: list[Variant | LayerSweep] = at_every_readout(*LRP, model=classifier.model)
-    loo = {"progress": False}
-    if len(classifier.labels) > 1:
-        found += [RunnerUp(v.name + OTHER, v.method, v.options) for v in found]
-        found += [RunnerUp(REFERENCE + OTHER, REFERENCE, loo)]
-    found += [Variant(REMOVED, REFERENCE, {**loo, "removal": other_removal(classifier)})]
-    found += [Variant(name, method, options) for name, (method, options, _) in COMPARED.items()]
-    return [*found, LayerSweep(readouts(classifier.architecture))]
-
-
-def cost(name: str, tokens: int) -> float:
-    """Return the forward passes of a text that a method takes; a backward pass counts as two.
-
-    Args:
-        name: a method of `LRP` or `COMPARED`, or "loo".
-        tokens: of the text, special ones included.
-    """
-    if name == REFERENCE:
-        return tokens
-    method, options, _ = COMPARED.get(name, (name, {}, ""))
-    if method == "ig":
-        return BOTH * METHODS["ig"].with_defaults(options)["steps"]
-    if method == "budgeted-loo":
-        setting, exact = budgeted.plan(tokens, options["budget"])
-        return passes(setting) + exact
-    return passes(options) if method == "mask-gradient" else BOTH
-
-
-def label(name: str, readout: str = "") -> str:
-    """Return what tables call a method, at a read-out if it has one."""
-    method, _, addition = COMPARED.get(name, (name, {}, ""))
-    return METHODS[method].label + addition + (f", {readout}" if name in LRP and readout else "")
-
-
-def call(name: str, readout: str) -> str:
-    """Return the Python that computes a method's map, an LRP map at a read-out."""
-    method, options, _ = COMPARED.get(name, (name, {"readout": readout}, ""))
-    given = "".join(f", {key}={value!r}" for key, value in options.items())
-    return f'lrp.attribute(clf, inputs, "{method}"{given})'
-
-
-@dataclass(frozen=True)
-class Settings(datasets.Settings):
-    """As of `lrputils evaluate`, in small shards: little is lost, and the time left is known."""
-
-    methods: tuple[str, ...] = ()
-    shard: int = 8
-    batch_size: int = 8
-
-    def step(self, classifier: Classifier) -> BatchEvaluator:
-        """Return what measures the texts of a shard."""
-        sizes = {"max_length": self.max_length, "batch_size": self.batch_size}
-        return BatchEvaluator(classifier, measured(classifier), **sizes)
-
-
-class Audited(Run):
-    """The rows of an audit; ids may repeat in a data set, so texts go by their `position`."""
-
-    def __init__(self, rows: pd.DataFrame) -> None:
-        self.rows = rows.assign(position=(rows.method == REFERENCE).cumsum() - 1)
-
-
-def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:
-    """Measure texts at once, without a folder; `sizes` are those of `Settings`."""
-    return Audited(Settings(**sizes).step(classifier).rows(texts))
-
-
-def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -> pd.DataFrame:
-    """Check the propagation rules on a model and a few texts.
-
-    Returns:
-        A row a check: `off` by how much, `allowed`, and whether it `passed`.
-    """
-    inputs = classifier.encode(texts, max_length, truncate=True)
-    report = check(classifier.model, inputs)
-    together = attribute(classifier.model, inputs, "attnlrp")
-    apart = 0.0
-    for row, text in enumerate(texts):
-        alone = attribute(
-            classifier.model, classifier.encode([text], max_length, truncate=True), "attnlrp"
-        )[0]
-        change = (together[row, : len(alone)] - alone).abs().max() / alone.abs().max()
-        apart = max(apart, float(change))
-    rows = {
-        "the logits stay the same under the rules": (report.logit_change, _ROUNDING),
-        "CP-LRP without biases conserves relevance": (max(report.gaps), TOLERANCE),
-        "a batch gives what its texts give alone": (apart, _ROUNDING),
-    }
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["off", "allowed"])
-    return table.assign(passed=table.off <= table.allowed)
+_TEMPLATE = Path(__file__).parents[1] / "assets" / "audit.html"
+_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
+_ENDS = ["value", "low", "high"]
 
 
 def audit(
@@ -207,8 +77,6 @@ def audit(
     Raises:
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
     """
-    from lrputils.report.audit_page import page
-
     settings, out = settings or Settings(), Path(out)
     labels = [*map(label, (*LRP, *COMPARED))]
     options = {**(parameters or {}), "maps": labels}
@@ -248,3 +116,188 @@ def _notes(
     }
     write_json(path, notes)
     return notes
+
+
+def worst(
+    classifier: Classifier,
+    texts: TextStream | Texts,
+    run: Audited,
+    verdict: answers.Verdict,
+    count: int = 3,
+) -> dict[str, Heatmap]:
+    """Return the texts that the verdict's map misses most: caption → LOO and three methods.
+
+    Args:
+        classifier: the audited one.
+        texts: those that were measured.
+        run: their rows.
+        verdict: of `audit_answers.verdict`.
+        count: how many.
+    """
+    place = verdict.readout
+    found = run.per_text(answers.R, [verdict.method], place)[verdict.method]
+    lowest = found.round(6).nsmallest(count)  # of r that float32 cannot tell apart, the first
+    parts = texts.parts(256) if isinstance(texts, TextStream) else [texts]
+    wanted = dict(enumerate(text for part in parts for text in part))
+    rows = run.rows[run.rows.family == ""].set_index(["position", "method", "readout"])
+    shown = {REFERENCE: "word", **dict.fromkeys(LRP, place), "mask-gradient": "word"}
+    exact = run.rows[run.rows.method == REFERENCE].set_index("position")
+    largest = exact.apply(lambda row: abs(row.scores[row.content]).max(), axis=1)
+    usual, found = f"on the median text {largest.median():.2g}", {}
+    for text, r in lowest.items():
+        own = {name: rows.loc[(text, name, at)] for name, at in shown.items()}
+        told = {n: "" if n == REFERENCE else f" (r {row[answers.R]:.2f})" for n, row in own.items()}
+        maps = {label(name) + told[name]: row.scores for name, row in own.items()}
+        which = f"Text {text + 1}, id {own[REFERENCE].id}"
+        caption = f"{which}: {label(verdict.method)} has r {r:.2f}; "
+        caption += f"LOO's largest score is {largest[text]:.2g}, {usual}"
+        cut = int(own[REFERENCE].tokens) if own[REFERENCE].cut else None
+        found[caption] = Heatmap.of(classifier, wanted[text], maps, max_length=cut)
+    return found
+
+
+def readouts(verdicts: Mapping[str, answers.Verdict]) -> Drawing:
+    """Draw AttnLRP and CP-LRP at each read-out, a panel a run, and the bound between yes and no."""
+    panels = {
+        name: {
+            method: verdict.table[[method, *ends]].set_axis(_ENDS, axis=1)
+            for method, ends in verdict.table.attrs["intervals"].items()
+            if method != "difference"
+        }
+        for name, verdict in verdicts.items()
+    }
+    bound = {"lines": dict.fromkeys(panels, answers.TRACKS), "line": f"{answers.TRACKS:.2f}"}
+    title = f"Is the mean r with LOO above {answers.TRACKS:.2f}?"
+    return dots(panels, title=title, xlabel="mean r with LOO", **bound)
+
+
+def prices(methods: pd.DataFrame) -> Drawing:
+    """Draw each method of `audit_answers.by_method`: its forward passes, and beside them its r."""
+    rows = methods.iloc[::-1]
+    title, size = "What a method's forward passes buy", {"columns": 2, "sharey": True}
+    ratios = {"width_ratios": [2, 3]}
+    figure, (left, right) = new_figure(WIDTH, 1.2 + 0.27 * len(rows), title=title, **size, **ratios)
+    for place, (name, row) in enumerate(rows.iterrows()):
+        colour = of_method(next(m for m in METHODS if name.startswith(METHODS[m].label)))
+        left.hlines(place, 1, row.passes, color=colour, lw=2)
+        left.plot(row.passes, place, "o", color=colour, ms=5)
+        right.hlines(place, row.low, row.high, color=colour, lw=2)
+        right.plot(row.r, place, "o", color=colour, ms=5)
+    left.set_xscale("log")
+    ticks = [tick for tick in (1, 3, 10, 30, 100, 300) if tick <= rows.passes.max()]
+    left.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    left.xaxis.set_minor_locator(NullLocator())
+    left.set_yticks(range(len(rows)), rows.index)
+    left.set_xlabel("forward passes")
+    right.set_xlabel("mean r with LOO")
+    for axes in (left, right):
+        axes.tick_params(axis="y", length=0)
+    return figure
+
+
+def conventions(found: answers.Sensitivity) -> Drawing:
+    """Draw the difference of the two methods, one convention changed at a time."""
+    table = found.one[["difference", "difference low", "difference high"]].set_axis(_ENDS, axis=1)
+    name, title = " − ".join(map(label, LRP)), "One convention changed at a time"
+    return dots({"": {name: table}}, title=title, xlabel="difference of mean r", zero=0)
+
+
+def bypassed(gains: Mapping[str, pd.DataFrame]) -> Drawing:
+    """Draw what the bypass of one layer adds, a panel a read-out."""
+    title = "CP-LRP's rule in one layer alone"
+    return by_layer.by_layer(gains, zero=True, label="change of r", title=title)
+
+
+def forecast(notes: Mapping[str, Any]) -> pd.DataFrame:
+    """Return what each method takes for the whole file, a row each, from an audit's notes."""
+    texts, seconds = notes["forecast"]["texts"], notes["forecast"]["seconds"]
+    rows = {
+        label(name): {"the whole file": duration(seconds[name]), "seconds a text": each}
+        for name in answers.NAMES
+        if (each := seconds.get(name, 0) / texts)
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def page(
+    classifier: Classifier,
+    texts: TextStream,
+    run: Audited,
+    facts: Mapping[str, Any],
+    notes: Mapping[str, Any],
+) -> str:
+    """Return the page of an audit as HTML.
+
+    Args:
+        classifier: the audited one.
+        texts: those it read.
+        run: the rows.
+        facts: their provenance.
+        notes: `gates` and `forecast`, as `audit` writes them.
+    """
+    verdict, gains = answers.verdict(run), answers.layers(run)
+    found, changed = answers.compared(run, verdict.readout), answers.sensitivity(run)
+    whole = notes["forecast"]
+    seconds = {name: taken / whole["texts"] for name, taken in whole["seconds"].items()}
+    methods = answers.by_method(found, seconds)
+    gates = pd.DataFrame.from_dict(notes["gates"], orient="index")
+    exact = {column: gates[column].map("{:.1e}".format) for column in ("off", "allowed")}
+    checks = gates.assign(**exact, passed=gates.passed.map({True: "yes", False: "NO"}))
+    maps = worst(classifier, texts, run, verdict)
+    shown = {caption: _html(heatmap) for caption, heatmap in maps.items()}
+    styles = dict.fromkeys(style for html in shown.values() for style in _STYLE.findall(html))
+    loader = jinja2.FileSystemLoader(_TEMPLATE.parent)
+    filled = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    filled.filters |= {"table": _table, "picture": _picture, "duration": duration}
+    return filled.get_template(_TEMPLATE.name).render(
+        facts=facts,
+        sound=bool(gates.passed.all()),
+        verdict=verdict,
+        leads=answers.at_budgets(found),
+        calls={label(name): call(name, verdict.readout) for name in answers.NAMES},
+        calibrated=answers.calibrated(run),
+        gains=gains,
+        in_layers=answers.in_layers(gains),
+        sensitivity=changed,
+        whole=whole,
+        styles=Markup("\n".join(styles)),
+        heatmaps={caption: Markup(_STYLE.sub("", html)) for caption, html in shown.items()},
+        tables={
+            "verdict": verdict.table,
+            "methods": methods,
+            "checks": checks,
+            "layers": pd.concat(gains)[_ENDS],
+            "conventions": changed.one,
+            "forecast": forecast(notes),
+        },
+        figures={
+            "verdict": readouts({"": verdict}),
+            "methods": prices(methods),
+            "layers": bypassed(gains),
+            "conventions": conventions(changed),
+        },
+        tracks=answers.TRACKS,
+        margin=MARGIN,
+        loo=REFERENCE,
+    )
+
+
+def _html(shown: Any) -> str:
+    return shown._repr_mimebundle_()["text/html"]
+
+
+def _table(frame: pd.DataFrame, caption: str) -> Markup:
+    """A table with a caption and the scope of its headings; a wide one scrolls by itself."""
+    ends = {"value": ("low", "high")} if "value" in frame else None
+    head, body = _html(show(frame, intervals=ends)).split("</thead>")
+    head = re.sub(r"(<table[^>]*>)", rf"\1<caption>{escape(caption)}</caption>", head, count=1)
+    head = head.replace("<th></th>", "<td></td>").replace("<th>", '<th scope="col">')
+    body = re.sub("<th(?=[ >])", '<th scope="row"', body)
+    region = f'<div class="scrolls" tabindex="0" role="region" aria-label="{escape(caption)}">'
+    return Markup(f"{region}{head}</thead>{body}</div>")
+
+
+def _picture(figure: Drawing, alt: str) -> Markup:
+    data = base64.b64encode(figure.svg().encode()).decode()
+    source = f"data:image/svg+xml;base64,{data}"
+    return Markup(f'<figure><img src="{source}" alt="{escape(alt)}"></figure>')

@@ -12,21 +12,39 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
 from lrputils import stats
+from lrputils.removal.calibration import fitted
+from lrputils.removal.combined import Calibration, at_one_size, plain
 from lrputils.report import tables
-from lrputils.report.audit import COMPARED, LRP, OTHER, REMOVED, Audited, cost, label
+from lrputils.report.audit_plan import COMPARED, LRP, OTHER, REMOVED, Audited, cost, label
 from lrputils.report.leading import FEWEST, Lead, about, lead, needed
 from lrputils.report.tables import CANNOT_TELL, side_by_side
-from lrputils.study import specifications
+from lrputils.study.agreement import (
+    COEFFICIENTS,
+    COUNTED,
+    EVERY,
+    NO_CLS,
+    NORMALISATIONS,
+    RAW,
+    SUM_TO_ONE,
+    WORDS,
+    agreement,
+    compare,
+    over_texts,
+)
+from lrputils.study.by_text import Run
 from lrputils.study.evaluation import REFERENCE
-from lrputils.study.softmax_errors import single_layer_gains
-from lrputils.study.specifications import DEFAULT, EVERY, NO_CLS, RAW, SUM_TO_ONE, WORDS
+from lrputils.study.specifications import outcome, reversals
 
 R = "r_content"
 NAMES = (*LRP, *COMPARED, REFERENCE)
 # A map tracks LOO if it explains half of LOO's variance over a text's tokens: r² = 1/2.
 TRACKS = math.sqrt(0.5)
+GROUPS, FOLDS = 2, 5
+_ADDED = ("mask-gradient", "mask-gradient-2", REFERENCE)
 
 
 class Verdict(NamedTuple):
@@ -78,15 +96,15 @@ class Verdict(NamedTuple):
         return f"Of the two, {'; '.join(parts)}."
 
 
-def verdict(run: Audited, column: str = R) -> Verdict:
+def verdict(run: Run, column: str = R) -> Verdict:
     """Judge AttnLRP and CP-LRP at every read-out, by a column of the rows."""
     table = tables.readouts(run, *LRP, column)
     found = {(m, p): run.per_text(column, [m], p)[m] for m in LRP for p in table.index}
-    method, readout = max(found, key=lambda name: found[name].mean())
+    method, readout = max(found, key=lambda name: round(found[name].mean(), 6))
     best = found[method, readout].dropna()
     # The best of so many on the same texts: its interval makes up for the choice.
     level = {"confidence": 1 - 0.05 / len(found)}
-    own = stats.estimate(best, **level)
+    own = stats.estimate(best, within=stats.CORRELATION, **level)
     told = tables.above(own.low, own.high, TRACKS) if own.used >= FEWEST else CANNOT_TELL
     names = {**{label(m): m for m in LRP}, "difference": "difference"}
     parts = {name: table[[m, f"{m} low", f"{m} high"]] for name, m in names.items()}
@@ -118,7 +136,8 @@ def by_method(found: pd.DataFrame, seconds: Mapping[str, float] | None = None) -
         found: of `compared`.
         seconds: a text's, by method; left out if not given.
     """
-    table = stats.estimates(found)[["value", "low", "high"]].rename(columns={"value": "r"})
+    table = stats.estimates(found, within=stats.CORRELATION)[["value", "low", "high"]]
+    table = table.rename(columns={"value": "r"})
     table.loc[label(REFERENCE)] = (1.0, math.nan, math.nan)
     passes = found.attrs["passes"]
     table.insert(0, "passes", passes)
@@ -144,11 +163,13 @@ def at_budgets(found: pd.DataFrame) -> dict[float, Lead]:
     return answers
 
 
-def layers(run: Audited) -> dict[str, pd.DataFrame]:
+def layers(run: Run) -> dict[str, pd.DataFrame]:
     """Return what CP-LRP's rule in one layer alone adds to AttnLRP's r: read-out → by layer."""
-    places = run.rows[run.rows.family == "single"].readout.unique()
-    gains = {place: single_layer_gains(run, R, place) for place in places}
-    return {place: stats.estimates(gain, method="t") for place, gain in gains.items()}
+    gains = {}
+    for place in run.rows[run.rows.family == "single"].readout.unique():
+        single, whole = run.ablations(R, place)["single"], run.per_text(R, ["attnlrp"], place)
+        gains[place] = stats.estimates(single.sub(whole.attnlrp, axis=0), method="t")
+    return gains
 
 
 def in_layers(gains: Mapping[str, pd.DataFrame]) -> str:
@@ -165,16 +186,15 @@ def in_layers(gains: Mapping[str, pd.DataFrame]) -> str:
     return "; ".join(parts)
 
 
+# The conventions of the verdict, and what one of them may be instead.
 _USUAL = {
     "target": "predicted",
-    "rules": DEFAULT,
     "read-out": "word",
     "tokens": WORDS,
     "normalisation": RAW,
     "removal": "attention-mask",
     "coefficient": "Pearson",
 }
-# What the choice is called → what is chosen otherwise.
 _CHANGED = {
     "as above": {},
     "read at the sum": {"read-out": "sum"},
@@ -215,39 +235,96 @@ class Sensitivity(NamedTuple):
 
 
 def sensitivity(run: Audited) -> Sensitivity:
-    """Compare the two methods under every convention that the rows hold."""
-    found = pd.concat(dict(_agreement(run)), axis=1, names=["target"])
-    methods = {label(name): found.xs(name, axis=1, level="method") for name in LRP}
-    first, second = methods.values()
-    methods["difference"] = gap = first - second
-    keys = {
-        name: tuple({**_USUAL, **change}[level] for level in gap.columns.names)
-        for name, change in _CHANGED.items()
-    }
-    parts = {
-        method: {
-            name: stats.estimate(r[key], method="t" if method == "difference" else None)
-            for name, key in keys.items()
-            if key in r.columns
-        }
-        for method, r in methods.items()
-    }
-    one = side_by_side({name: stats.table(part) for name, part in parts.items()})
-    curve = specifications.curve(gap)
-    flips = specifications.reversals(curve).reversed
-    return Sensitivity(one, len(curve), specifications.outcome(curve), flips[flips > 0])
+    """Compare the two methods under every convention that the rows of an audit hold."""
+    return over_conventions(_maps(run))
 
 
-def _agreement(run: Audited) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield each target and `specifications.agreement` of the maps that explain it."""
-    rows = run.rows[run.rows.family == ""].assign(id=run.rows.position, rules="")
+def over_conventions(maps: pd.DataFrame) -> Sensitivity:
+    """Compare the two methods under every convention that maps allow.
+
+    Args:
+        maps: of LOO, AttnLRP and CP-LRP, as of `lrputils.runs.frame.read_maps`; `target` is
+            "predicted" or "runner-up", a removal beside the attention mask is "other".
+    """
+    conventions = COUNTED, NORMALISATIONS, tuple(COEFFICIENTS)
+    maps = maps.drop(columns="tokens", errors="ignore")  # their number; here, which of them count
+    parts = [agreement(part, *conventions) for _, part in maps.groupby("target", sort=False)]
+    rows = pd.concat(parts).rename(columns={"readout": "read-out", "counted": "tokens"})
+    gaps = compare(rows, *LRP, [*_USUAL])
+    keys = {name: tuple({**_USUAL, **change}.values()) for name, change in _CHANGED.items()}
+    keys = {name: key for name, key in keys.items() if key in gaps.index}
+    means = over_texts(rows, ["method", *_USUAL])
+    tables = {label(name): means.loc[name] for name in LRP} | {"difference": gaps}
+    one = {name: table.loc[[*keys.values()]].set_axis([*keys]) for name, table in tables.items()}
+    flips = reversals(gaps).reversed
+    return Sensitivity(side_by_side(one), len(gaps), outcome(gaps), flips[flips > 0])
+
+
+def _maps(run: Audited) -> pd.DataFrame:
+    """The maps of LOO, AttnLRP and CP-LRP, as `over_conventions` takes them."""
+    rows = run.rows[run.rows.family == ""].assign(model="", data="", id=run.rows.position)
+    parts = []
     for target, end in (("predicted", ""), ("runner-up", OTHER)):
         names = {f"{name}{end}": name for name in (REFERENCE, *LRP)}
-        part = rows[rows.method.isin([*names, *[REMOVED] * (not end)])]
+        names |= {} if end else {REMOVED: REFERENCE}
+        part = rows[rows.method.isin([*names])]
         removals = {f"{REFERENCE}{end}": _USUAL["removal"], REMOVED: "other"}
-        part = part.assign(
-            removal=part.method.map(removals).fillna(""),
-            method=part.method.map({**names, REMOVED: REFERENCE}),
+        removal = part.method.map(removals).fillna("")
+        parts.append(part.assign(target=target, removal=removal, method=part.method.map(names)))
+    return pd.concat(parts)
+
+
+class Calibrated(NamedTuple):
+    """One open pass and half-removal, added by coefficients that are fitted on these texts.
+
+    Attributes:
+        how: the calibration, fitted on all texts.
+        r: mean r with leave-one-out over a text's own tokens, each text held out in its fold.
+        gain: r less that of the plain mean, which needs no exact map.
+    """
+
+    how: Calibration
+    r: stats.Estimate
+    gain: stats.Estimate
+
+    @property
+    def call(self) -> str:
+        """The Python that computes the map."""
+        numbers = ", ".join(f"{value:.3f}" for value in self.how.coefficients)
+        how = f"lrp.Calibration(({numbers}), {self.how.groups}, {self.how.texts})"
+        return f'lrp.attribute(clf, inputs, "mask-gradient", calibration={how})'
+
+    def __str__(self) -> str:
+        value, low, high = self.r[:3]
+        gain, least, most = self.gain[:3]
+        return (
+            f"One pass and two groups, 9 passes, weighted by these texts' exact maps: "
+            f"mean r {value:.2f} [{low:.2f}, {high:.2f}] on texts held out, n = "
+            f"{self.r.used}. That is {gain:+.3f} [{least:+.3f}, {most:+.3f}] beside their plain "
+            f"mean, which is fitted to nothing."
         )
-        if len(part):
-            yield target, specifications.agreement(part)
+
+
+def calibrated(run: Audited) -> Calibrated:
+    """Fit a calibration on the texts of an audit, and judge it in folds."""
+    maps = list(_of_texts(run))
+    r, mean = [], []
+    for number, (whole, grouped, exact, where) in enumerate(maps):
+        fold = number % FOLDS
+        how = fitted([m for i, m in enumerate(maps) if i % FOLDS != fold], GROUPS)
+        shapes = at_one_size(whole, grouped, where, GROUPS)
+        for found, coefficients in ((r, how.coefficients), (mean, plain(GROUPS))):
+            scores = shapes @ shapes.new_tensor(coefficients)
+            found.append(float(stats.pearson(scores, exact, where)[0]))
+    gain = stats.paired_difference(r, mean)
+    r = stats.estimate(r, within=stats.CORRELATION)
+    return Calibrated(fitted(maps, GROUPS), r, gain)
+
+
+def _of_texts(run: Audited) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Each text's open map, grouped map, exact map and own tokens, (1, tokens)."""
+    rows = run.rows[(run.rows.family == "") & run.rows.method.isin(_ADDED)]
+    for _, text in rows.groupby("position", sort=False):
+        text = text.set_index("method")
+        found = (torch.tensor(text.scores[name], dtype=torch.float64)[None] for name in _ADDED)
+        yield (*found, torch.tensor(text.content.iloc[0], dtype=torch.bool)[None])

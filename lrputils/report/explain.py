@@ -11,6 +11,7 @@ import numpy as np
 from lrputils import stats
 from lrputils.attribution import METHODS, attribute
 from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.model.targets import Target
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.report.heatmap import Heatmap
 from lrputils.report.words import Word, visible
@@ -29,7 +30,7 @@ def explain(
     text: str,
     methods: str | Sequence[str] = DEFAULT,
     *,
-    target: int | str | None = None,
+    target: Target = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     max_length: int | None = None,
 ) -> Heatmap:
@@ -44,8 +45,8 @@ def explain(
             None for the book's own model.
         text: one text.
         methods: names from `METHODS`, also as "loo,attnlrp"; their maps are stacked in this order.
-        target: the class to explain, by number or label; a next-token model's by the token's id.
-            None is the predicted one.
+        target: the class to explain, by number or label, or a `lrputils.contrast` of two; a
+            next-token model's by the token's id. None is the predicted one.
         options: options of methods, by name, as `{"attnlrp": {"readout": "sum"}}`.
         max_length: explain the first tokens alone, so many with special ones. Without it a text
             that is too long is refused.
@@ -73,10 +74,6 @@ def explain(
             f"the text is longer than the {size} tokens that are read at once: max_length={size} "
             f"(--max-length {size}) explains its beginning"
         )
-    if not classifier.architecture.language_model and isinstance(target, str):
-        if target not in classifier.class_numbers:
-            raise ValueError(f"target={target!r} is none of {', '.join(classifier.labels)}")
-        target = classifier.class_numbers[target]
     options = {name: dict((options or {}).get(name, {})) for name in names}
     found = {
         name: attribute(classifier, inputs, name, target=target, **given)[0].cpu().numpy()

@@ -9,65 +9,30 @@ rearranges others. The same on a terminal is `report/terminal.py`, drawn `report
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from html import escape as escaped
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 
 from lrputils.model.classifier import Classifier
-from lrputils.model.readout import Target, read
+from lrputils.model.readout import read
+from lrputils.model.targets import Target, probabilities
 from lrputils.report.display import TABLE
-from lrputils.report.words import Word, joined, visible
+from lrputils.report.terminal import printed
+from lrputils.report.words import WordMaps, joined, visible, writer
 from lrputils.runs.folders import atomic_write, writable
 
 _STYLE = (Path(__file__).parents[1] / "assets/heatmap.css").read_text(encoding="ascii")
-Writer = Callable[[float], str]
 FILES = ".html", ".svg", ".png"
 
 
-class Heatmap:
+class Heatmap(WordMaps):
     """One text under several maps; a notebook shows it, `save` writes it, `print` prints it.
 
-    Args:
-        tokens: the text's tokens.
-        maps: name → one finite score a token, `(tokens,)`.
-        words: how the tokens join; each is a word of its own if not given.
-        caption: a line above the maps.
-
-    Attributes:
-        notes: name → a sentence to stand under that map.
-        label: what was explained: the class's name, or the next token; "" where no model was asked.
-        probability: what the model gives it; None where its logit is no class's among others.
-
-    Raises:
-        ValueError: a map of another length, or with a score that is not finite.
+    Arguments, attributes and errors as of `lrputils.report.words.WordMaps`.
     """
-
-    def __init__(
-        self,
-        tokens: Sequence[str],
-        maps: Mapping[str, np.ndarray],
-        *,
-        words: Sequence[Word] | None = None,
-        caption: str = "",
-    ):
-        self.tokens = list(tokens)
-        self.maps = {name: np.asarray(scores, dtype=float) for name, scores in maps.items()}
-        self.caption, self.notes = caption, {}
-        self.label, self.probability = "", None
-        for name, scores in self.maps.items():
-            if scores.shape != (len(self.tokens),):
-                raise ValueError(
-                    f"map {name!r} has shape {scores.shape}, but the text has "
-                    f"{len(self.tokens)} tokens"
-                )
-            if not np.isfinite(scores).all():
-                raise ValueError(f"map {name!r} holds a score that is not finite")
-        alone = [Word(token, (place,), (token,), True) for place, token in enumerate(self.tokens)]
-        self.words = alone if words is None else list(words)
 
     @classmethod
     def of(
@@ -87,11 +52,14 @@ class Heatmap:
         cut = {"max_length": max_length} if max_length else {}
         inputs = classifier.encode([text], truncate=bool(cut), **cut)
         reading = read(classifier.architecture, inputs, target=target)
-        label, probability = _answer(classifier, reading.logits[0], int(reading.target))
-        said = "Predicted" if target is None else "Class"
-        if probability is None:
-            caption = f"{said}: {label}, logit {float(reading.output.detach()):+.2f}"
+        label, probability = _answer(classifier, reading.logits[0], reading.target[0].tolist())
+        value = float(reading.output.detach())
+        if reading.target.dim() == 2:
+            caption = f"{label}: logits differ by {value:+.2f}"
+        elif reading.logits.shape[1] == 1 and probability is None:
+            caption = f"{label}: {value:+.2f}"
         else:
+            said = "Predicted" if target is None else "Class"
             caption = f"{said}: {label}, probability {probability:.2f}"
         words = None
         if classifier.tokenizer.is_fast:
@@ -103,21 +71,6 @@ class Heatmap:
         found = cls(inputs.tokens[0], maps, words=words, caption=caption)
         found.label, found.probability = label, probability
         return found
-
-    def to_frame(self, *, pieces: bool = False) -> pd.DataFrame:
-        """Return the scores: a row a word, `word` and a column a map.
-
-        With `pieces` a row a token: `word`, the `piece` of the text that it covers, `token`, and
-        the maps.
-        """
-        if not pieces:
-            words = {"word": [word.text for word in self.words]}
-            return pd.DataFrame(words | {name: self.by_word(name) for name in self.maps})
-        rows = [(word.text, piece) for word in self.words for piece in word.spellings]
-        places = [place for word in self.words for place in word.pieces]
-        frame = pd.DataFrame(rows, columns=["word", "piece"])
-        frame["token"] = [self.tokens[place] for place in places]
-        return frame.assign(**{name: scores[places] for name, scores in self.maps.items()})
 
     def save(self, path: str | Path) -> Path:
         """Write the heat map to a file, whole or not at all; return its path.
@@ -139,29 +92,7 @@ class Heatmap:
             partial.write_bytes(content)
         return path
 
-    def by_word(self, name: str) -> np.ndarray:
-        """Return a map's score of every word, `(words,)`: the sum over its pieces."""
-        return np.array([self.maps[name][list(word.pieces)].sum() for word in self.words])
-
-    def shares(self, name: str) -> np.ndarray:
-        """Return how strong each word's colour is in a map, `(words,)` in [−1, 1]."""
-        sums = self.by_word(name)
-        return sums / (np.abs(sums).max(initial=0.0) or 1.0)
-
-    def strongest(self, name: str) -> str:
-        """Name the word that speaks most for the class, and the one most against, if any does."""
-        sums, shares = self.by_word(name), self.shares(name)
-        shown = _format(self.maps[name], sums)
-        return "; ".join(
-            f"most {side}: “{visible(self.words[place].text)}” {shown(sums[place])}"
-            for side, sign in (("for", 1), ("against", -1))
-            for place in np.argsort(-sign * sums, kind="stable")[:1]
-            if sign * shares[place] > 0.01
-        )
-
     def __str__(self) -> str:
-        from lrputils.report.terminal import printed
-
         return printed(self)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
@@ -181,7 +112,7 @@ class Heatmap:
     def _row(self, name: str) -> str:
         """One map: its name, its strongest words, the text in its colours, and its note."""
         sums, spans = self.by_word(name), ""
-        shown = _format(self.maps[name], sums)
+        shown = writer(self.maps[name], sums)
         for word, score, share in zip(self.words, sums, self.shares(name), strict=True):
             tip = f"{word.text} {shown(score)}"
             if len(word.pieces) > 1:
@@ -204,7 +135,7 @@ class Heatmap:
     def _table(self) -> str:
         """Every word's scores, and below a word of several pieces those of the pieces."""
         lines = ""
-        shown = {name: _format(self.maps[name], self.by_word(name)) for name in self.maps}
+        shown = {name: writer(self.maps[name], self.by_word(name)) for name in self.maps}
         for word in self.words:
             parts = [("", word.text, list(word.pieces))]
             if len(word.pieces) > 1:
@@ -258,20 +189,21 @@ def _safe(text: str) -> str:
     return escaped(visible(text))
 
 
-def _answer(classifier: Classifier, logits: torch.Tensor, chosen: int) -> tuple[str, float | None]:
-    """Name the class, or the next token, and give its probability if the model has one."""
+def _answer(
+    classifier: Classifier, logits: torch.Tensor, chosen: int | list[int]
+) -> tuple[str, float | None]:
+    """Name the class, the two of a contrast, or the next token; its probability if it has one."""
     if classifier.architecture.language_model:
-        name = repr(classifier.tokenizer.decode([chosen]))
+        names = [repr(classifier.tokenizer.decode([each])) for each in _listed(chosen)]
     else:
-        name = str(classifier.labels[chosen])
-    if len(logits) == 1:  # regression, or a lone logit whose meaning is not written down
-        return name, None
-    alone = classifier.model.config.problem_type == "multi_label_classification"
-    return name, float((logits.sigmoid() if alone else logits.softmax(-1))[chosen])
+        names = [str(classifier.labels[each]) for each in _listed(chosen)]
+    if len(names) == 2:
+        return " against ".join(names), None
+    try:
+        return names[0], float(probabilities(classifier.model, logits[None])[0, chosen])
+    except ValueError:  # a lone logit names no class, unless someone named it
+        return ("score" if names[0] == "LABEL_0" else names[0]), None
 
 
-def _format(*scores: np.ndarray) -> Writer:
-    """How to write numbers of this size: signed, three digits of the largest."""
-    largest = max((np.abs(some).max(initial=0.0) for some in scores), default=0.0)
-    digits = int(np.clip(2 - np.floor(np.log10(largest or 1.0)), 0, 8))
-    return lambda score: f"{score:+.{digits}f}".replace("-", "−")
+def _listed(chosen: int | list[int]) -> list[int]:
+    return chosen if isinstance(chosen, list) else [chosen]

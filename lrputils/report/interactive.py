@@ -16,7 +16,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from lrputils import products
 from lrputils.report.words import visible
@@ -109,19 +108,6 @@ def heatmaps(
     data = {"first": [labels[name] for name in first], "items": _fitting(map(item, rows))}
     still = "text and maps can be chosen here; the heat maps above show two texts."
     return Interactive("heatmaps", "Maps of a text, stacked", data, still)
-
-
-def specifications(table: pd.DataFrame) -> Interactive:
-    """Let a reader filter a curve of AttnLRP − CP-LRP by the values of its choices."""
-    from lrputils.report.figures.specifications import rank
-
-    levels = {name: sorted(table.index.unique(name), key=rank) for name in table.index.names}
-    table = table.reindex(pd.MultiIndex.from_product(levels.values(), names=levels))
-    decided = (table.low > 0).astype(int) - (table.high < 0).astype(int)
-    data = {"levels": levels, "above": "AttnLRP", "below": "CP-LRP", "decided": decided.tolist()}
-    data |= {end: _rounded(table[end]) for end in ("value", "low", "high")}
-    still = "the specifications can be filtered here; the figure above shows them all."
-    return Interactive("specifications", "Filter the specification curve", data, still)
 
 
 def _text(

@@ -77,7 +77,7 @@ def lead(found: pd.DataFrame) -> Lead:
     race = _race(found.to_numpy(float)[None])
     number = int(race.best[0])
     best, rest = str(found.columns[number]), found.columns.delete(number)
-    mean = stats.estimate(found[best])
+    mean = stats.estimate(found[best], within=stats.CORRELATION)
     if not len(rest):
         return Lead(best, mean, CLEAR, "", stats.estimate([np.nan]), math.nan)
     beaten, open_ = (np.delete(part[0], number) for part in (race.beaten, race.undecided))

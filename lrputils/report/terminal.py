@@ -8,14 +8,11 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import numpy as np
 
-from lrputils.report.words import visible
-
-if TYPE_CHECKING:  # it imports this module where it prints
-    from lrputils.report.heatmap import Heatmap
+from lrputils.report.words import WordMaps, visible
 
 _FOR, _AGAINST = (178, 24, 43), (33, 102, 172)
 _FAINT = 0.05  # a share below it gets no colour
@@ -35,7 +32,7 @@ def depth(stream: TextIO | None = None) -> int:
     return 2**24 if os.environ.get("COLORTERM") in ("truecolor", "24bit") else 256
 
 
-def printed(shown: Heatmap, colours: int | None = None, width: int | None = None) -> str:
+def printed(shown: WordMaps, colours: int | None = None, width: int | None = None) -> str:
     """Return a heat map as text, for `colours` (0, 256 or 2**24) and `width` of the terminal."""
     colours = depth() if colours is None else colours
     width = width or get_terminal_size().columns
@@ -52,7 +49,7 @@ def printed(shown: Heatmap, colours: int | None = None, width: int | None = None
     return "\n".join([*lines, "", _LEGEND.format(red=red, blue=blue)])
 
 
-def _coloured(shown: Heatmap, name: str, colours: int, width: int) -> Iterator[str]:
+def _coloured(shown: WordMaps, name: str, colours: int, width: int) -> Iterator[str]:
     """The text in a map's colours, in lines of at most `width` columns where its words allow it."""
     line, used = "", 0
     for word, share in zip(shown.words, shown.shares(name), strict=True):
@@ -83,7 +80,7 @@ def _paint(text: str, share: float, colours: int) -> str:
     return f"\x1b[38;5;{letters};{code}{line}m{text}\x1b[0m"
 
 
-def _table(shown: Heatmap) -> str:
+def _table(shown: WordMaps) -> str:
     """Every word's scores, for a file or another program."""
     table = shown.to_frame().set_index("word").rename(index=visible, columns=visible)
     return table.rename_axis(None).to_string(float_format="{:+.4g}".format)

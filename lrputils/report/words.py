@@ -1,11 +1,17 @@
-"""Tokens joined to words in the text's own spelling, and words made safe to show."""
+"""Tokens joined to words in the text's own spelling, made safe to show, and maps over them.
+
+What draws them, as HTML, on a terminal or as a picture, imports this module.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
 
 _ENDLESS = re.compile(r"(\S{29})\S{3,}(\S{30})")
 
@@ -85,3 +91,87 @@ def visible(text: str) -> str:
         else:
             shown += f"⟨{ord(character):04X}⟩"
     return shown
+
+
+class WordMaps:
+    """A text under several maps, word by word.
+
+    Args:
+        tokens: the text's tokens.
+        maps: name → one finite score a token, `(tokens,)`.
+        words: how the tokens join; each is a word of its own if not given.
+        caption: a line above the maps.
+
+    Attributes:
+        notes: name → a sentence to stand under that map.
+        label: what was explained: the class's name, or the next token; "" where no model was asked.
+        probability: what the model gives it; None where its logit is no class's among others.
+
+    Raises:
+        ValueError: a map of another length, or with a score that is not finite.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        maps: Mapping[str, np.ndarray],
+        *,
+        words: Sequence[Word] | None = None,
+        caption: str = "",
+    ):
+        self.tokens = list(tokens)
+        self.maps = {name: np.asarray(scores, dtype=float) for name, scores in maps.items()}
+        self.caption, self.notes = caption, {}
+        self.label, self.probability = "", None
+        for name, scores in self.maps.items():
+            if scores.shape != (len(self.tokens),):
+                raise ValueError(
+                    f"map {name!r} has shape {scores.shape}, but the text has "
+                    f"{len(self.tokens)} tokens"
+                )
+            if not np.isfinite(scores).all():
+                raise ValueError(f"map {name!r} holds a score that is not finite")
+        alone = [Word(token, (place,), (token,), True) for place, token in enumerate(self.tokens)]
+        self.words = alone if words is None else list(words)
+
+    def to_frame(self, *, pieces: bool = False) -> pd.DataFrame:
+        """Return the scores: a row a word, `word` and a column a map.
+
+        With `pieces` a row a token: `word`, the `piece` of the text that it covers, `token`, and
+        the maps.
+        """
+        if not pieces:
+            words = {"word": [word.text for word in self.words]}
+            return pd.DataFrame(words | {name: self.by_word(name) for name in self.maps})
+        rows = [(word.text, piece) for word in self.words for piece in word.spellings]
+        places = [place for word in self.words for place in word.pieces]
+        frame = pd.DataFrame(rows, columns=["word", "piece"])
+        frame["token"] = [self.tokens[place] for place in places]
+        return frame.assign(**{name: scores[places] for name, scores in self.maps.items()})
+
+    def by_word(self, name: str) -> np.ndarray:
+        """Return a map's score of every word, `(words,)`: the sum over its pieces."""
+        return np.array([self.maps[name][list(word.pieces)].sum() for word in self.words])
+
+    def shares(self, name: str) -> np.ndarray:
+        """Return how strong each word's colour is in a map, `(words,)` in [−1, 1]."""
+        sums = self.by_word(name)
+        return sums / (np.abs(sums).max(initial=0.0) or 1.0)
+
+    def strongest(self, name: str) -> str:
+        """Name the word that speaks most for the class, and the one most against, if any does."""
+        sums, shares = self.by_word(name), self.shares(name)
+        shown = writer(self.maps[name], sums)
+        return "; ".join(
+            f"most {side}: “{visible(self.words[place].text)}” {shown(sums[place])}"
+            for side, sign in (("for", 1), ("against", -1))
+            for place in np.argsort(-sign * sums, kind="stable")[:1]
+            if sign * shares[place] > 0.01
+        )
+
+
+def writer(*scores: np.ndarray) -> Callable[[float], str]:
+    """Return how to write numbers of this size: signed, three digits of the largest."""
+    largest = max((np.abs(some).max(initial=0.0) for some in scores), default=0.0)
+    digits = int(np.clip(2 - np.floor(np.log10(largest or 1.0)), 0, 8))
+    return lambda score: f"{score:+.{digits}f}".replace("-", "−")

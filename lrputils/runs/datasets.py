@@ -173,8 +173,7 @@ def store(
     quiet: bool = False,
 ) -> None:
     """Read all texts and write them into a file for `Shelf`; refuse what cannot be encoded."""
-    known = classifier.class_numbers
-    known |= {str(number): number for number in known.values()}
+    labels, numbers = [], []
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as sink:
         for part in tqdm(
             texts.parts(settings.shard), desc="reading", unit=" shards", disable=quiet
@@ -189,14 +188,19 @@ def store(
                     f"text {part.ids[row]!r} ({part[row][:40]!r}…) has more than "
                     f"{inputs.lengths[row]} tokens: leave it out, or cut such texts (--long cut)"
                 )
+            given = part.labels or [None] * len(part)
+            known = classifier.number_labels(given)
+            labels += given
+            numbers += known
             columns = {
                 "id": part.ids,
                 "text": part.texts,
-                "label": [known.get(label) for label in part.labels or [None] * len(part)],
+                "label": known,
                 "tokens": inputs.lengths.cpu().numpy(),
                 "cut": [row in inputs.truncated for row in range(len(part))],
             }
             sink.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+    classifier.warn_of_labels(labels, numbers)
 
 
 def _measure(step: BatchEvaluator, shelf: Shelf, number: int) -> pd.DataFrame:

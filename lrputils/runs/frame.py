@@ -10,9 +10,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import torch
 
+from lrputils.removal.combined import at_one_size, plain
 from lrputils.runs.results import Recording, load
+from lrputils.study.remedy import BOTH
 
 # Run → the names of its model, with layers × width, and of its data.
 RUNS = {
@@ -27,6 +31,7 @@ MINILM, MPNET6, MPNET = dict.fromkeys(model for model, _ in RUNS.values())
 MAIN = [run for run in RUNS if run != "mpnet6-sst2"]
 # Columns of maps that have a choice; absent is "".
 CHOICES = ["rules", "readout", "removal", "form"]
+SUM = "exact-block + open"  # what `add_sums` adds
 MAPS = ("maps", "canon", "controls", "remedy", "yardstick")
 _GROUPS = {"one-pass": 1, "first-order": 1, "halves": 2, "quarters": 4, "eighths": 8}
 _MASK = "attention-mask"
@@ -93,7 +98,33 @@ def read_maps(
     keys = ["model", "data", "id", "method", *CHOICES, "groups"]
     first = ["model", "data", "id", "method", *CHOICES, "groups", "target", "label", "logit"]
     rows = rows.drop_duplicates(keys, ignore_index=True)
-    return rows[[*first, *rows.columns.drop(first)]]
+    return rows.reindex(columns=[*first, *rows.columns.drop(first, errors="ignore")])
+
+
+def add_sums(maps: pd.DataFrame, groups: int = 2) -> pd.DataFrame:
+    """Add the mean of one open pass and half-removal (`with_open=True`), from maps of both.
+
+    Args:
+        maps: of `read_maps`, the kind "remedy" among them.
+        groups: of half-removal.
+
+    Returns:
+        `maps` and, for each text that has both, a row of method "mask-gradient" and these `groups`
+        whose `form` is `SUM`; its `passes` are those of both.
+    """
+    text = ["model", "data", "id"]
+    estimates = maps[(maps.method == "mask-gradient") & (maps.form == "exact-block")]
+    whole = estimates[estimates.groups == 1].set_index(text).scores
+    parts = estimates[estimates.groups == groups].set_index(text)
+    parts = parts.loc[parts.index.intersection(whole.index, sort=False)].reset_index()
+    scores = []
+    for row in parts.itertuples():
+        one, part = whole[row.model, row.data, row.id], row.scores
+        pair = [torch.tensor(np.asarray(some))[None] for some in (one, part, row.content)]
+        shapes = at_one_size(*pair, groups)
+        scores.append((shapes @ shapes.new_tensor(plain(groups)))[0].numpy())
+    sums = parts.assign(form=SUM, scores=scores, passes=parts.passes + BOTH)
+    return pd.concat([maps, sums], ignore_index=True)
 
 
 def _as_maps(rows: pd.DataFrame) -> pd.DataFrame:

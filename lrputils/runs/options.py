@@ -1,4 +1,4 @@
-"""What the command lines of runs have in common, and `lrputils evaluate …`."""
+"""What the command lines of runs have in common."""
 
 from __future__ import annotations
 
@@ -8,19 +8,6 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-_EVALUATE = """\
-Measure methods on every text of a data set, against exact leave-one-out. DIR/rows.parquet gets a
-row a text and method: correlations (r, spearman), the prediction, and the map itself (scores,
-pieces: the tokens). DIR/provenance.json says where they come from.
-
-Texts are read as they are needed; their number does not matter. What was killed goes on by the same
-command. Several processes share the work, and give the same rows:
-
-    torchrun --nproc-per-node=4 --max-restarts=3 -m lrputils evaluate --dataset D --out DIR
-
-With several nodes DIR is a folder that all of them see. For Ray Data, see
-lrputils.study.batches."""
 
 _OF_TEXTS = ("split", "text_column", "label_column", "limit", "seed")
 # Where and how it runs does not change the rows.
@@ -36,48 +23,6 @@ def check_numbers(values: Mapping[str, Any], written: str = "{name}={value}") ->
         if (value := values.get(name)) is not None and value < least:
             place = written.format(name=name, flag=flag(name), value=value)
             raise ValueError(f"{place}: the smallest possible value is {least}")
-
-
-def add_evaluate(verbs: argparse._SubParsersAction) -> None:
-    """Add `evaluate`."""
-    verb = verbs.add_parser(
-        "evaluate",
-        help="measure methods on a data set of any size",
-        description=_EVALUATE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    choice(verb)
-    verb.add_argument(
-        "--methods",
-        metavar="A,B",
-        help="beside loo (default: attnlrp,cp-lrp); see lrputils.METHODS",
-    )
-    verb.add_argument(
-        "--long", default="cut", metavar="HOW", help="cut (the default) or refuse longer texts"
-    )
-    verb.add_argument(
-        "--precision",
-        default="float32",
-        metavar="P",
-        help="of loo: float32 (exact), bf16, on a GPU tf32; checked on rows that run in both",
-    )
-    verb.add_argument(
-        "--tolerance",
-        type=float,
-        default=0.002,
-        metavar="X",
-        help="run a text again in float32 where r with float32's loo may be 1 - X (default: .002)",
-    )
-    verb.add_argument(
-        "--shard", type=int, default=64, metavar="N", help="texts a shard (default: %(default)s)"
-    )
-    verb.add_argument(
-        "--dry-run", action="store_true", help="say what it will take, and write nothing"
-    )
-    verb.add_argument("--price", type=float, metavar="X", help="of a device hour, for --dry-run")
-    verb.add_argument("--out", type=Path, metavar="DIR", help="where the rows go")
-    verb.add_argument("--quiet", action="store_true", help="no progress")
-    verb.set_defaults(run=_evaluate)
 
 
 def choice(kind: argparse.ArgumentParser) -> None:
@@ -126,23 +71,6 @@ def _device(name: str) -> str:
     if name != "auto" or place is None or not torch.cuda.is_available():
         return name
     return f"cuda:{int(place) % torch.cuda.device_count()}"
-
-
-def _evaluate(options: argparse.Namespace) -> Any:
-    from lrputils.runs.datasets import Settings, evaluate_dataset
-    from lrputils.runs.estimates import estimate
-    from lrputils.runs.shards import rank
-
-    if options.out is None and not options.dry_run:
-        raise ValueError("--out DIR says where the rows go; --dry-run needs none")
-    asked = {} if options.methods is None else {"methods": listed(options.methods)}
-    asked |= {name: getattr(options, name) for name in ("long", "shard", "precision", "tolerance")}
-    settings = Settings(**asked, **sizes(options))
-    given = chosen(options)
-    if options.dry_run:
-        return estimate(given["classifier"], given["texts"], settings, price=options.price)
-    out = evaluate_dataset(**given, settings=settings)
-    return None if rank() else out
 
 
 def listed(names: str | None) -> tuple[str, ...] | None:

@@ -95,6 +95,7 @@ def predicted(
     Longer texts are cut. A row has `position`, `id`, `target`, `label` (the text's own class, None
     without one), `logit` (of the target) and `content`, (tokens,), false at special tokens.
     """
+    labels = classifier.number_labels(texts.labels or [None] * len(texts))
     for batch in by_length(texts, batch_size):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
         with torch.inference_mode():
@@ -105,7 +106,7 @@ def predicted(
                 "position": text,
                 "id": texts.ids[text],
                 "target": int(target[row]),
-                "label": classifier.class_numbers.get(texts.labels[text]) if texts.labels else None,
+                "label": labels[text],
                 "logit": float(logits[row, target[row]]),
                 "content": content[row, :length],
             }

@@ -116,7 +116,10 @@ def evaluate(
             ids = [texts.ids[i] for i in batch]
             raise ValueError(f"{error}; the rows are the texts {ids}") from error
         found |= zip(batch, results, strict=True)
-    return _collect([found[row] for row in range(len(texts))], texts, classifier.class_numbers)
+    given = texts.labels or [None] * len(texts)
+    labels = classifier.number_labels(given)
+    classifier.warn_of_labels(given, labels)
+    return _collect([found[row] for row in range(len(texts))], texts, labels)
 
 
 def variants_of(
@@ -213,9 +216,8 @@ def compare(scores: Tensor, loo: Tensor, inputs: Inputs) -> list[dict[str, Any]]
 
 
 def _collect(
-    results: Sequence[Mapping[str, Any]], texts: Texts, class_numbers: Mapping[int | str, int]
+    results: Sequence[Mapping[str, Any]], texts: Texts, labels: Sequence[int | None]
 ) -> Evaluation:
-    labels = texts.labels or [None] * len(texts)
     rows = [
         {
             "position": position,
@@ -223,7 +225,7 @@ def _collect(
             **label._asdict(),
             "tokens": len(result["tokens"]),
             "target": result["target"],
-            "label": class_numbers.get(labels[position]),
+            "label": labels[position],
             "logit": result["logit"],
             **compared,
             **_means(result["curves"].get(label)),

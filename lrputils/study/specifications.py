@@ -132,7 +132,8 @@ def importance(values: pd.Series) -> pd.DataFrame:
         if grid.shape[axis] > 1
     }
     table = pd.DataFrame.from_dict(shares, orient="index", columns=["alone", "with others"])
-    return (table / grid.var()).sort_values("with others", ascending=False)
+    table = table / grid.var()
+    return table.iloc[(-table["with others"]).round(9).argsort(kind="stable")]  # ties stay
 
 
 def outcome(table: pd.DataFrame) -> pd.Series:

@@ -86,13 +86,15 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
     """Return the class number of each text's label: integers (texts,)."""
     if texts.labels is None:
         raise ValueError(f"{texts.name!r} has no labels to measure accuracy on")
-    names, number = classifier.labels, classifier.class_numbers
-    if unknown := sorted({str(label) for label in texts.labels if label not in number}):
+    names, numbers = classifier.labels, classifier.number_labels(texts.labels)
+    if None in numbers:
+        pairs = zip(texts.labels, numbers, strict=True)
+        unknown = sorted({str(label) for label, number in pairs if number is None})
         raise ValueError(
             f"{texts.name!r} has labels {unknown[:5]} that are no class of {classifier.name!r}: "
             f"those are {list(names)}, or 0 to {len(names) - 1}"
         )
-    return np.array([number[label] for label in texts.labels])
+    return np.array(numbers)
 
 
 def correct(classifier: Classifier, texts: Texts, classes: np.ndarray) -> np.ndarray:

@@ -9,30 +9,20 @@ in float64: the same numbers on every processor.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-import pandas as pd
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
-from lrputils import stats
-from lrputils.attribution import attribute
 from lrputils.data.images import ImageData, load_images
-from lrputils.data.texts import Texts
 from lrputils.model.architectures import describe
+from lrputils.model.attention import AttentionCall
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.families import FAMILIES
-from lrputils.propagation.composites import Composite
-from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study import planted
-from lrputils.study.evaluation import evaluate
-from lrputils.study.variants import Variant
 
 ASSETS = Path(__file__).parents[1] / "assets/small_models"
 # What the package carries: name → its family, and how many training seeds.
@@ -45,12 +35,22 @@ SHIPPED = {
     "gpt2": ("gpt2", 1),
     "llama": ("llama", 1),
     "qwen3": ("qwen3", 1),
-    "llama-rule": ("llama", 1),
     "qwen3-rule": ("qwen3", 1),
+    "planted": ("bert", 3),
 }
-LINEAR = "-linear"  # ends the names of those trained without a softmax
-RULE = "-rule"  # and of those that learned the rule of `lrputils.study.planted`
+LINEAR = "-linear"  # ends the names of those trained without a softmax, with `linear`
+RULE = "-rule"  # and of those that learned chapter 8's rule as a class
 VOCABULARY = 40  # of the untrained ones
+RULE_VOCABULARY = 24  # [PAD], [CLS], [SEP], five tokens that decide, neutral ones
+# Chapter 8's models, which say what the rule says, as options of `build`.
+PLANTED = {
+    "vocabulary": RULE_VOCABULARY,
+    "intermediate_size": 64,
+    "max_position_embeddings": 10,
+    "initializer_range": 0.2,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 POSITIONS = 64
 _SIZE = 32
 _SHAPE = {
@@ -74,11 +74,17 @@ _OWN = {
 }
 
 
-def build(family: str, seed: int = 0, *, vocabulary: int = VOCABULARY) -> PreTrainedModel:
-    """A random classifier of a family in float64, two layers of width 32, in evaluation mode."""
+def build(
+    family: str, seed: int = 0, *, vocabulary: int = VOCABULARY, **settings: float
+) -> PreTrainedModel:
+    """A random classifier of a family in float64, two layers of width 32, in evaluation mode.
+
+    `settings` are of its configuration.
+    """
     shape = _SHAPE | _OWN.get(family, {})
     if not FAMILIES[family].vision:
         shape |= {"vocab_size": vocabulary, "max_position_embeddings": POSITIONS}
+    shape |= settings
     config = AutoConfig.for_model(family.replace("_", "-"), **shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -100,7 +106,8 @@ def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | 
     start = f"{seed}."
     state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
     if "projection" not in state:
-        model = build(family, vocabulary=planted.NEUTRAL[-1] + 1)
+        words = {"vocabulary": RULE_VOCABULARY} if family != "vit" else {}
+        model = build(family, **(PLANTED if name == "planted" else words))
         model.load_state_dict(state)
         return model
     words = vectors().double() @ state.pop("projection").T
@@ -111,48 +118,10 @@ def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | 
     return Classifier(model, _reviewer().tokenizer, f"{name}, seed {seed}")
 
 
-def agreement(
-    model: Classifier | PreTrainedModel,
-    data: Texts | Mapping[str, Tensor],
-    methods: Mapping[str, str | Composite],
-    *,
-    max_length: int | None = None,
-) -> pd.DataFrame:
-    """Each method's r with exact LOO, special tokens left out: (text or image, method).
-
-    `data` are texts for a classifier, `images` for a ViT; `methods`: what to call it → name or
-    composite, read at the words, or patches; longer texts are cut at `max_length`.
-    """
-    if isinstance(model, Classifier):
-        variants = [Variant(name, method) for name, method in methods.items()]
-        how = {"max_length": max_length, "truncate": True, "progress": False}
-        return evaluate(model, data, variants, **how).per_text("r_content", list(methods))
-    loo = leave_one_out(model, data, progress=False)
-    maps = {name: attribute(model, data, method) for name, method in methods.items()}
-    return pd.DataFrame({n: stats.pearson(m[:, 1:], loo[:, 1:]) for n, m in maps.items()})
-
-
-def ungrouped(model: PreTrainedModel) -> PreTrainedModel:
-    """The same function as a model of grouped-query attention, with keys and values of its own
-    for every query head: each is a copy of its group's.
-    """
-    config = copy.deepcopy(model.config)
-    heads, groups = config.num_attention_heads, config.num_key_value_heads
-    config.num_key_value_heads = heads
-    state = {
-        path: repeated(tensor, groups, heads // groups)
-        if ".k_proj." in path or ".v_proj." in path
-        else tensor
-        for path, tensor in model.state_dict().items()
-    }
-    other = type(model)(config).to(model.dtype).eval().requires_grad_(False)
-    other.load_state_dict(state)
-    return other
-
-
-def repeated(rows: Tensor, groups: int, times: int) -> Tensor:
-    """Each group's rows `(groups · size, …)` so many times, group by group."""
-    return rows.unflatten(0, (groups, -1)).repeat_interleave(times, 0).flatten(0, 1)
+def linear(call: AttentionCall) -> tuple[Tensor, None]:
+    """Attention without a softmax, O = s·Q·Kᵀ·V / 8 over the keys that a query sees."""
+    weights = call.scores() * call.seen() / 8
+    return call.combined(weights.to(call.value.dtype)), None
 
 
 def save(models: dict[int, PreTrainedModel], name: str, folder: str | Path = ASSETS) -> Path:

@@ -36,7 +36,7 @@ MISTAKES = [
     ("5 --out RUN -p task=mnist", "05_layer_ablation: task='mnist' must be one of sst, imdb"),
     ("2 --out RUN -p dataset=FOLDER", "02_linear_attention: FOLDER holds no pair like"),
     ("2 --out RUN -p seeds=0", "02_linear_attention: seeds=0 must be 1 or more"),
-    ("1 --out RUN -p shown_factors=9", "shown_factors=9 must be 2 to 6"),
+    ("1 --out RUN -p max_factors=2", "max_factors=2 must be 3 or more"),
     ("1 --out RUN -p epsilon=-1", "epsilon=-1 must be 0 or more"),
     ("1 --out RUN -p values=[2]", "values=[2] must be two to eight whole numbers"),
     ("intro --out RUN -p limit=2", "intro has no parameter 'limit'; it has: none"),

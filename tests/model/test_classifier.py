@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import BertForMaskedLM, BertForSequenceClassification, BertModel
@@ -262,3 +263,23 @@ def test_real_model(models_dir):
     assert isinstance(clf.model, BertForSequenceClassification)
     logits = clf.model(**clf.encode(["a wonderful film", "a dreadful bore"]).model_kwargs()).logits
     assert [clf.labels[i] for i in logits.argmax(1)] == ["positive", "negative"]
+
+
+def test_labels_are_classes_in_every_spelling(classifier):
+    given = [
+        classifier.labels[1],
+        1,
+        "1",
+        1.0,
+        None,
+        float("nan"),
+        2.5,
+        "great",
+        [0, 1],
+        np.array([1]),
+    ]
+    numbers = classifier.number_labels(given)
+    assert numbers == [1, 1, 1, 1] + [None] * 6
+    with pytest.warns(UserWarning, match=r"4 of 10 labels name no class: 2\.5, great, \[0, 1\]"):
+        classifier.warn_of_labels(given, numbers)
+    classifier.warn_of_labels(["negative", None], [0, None])

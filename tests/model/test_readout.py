@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from lrputils.model.architectures import describe
-from lrputils.model.readout import FIRST_BLOCK, READOUTS, read, resolve_target, run
+from lrputils.model.readout import FIRST_BLOCK, READOUTS, read, run
+from lrputils.model.targets import resolve_target
 from tests import tiny
 
 

@@ -19,8 +19,7 @@ from unittest import mock
 
 import lrputils as lrp
 from lrputils.__main__ import main
-from lrputils.report import audit as report
-from lrputils.report import audit_answers
+from lrputils.report import audit_answers, audit_plan
 
 import pyarrow.parquet as pq  # isort: skip
 import torch  # isort: skip
@@ -205,7 +204,7 @@ _LABEL = r"^\(([\w-]+)\)=$|^:(?:label|name): (\S+)$|^\s+name: (fig-\S+)$|\$\$ \(
 
 def audit() -> Iterator[str]:
     """What the audit answers about the embedded model on ten texts."""
-    run = report.measure(lrp.load_classifier(), lrp.load_texts(TEXTS))
+    run = audit_plan.measure(lrp.load_classifier(), lrp.load_texts(TEXTS))
     verdict = audit_answers.verdict(run)
     yield f"{verdict.answer}: {verdict}"
     for passes, lead in audit_answers.at_budgets(audit_answers.compared(run, "word")).items():

@@ -54,7 +54,7 @@ def test_every_bracketing_of_a_product_gives_the_k_ary_split(unit):
             return multiplied(tree, dict(zip(names, x, strict=True)))
 
         found = relevance_of(UNITS[unit](in_this_order, *given), given)
-        expected = products.kary_equal_split(tree)
+        expected = products.relevance(products.flatten(tree))
         assert found == pytest.approx([float(expected[name]) for name in names], rel=1e-12)
         values = dict(zip(names, given, strict=True))
         halved.add(tuple(relevance_of(multiplied(tree, values, PRODUCT["halved"]), given)))

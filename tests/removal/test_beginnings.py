@@ -52,8 +52,9 @@ def test_equals_masking_one_key_at_a_time(name, shared):
     assert sum(shared) > sum(LENGTHS) / 2
 
 
-@pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("removal", REMOVALS)
+@pytest.mark.parametrize(
+    ("name", "removal"), tiny.cases(REMOVALS, ("attention-mask", "delete"), DECODERS)
+)
 def test_equals_whole_rows_for_every_removal_and_budget(name, removal, shared, monkeypatch):
     model, inputs = tiny.build(name), encoded()
     expected = whole(monkeypatch, model, inputs, removal=removal)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 import lrputils as lrp
+from lrputils.model import readout
 from lrputils.model.architectures import describe
 from lrputils.model.forwards import replaced
 from lrputils.model.inputs import Inputs
@@ -94,7 +95,10 @@ def test_packed_weights_change_rounding_alone(name, monkeypatch):
 
     monkeypatch.setattr(packed, "_TOKENS", 0)
     monkeypatch.setattr(packed, "_Layers", Kept)
-    torch.testing.assert_close(leave_one_out(model, inputs), plain, rtol=1e-5, atol=1e-6)
+    # LOO is a difference of logits, and float32 rounds those.
+    size = float(readout.read(describe(model), inputs).logits.abs().max())
+    found = leave_one_out(model, inputs)
+    torch.testing.assert_close(found, plain, rtol=1e-5, atol=3e-6 * size)
     fused = {packed._FUSED.get(type(module)) for module in kept[-1].forwards} - {None}
     assert set(kept[-1].pairs.values()) == fused
     assert all("forward" not in vars(module) for module in model.modules())
@@ -327,7 +331,7 @@ def test_patches_of_an_image():
         ({"removal": "mask"}, r"clf\.encode"),
         ({"batch_tokens": -1}, "batch_tokens=-1"),
         ({"batch_tokens": 0}, "batch_tokens=0"),
-        ({"target": "positive"}, "class number.*'positive'"),
+        ({"target": "positive"}, "'positive' is none of LABEL_0"),
     ],
 )
 def test_mistakes_are_named(options, message):
@@ -360,7 +364,7 @@ def test_the_result_is_an_ordinary_tensor():
 
 def test_real_sentences_against_one_masked_forward_pass_a_token(data_dir, models_dir):
     clf = lrp.load_classifier(models_dir / "minilm-sst2")
-    inputs = clf.encode(lrp.load_texts(data_dir / "sst2", limit=4).texts)
+    inputs = clf.encode(lrp.load_texts(data_dir / "sst2", limit=2).texts)
     fast = leave_one_out(clf.model, inputs)
     slow = torch.zeros_like(fast)
     with torch.no_grad():

@@ -14,8 +14,8 @@ import torch
 import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.data.streams import stream_texts
-from lrputils.report import audit, audit_answers, audit_page
-from lrputils.report.audit_calibrated import calibrated
+from lrputils.report import audit, audit_answers, audit_plan
+from lrputils.report.audit_answers import calibrated
 from lrputils.report.leading import FEWEST
 from lrputils.runs import datasets, results
 from lrputils.study.variants import layer_sets
@@ -24,7 +24,7 @@ from tests.book.browser import EXECUTABLE, PHONE, WIDE, Browser
 from tests.book.test_pages import _READABLE
 
 HOSTILE = '<script>alert("1")</script> & a <b>film</b>'
-SETTINGS = audit.Settings(shard=6, batch_size=6)
+SETTINGS = audit_plan.Settings(shard=6, batch_size=6)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def done(placeholder, table, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(done):
-    return audit.Audited(pd.read_parquet(done / results.ROWS))
+    return audit_plan.Audited(pd.read_parquet(done / results.ROWS))
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +56,19 @@ def html(done):
 
 class TestNumbers:
     def test_r_is_that_of_numpy_on_the_words(self, run, placeholder, table):
-        texts = pd.read_csv(table).text.tolist()
+        texts = [placeholder.encode([text]) for text in pd.read_csv(table).text]
+        exact = [lrp.leave_one_out(placeholder, text, progress=False)[0].numpy() for text in texts]
         for method in ("attnlrp", "cp-lrp"):
             for place in ("word", "sum", "post-norm"):
                 slow = []
-                for text in texts:
-                    inputs = placeholder.encode([text])
+                for inputs, loo in zip(texts, exact, strict=True):
                     scores = lrp.attribute(placeholder, inputs, method, readout=place)[0].numpy()
-                    loo = lrp.leave_one_out(placeholder, inputs, progress=False)[0].numpy()
                     words = inputs.content_mask[0].numpy()
                     slow.append(np.corrcoef(scores[words], loo[words])[0, 1])
                 found = run.per_text(audit_answers.R, [method], place)[method]
                 np.testing.assert_allclose(found, slow, atol=2e-3)
         best = audit_answers.verdict(run)
-        means = run.rows[run.rows.method.isin(audit.LRP) & (run.rows.family == "")]
+        means = run.rows[run.rows.method.isin(audit_plan.LRP) & (run.rows.family == "")]
         means = means.groupby(["method", "readout"])[audit_answers.R].mean()
         assert means.max() == pytest.approx(best.r.value)
 
@@ -130,7 +129,7 @@ def test_other_models_are_audited(kind, placeholder):
     model = model.eval().requires_grad_(False)
     clf = lrp.Classifier(model, placeholder.tokenizer, kind)
     texts = lrp.load_texts(limit=3)
-    run = audit.measure(clf, texts)
+    run = audit_plan.measure(clf, texts)
     found = audit_answers.verdict(run)
     assert found.answer == "cannot tell"
     assert ("post-norm" in found.table.index) == (kind != "decoder")
@@ -138,8 +137,8 @@ def test_other_models_are_audited(kind, placeholder):
     assert len(next(iter(audit_answers.layers(run).values()))) == (1 if kind == "one layer" else 2)
     changed = audit_answers.sensitivity(run).one
     assert ("the runner-up's class" in changed.index) == (kind != "one output")
-    assert len(audit_page.worst(clf, texts, run, found)) == 3
-    assert audit.gates(clf, texts.take([0, 1])).passed.all()
+    assert len(audit.worst(clf, texts, run, found)) == 3
+    assert audit_plan.gates(clf, texts.take([0, 1])).passed.all()
 
 
 class TestAnswers:
@@ -150,7 +149,7 @@ class TestAnswers:
         rows = pd.concat([run.rows, again], ignore_index=True)
         noise = np.random.default_rng(0).normal(0, 0.05, len(rows))
         middle = rows.method.map({"attnlrp": 0.5, "cp-lrp": 0.5, **means}).fillna(0.3)
-        return audit.Audited(rows.assign(**{audit_answers.R: middle + noise}))
+        return audit_plan.Audited(rows.assign(**{audit_answers.R: middle + noise}))
 
     def test_the_verdict_follows_the_rows(self, run):
         high = audit_answers.verdict(self.altered(run, attnlrp=0.9))
@@ -162,7 +161,7 @@ class TestAnswers:
 
     def test_few_texts_or_a_wide_interval_cannot_tell(self, run):
         high = self.altered(run, attnlrp=0.9)
-        few = audit.Audited(high.rows[high.rows.position < FEWEST - 1])
+        few = audit_plan.Audited(high.rows[high.rows.position < FEWEST - 1])
         assert audit_answers.verdict(few).answer == "cannot tell"
         assert "put neither of the two ahead" in str(audit_answers.verdict(few))
         close = audit_answers.verdict(self.altered(run, attnlrp=0.705))
@@ -182,7 +181,7 @@ class TestAnswers:
         gain = (rows.family == "single") & (rows.layer == 3) & (rows.readout == "word")
         rows.loc[(rows.method == "attnlrp"), audit_answers.R] = 0.5
         rows.loc[gain, audit_answers.R] = 0.9
-        gains = audit_answers.layers(audit.Audited(rows))
+        gains = audit_answers.layers(audit_plan.Audited(rows))
         assert audit_answers.in_layers(gains).startswith("word: it raises r in layer 3; sum: it cl")
 
 
@@ -228,9 +227,9 @@ class TestPage:
         facts["data"]["name"] = "<img src=x onerror=alert(2)>"
         notes = json.loads((done / audit.NOTES).read_text())
         verdict = audit_answers.verdict(run)
-        every = audit_page.worst(placeholder, stream_texts(table), run, verdict, 12)
-        maps = "".join(audit_page._html(heatmap) for heatmap in every.values())
-        html = audit_page.page(placeholder, stream_texts(table), run, facts, notes)
+        every = audit.worst(placeholder, stream_texts(table), run, verdict, 12)
+        maps = "".join(audit._html(heatmap) for heatmap in every.values())
+        html = audit.page(placeholder, stream_texts(table), run, facts, notes)
         assert len(every) == 12
         assert "&lt;" in maps
         assert "&lt;img src=x" in html
@@ -262,14 +261,14 @@ class TestPage:
         row = run.rows[run.rows.method == "mask-gradient-2"].iloc[0]
         inputs = placeholder.encode(pd.read_csv(table).text[row.position])
         names = {"lrp": lrp, "clf": placeholder, "inputs": inputs}
-        scores = eval(audit.call("mask-gradient-2", "sum"), names)
+        scores = eval(audit_plan.call("mask-gradient-2", "sum"), names)
         assert np.allclose(scores[0], row.scores, atol=1e-4)
-        assert audit.call("cp-lrp", "sum").endswith("\"cp-lrp\", readout='sum')")
+        assert audit_plan.call("cp-lrp", "sum").endswith("\"cp-lrp\", readout='sum')")
 
     def test_a_failed_check_stands_at_the_top(self, placeholder, table, run, done):
         notes = json.loads((done / audit.NOTES).read_text())
         next(iter(notes["gates"].values())).update(passed=False, off=0.3)
-        html = audit_page.page(placeholder, stream_texts(table), run, results.facts(done), notes)
+        html = audit.page(placeholder, stream_texts(table), run, results.facts(done), notes)
         assert "Do not use these numbers" in html
         assert "comes closest to LOO" not in html
 

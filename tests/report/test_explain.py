@@ -107,7 +107,7 @@ def test_a_lone_logit_is_no_probability(classifier):
     shown = lrp.explain(clf, "a film", "attnlrp")
     assert shown.probability is None
     logit = float(model(**clf.encode("a film").model_kwargs()).logits)
-    assert shown.caption == f"Predicted: LABEL_0, logit {logit:+.2f}"
+    assert shown.caption == f"score: {logit:+.2f}"
 
 
 def test_a_next_token_model_is_explained(classifier):

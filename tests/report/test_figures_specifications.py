@@ -54,17 +54,3 @@ def test_the_shares_are_bars(table):
     first, second = draw.importance({"one": shares, "two": shares / 2}).axes
     assert sorted(bar.get_width() for bar in first.patches) == [0.1, 0.2, 0.5, 0.8]
     assert max(bar.get_width() for bar in second.patches) == 0.4
-
-
-def test_conventions_have_a_point_a_read_out(table):
-    panels = {
-        model: {
-            name: table.xs((model, name), level=("model", "normalisation"))
-            for name in ("raw", "sum to one")
-        }
-        for model in ("6 × 384", "12 × 768")
-    }
-    figure = draw.by_convention(panels, {"12 × 768": -0.3})
-    for axes, conventions in zip(figure.axes, panels.values(), strict=True):
-        drawn = {x for marker in "osD" for x, _ in _points(axes, marker)}
-        assert drawn == {value for part in conventions.values() for value in part.value}

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.text import Text
 
 from lrputils import products
-from lrputils.report.figures.trees import bracketing_heatmap, number, relevance_trees, share_spread
+from lrputils.report.figures.trees import number, relevance_trees
 
 
 def texts(figure):
@@ -34,7 +34,7 @@ def test_the_title_follows_the_answers():
     x1, x2, x3 = products.symbols([2, 3, 4])
     pair = [(x1 * x2) * x3, x1 * (x2 * x3)]
     assert "One product, 2 ways to share its relevance" in texts(relevance_trees(pair))
-    assert "These trees share relevance alike" in texts(relevance_trees(pair, "leaves"))
+    assert "These trees share relevance alike" in texts(relevance_trees(pair[:1] * 2))
     assert "Relevance flows down the\ntree" in texts(relevance_trees(pair[:1]))
 
 
@@ -44,42 +44,17 @@ def test_any_values_can_be_drawn(values):
     relevance_trees([trees[0], products.flatten(trees[-1])]).canvas.draw()
 
 
-@pytest.mark.parametrize(("k", "trees"), [(2, 1), (4, 5), (5, 14)])
-def test_the_heatmap_has_a_row_for_each_bracketing(k, trees):
-    figure = bracketing_heatmap(k)
-    axis = figure.axes[0]
-    assert axis.collections[0].get_array().shape == (trees, k)
-    assert len(axis.get_yticklabels()) == trees
-    assert len(axis.texts) == trees * k
-
-
-def test_the_spread_shows_every_share_that_occurs():
-    figure = share_spread(5)
-    points = [tuple(xy) for dots in figure.axes[0].collections for xy in dots.get_offsets()]
-    expected = {(k, float(share)) for k in (3, 4, 5) for share in products.share_counts(k)[0]}
-    assert set(points) == expected
-
-
 def test_labels_stay_short():
     assert number(products.exact("3/8")) == "3/8"
     assert number(products.exact("123456789/1000")) == "1.23e+05"
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: relevance_trees([]), "at least one tree"),
-        (lambda: bracketing_heatmap(7), "2 to 6 factors, not 7"),
-        (lambda: bracketing_heatmap(2.5), "not 2.5"),
-        (lambda: share_spread(2), "from 3, not 2"),
-    ],
-)
-def test_mistakes_are_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_no_tree_is_an_error():
+    with pytest.raises(ValueError, match="at least one tree"):
+        relevance_trees([])
 
 
 def test_no_figure_stays_open():
     before = plt.get_fignums()
-    share_spread(3)
+    relevance_trees(products.bracketings(products.symbols([2, 3, 4])))
     assert plt.get_fignums() == before

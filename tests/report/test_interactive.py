@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 
 import lrputils as lrp
 from lrputils import products
 from lrputils.report import interactive
 from lrputils.report.heatmap import Heatmap
-from lrputils.study import specifications
 from tests.book import browser as chromium
 
 AXE = Path(chromium.__file__).parent / "axe/axe.min.js"
@@ -60,23 +57,8 @@ def figures(classifier, evaluation):
     made = [
         interactive.product([2, 3, 4]),
         interactive.heatmaps(classifier, TEXTS, evaluation, labels, rows, first=["loo"]),
-        interactive.specifications(curve()),
     ]
     return {figure.kind: figure for figure in made}
-
-
-def curve() -> pd.DataFrame:
-    """A curve over a grid that lacks some of its specifications."""
-    levels = {
-        "rules": ["default", "norm=held"],
-        "read-out": ["word", "sum", "post-norm"],
-        "tokens": ["all", "no [CLS]"],
-        "data": ["SST-2"],
-    }
-    index = pd.MultiIndex.from_product(levels.values(), names=levels)[:-2]
-    value, width = np.random.default_rng(0).normal(size=(2, len(index)))
-    ends = {"value": value, "low": value - abs(width), "high": value + abs(width)}
-    return pd.DataFrame(ends, index=index).sort_values("value")
 
 
 def seen(browser, url, script, keys) -> list:
@@ -156,35 +138,6 @@ def test_maps_of_a_chosen_text_are_stacked_with_their_r(
         assert_shares(shown, shares(classifier, TEXTS[1], evaluation.maps[method][1]))
 
 
-def test_the_curve_keeps_what_is_checked(browser, page, figures):
-    table = curve()
-    keys = [TAB, SPACE, TAB, TAB, SPACE, TAB, TAB, TAB, SPACE]
-    answers = seen(browser, page(figures["specifications"]), SAID, keys)
-    tokens = "no [CLS]"
-    kept = [
-        (0, table),
-        (2, specifications.at(table, rules="norm=held")),
-        (5, specifications.at(table, rules="norm=held", read_out=["sum", "post-norm"])),
-        (
-            9,
-            specifications.at(
-                table, rules="norm=held", read_out=["sum", "post-norm"], tokens=tokens
-            ),
-        ),
-    ]
-    for place, rows in kept:
-        outcome = 100 * specifications.outcome(rows)
-        said = answers[place].replace("%", "")
-        assert said.startswith(f"{len(rows)} of {len(table)} specifications.")
-        for words, side in (("CP-LRP leads in ", "below"), (", AttnLRP in ", "above")):
-            shown = float(said.split(words)[1].split()[0].strip(",;."))
-            assert shown == pytest.approx(outcome[side], abs=0.51)
-    back = seen(browser, page(figures["specifications"]), SAID, [TAB, SPACE, *[TAB] * 7, SPACE])
-    assert back[2] != back[0] == back[-1]
-    gone = seen(browser, page(figures["specifications"]), SAID, [TAB, SPACE, TAB, SPACE])
-    assert "choose at least one" in gone[-1]
-
-
 _CLEAN = """(async () => {
   const {violations} = await axe.run(document, {resultTypes: ["violations"]});
   const tall = (e) => e.getBoundingClientRect().height;
@@ -197,7 +150,7 @@ _CLEAN = """(async () => {
 })()"""
 
 
-@pytest.mark.parametrize("kind", ["product", "heatmaps", "specifications"])
+@pytest.mark.parametrize("kind", ["product", "heatmaps"])
 @pytest.mark.parametrize("size", [chromium.WIDE, chromium.PHONE], ids=["wide", "phone"])
 def test_it_reads_well(browser, page, figures, kind, size):
     script = f"{AXE.read_text(encoding='utf-8')};\n{_CLEAN}"

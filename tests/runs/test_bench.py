@@ -91,7 +91,6 @@ class TestRecorded:
     def test_its_figures_can_be_drawn(self, path):
         groups, _ = bench.load(path.parent.name)
         assert len(draw.model_and_clock(groups["model"]).axes) == 4
-        assert draw.time_goes(groups["time"]).axes[0].patches
         assert draw.ratios(bench.contests(groups)).axes
 
 

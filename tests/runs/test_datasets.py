@@ -399,7 +399,7 @@ class TestMistakes:
 class TestEstimate:
     def test_time_is_within_a_factor_of_two(self, tmp_path):
         clf, texts = lrp.load_classifier(device="cpu"), stream_texts("reviews-long", limit=6)
-        settings = Settings(methods=("attnlrp", "ig"), max_length=40, shard=3, batch_size=3)
+        settings = Settings(methods=("attnlrp", "ig"), max_length=24, shard=3, batch_size=3)
         run = partial(evaluate_dataset, clf, texts, settings=settings, quiet=True)
         # Before and after, for the speed of a machine with other work drifts.
         before = estimate(clf, texts, settings).total

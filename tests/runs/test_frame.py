@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import lrputils as lrp
 from lrputils.runs import frame, results
 
 
@@ -36,6 +38,11 @@ def test_no_map_stands_twice():
     assert set(rows.model) == {frame.MINILM, frame.MPNET6, frame.MPNET}
 
 
+def test_what_no_kind_recorded_is_missing():
+    rows = frame.read_maps("remedy", runs=["mpnet-sst2"])
+    assert rows.logit.isna().all()
+
+
 def test_the_yardstick_has_words_alone():
     rows = frame.read_maps("yardstick", runs=["minilm-sst2"])
     assert all(map(all, rows[rows.method == "shapley"].content))
@@ -52,3 +59,21 @@ def test_mistakes_are_named():
         frame.read_maps("sst")
     with pytest.raises(FileNotFoundError, match="no recorded run depth/minilm-imdb"):
         frame.read_rows("depth", ["minilm-imdb"])
+
+
+def test_a_sum_is_that_of_the_method():
+    clf = lrp.load_classifier()
+    inputs = clf.encode(["a film that is never dull", "dull"])
+    rows = []
+    for groups in (None, 2):
+        scores = lrp.attribute(clf, inputs, "mask-gradient", groups=groups)
+        for text, length in enumerate(inputs.lengths.tolist()):
+            told = {"model": "m", "data": "d", "id": str(text), "method": "mask-gradient"}
+            told |= {"form": "exact-block", "groups": groups or 1, "passes": 3 * (groups or 1)}
+            content = inputs.content_mask[text, :length].numpy()
+            rows.append({**told, "scores": scores[text, :length].numpy(), "content": content})
+    found = frame.add_sums(pd.DataFrame(rows)).query("form == @frame.SUM")
+    expected = lrp.attribute(clf, inputs, "mask-gradient", groups=2, with_open=True)
+    for text, row in enumerate(found.itertuples()):
+        np.testing.assert_allclose(row.scores, expected[text, : len(row.scores)], atol=1e-5)
+        assert row.passes == 9

@@ -58,7 +58,7 @@ def test_text_rows_are_measured_again(experiment, data_dir, models_dir):
     assert texts.identity == facts["data"]["identity"]
     assert set(recording.rows.id) == set(texts.ids)
     lengths = recording.rows.drop_duplicates("id").set_index("id").tokens
-    few = lengths.sort_values(kind="stable").index[3:40:18]  # short ones: they cost little
+    few = lengths.sort_values(kind="stable").index[1:4:2]  # short ones: they cost little
     chosen = texts.take([texts.ids.index(text) for text in few])
     again = lrp.evaluate(
         clf,

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.study.cost import operations, scaling
-from lrputils.study.cost.operations import Device, Shape, bill, untrained
+from lrputils.study.cost.operations import Shape, untrained
 
 SHAPE = Shape(layers=3, hidden=64, inner=256, heads=1)
 
@@ -111,12 +111,3 @@ def test_throughput_is_a_row_a_method(model):
     rows = scaling.throughput(model, {"few": model.encode(["dull", "long and loud"])})
     assert (rows.seconds > 0).all()
     assert rows.tokens.iloc[0] == 4
-
-
-def test_a_bill_is_operations_over_what_the_device_does():
-    device = Device(rate=100.0, utilisation=0.5, price=7.0)
-    ways = {"square": lambda n: n**2, "line": lambda n: n}
-    found = bill({"texts": (10, [1, 3])}, ways, device)
-    assert found.operations.to_list() == [10 * (1 + 9) / 2, 10 * (1 + 3) / 2]
-    assert found.hours.iloc[0] == 50 / (100 * 0.5) / 3600
-    assert found.price.iloc[0] == pytest.approx(7 * found.hours.iloc[0])

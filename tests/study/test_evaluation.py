@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -91,7 +93,8 @@ def test_accuracy_counts_labels_and_is_none_without(placeholder, texts, result):
 )
 def test_labels_may_be_named_and_foreign_ones_count_as_none(placeholder, labels, known):
     named = Texts(("loved it", "dull"), labels, ("0", "1"), "two", "sha256 0")
-    result = evaluate(placeholder, named, [], progress=False)
+    with nullcontext() if known else pytest.warns(UserWarning, match="labels name no class"):
+        result = evaluate(placeholder, named, [], progress=False)
     assert (result.accuracy() is not None) == known
     if known:
         assert list(result.rows.label) == [1, 0]
@@ -158,7 +161,8 @@ def test_a_single_text_has_means_without_intervals(placeholder):
 def test_a_table_brings_its_labels(placeholder):
     table = pd.DataFrame({"film": ["loved it", "dull"], "verdict": ["positive", "mixed"]})
     columns = {"text_column": "film", "label_column": "verdict"}
-    result = evaluate(placeholder, table, [], **columns, progress=False)
+    with pytest.warns(UserWarning, match="1 of 2 labels name no class: mixed"):
+        result = evaluate(placeholder, table, [], **columns, progress=False)
     assert result.rows.label.tolist()[0] == 1
     assert result.rows.label.isna().tolist() == [False, True]
 

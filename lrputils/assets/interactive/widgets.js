@@ -55,10 +55,6 @@
     return { set, get: () => boxes.flatMap((box, i) => (box.checked ? [i] : [])) };
   }
 
-  function extremes(values) {
-    const known = values.filter((value) => value !== null);
-    return [Math.min(...known), Math.max(...known)];
-  }
   const minus = (number) => String(number).replace("-", "−");
   const plain = (number, digits = 2) => minus(Number(number.toFixed(digits)));
   function signed(number, digits = 2) {
@@ -189,65 +185,7 @@
     update();
   }
 
-  // --- chapter 6: the specification curve, filtered ------------------------------------------
-
-  function specifications() {
-    result.classList.add("kept");
-    const levels = Object.entries(data.levels);
-    const groups = levels.map(([name, values]) => group(name, values, () => true, () => update()));
-    const [least, most] = extremes([0, ...data.low, ...data.high]);
-    const whole = data.value.filter((value) => value !== null).length;
-    groups.forEach((one, i) => (one.set.hidden = levels[i][1].length === 1));
-    const reset = make("button", { type: "button" }, "Check all");
-    reset.addEventListener("click", () => {
-      for (const box of controls.querySelectorAll("input")) box.checked = true;
-      update();
-    });
-    controls.append(reset);
-
-    function update() {
-      // Specifications lie in the order of the product of the levels, the last one fastest.
-      let kept = [0];
-      groups.forEach((one, i) => {
-        const size = levels[i][1].length;
-        kept = kept.flatMap((start) => one.get().map((place) => start * size + place));
-      });
-      kept = kept.filter((i) => data.value[i] !== null);
-      kept.sort((a, b) => data.value[a] - data.value[b]);
-      const sides = [-1, 0, 1].map((side) => kept.filter((i) => data.decided[i] === side).length);
-      const part = (count) => `${((100 * count) / kept.length).toFixed(0)}%`;
-      said.textContent = kept.length
-        ? `${kept.length} of ${whole} specifications. ${data.below} leads in ` +
-          `${part(sides[0])}, ${data.above} in ${part(sides[2])}; ${part(sides[1])} cannot tell.`
-        : "No specification is left: choose at least one value of every choice.";
-      const x = (i) => 48 + (345 * (i + 0.5)) / Math.max(kept.length, 1);
-      const y = (value) => 10 + (150 * (most - value)) / (most - least || 1);
-      // The interval, averaged over neighbours.
-      const [bins, band] = [Math.min(48, kept.length), [[], []]];
-      for (let bin = 0; bin < bins; bin++) {
-        const [from, to] = [bin, bin + 1].map((b) => Math.round((b * kept.length) / bins));
-        const mean = (end) =>
-          kept.slice(from, to).reduce((sum, i) => sum + data[end][i], 0) / (to - from);
-        const at = x((from + to - 1) / 2);
-        band[0].push([at, y(mean("low"))]);
-        band[1].unshift([at, y(mean("high"))]);
-      }
-      const ink = { "-1": "var(--below)", 0: "var(--line)", 1: "var(--above)" };
-      const dots = Object.entries(ink).map(([side, stroke]) => {
-        const those = kept.flatMap((i, at) => (data.decided[i] === Number(side) ? [at] : []));
-        const d = those.map((at) => `M${x(at).toFixed(1)} ${y(data.value[kept[at]]).toFixed(1)}h.1`);
-        return shape("path", { d: d.join(""), stroke, "stroke-width": 5, "stroke-linecap": "round" });
-      });
-      const ends = [least, 0, most].map((v) => text(0, y(v) + 5, v ? signed(v) : "0"));
-      picture.replaceChildren(drawing(176, said.textContent,
-        ...(bins > 1 ? [path(band.flat(), { fill: "currentColor", "fill-opacity": 0.2 })] : []),
-        path([[48, y(0)], [395, y(0)]], { stroke: "currentColor" }), ...dots, ...ends));
-    }
-    update();
-  }
-
   root.append(controls, result);
-  if (root.dataset.kind === "specifications") root.append(controls);
-  ({ product, heatmaps, specifications })[root.dataset.kind]();
+  ({ product, heatmaps })[root.dataset.kind]();
   root.classList.add("ready");
 })();

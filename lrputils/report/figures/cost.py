@@ -1,23 +1,16 @@
-"""Figures of the cost of leave-one-out: ratios, where the time goes, the model and the clock."""
+"""Figures of the cost of leave-one-out: ratios, and the count of operations beside the clock."""
 
 from __future__ import annotations
+
+import re
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from lrputils.attribution import METHODS
 from lrputils.report.figures.style import COLORS, WIDTH, new_figure, two_columns
-
-# Parts of leave-one-out's time, as `lrputils.study.cost.operations` names them.
-_PARTS = {
-    "matrix products": "blue",
-    "attention": "sky",
-    "LayerNorm": "orange",
-    "activation": "purple",
-    "sums and copies": "vermilion",
-    "Python": "faint",
-}
 
 
 def ratios(contests: pd.DataFrame) -> Figure:
@@ -34,7 +27,7 @@ def ratios(contests: pd.DataFrame) -> Figure:
     across = axes.get_yaxis_transform()
     for place, what in zip(places[starts], others.what[starts], strict=True):
         look = {"va": "bottom", "weight": "bold", "size": 10, "backgroundcolor": "white"}
-        axes.text(0.01, place + 0.5, what.split(" of ")[0], transform=across, **look)
+        axes.text(0.01, place + 0.5, _titled(what), transform=across, **look)
     axes.set_ylim(places.min() - 0.6, places.max() + 1.6)
     axes.set_xscale("log")
     ticks = [t for t in (0.5, 1, 2, 5, 10) if others.low.min() / 2 < t < 2 * others.high.max()]
@@ -44,32 +37,11 @@ def ratios(contests: pd.DataFrame) -> Figure:
     return figure
 
 
-def time_goes(rows: pd.DataFrame) -> Figure:
-    """Draw the parts of `bench.time_goes`, a bar a kind of texts, with the operations' own time."""
-    kinds = list(dict.fromkeys(rows.texts))
-    title = "Where leave-one-out's time goes, and its lower bound"
-    figure, axes = new_figure(WIDTH, 1.4 + 0.75 * len(kinds), title=title)
-    for place, kind in enumerate(reversed(kinds)):
-        part = rows[rows.texts == kind].set_index("part")
-        whole, left = part.seconds.sum(), 0.0
-        for name, colour in _PARTS.items():
-            share = part.seconds[name] / whole
-            look = {"color": COLORS[colour], "label": name, "height": 0.5}
-            axes.barh(place, share, left=left, **look)
-            left += share
-        bound = (part.operations / part.rate).iloc[0] / whole
-        look = {"color": COLORS["ink"], "lw": 2, "ls": (0, (2, 1))}
-        axes.plot([bound] * 2, [place - 0.33, place + 0.33], label="products at full rate", **look)
-    axes.set_yticks(range(len(kinds)), [_broken(kind) for kind in reversed(kinds)])
-    axes.set_xlim(0, 1)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0%}"))
-    axes.set_xlabel("share of the time")
-    figure.legend_below()
-    return figure
-
-
-def _broken(text: str) -> str:
-    return text.replace(", ", ",\n").replace(" of ", "\nof ")
+def _titled(what: str) -> str:
+    """The piece of work without its lengths, a method by its label."""
+    short = what.split(" of ")[0]
+    name = re.match(r"[\w-]*", short)[0]
+    return METHODS[name].label + short[len(name) :] if name in METHODS else short
 
 
 def model_and_clock(rows: pd.DataFrame) -> Figure:

@@ -46,7 +46,7 @@ def dots(
         if zero is not None:
             axis.axvline(zero, color=COLORS["faint"], lw=1, zorder=0)
         if lines is not None and name in lines:
-            style = {"color": COLORS["vermilion"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
+            style = {"color": COLORS["ink"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
             axis.axvline(lines[name], label=line, **style)
         rows, series = list(table.index.unique(1)), list(table.index.unique(0))
         shifts = np.linspace(-0.22, 0.22, len(series)) if len(series) > 1 else [0.0]
@@ -64,17 +64,6 @@ def dots(
     axes.flat[-1].set_xlabel(xlabel)
     figure.legend_below(columns)
     return figure
-
-
-def agreement_of_forms(runs: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw each form's r with the standard form's map, a series a run.
-
-    `runs` are tables of `lrputils.study.refactorings.summary`, the standard form first; its r is 1.
-    """
-    ends = {"r": "value", "r low": "low", "r high": "high"}
-    series = {run: table.iloc[1:][list(ends)].rename(columns=ends) for run, table in runs.items()}
-    title, label = "One function, several AttnLRP maps", "Pearson r with the usual form's map"
-    return dots({"": series}, xlabel=label, title=title, zero=1, columns=1)
 
 
 def _colour(label: str, number: int) -> str:

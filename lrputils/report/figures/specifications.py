@@ -12,22 +12,15 @@ from matplotlib.figure import Figure
 
 from lrputils.model.readout import READOUTS
 from lrputils.removal.leave_one_out import REMOVALS
-from lrputils.report.figures.dots import dots
 from lrputils.report.figures.style import COLORS, WIDTH, new_figure
-from lrputils.study import specifications
+from lrputils.study.agreement import COEFFICIENTS, COUNTED, NORMALISATIONS
 
 # How much more often than over the whole grid a choice is made, at the dark end.
 _MOST = 3
 _DIFFERENCE = "AttnLRP − CP-LRP"
 _SHADES = LinearSegmentedColormap.from_list("often", ["#ffffff", COLORS["ink"]])
 _MARKS = (("D", "vermilion"), ("s", "blue"), ("^", "green"), ("v", "purple"))
-_ORDER = [
-    *specifications.VARIED_RULES,
-    *READOUTS,
-    *specifications.TOKENS,
-    *specifications.NORMALISATIONS,
-]
-_ORDER += [*REMOVALS, *specifications.COEFFICIENTS]
+_ORDER = ["default", *READOUTS, *COUNTED, *NORMALISATIONS, *REMOVALS, *COEFFICIENTS]
 
 
 def specification_curve(
@@ -39,8 +32,8 @@ def specification_curve(
 ) -> Figure:
     """Draw a specification curve and, below it, which choices its parts were made of.
 
-    `marks`: label → rows of the table to point out, four at most; the lower panel divides the
-    specifications into `bins` parts of equal size.
+    `marks`: label → rows of the table to point out, four at most, each with its read-out beside it;
+    the lower panel divides the specifications into `bins` parts of equal size.
     """
     table = table.sort_values("value", kind="stable")
     levels = [level for level in table.index.names if table.index.unique(level).size > 1]
@@ -53,8 +46,14 @@ def specification_curve(
     for (label, marked), (shape, colour) in zip((marks or {}).items(), _MARKS, strict=False):
         where = table.index.get_indexer(marked.index)
         look = {"color": COLORS[colour], "label": label, "zorder": 5, "mec": "white", "mew": 0.8}
-        above.plot(places[where], table.value.to_numpy()[where], shape, ms=8, **look)
+        values = table.value.to_numpy()[where]
+        above.plot(places[where], values, shape, ms=8, **look)
+        names = marked.index.get_level_values("read-out")
+        for number, (x, y, name) in enumerate(zip(places[where], values, names, strict=True)):
+            beside = {"textcoords": "offset points", "xytext": (7, -13 + 20 * (number % 2))}
+            above.annotate(name, (x, y), color=COLORS[colour], fontsize=10, **beside)
     above.set_ylabel(_DIFFERENCE)
+    above.margins(y=0.12)
     _choices(below, table, levels, bins)
     below.set_xlabel(f"{len(table)} specifications, sorted")
     figure.legend_below(columns=1)
@@ -110,7 +109,7 @@ def rank(value: str) -> tuple[int, str]:
 def importance(
     tables: Mapping[str, pd.DataFrame], *, title: str = "Which choice decides?"
 ) -> Figure:
-    """Draw the shares of `lrputils.study.specifications.importance`, a panel a grid."""
+    """Draw how much each choice explains, columns `alone` and `with others`, a panel a grid."""
     heights = [len(table) for table in tables.values()]
     size = {"rows": len(tables), "sharex": True, "squeeze": False, "height_ratios": heights}
     figure, panels = new_figure(WIDTH, 1.3 + 0.42 * sum(heights), title=title, **size)
@@ -126,26 +125,3 @@ def importance(
     panels.flat[-1].set_xlabel("share of the variance over the grid")
     figure.legend_below()
     return figure
-
-
-def by_convention(
-    tables: Mapping[str, Mapping[str, pd.DataFrame]],
-    printed: Mapping[str, float] | None = None,
-    *,
-    difference: str = _DIFFERENCE,
-    title: str = "Who tracks Leave-One-Out better? It depends",
-) -> Figure:
-    """Draw a value by convention, or method, and read-out, a panel a run.
-
-    `tables`: panel → row → `value`, `low`, `high`, indexed by the level "read-out" and others;
-    `printed`: panel → the paper's difference, a dashed line; `difference`: what the values are, for
-    the axis.
-    """
-    panels = {}
-    for name, rows in tables.items():
-        by_place = {row: specifications.by(table, "read-out") for row, table in rows.items()}
-        table = pd.concat(by_place).swaplevel()
-        order = dict.fromkeys([*READOUTS, *table.index.unique(0)])
-        panels[name] = table.reindex(list(order), level=0)
-    line = {"lines": printed, "line": "the paper", "zero": 0}
-    return dots(panels, xlabel=difference, title=title, columns=4, **line)

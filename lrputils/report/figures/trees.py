@@ -1,13 +1,10 @@
-"""Product trees drawn: relevance flowing down, and its spread over all bracketings."""
+"""Product trees drawn: relevance flowing down."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
 
-import numpy as np
-import pandas as pd
-import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -22,10 +19,10 @@ def number(value: Fraction) -> str:
     return str(value) if len(str(value)) <= 6 else f"{float(value):.3g}"
 
 
-def relevance_trees(trees: Sequence[products.Node], split="equal", **options) -> Figure:
+def relevance_trees(trees: Sequence[products.Node]) -> Figure:
     """Draw product trees side by side, each edge as wide as the share that flows down it.
 
-    Every edge and leaf is labelled with its relevance; options as in `products.flow`.
+    Every edge and leaf is labelled with its relevance.
     """
     trees = list(trees)
     if not trees:
@@ -35,7 +32,7 @@ def relevance_trees(trees: Sequence[products.Node], split="equal", **options) ->
     width, height = max(2.4, 0.8 * widest), 1.5 + 0.75 * deepest
     columns = len(trees) if width * len(trees) <= WIDTH else 1  # stacked where they do not fit
     rows = len(trees) // columns
-    answers = {tuple(sorted(products.relevance(t, split, **options).items())) for t in trees}
+    answers = {tuple(sorted(products.relevance(t).items())) for t in trees}
     title = f"One product, {len(answers)} ways to share its relevance"
     if len(answers) == 1:
         title = "These trees share relevance alike"
@@ -44,7 +41,7 @@ def relevance_trees(trees: Sequence[products.Node], split="equal", **options) ->
     size = {"rows": rows, "columns": columns, "squeeze": False}
     figure, axes = new_figure(min(width * columns, WIDTH), height * rows, title=title, **size)
     for axis, tree in zip(axes.flat, trees, strict=True):
-        _draw_tree(axis, tree, products.flow(tree, split, **options))
+        _draw_tree(axis, tree, products.flow(tree))
     return figure
 
 
@@ -93,47 +90,3 @@ def _places(tree: products.Node) -> dict[tuple[int, ...], tuple[float, float]]:
 
     place(tree, ())
     return places
-
-
-def share_spread(largest: int) -> Figure:
-    """Draw the shares of an outer and an inner factor over all bracketings of 3 … `largest`.
-
-    A dot grows with the fraction of the bracketings that give this share; the line is 1/k.
-    """
-    if isinstance(largest, bool) or not isinstance(largest, int) or largest < 3:
-        raise ValueError(f"largest must be an integer from 3, not {largest!r}")
-    counts = {k: products.share_counts(k) for k in range(3, largest + 1)}
-    title = "More factors, more room for the brackets"
-    figure, axes = new_figure(4.8, 3.5, title=title, columns=2, sharey=True)
-    panels = {"first factor": lambda k: 0, "middle factor": lambda k: k // 2}
-    for axis, (name, position) in zip(axes, panels.items(), strict=True):
-        for k, factors in counts.items():
-            tally = factors[position(k)]
-            sizes = [12 + 240 * n / tally.total() for n in tally.values()]
-            look = {"color": COLORS["vermilion"], "edgecolors": "white", "linewidths": 0.5}
-            axis.scatter([k] * len(tally), [*map(float, tally)], s=sizes, zorder=3, **look)
-        axis.plot([*counts], [1 / k for k in counts], color=COLORS["blue"], lw=2, label="1/k")
-        axis.set_title(name, fontsize=10)
-        axis.set(xlabel="factors k", xticks=[*counts], xlim=(2.4, largest + 0.6), yscale="log")
-    shares = [Fraction(1, 2**depth) for depth in range(1, largest)]
-    axes[0].set_yticks([*map(float, shares)], [*map(str, shares)])
-    axes[0].minorticks_off()
-    axes[0].set_ylabel("share of the product")
-    axes[1].legend(loc="lower left", frameon=False)
-    return figure
-
-
-def bracketing_heatmap(k: int) -> Figure:
-    """Draw the shares of k factors (2 to 6) under every bracketing, one row a bracketing."""
-    if isinstance(k, bool) or not isinstance(k, int) or not 2 <= k <= 6:
-        raise ValueError(f"the heatmap shows 2 to 6 factors, not {k!r}")
-    trees = products.bracketings(products.symbols([1] * k))
-    names = [str(tree).replace(" * ", "·") for tree in trees]
-    shares = pd.DataFrame([products.shares(tree) for tree in trees], index=names)
-    title = f"{len(trees)} ways to bracket {k} factors, {len(shares.drop_duplicates())} answers"
-    figure, axis = new_figure(4.8, 1.1 + 0.3 * len(trees), title=title)
-    look = {"cmap": "cividis_r", "vmin": 0.5, "vmax": max(k - 1, 2), "cbar": False}
-    sns.heatmap(-np.log2(shares.astype(float)), annot=shares.map(str), fmt="", ax=axis, **look)
-    axis.set_yticks(axis.get_yticks(), names, fontfamily="monospace", rotation=0)
-    axis.tick_params(length=0, labeltop=True, labelbottom=False)
-    return figure

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import textwrap
 from functools import lru_cache
-from typing import TYPE_CHECKING
 from warnings import catch_warnings, filterwarnings
 
 from matplotlib import font_manager
@@ -13,10 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import TextToPath
 
 from lrputils.report.figures.style import COLORS, Drawing
-from lrputils.report.words import visible
-
-if TYPE_CHECKING:  # it imports this module where it is saved
-    from lrputils.report.heatmap import Heatmap
+from lrputils.report.words import WordMaps, visible
 
 _WIDTH, _MARGIN, _LINE, _SIZE = 7.0, 0.15, 0.26, 11  # inches, and points
 _FOR, _AGAINST, _DEEPEST = "#b2182b", "#2166ac", 0.55  # the ink stays legible on the deepest
@@ -31,7 +27,7 @@ _DARK = (
 )
 
 
-def picture(shown: Heatmap, kind: str) -> bytes:
+def picture(shown: WordMaps, kind: str) -> bytes:
     """Return the picture as ".svg", light or dark as the page around it, or as ".png" on white.
 
     A letter that no font of this machine has is a box with its number.
@@ -47,7 +43,7 @@ def picture(shown: Heatmap, kind: str) -> bytes:
     return stream.getvalue()
 
 
-def draw(shown: Heatmap) -> Drawing:
+def draw(shown: WordMaps) -> Drawing:
     """Return a figure as high as the text needs: a caption, and for each map name, words, note."""
     figure = Drawing(figsize=(_WIDTH, 1.0))
     page = _Page(figure, _fonts(shown))
@@ -83,7 +79,7 @@ class _Page:
             self.down += _LINE * size / _SIZE
             self._put(_MARGIN, line, size=size, weight=weight)
 
-    def words(self, shown: Heatmap, name: str) -> None:
+    def words(self, shown: WordMaps, name: str) -> None:
         self.down += _LINE
         across, space = _MARGIN, _width(" ", _SIZE, *self.fonts)
         for word, share in zip(shown.words, shown.shares(name), strict=True):
@@ -127,7 +123,7 @@ def _width(text: str, size: float, *fonts: str) -> float:
     return wide / 72
 
 
-def _fonts(shown: Heatmap) -> list[str]:
+def _fonts(shown: WordMaps) -> list[str]:
     """The default font, and those installed that have the letters which it lacks."""
     chosen = [_FONT]
     lacking = set("".join(visible(word.text) for word in shown.words))

@@ -5,7 +5,7 @@
     costs = cost.at_lengths(clf, texts, [64, 128]) # how seconds and r go with a text's length
     cost.precision_error(clf, texts)               # what faster matrix products change
 
-`lrputils.study.cost.operations` counts what leave-one-out computes and makes the bill;
+`lrputils.study.cost.operations` counts what leave-one-out computes;
 `lrputils.study.cost.bench` measures the package's own claims of speed.
 """
 

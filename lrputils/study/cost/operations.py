@@ -8,15 +8,11 @@ count here: `shares` measures its time.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
-from numpy.typing import ArrayLike
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -150,41 +146,3 @@ def shares(classifier: Classifier, inputs: Inputs, *, repeats: int = 3) -> dict[
         kind = next(k for k, parts in KINDS.items() if any(part in event.key for part in parts))
         found[kind] += spent / 1e6
     return {**found, PYTHON: max(0.0, whole - sum(found.values()))}
-
-
-@dataclass(frozen=True)
-class Device:
-    """What a device is assumed to do and cost.
-
-    `rate`: operations a second at which it multiplies matrices at best; `utilisation`: the share of
-    it that is reached; `price`: of an hour.
-    """
-
-    rate: float
-    utilisation: float
-    price: float
-
-    def hours(self, operations: Any) -> Any:
-        """How long so many operations take."""
-        return operations / (self.rate * self.utilisation) / 3600
-
-
-def bill(
-    texts: Mapping[str, tuple[float, ArrayLike]],
-    ways: Mapping[str, Callable[[Any], Any]],
-    device: Device,
-) -> pd.DataFrame:
-    """Return what maps of data sets cost: `operations`, `hours`, `price`, a row a data set and way.
-
-    `texts`: name → how many, and lengths in tokens that stand for theirs; `ways`: name → operations
-    of a text of n tokens.
-    """
-    rows = {}
-    for name, (count, lengths) in texts.items():
-        n = np.asarray(lengths, dtype=float)
-        for way, operations in ways.items():
-            total = count * float(np.mean(operations(n)))
-            hours = device.hours(total)
-            rows[name, way] = {"operations": total, "hours": hours, "price": hours * device.price}
-    frame = pd.DataFrame(list(rows.values()))
-    return frame.set_index(pd.MultiIndex.from_tuples(rows, names=["texts", "way"]))

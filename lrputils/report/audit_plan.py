@@ -1,0 +1,166 @@
+"""What an audit measures of a classifier, and the checks of the rules on it.
+
+What the rows answer is in `lrputils.report.audit_answers`, the folder and the page in
+`lrputils.report.audit`: each imports from those before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from lrputils.attribution import METHODS, attribute
+from lrputils.data.texts import Texts
+from lrputils.model.architectures import describe
+from lrputils.model.classifier import Classifier
+from lrputils.model.readout import readouts, run
+from lrputils.propagation.conservation import TOLERANCE, check
+from lrputils.removal import budgeted
+from lrputils.runs import datasets
+from lrputils.study.batches import BatchEvaluator
+from lrputils.study.by_text import Run
+from lrputils.study.evaluation import REFERENCE
+from lrputils.study.remedy import BOTH, passes
+from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
+
+LRP = ("attnlrp", "cp-lrp")
+# What is compared at its cost beside AttnLRP and CP-LRP: name → method, options, addition to the
+# method's label.
+COMPARED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "grad-x-input": ("grad-x-input", {}, ""),
+    "attention-x-grad": ("attention-x-grad", {}, ""),
+    "mask-gradient": ("mask-gradient", {}, ""),
+    "mask-gradient-2": ("mask-gradient", {"groups": 2}, ", 2 groups"),
+    "mask-gradient-open-2": (
+        "mask-gradient",
+        {"groups": 2, "with_open": True},
+        ", one pass + 2 groups",
+    ),
+    "mask-gradient-open-4": (
+        "mask-gradient",
+        {"groups": 4, "with_open": True},
+        ", one pass + 4 groups",
+    ),
+    "ig": ("ig", {"steps": 8}, ", 8 steps"),
+    "budgeted-loo-25": ("budgeted-loo", {"budget": 0.25}, ", a quarter"),
+    "budgeted-loo-50": ("budgeted-loo", {"budget": 0.5}, ", a half"),
+}
+# Leave-one-out under another convention, and the maps of another class, go by these names.
+REMOVED, OTHER = "loo-removed", "-other"
+# A float32 sum of a batch of another shape differs in the last digits.
+_ROUNDING = 1e-4
+
+
+class RunnerUp(Variant):
+    """A method's map of the class that comes next to the predicted one."""
+
+    def maps(self, model: nn.Module, inputs: Any, target: Tensor) -> dict[Label, Tensor]:
+        """Return `{label: scores}`, scores (batch, tokens)."""
+        architecture = describe(model)
+        with torch.inference_mode():
+            logits = run(architecture, architecture.arguments(inputs))
+            other = logits.scatter(1, target[:, None], -torch.inf).argmax(1)
+        return super().maps(model, inputs, other.clone())
+
+
+def other_removal(classifier: Classifier) -> str:
+    """Return the removal that stands beside the attention mask: "mask", else "delete"."""
+    return "delete" if classifier.tokenizer.mask_token_id is None else "mask"
+
+
+def measured(classifier: Classifier) -> list[Variant | LayerSweep]:
+    """Return what an audit measures of a text, beside leave-one-out by the attention mask."""
+    found: list[Variant | LayerSweep] = at_every_readout(*LRP, model=classifier.model)
+    loo = {"progress": False}
+    if len(classifier.labels) > 1:
+        found += [RunnerUp(v.name + OTHER, v.method, v.options) for v in found]
+        found += [RunnerUp(REFERENCE + OTHER, REFERENCE, loo)]
+    found += [Variant(REMOVED, REFERENCE, {**loo, "removal": other_removal(classifier)})]
+    found += [Variant(name, method, options) for name, (method, options, _) in COMPARED.items()]
+    return [*found, LayerSweep(readouts(classifier.architecture))]
+
+
+def cost(name: str, tokens: int) -> float:
+    """Return the forward passes of a text that a method takes; a backward pass counts as two.
+
+    Args:
+        name: a method of `LRP` or `COMPARED`, or "loo".
+        tokens: of the text, special ones included.
+    """
+    if name == REFERENCE:
+        return tokens
+    method, options, _ = COMPARED.get(name, (name, {}, ""))
+    if method == "ig":
+        return BOTH * METHODS["ig"].with_defaults(options)["steps"]
+    if method == "budgeted-loo":
+        setting, exact = budgeted.plan(tokens, options["budget"])
+        return passes(setting) + exact
+    return passes(options) if method == "mask-gradient" else BOTH
+
+
+def label(name: str, readout: str = "") -> str:
+    """Return what tables call a method, at a read-out if it has one."""
+    method, _, addition = COMPARED.get(name, (name, {}, ""))
+    return METHODS[method].label + addition + (f", {readout}" if name in LRP and readout else "")
+
+
+def call(name: str, readout: str) -> str:
+    """Return the Python that computes a method's map, an LRP map at a read-out."""
+    method, options, _ = COMPARED.get(name, (name, {"readout": readout}, ""))
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    return f'lrp.attribute(clf, inputs, "{method}"{given})'
+
+
+@dataclass(frozen=True)
+class Settings(datasets.Settings):
+    """As of `lrputils evaluate`, in small shards: little is lost, and the time left is known."""
+
+    methods: tuple[str, ...] = ()
+    shard: int = 8
+    batch_size: int = 8
+
+    def step(self, classifier: Classifier) -> BatchEvaluator:
+        """Return what measures the texts of a shard."""
+        sizes = {"max_length": self.max_length, "batch_size": self.batch_size}
+        return BatchEvaluator(classifier, measured(classifier), **sizes)
+
+
+class Audited(Run):
+    """The rows of an audit; ids may repeat in a data set, so texts go by their `position`."""
+
+    def __init__(self, rows: pd.DataFrame) -> None:
+        self.rows = rows.assign(position=(rows.method == REFERENCE).cumsum() - 1)
+
+
+def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:
+    """Measure texts at once, without a folder; `sizes` are those of `Settings`."""
+    return Audited(Settings(**sizes).step(classifier).rows(texts))
+
+
+def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -> pd.DataFrame:
+    """Check the propagation rules on a model and a few texts.
+
+    Returns:
+        A row a check: `off` by how much, `allowed`, and whether it `passed`.
+    """
+    inputs = classifier.encode(texts, max_length, truncate=True)
+    report = check(classifier.model, inputs)
+    together = attribute(classifier.model, inputs, "attnlrp")
+    apart = 0.0
+    for row, text in enumerate(texts):
+        alone = attribute(
+            classifier.model, classifier.encode([text], max_length, truncate=True), "attnlrp"
+        )[0]
+        change = (together[row, : len(alone)] - alone).abs().max() / alone.abs().max()
+        apart = max(apart, float(change))
+    rows = {
+        "the logits stay the same under the rules": (report.logit_change, _ROUNDING),
+        "CP-LRP without biases conserves relevance": (max(report.gaps), TOLERANCE),
+        "a batch gives what its texts give alone": (apart, _ROUNDING),
+    }
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=["off", "allowed"])
+    return table.assign(passed=table.off <= table.allowed)

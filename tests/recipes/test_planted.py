@@ -1,0 +1,50 @@
+"""The planted rule: its texts, what training reaches, and the models that come with the package."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lrputils.study import zoo
+from recipes import planted as recipe
+
+
+def error(model) -> float:
+    """Root mean square of f less the rule's, on new texts."""
+    ids, mask = recipe.drawn(2000, torch.Generator().manual_seed(10**6))
+    f = model(input_ids=ids, attention_mask=mask).logits[:, 1]
+    return float((f - recipe.rule(ids, mask)).square().mean().sqrt())
+
+
+def test_the_rule_by_hand():
+    S, R, Q, A, B = range(recipe.S, recipe.B + 1)
+    ids = torch.tensor([[S, 9, 9], [R, Q, 9], [A, B, 9], [A, 9, 9], [9, 9, 9], [A, B, R]])
+    assert recipe.rule(ids, torch.ones_like(ids)).tolist() == [1, 1, 1, -1, -1, 1]
+    first_hidden = torch.tensor([0, 1, 1]).expand_as(ids)
+    assert recipe.rule(ids, first_hidden).tolist() == [-1, 1, -1, -1, -1, 1]
+
+
+def test_half_of_the_training_texts_hold_the_rule_and_all_tokens_are_seen():
+    ids, mask = recipe.drawn(4000, torch.Generator().manual_seed(0))
+    assert abs(float(recipe.rule(ids, mask).mean())) < 0.2
+    seen = [((ids == token) & mask.bool()).any(1) for token in range(recipe.S, recipe.B + 1)]
+    assert all(0.05 < each.double().mean() < 0.6 for each in seen)
+
+
+def test_the_shipped_models_keep_the_rule_and_differ():
+    errors = [error(zoo.load("planted", seed)) for seed in range(3)]
+    assert max(errors) < 0.05
+    assert len(set(errors)) == 3
+    with pytest.raises(ValueError, match="of seed 3"):
+        zoo.load("planted", 3)
+
+
+def test_training_approaches_the_rule_and_can_be_loaded(tmp_path, monkeypatch, capsys):
+    few, more = (recipe.train(0, steps) for steps in (2, 60))
+    assert error(more) < error(few)
+    monkeypatch.setitem(zoo.SHIPPED, "planted", ("bert", 1))
+    recipe.main(["--out", str(tmp_path), "--steps", "2"])
+    assert capsys.readouterr().out.strip() == str(tmp_path / "planted.safetensors")
+    again = zoo.load("planted", 0, tmp_path).state_dict()
+    for name, tensor in few.state_dict().items():
+        torch.testing.assert_close(again[name], tensor, atol=1e-2, rtol=1e-3)
