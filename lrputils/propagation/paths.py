@@ -11,7 +11,7 @@ with J_p the derivative, by the composite's rules, of the path's tensor p with r
 way from the logit to a word crosses each layer by exactly one of them. Under CP-LRP the queries and
 the keys carry nothing. What a path carries down does not depend on how the layers on its way are
 parameterised; what stands at a layer's own input does, since the bias of the LayerNorm below it
-moves the zero of x (see `lrputils.study.softmax_errors.gauge`).
+moves the zero of x (the book's page on what a function leaves open).
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from lrputils import products
 from lrputils.report.words import visible
@@ -109,42 +108,6 @@ def heatmaps(
     data = {"first": [labels[name] for name in first], "items": _fitting(map(item, rows))}
     still = "text and maps can be chosen here; the heat maps above show two texts."
     return Interactive("heatmaps", "Maps of a text, stacked", data, still)
-
-
-def layers(
-    classifier: Classifier,
-    texts: Sequence[str],
-    result: Evaluation,
-    means: pd.DataFrame,
-    rows: Iterable[int],
-) -> Interactive:
-    """Let a reader choose the layers that follow CP's rule, and watch r and a text's map change.
-
-    `result` has a `LayerSweep` at the word embeddings; `means`: `value`, `low`, `high` by (family,
-    layer), AttnLRP under layer 0; `rows`: places of the texts that are offered, as many as there is
-    room for.
-    """
-    from lrputils.study.variants import Label
-
-    own, ablations = result.per_text("r", ["attnlrp"]), result.ablations("r")
-    keys = {f"{family} {k}": (family, k) for family, k in ablations}
-
-    def item(row: int) -> dict[str, Any]:
-        maps = {"loo": result.maps["loo"][row], "attnlrp 0": result.maps["attnlrp"][row]}
-        maps |= {n: result.maps[Label("attnlrp", "word", *key)][row] for n, key in keys.items()}
-        r = {"attnlrp 0": own.loc[row, "attnlrp"]}
-        r |= {name: ablations.loc[row, key] for name, key in keys.items()}
-        return _text(classifier, texts[row], maps, r)
-
-    ends = means[["value", "low", "high"]]
-    data = {
-        "layers": max(k for _, k in keys.values()),
-        "means": {f"{n} {k}": _rounded(row) for (n, k), *row in ends.itertuples()},
-        "items": _fitting(map(item, rows)),
-    }
-    name = "Choose the layers that follow CP's rule"
-    still = "the layers that follow CP's rule can be chosen here; the figure above shows all."
-    return Interactive("layers", name, data, still)
 
 
 def _text(

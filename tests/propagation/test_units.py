@@ -17,8 +17,8 @@ from lrputils.propagation import refactored as rf
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, installed, propagating
 from lrputils.propagation.rules import PRODUCT, UNITS, equal_shares, path_mean
 from lrputils.removal.mask_gradient import mask_gradient
-from lrputils.study.softmax_errors import CHANGES, reparameterised
 from tests import reference, tiny
+from tests.gauge import CHANGES, reparameterised
 
 CANONISED = {"thirds": "canonised-lrp", "path": "canonised-path"}
 

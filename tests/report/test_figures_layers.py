@@ -7,7 +7,6 @@ import pytest
 
 from lrputils.paper import ablations as published
 from lrputils.report.figures import layers as draw
-from lrputils.study.softmax_errors import RAW, SUM_TO_ONE
 from lrputils.study.variants import layer_sets
 
 
@@ -18,56 +17,27 @@ def estimates(index, seed=0):
     )
 
 
-def curves(layers, seed=0):
-    names = [("attnlrp", 0), ("cp-lrp", 0), *layer_sets(layers)]
-    return {RAW: estimates(names, seed), SUM_TO_ONE: estimates(names, seed + 1)}
-
-
 def line(axes, label):
     return next(line for line in axes.lines if line.get_label() == label)
 
 
 class TestAblations:
-    @pytest.mark.parametrize("layers", [1, 2, 12, 24])
-    def test_each_family_is_drawn_against_its_layers(self, layers):
-        run = curves(layers)
-        figure = draw.ablations({"this run": run})
-        for axes, family in zip(figure.axes, ("front", "back", "single"), strict=True):
-            for convention, summary in run.items():
-                drawn = line(axes, convention)
-                assert drawn.get_xdata().tolist() == [*range(1, layers + 1)]
-                expected = [summary.value[family, k] for k in range(1, layers + 1)]
-                assert drawn.get_ydata().tolist() == expected
-            dotted = [x.get_ydata()[0] for x in axes.lines if x.get_linestyle() == ":"]
-            assert dotted == [summary.value["attnlrp", 0] for summary in run.values()]
-
-    def test_the_papers_curves_stand_at_the_same_depth(self):
-        printed = published("imdb").r
-        twelve = draw.ablations({"a": curves(12)}, {"a": printed}).axes
-        for axes in twelve:
-            np.testing.assert_allclose(line(axes, "the paper").get_xdata(), np.arange(1, 13))
-        front, back, single = draw.ablations({"a": curves(6)}, {"a": printed}).axes
-        # Half of the layers, from the front: 6 of 12, 3 of 6.
-        at = dict(line(front, "the paper").get_xydata())
-        assert at[3] == printed["front", 6]
-        # The upper half: from layer 7 of 12, from layer 4 of 6.
-        at = dict(line(back, "the paper").get_xydata())
-        assert at[4] == printed["back", 7]
-        # Layers 1 and 2 of 12 share the place of layer 1 of 6.
-        assert line(single, "the paper").get_xdata()[:2].mean() == pytest.approx(1)
-
-    def test_runs_of_different_depth_stand_side_by_side(self):
-        figure = draw.ablations({"one": curves(6), "two": curves(12)}, {"two": published("sst").r})
-        assert len(figure.axes) == 6
-        assert figure.axes[0].get_title(loc="left").startswith("one\n")
-        assert len(line(figure.axes[1], RAW).get_xdata()) == 12
-        assert "the paper" not in [x.get_label() for x in figure.axes[0].lines]
-        legend = [text.get_text() for text in figure.legends[0].get_texts()]
-        assert legend == [RAW, SUM_TO_ONE, "the paper"]
-
-    def test_a_table_without_ablations_is_refused(self):
-        with pytest.raises(ValueError, match="no ablations"):
-            draw.ablations({"a": {RAW: estimates([("attnlrp", 0), ("cp-lrp", 0)])}})
+    def test_models_of_any_depth_and_the_paper_stand_at_the_same_depth(self):
+        sets = {"six": layer_sets(6), "twelve": layer_sets(12)}
+        table = estimates([(m, *key) for m, found in sets.items() for key in found])
+        printed = published("sst").r
+        figure = draw.ablations({"r": table, "Δ": table}, [printed, printed], title="t")
+        front, _, back, _, single, _ = figure.axes
+        for axes, family in ((front, "front"), (back, "back"), (single, "single")):
+            for model, layers in (("six", 6), ("twelve", 12)):
+                expected = [table.value[model, family, k] for k in range(1, layers + 1)]
+                assert line(axes, model).get_ydata().tolist() == expected
+        # Half of the layers, from below and from above: 3 and 4 of 6, 6 and 7 of 12.
+        for axes, family, three, six in ((front, "front", 3, 6), (back, "back", 4, 7)):
+            assert dict(line(axes, "six").get_xydata())[0.5] == table.value["six", family, three]
+            assert dict(line(axes, "the paper").get_xydata())[0.5] == printed[family, six]
+        alone = line(single, "twelve").get_xdata()
+        assert line(single, "six").get_xdata()[0] == pytest.approx(alone[:2].mean())
 
 
 class TestByLayer:
@@ -101,19 +71,3 @@ class TestByLayer:
     def test_a_figure_is_not_left_open_to_be_shown_twice(self):
         draw.by_layer({"": self.table([0.1])}, title="t")
         assert plt.get_fignums() == []
-
-
-class TestHalves:
-    def test_every_readout_of_every_run_has_its_row_and_the_paper_its_place(self):
-        rows = [(at, rule) for at in ("word", "sum") for rule in (RAW, SUM_TO_ONE, "another")]
-        runs = {"one": estimates(rows), "two": estimates(rows[:3], seed=1)}
-        figure = draw.halves(runs, {"one": 0.3, "two": -0.2}, title="t", label="difference")
-        (axes,) = figure.axes
-        names = [text.get_text() for text in axes.get_yticklabels()]
-        assert names == ["one", "word", "sum", "two", "word"]
-        np.testing.assert_array_equal(line(axes, "the paper").get_xydata(), [[0.3, 0], [-0.2, 3]])
-        raw = line(axes, RAW)
-        assert raw.get_ydata() == pytest.approx([0.85, 1.85, 3.85])
-        values = [runs["one"].value["word", RAW], runs["one"].value["sum", RAW]]
-        assert raw.get_xdata().tolist() == [*values, runs["two"].value["word", RAW]]
-        assert len(line(axes, SUM_TO_ONE).get_xdata()) == 3

@@ -11,7 +11,6 @@ import lrputils as lrp
 from lrputils import products
 from lrputils.report import interactive
 from lrputils.report.heatmap import Heatmap
-from lrputils.study import softmax_errors
 from tests.book import browser as chromium
 
 AXE = Path(chromium.__file__).parent / "axe/axe.min.js"
@@ -47,18 +46,17 @@ def page(tmp_path):
 
 @pytest.fixture(scope="module")
 def evaluation(classifier):
-    methods = ["attnlrp", "cp-lrp", lrp.LayerSweep()]
+    methods = ["attnlrp", "cp-lrp"]
     return lrp.evaluate(classifier, TEXTS, methods, progress=False)
 
 
 @pytest.fixture(scope="module")
 def figures(classifier, evaluation):
     labels = {"loo": "LOO", "attnlrp": "AttnLRP", "cp-lrp": "CP-LRP"}
-    rows, means = range(len(TEXTS)), softmax_errors.curves(evaluation)[softmax_errors.RAW]
+    rows = range(len(TEXTS))
     made = [
         interactive.product([2, 3, 4]),
         interactive.heatmaps(classifier, TEXTS, evaluation, labels, rows, first=["loo"]),
-        interactive.layers(classifier, TEXTS, evaluation, means, rows),
     ]
     return {figure.kind: figure for figure in made}
 
@@ -140,25 +138,6 @@ def test_maps_of_a_chosen_text_are_stacked_with_their_r(
         assert_shares(shown, shares(classifier, TEXTS[1], evaluation.maps[method][1]))
 
 
-@pytest.mark.parametrize(("family", "order"), [("front", 1), ("back", -1), ("single", 1)])
-def test_the_slider_walks_through_the_layers(
-    browser, page, figures, classifier, evaluation, family, order
-):
-    url = page(figures["layers"])
-    radios = [RIGHT] * ["front", "back", "single"].index(family)
-    answers = seen(browser, url, _MAPS, [TAB, TAB, *radios, TAB, RIGHT, RIGHT])
-    means = softmax_errors.curves(evaluation)[softmax_errors.RAW]
-    assert answers[0]["heads"][1:] == ["LOO", "AttnLRP"]
-    for answer, layer in zip(answers[-2:], [1, 2][::order], strict=True):
-        mean = means.value[family, layer]
-        own = evaluation.ablations("r").loc[0, (family, layer)]
-        for value, place in ((mean, "One-Out "), (own, "this text ")):
-            said = answer["said"].split(place)[1].split()[0].rstrip(".")
-            assert number(said) == pytest.approx(value, abs=0.0056)
-        scores = evaluation.maps[lrp.study.variants.Label("attnlrp", "word", family, layer)][0]
-        assert_shares(answer["maps"][1], shares(classifier, TEXTS[0], scores))
-
-
 _CLEAN = """(async () => {
   const {violations} = await axe.run(document, {resultTypes: ["violations"]});
   const tall = (e) => e.getBoundingClientRect().height;
@@ -171,7 +150,7 @@ _CLEAN = """(async () => {
 })()"""
 
 
-@pytest.mark.parametrize("kind", ["product", "heatmaps", "layers"])
+@pytest.mark.parametrize("kind", ["product", "heatmaps"])
 @pytest.mark.parametrize("size", [chromium.WIDE, chromium.PHONE], ids=["wide", "phone"])
 def test_it_reads_well(browser, page, figures, kind, size):
     script = f"{AXE.read_text(encoding='utf-8')};\n{_CLEAN}"

@@ -15,29 +15,20 @@ from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT
 from lrputils.removal.mask_gradient import mask_gradient
 from lrputils.runs import results
 from lrputils.study.softmax_errors import (
-    CHANGES,
-    INSIDE,
     MEASURES,
     RAW,
     SUM_TO_ONE,
     SoftmaxMaps,
-    aligned,
-    beside,
-    curves,
-    estimates_by_layer,
     halves,
     late_minus_early,
     layer_errors,
     measures,
-    moved_by,
-    published_halves,
-    published_late_minus_early,
-    reparameterised,
     single_layer_gains,
     softmax_maps,
 )
 from lrputils.study.variants import Label, layer_sets
 from tests import tiny
+from tests.gauge import CHANGES, INSIDE, reparameterised
 
 ACCOUNTS = ("contrast", "structural", "softmax", "softmax_attended", "removal")
 
@@ -259,27 +250,6 @@ class TestGauge:
         paths = [lrp.relevance_paths(m, inputs, readout="layer") for m in (one, other)]
         assert (paths[0] - paths[1]).abs().max() > 1e-3
 
-    def test_what_moves_is_told(self, case):
-        model, inputs = case
-        moved = moved_by(model, inputs)
-        assert list(moved.index) == list(CHANGES)
-        still = moved[["logits", "map @ sum", "measures"]]
-        assert (still.to_numpy() < 1e-6).all()
-        far = moved.drop(columns=still.columns) > 0.05
-        assert {name: list(far.index[far[name]]) for name in far} == {
-            "map @ word": ["embeddings"],
-            "map @ post-norm": ["layer input"],
-            "stored structural": ["value bias"],
-            "stored r_value": ["value bias"],
-            "stored r_softmax": ["key bias"],
-        }
-
-    def test_it_is_a_berts(self):
-        with pytest.raises(TypeError, match="not GPT2"):
-            reparameterised(tiny.build("gpt2"))
-        with pytest.raises(ValueError, match="no change"):
-            reparameterised(tiny.build("bert"), "no change")
-
 
 def test_measures_equal_their_equations():
     generator = torch.Generator().manual_seed(3)
@@ -428,14 +398,6 @@ class TestAblation:
         with pytest.raises(ValueError, match="single layer"):
             late_minus_early(gains[[1]])
 
-    def test_estimates_by_layer_are_means_over_texts(self):
-        rows = pd.DataFrame({"position": [0, 0, 1, 1], "layer": [1, 2, 1, 2]})
-        rows = rows.assign(**{name: [0.1, 0.2, 0.3, 0.6] for name in MEASURES})
-        found = estimates_by_layer(rows)
-        assert list(found) == list(MEASURES)
-        np.testing.assert_allclose(found["structural"].value, [0.2, 0.4])
-        assert list(found["structural"].index) == [1, 2]
-
     @pytest.mark.parametrize("data", ["sst", "imdb"])
     def test_published_rows_keep_the_identities_of_the_sets(self, data):
         rows = paper.ablations(data)
@@ -449,62 +411,3 @@ class TestAblation:
             assert rows.loc[one].tolist() == rows.loc[other].tolist(), (one, other)
         with pytest.raises(ValueError, match="no task"):
             paper.ablations("mnist")
-
-    @pytest.mark.parametrize("layers", [2, 3, 6, 12, 18, 24])
-    def test_aligned_rows_bypass_the_same_share_of_the_layers(self, layers):
-        ours, theirs = layer_sets(layers), layer_sets(12)
-        table = pd.DataFrame({"row": list(theirs)}, index=pd.MultiIndex.from_tuples(theirs))
-        found = aligned(table, layers)
-        assert set(found.index) <= set(ours)
-        for name, row in found.row.items():
-            assert np.isclose(len(ours[name]) / layers, len(theirs[row]) / 12)
-            assert name[0] == row[0]
-        assert (("front", 1) in found.index) == (12 % layers == 0)
-        assert any(family == "single" for family, _ in found.index) == (layers == 12)
-        assert found.row["front", layers] == ("front", 12)
-        assert found.row["back", 1] == ("back", 1)
-
-    def test_beside_puts_means_next_to_the_papers(self, run):
-        table = beside(paper.ablations("sst"), {"this run": run}, 12)
-        assert list(table.index) == ["attnlrp", "cp-lrp", *(f"{f} {k}" for f, k in layer_sets(12))]
-        assert table.loc["back 10", "r paper"] == 0.38
-        assert table.loc["back 10", "Δ paper"] == 0.86
-        normalised, raw, lerf = map(run.ablations, ("r_normalised", "r", "lerf"))
-        assert table.loc["back 10", "r this run"] == normalised["back", 10].mean()
-        assert table.loc["single 3", "raw r this run"] == raw["single", 3].mean()
-        assert table.loc["back 10", "LeRF this run"] == lerf["back", 10][:2].mean()
-        without = results.Recording(run.rows.drop(columns=["lerf", "morf", "delta"]), {})
-        six = beside(paper.ablations("sst"), {"this run": without}, 6)
-        assert six.loc["front 3", ["r paper", "LeRF paper"]].tolist() == [0.29, 0.88]
-        assert six.loc["front 3", "r this run"] == normalised["front", 6].mean()
-        assert "LeRF this run" not in six
-
-    def test_besides_rows_are_means_over_the_same_texts(self, run):
-        # "back 10" has curves of the first two texts only, so no row may use more.
-        table = beside(paper.ablations("sst"), {"this run": run}, 12)
-        wide = run.per_text("lerf").assign(**{"front 12": run.ablations("lerf")["front", 12]})
-        for name in ("attnlrp", "cp-lrp", "front 12"):
-            assert table.loc[name, "LeRF this run"] == pytest.approx(wide[name][:2].mean())
-            assert table.loc[name, "LeRF this run"] != pytest.approx(wide[name].mean())
-        assert table.loc["cp-lrp", "MoRF this run"] == run.per_text("morf")["cp-lrp"].mean()
-        rows = run.rows.copy()
-        rows.loc[(rows.family == "back") & (rows.layer == 10), "lerf"] = np.nan
-        table = beside(paper.ablations("sst"), {"this run": results.Recording(rows, {})}, 12)
-        assert np.isnan(table.loc["back 10", "LeRF this run"])
-        assert table.loc["cp-lrp", "LeRF this run"] == pytest.approx(wide["cp-lrp"].mean())
-
-    def test_the_papers_halves_are_those_of_its_single_rows(self):
-        rows = paper.ablations("imdb").r
-        late = sum(rows["single", k] for k in range(7, 13)) / 6
-        early = sum(rows["single", k] for k in range(1, 7)) / 6
-        assert published_late_minus_early("imdb") == pytest.approx(late - early)
-        assert published_late_minus_early("sst") > 0 > published_late_minus_early("imdb")
-        back, front = rows["back", 7], rows["front", 6]
-        expected = {"back − front": back - front, "late − early": late - early}
-        assert published_halves("imdb") == pytest.approx(expected)
-
-    def test_curves_are_means_of_both_conventions(self, run):
-        found = curves(run)
-        assert list(found) == [RAW, SUM_TO_ONE]
-        assert list(found[RAW].index) == [("attnlrp", 0), ("cp-lrp", 0), *layer_sets(12)]
-        assert found[RAW].value["front", 2] == run.ablations("r")["front", 2].mean()

@@ -55,10 +55,6 @@
     return { set, get: () => boxes.flatMap((box, i) => (box.checked ? [i] : [])) };
   }
 
-  function extremes(values) {
-    const known = values.filter((value) => value !== null);
-    return [Math.min(...known), Math.max(...known)];
-  }
   const minus = (number) => String(number).replace("-", "−");
   const plain = (number, digits = 2) => minus(Number(number.toFixed(digits)));
   function signed(number, digits = 2) {
@@ -189,55 +185,7 @@
     update();
   }
 
-  // --- chapter 5: layers that follow CP's rule -----------------------------------------------
-
-  function layers() {
-    const L = data.layers;
-    const families = ["the first k layers", "the last k layers", "layer k alone"];
-    const chosen = picker("Text", data.items.map((item) => item.title), () => update());
-    const family = group("CP's rule in", families, (_, i) => i === 0, () => update(), "radio");
-    const number = slider("k", 0, L, 0, () => update());
-    // The name under which the chapter measured it.
-    const key = (which, k) =>
-      k ? [`front ${k}`, `back ${L + 1 - k}`, `single ${k}`][which] : "attnlrp 0";
-
-    function update() {
-      const item = data.items[chosen.get()];
-      const [which] = family.get();
-      const k = number.get();
-      const keys = Array.from({ length: L + 1 }, (_, i) => key(which, i));
-      const here = keys[k];
-      const span = [`1 to ${k}`, `${L + 1 - k} to ${L}`, ""][which];
-      const layers = k > 1 && span ? `layers ${span}` : `layer ${which === 1 ? L : k}`;
-      const rule = k ? `CP's rule in ${layers} of ${L}` : "No layer replaced: AttnLRP";
-      const [mean, low, high] = data.means[here];
-      said.textContent = `${rule}. Mean r with Leave-One-Out ${signed(mean)} ` +
-        `[${signed(low)}, ${signed(high)}]; this text ${signed(item.r[here])}.`;
-      const ends = keys.flatMap((name) => data.means[name]).concat(keys.map((name) => item.r[name]));
-      const [least, most] = extremes(ends);
-      const x = (i) => 48 + (330 * i) / L;
-      const y = (value) => 150 - (130 * (value - least)) / (most - least || 1);
-      const line = (part) => keys.flatMap((name, i) =>
-        part(name) === null ? [] : [[x(i), y(part(name))]]);
-      const band = line((name) => data.means[name][1]);
-      band.push(...line((name) => data.means[name][2]).reverse());
-      const thin = { fill: "none", "stroke-width": 2 };
-      picture.replaceChildren(
-        drawing(190, said.textContent,
-          path(band, { fill: "var(--above)", "fill-opacity": 0.2 }),
-          path([[x(k), 12], [x(k), 158]], { stroke: "currentColor", "stroke-dasharray": "3 3" }),
-          path(line((name) => data.means[name][0]), { stroke: "var(--above)", ...thin }),
-          path(line((n) => item.r[n]), { stroke: "var(--below)", "stroke-dasharray": "6 4", ...thin }),
-          ...[least, most].map((value) => text(2, y(value) + 5, signed(value))),
-          ...[0, k, L].map((i) => text(x(i), 178, i, { "text-anchor": "middle" }))),
-        make("p", {}, make("small", {}, "Solid: mean r and its 95% interval. Dashed: this text.")),
-        stacked(item, [["LOO", item.maps.loo], [k ? "this mixture" : "AttnLRP",
-          item.maps[here], item.r[here]]]));
-    }
-    update();
-  }
-
   root.append(controls, result);
-  ({ product, heatmaps, layers })[root.dataset.kind]();
+  ({ product, heatmaps })[root.dataset.kind]();
   root.classList.add("ready");
 })();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,70 +10,46 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lrputils.report.figures.style import COLORS, WIDTH, band, new_figure, two_columns, width
-from lrputils.study.softmax_errors.ablation import RAW, SUM_TO_ONE, layer_count
-from lrputils.study.variants import ABLATIONS
+from lrputils.report.figures.style import COLORS, band, new_figure, two_columns, width
+from lrputils.runs import frame
 
-_CAPTIONS = ("front: layers 1 to k", "back: layers k to {layers}", "single: layer k alone")
-_COLORS = {RAW: COLORS["ink"], SUM_TO_ONE: COLORS["blue"]}
 _SERIES = (("ink", "o"), ("blue", "s"), ("vermilion", "^"), ("green", "D"))
+_MODELS = {frame.MINILM: "orange", frame.MPNET6: "sky", frame.MPNET: "blue"}
+# family → the panel's heading, and where a layer k of L stands between 0, below all, and 1.
+_FAMILIES: dict[str, tuple[str, Callable[[pd.Index, int], pd.Index]]] = {
+    "front": ("CP's rule in all layers below", lambda k, layers: k / layers),
+    "back": ("in all layers above", lambda k, layers: (k - 1) / layers),
+    "single": ("in one layer alone", lambda k, layers: (k - 0.5) / layers),
+}
 
 
 def ablations(
-    runs: Mapping[str, Mapping[str, pd.DataFrame]],
-    published: Mapping[str, pd.Series] | None = None,
-    *,
-    title: str = "CP's rule in the first, the last, or one layer",
-    label: str = "r with LOO",
-    line: float = 0.0,
+    panels: Mapping[str, pd.DataFrame], published: Sequence[pd.Series], *, title: str
 ) -> Figure:
-    """Draw the ablations of several runs: a column a run, a row each of `ABLATIONS`.
+    """Draw the layer ablations of several models against the share of the depth.
 
-    Args:
-        runs: run → series, as a convention (`RAW`, `SUM_TO_ONE`) or a read-out → columns `value`,
-            `low`, `high` by ablation and layer, with ("attnlrp", 0) among the rows where there is
-            one: a dotted line.
-        published: run → the paper's means by ablation and layer, dashed. Where the model has
-            another number of layers, they are drawn at the same relative depth.
-        title: the figure's message.
-        label: what is drawn, for the axes.
-        line: where to draw a thin line in every panel.
+    A row of panels a family, a column each of `panels`: what is measured → columns `value`, `low`,
+    `high` by model, family and layer. `published`: for each column the paper's means by family and
+    layer, dashed.
     """
-    size = {"rows": 3, "columns": len(runs), "sharey": True, "squeeze": False}
-    figure, grid = new_figure(width(len(runs)), 7.0, title=title, **size)
-    for column, (run, summaries) in zip(grid.T, runs.items(), strict=True):
-        layers = layer_count(next(iter(summaries.values())))
-        for axes, ablation, caption in zip(column, ABLATIONS, _CAPTIONS, strict=True):
-            for place, (name, summary) in enumerate(summaries.items()):
-                colour, marker = _SERIES[place % 4]
-                look = {"color": _COLORS.get(name, COLORS[colour]), "label": name}
-                look["marker"] = "o" if name in _COLORS else marker
-                band(axes, summary.loc[ablation], ls="-", ms=3.5, lw=1.6, **look)
-                if ("attnlrp", 0) in summary.index:
-                    dotted = {"color": look["color"], "lw": 1, "ls": ":", "zorder": 1}
-                    axes.axhline(summary.value["attnlrp", 0], **dotted)
-            if published and run in published:
-                _draw_published(axes, ablation, published[run], layers)
-            axes.axhline(line, color=COLORS["faint"], lw=1, zorder=0)
-            heading = f"{run}\n" if axes is column[0] else ""
-            _layer_axis(axes, heading + caption.format(layers=layers), layers)
-        column[-1].set_xlabel("layer k")
-    for axes in grid[:, 0]:
-        axes.set_ylabel(label)
+    size = {"rows": 3, "columns": len(panels), "squeeze": False, "sharex": True, "sharey": "col"}
+    figure, grid = new_figure(width(len(panels)), 7.2, title=title, **size)
+    for column, (name, table), printed in zip(grid.T, panels.items(), published, strict=True):
+        for axes, (family, (heading, place)) in zip(column, _FAMILIES.items(), strict=True):
+            for model, part in table.groupby(level=0, sort=False):
+                own = part.loc[model].loc[family]
+                own = own.set_axis(place(own.index, max(own.index)))
+                look = {"color": COLORS[_MODELS.get(model, "ink")], "label": model}
+                band(axes, own, ls="-", marker="o", ms=3.5, lw=1.6, **look)
+            theirs = printed[family]
+            look = {"color": COLORS["muted"], "lw": 1.8, "zorder": 1, "label": "the paper"}
+            axes.plot(place(theirs.index, max(theirs.index)), theirs, "--", **look)
+            axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
+            axes.set_title(heading, fontsize=10, loc="left")
+        column[1].set_ylabel(name)
+        column[-1].set_xlabel("share of the depth")
     figure.legend_below()
     return figure
-
-
-def _draw_published(axes: Axes, ablation: str, published: pd.Series, layers: int) -> None:
-    theirs = layer_count(published)
-    numbers = np.arange(1, theirs + 1)
-    places = {
-        "front": numbers * layers / theirs,
-        "back": layers + 1 - (theirs + 1 - numbers) * layers / theirs,
-        "single": (numbers - 0.5) * layers / theirs + 0.5,
-    }[ablation]
-    line = {"color": COLORS["muted"], "lw": 1.8, "zorder": 1, "label": "the paper"}
-    axes.plot(places, published[ablation], "--", **line)
 
 
 def by_layer(
@@ -102,40 +78,6 @@ def by_layer(
     for axes in grid[::2]:
         axes.set_ylabel(label)
     figure.legend_below()
-    return figure
-
-
-def halves(
-    runs: Mapping[str, pd.DataFrame], published: Mapping[str, float], *, title: str, label: str
-) -> Figure:
-    """Draw a difference between two halves of the layers: a group of rows a run, a row a read-out.
-
-    `runs`: run → columns `value`, `low`, `high` by (read-out, convention); `published`: run → what
-    the paper prints, drawn beside the run's name.
-    """
-    ticks = [
-        (run, place)
-        for run, table in runs.items()
-        for place in ("", *dict.fromkeys(table.index.get_level_values(0)))
-    ]
-    figure, axes = new_figure(WIDTH, 1.5 + 0.25 * len(ticks), title=title)
-    axes.axvline(0, color=COLORS["muted"], lw=1, zorder=0)
-    for convention, marker, shift in ((RAW, "o", -0.15), (SUM_TO_ONE, "s", 0.15)):
-        drawn = [i for i, (_, place) in enumerate(ticks) if place]
-        rows = pd.DataFrame([runs[ticks[i][0]].loc[(ticks[i][1], convention)] for i in drawn])
-        look, places = {"color": _COLORS[convention], "lw": 2}, np.add(drawn, shift)
-        axes.hlines(places, rows.low, rows.high, alpha=0.6, **look)
-        axes.plot(rows.value, places, marker, ms=5, label=convention, **{**look, "lw": 0})
-    printed = {i: published[run] for i, (run, place) in enumerate(ticks) if not place}
-    look = {"mfc": "white", "mec": COLORS["ink"], "ms": 7, "label": "the paper"}
-    axes.plot(list(printed.values()), list(printed), "D", **look)
-    axes.set_yticks(range(len(ticks)), [place or run for run, place in ticks])
-    for tick, (_, place) in zip(axes.get_yticklabels(), ticks, strict=True):
-        tick.set_fontweight("normal" if place else "bold")
-    axes.tick_params(axis="y", length=0)
-    axes.invert_yaxis()
-    axes.set_xlabel(label)
-    figure.legend_below(columns=3)
     return figure
 
 

@@ -12,7 +12,6 @@ from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.removal.packing import bar, by_length
-from lrputils.study.by_text import wide
 from lrputils.study.softmax_errors.blocks import SoftmaxMaps, softmax_maps
 
 # What `layer_errors` measures, in words.
@@ -86,13 +85,3 @@ def measures(maps: SoftmaxMaps) -> dict[str, np.ndarray]:
         pairs = zip(account, maps.removal, strict=True)
         found[name] = np.stack([stats.pearson(*pair, where=maps.valid) for pair in pairs])
     return {name: found[name] for name in MEASURES}
-
-
-def per_layer(rows: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """One measure of `layer_errors`' rows, or of recorded ones, as (texts, layers from 1)."""
-    return wide(rows, measure, "layer").rename_axis(columns=None)
-
-
-def estimates_by_layer(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Each measure's mean over texts by layer, with its interval: measure → `stats.estimates`."""
-    return {name: stats.estimates(per_layer(rows, name)) for name in MEASURES}

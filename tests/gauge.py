@@ -1,4 +1,4 @@
-"""One function in many parameterisations: changes of a BERT's weights that change no output.
+"""One function, other parameters (prop-gauge): changes of a BERT's weights that change no output.
 
 A measure that moves under them describes the weights as stored and not the function. With H a
 head, t, b and c any vectors, M and N any invertible matrices, and W_O, b_O the linear map behind
@@ -15,21 +15,12 @@ the block:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 from transformers import BertForSequenceClassification
-
-from lrputils.attribution import attribute
-from lrputils.model.architectures import describe
-from lrputils.model.readout import READOUTS, read
-from lrputils.study.softmax_errors.blocks import softmax_maps
-from lrputils.study.softmax_errors.measures import MEASURES, measures
 
 INSIDE = ("key bias", "value bias", "query and key", "value basis")
 CHANGES = (*INSIDE, "layer input", "embeddings")
@@ -39,53 +30,12 @@ CHANGES = (*INSIDE, "layer input", "embeddings")
 def reparameterised(
     model: BertForSequenceClassification, *changes: str, seed: int = 0
 ) -> BertForSequenceClassification:
-    """Return a copy of a BERT in float64, the same function of its input in other parameters.
-
-    The `changes`, of `CHANGES`, are made in every layer, one after the other, with random vectors
-    and matrices by `seed`; without any, the copy only changes the floating-point type.
-
-    Raises:
-        TypeError: the model is no `BertForSequenceClassification`.
-        ValueError: an unknown change.
-    """
-    if not isinstance(model, BertForSequenceClassification):
-        raise TypeError(f"the changes are those of a BERT's weights, not {type(model).__name__}'s")
-    if strays := [change for change in changes if change not in _CHANGES]:
-        raise ValueError(f"unknown change(s) {strays}; choose from {list(_CHANGES)}")
+    """Return a copy of a BERT in float64, after these of `CHANGES` in every layer, by `seed`."""
     model = copy.deepcopy(model).double()
     random = torch.Generator().manual_seed(seed)
     for change in changes:
         _CHANGES[change](model.bert, partial(_normal, random))
     return model
-
-
-def moved_by(model: BertForSequenceClassification, inputs: Mapping[str, Any]) -> pd.DataFrame:
-    """Say how far each change of a BERT's parameters moves what is said about one function.
-
-    A row a change of `CHANGES`, the largest move over texts, tokens and layers. Columns: `logits`;
-    `map @ READOUT` of AttnLRP, also in logits; `measures`, of all of `MEASURES`; and the
-    measures that rest on a zero of V or Z, had they been measured from the stored one.
-    """
-    before = _said(reparameterised(model), inputs)
-    rows = {}
-    for change in CHANGES:
-        after = _said(reparameterised(model, change), inputs)
-        moved = {name: np.nanmax(np.abs(after[name] - known)) for name, known in before.items()}
-        moved["measures"] = max(moved.pop(name) for name in MEASURES)
-        rows[change] = moved
-    return pd.DataFrame.from_dict(rows, orient="index").astype(float)
-
-
-def _said(model: BertForSequenceClassification, inputs: Mapping[str, Any]) -> dict:
-    """All that `moved_by` compares, of one parameterisation."""
-    logits = read(describe(model), inputs).output.detach().numpy(force=True)
-    maps = {
-        f"map @ {place}": attribute(model, inputs, "attnlrp", readout=place).numpy(force=True)
-        for place in READOUTS
-    }
-    stored = measures(softmax_maps(model, inputs, centred=False))
-    stored = {f"stored {name}": stored[name] for name in ("structural", "r_value", "r_softmax")}
-    return {"logits": logits, **maps, **measures(softmax_maps(model, inputs)), **stored}
 
 
 def _normal(random: torch.Generator, *shape: int) -> Tensor:
