@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-import yaml
 
 from lrputils.book.layout import find_book
 from lrputils.book.pairing import read_text
@@ -38,7 +37,6 @@ class TestChapter:
                 assert max(map(len, cell.source.splitlines()), default=0) <= 75
 
     def test_it_is_in_the_table_of_contents(self, chapter):
-        toc = yaml.safe_load((BOOK.root / "_toc.yml").read_text())
-        listed = [entry["file"] for part in toc["parts"] for entry in part["chapters"]]
-        listed.append(toc["root"])
+        toc = (BOOK.root / "_toc.yml").read_text(encoding="utf-8")
+        listed = re.findall(r"^(?:root| +- file): (.+)$", toc, re.M)
         assert f"chapters/{chapter.name}" in listed

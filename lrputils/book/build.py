@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -21,9 +22,15 @@ _SHOWN = re.compile(r"<img\b[^>]*_images/")
 
 def _entries(book: Book) -> list[Path]:
     toc = yaml.safe_load((book.root / "_toc.yml").read_text(encoding="utf-8"))
-    groups = [toc, *toc.get("parts", [])]
-    listed = [entry["file"] for group in groups for entry in group.get("chapters", [])]
-    return [Path(entry) for entry in [toc["root"], *listed]]
+    return [Path(entry) for entry in (toc["root"], *_listed(toc))]
+
+
+def _listed(group: Mapping[str, Any]) -> Iterator[str]:
+    """The files of a part of the table of contents, a page's own sections behind it."""
+    for entry in (*group.get("parts", ()), *group.get("chapters", ()), *group.get("sections", ())):
+        if "file" in entry:
+            yield entry["file"]
+        yield from _listed(entry)
 
 
 def _configuration(book: Book, profile: str, repository: str | None) -> str:

@@ -52,7 +52,7 @@ class Book:
     def chapters(self) -> list[Chapter]:
         """Return what is executed, in reading order: front, chapters, the page of claims."""
         front, back = ("intro.md", "quickstart.md"), ("claims.md",)
-        numbered = sorted(path.name for path in self.chapters_folder.glob("[0-9][0-9]_*.md"))
+        numbered = sorted(path.name for path in self.chapters_folder.glob("[0-9][0-9]*_*.md"))
         texts = [self.chapters_folder / name for name in (*front, *numbered, *back)]
         return [Chapter(text.stem, text) for text in texts if text.is_file()]
 
@@ -60,7 +60,7 @@ class Book:
         """Return the chapter of this name, number or file; refuse others, with a list of all."""
         wanted = Path(name).stem if name.endswith((".md", ".ipynb")) else name
         for chapter in self.chapters():
-            number = chapter.name[:2]
+            number = chapter.name.split("_")[0]
             if wanted in (chapter.name, number, number.lstrip("0")):
                 return chapter
         known = ", ".join(chapter.name for chapter in self.chapters())

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 import pandas as pd
 
-from lrputils import stats
 from lrputils.model.readout import READOUTS
 from lrputils.report.tables import side_by_side
 from lrputils.study import specifications
@@ -26,9 +24,6 @@ CONTROLS = {
     "whole-value": "values whole",
     "cp-lrp": "both: CP-LRP",
 }
-# Without a word on keys or queries, and with the literal identity.
-SOFTMAX = {name: CONTROLS[name] for name in ("half-value", "whole-value", "cp-lrp")}
-SOFTMAX["identity"] = "identity for the softmax"
 REMOVED = {
     MASK: "mask",
     "mask": "[MASK]",
@@ -36,12 +31,6 @@ REMOVED = {
     "unk": "[UNK]",
     "zero": "zero embedding",
     "delete": "deletion",
-}
-# Where the order of the two methods is looked up: read-out and the tokens that count.
-_SETTINGS = {
-    "word": ("word", EVERY),
-    "post-norm": ("post-norm", EVERY),
-    "post-norm, no [CLS]": ("post-norm", NO_CLS),
 }
 
 
@@ -75,50 +64,6 @@ def effects(rows: pd.DataFrame, controls: Mapping[str, str] = CONTROLS) -> pd.Da
             for place, part in parts.items()
         }
     )
-
-
-def first_token(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return what each map gives to its first token, [CLS]: its score over the sum of all |scores|.
-
-    A row for LOO by the mask, AttnLRP and each of its controls, columns the read-outs, mean over
-    texts with interval (LOO has the same in each), and `negative sum`, the share of maps, at the
-    sum, that sum to less than zero.
-    """
-    rows = rows[rows.removal.isin(["", MASK])]
-    share = rows.scores.map(lambda scores: scores[0] / np.abs(scores).sum())
-    below = rows.scores.map(lambda scores: scores.sum() < 0)
-    keys = ["method", "readout"]
-    wide = rows.assign(share=share).pivot(index="id", columns=keys, values="share")
-    below = rows.assign(below=below).groupby(keys).below.mean()
-    named = {"loo": "LOO", "attnlrp": "AttnLRP", **CONTROLS}
-    at = {place: {m: (m, place if m != "loo" else "") for m in named} for place in READOUTS}
-    parts = {
-        place: stats.table({named[m]: stats.estimate(wide[key]) for m, key in keys.items()})
-        for place, keys in at.items()
-    }
-    frame = side_by_side(parts)
-    frame["negative sum"] = [float(below[key]) for key in at["sum"].values()]
-    return frame
-
-
-def survival(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return AttnLRP − CP-LRP, raw, under every removal, and under every coefficient by the mask.
-
-    Columns are the read-outs and tokens of `_SETTINGS`, with intervals, `side_by_side`.
-    """
-    rows = rows[rows.method.isin(["loo", "attnlrp", "cp-lrp"])]
-    found = specifications.agreement(rows)
-    gaps = specifications.difference(found, "attnlrp", "cp-lrp")
-    table = specifications.at(specifications.curve(gaps), normalisation=RAW)
-    parts = {}
-    for name, (place, tokens) in _SETTINGS.items():
-        part = specifications.at(table, read_out=place, tokens=tokens)
-        masked = specifications.by(specifications.at(part, removal=MASK), "coefficient")
-        masked = masked.loc[list(specifications.COEFFICIENTS)].rename("{}, mask".format)
-        others = specifications.by(specifications.at(part, coefficient="Pearson"), "removal")
-        others = others.loc[[name for name in REMOVED if name in others.index and name != MASK]]
-        parts[name] = pd.concat([masked, others.rename(lambda name: f"Pearson, {REMOVED[name]}")])
-    return side_by_side(parts)
 
 
 def between_removals(rows: pd.DataFrame, tokens: str = EVERY) -> pd.DataFrame:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from lrputils import stats
-from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
@@ -96,22 +94,6 @@ def _verdicts(difference: pd.DataFrame, margin: float) -> list[str]:
     return [verdict(*ends, margin) for ends in difference[["low", "high"]].to_numpy()]
 
 
-def compare_runs(
-    this_run: Run,
-    recorded: Run,
-    published: pd.Series,
-    column: str,
-    methods: Sequence[str] | None = None,
-) -> pd.DataFrame:
-    """Return `compare` of the means of one column in two runs, for `methods` or all of this run.
-
-    `published` are the paper's means by method; those of other methods are left out.
-    """
-    ours = this_run.summary(column, methods)
-    printed = published[published.index.isin(ours.index)]
-    return compare(ours, printed, recorded.summary(column, list(ours.index)))
-
-
 def verdict(low: float, high: float, margin: float = MARGIN) -> str:
     """Judge a difference by its interval.
 
@@ -145,16 +127,6 @@ def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return frame
 
 
-def conventions(evaluation: Run, methods: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return each method's mean r with LOO under each of `CORRELATIONS`, `side_by_side`.
-
-    And `flipped`, the share of maps whose own sum is negative.
-    """
-    parts = {name: evaluation.summary(column, methods) for column, name in CORRELATIONS.items()}
-    frame = side_by_side(parts).drop(index="loo", errors="ignore")
-    return frame.assign(flipped=evaluation.per_text("flipped", methods).mean())
-
-
 def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.DataFrame:
     """Return the mean r of two methods at each read-out, and their paired difference.
 
@@ -172,69 +144,9 @@ def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.
     return side_by_side({name: stats.table(estimates) for name, estimates in found.items()})
 
 
-def gaps(runs: Mapping[str, Run], first: str, second: str) -> pd.DataFrame:
-    """Return `first − second` at each read-out, a row a run and convention, `side_by_side`."""
-    parts = {
-        (run, name): readouts(evaluation, first, second, column)[
-            ["difference", "difference low", "difference high"]
-        ].set_axis(["value", "low", "high"], axis=1)
-        for run, evaluation in runs.items()
-        for column, name in CORRELATIONS.items()
-    }
-    table = pd.concat(parts, names=["model", "convention", "readout"])
-    places = [place for place in READOUTS if place in table.index.unique("readout")]
-    return side_by_side({place: table.xs(place, level="readout") for place in places})
-
-
-def leaders(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Say which method leads by each column of a run, and whether the columns order them alike.
-
-    A row a run: `maps`, how many methods (LOO apart); `best_COLUMN`, the leader's label; `alike`,
-    whether all columns give one order of the means; `ranks`, the rank correlation of the first and
-    the last one's order. Means that only rounding tells apart are equal: of two that lead, the
-    first method of the run is named.
-    """
-    rows = {}
-    for name, run in runs.items():
-        means = pd.DataFrame({column: run.summary(column).value for column in ("r", "delta")})
-        means = means[means.index.isin(METHODS)].drop(index="loo").dropna().round(9)
-        ranks = means.rank()
-        rows[name] = {
-            "maps": len(means),
-            **{f"best_{c}": METHODS[best].label for c, best in means.idxmax().items()},
-            "alike": bool(ranks.eq(ranks.iloc[:, 0], axis=0).all(axis=None)),
-            "ranks": float(ranks.corr().iloc[0, -1]),
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
 def above(low: float, high: float, bound: float) -> str:
     """Whether an interval lies above a bound: "yes", "no" (it lies below) or "cannot tell"."""
     return "yes" if low > bound else "no" if high < bound else CANNOT_TELL
-
-
-def first_chunk(
-    scores: Sequence[np.ndarray],
-    content: Sequence[np.ndarray],
-    morf: Sequence[Sequence[float]],
-    chunk: int,
-) -> pd.DataFrame:
-    """What LOO promises for the first chunk that goes, and what its going costs.
-
-    From LOO's maps, (tokens,) a text, `content` (false at special tokens), and the logits along
-    them, the most relevant chunk first. Estimates over texts, in logits, a row each: `promised`,
-    the largest sum of LOO over a chunk; `lost`, what the logit falls by when that chunk goes; and
-    `lost − promised`.
-    """
-    promised = np.array(
-        [
-            np.add.reduceat(each[mask], np.arange(0, mask.sum(), chunk)).max()
-            for each, mask in zip(scores, content, strict=True)
-        ]
-    )
-    lost = np.array([curve[0] - curve[1] for curve in morf])
-    found = {name: stats.estimate(v) for name, v in {"promised": promised, "lost": lost}.items()}
-    return stats.table({**found, "lost − promised": stats.paired_difference(lost, promised)})
 
 
 def run_card(classifier: Classifier, texts: Texts, evaluation: Evaluation) -> pd.DataFrame:

@@ -41,10 +41,6 @@ words costs n (n − 1) / 2 passes for the pairs and up to n − 1 shorter ones 
 values; --permutations and --longest bound them. --exact adds the exact values of texts of at most
 16 tokens, by 2ⁿ passes on half of the text."""
 
-_PATCHING = """\
-Replace parts of the network, one at a time, and measure what each backward pass predicts of it.
-Chapter 7 reads the rows. Six forward passes a text for each of --patches, and ten more."""
-
 _MNIST = """\
 Train linear attention networks on images and measure their maps: chapter 2's experiment. What was
 killed goes on by the same command."""
@@ -88,11 +84,6 @@ _KINDS: dict[str, tuple[str, str, dict[str, dict[str, Any]]]] = {
     ),
     "softmax": ("its attention, layer by layer", _SOFTMAX, {}),
     "refactored": ("its maps through other forms of attention", _REFACTORED, {}),
-    "patching": (
-        "its parts, replaced",
-        _PATCHING,
-        {"--patches": {**_NUMBER, "default": 16, "help": "a text and part (default: 16)"}},
-    ),
     "mnist": (
         "chapter 2's networks on images",
         _MNIST,

@@ -1,4 +1,4 @@
-"""Record what a study measures of texts: maps, estimates, yardsticks, attention, patches."""
+"""Record what a study measures of texts: maps, estimates, yardsticks, attention."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import REMOVALS
 from lrputils.removal.shapley import check_permutations
 from lrputils.runs.texts import compact, in_parts
-from lrputils.study import conventions, patching, refactorings, remedy, yardstick
+from lrputils.study import conventions, refactorings, remedy, yardstick
 from lrputils.study.softmax_errors import layer_errors
 
 
@@ -64,7 +64,6 @@ STUDIES = {
     ),
     "softmax": Study(_softmax, _SIZES, lambda rows: compact(rows.drop(columns="position"))),
     "refactored": Study(partial(refactorings.compared, controls=False), _SIZES, lambda rows: rows),
-    "patching": Study(patching.measure, {"patches": 16, "max_length": None}, compact),
 }
 
 

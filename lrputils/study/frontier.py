@@ -1,4 +1,4 @@
-"""Agreement with leave-one-out against cost: estimates, verified budgets, and error bars.
+"""Agreement with leave-one-out against cost: estimates and verified budgets.
 
 It reads the maps of `lrputils.study.remedy`. Exact passes are free here: their result is the exact
 map. The coefficient is over a text's own tokens, special ones left out, unless a name says "all".
@@ -6,7 +6,7 @@ map. The coefficient is over a text's own tokens, special ones left out, unless 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
-from lrputils.removal.budgeted import Verified, bar_factor, half_widths, most_relevant, plan
-from lrputils.removal.calibration import fitted
-from lrputils.removal.combined import Calibration, at_one_size, plain
+from lrputils.removal.budgeted import Verified, most_relevant, plan
+from lrputils.removal.combined import at_one_size, plain
 from lrputils.study.remedy import BOTH, EXACT, MEANS
 
 SHARES = (0.0, 0.1, 0.2, 0.3)
@@ -117,34 +116,6 @@ def verified(maps: Maps, counts: Sequence[int], counted: str = "content") -> Ver
     return Verified(torch.where(exact, maps.loo, maps.estimate), maps.estimate, exact)
 
 
-def fit(rows: pd.DataFrame, texts: Collection[str] | None = None, groups: int = 2) -> Calibration:
-    """Return `lrputils.calibrate` of the rows of `with_exact`, of all texts or of some ids."""
-    if texts is not None:
-        rows = rows[rows.id.isin(set(texts))]
-    one, other = padded(rows, "one-pass"), padded(rows, _GROUPED[groups])
-    maps = zip(one.estimate, other.estimate, one.loo, one.content, strict=True)
-    return fitted([tuple(x[None] for x in text) for text in maps], groups)
-
-
-def calibrated(rows: pd.DataFrame, how: Calibration) -> pd.DataFrame:
-    """Return `measures` of the mask gradient with this calibration, on rows of `with_exact`."""
-    one, other = padded(rows, "one-pass"), padded(rows, _GROUPED[how.groups])
-    shapes = at_one_size(one.estimate, other.estimate, one.content, how.groups)
-    scores = shapes @ shapes.new_tensor(how.coefficients)
-    maps = one._replace(estimate=scores, passes=one.passes + other.passes)
-    return measures(maps, verified(maps, [0] * len(one.ids)))
-
-
-def held_out(rows: pd.DataFrame, groups: int = 2, folds: int = 5) -> pd.DataFrame:
-    """Return `calibrated` of every text, by coefficients of the texts of the other folds."""
-    ids = rows.id.unique()
-    parts = []
-    for test in (ids[number::folds] for number in range(folds)):
-        how = fit(rows, set(ids) - set(test), groups)
-        parts.append(calibrated(rows[rows.id.isin(test)], how))
-    return pd.concat(parts, ignore_index=True)
-
-
 def measures(maps: Maps, found: Verified) -> pd.DataFrame:
     """Return how scores agree with leave-one-out, a row a text.
 
@@ -238,38 +209,6 @@ def _name(options: dict[str, Any]) -> str:
     return known.get(options.get("groups"), "one-pass")
 
 
-def coverage(
-    rows: pd.DataFrame, setting: str, share: float, level: float = 0.9, folds: int = 5
-) -> pd.DataFrame:
-    """Return how often error bars hold the exact score, on texts they were not calibrated on.
-
-    A part of the texts at a time, of `folds`, is tested with bars calibrated on the others to hold
-    a share `level`; `share` of the tokens are verified. A row a text: `id`, `covered` (share of its
-    estimated tokens), `width` (their bars' mean half width over the text's mean |LOO|).
-    """
-    maps = padded(rows, setting)
-    found = verified(maps, [int(share * length) for length in maps.lengths])
-    fold = torch.arange(len(maps.ids)) % folds
-    parts = []
-    for number in range(folds):
-        test = fold == number
-        known, asked = (Verified(*(x[part] for x in found)) for part in (~test, test))
-        factor = bar_factor(known, maps.loo[~test], maps.content[~test], level)
-        where, loo = maps.content[test], maps.loo[test]
-        width = half_widths(asked, where, factor)
-        inside = (asked.scores - loo).abs() <= width
-        open_ = where & ~asked.exact
-        count = open_.sum(1)
-        size = (loo.abs() * where).sum(1) / where.sum(1)
-        columns = {
-            "covered": (inside & open_).sum(1) / count,
-            "width": (width * open_).sum(1) / count / size,
-        }
-        names = [maps.ids[i] for i in test.nonzero().flatten().tolist()]
-        parts.append(pd.DataFrame({"id": names} | {k: v.numpy() for k, v in columns.items()}))
-    return pd.concat(parts, ignore_index=True)
-
-
 def table(rows: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
     """Return by group `texts`, each column's mean, and `low` and `high`, r's 95% interval."""
     found = {}
@@ -280,41 +219,3 @@ def table(rows: pd.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pd.D
     index = pd.MultiIndex.from_tuples(found, names=by) if len(by) > 1 else None
     frame = pd.DataFrame(list(found.values()), index=index)
     return frame if index is not None else frame.set_axis([key[0] for key in found])
-
-
-# What was asked of each recorded model: in words, r, and the setting or the budget that answers.
-AIMS: dict[str, tuple[tuple[str, float, str | float], ...]] = {
-    "MiniLM, SST-2": (
-        ("one forward and backward pass", 0.90, "one-pass"),
-        ("a quarter of LOO", 0.97, 0.25),
-    ),
-    "MiniLM, IMDB": (
-        ("one forward and backward pass", 0.95, "one-pass"),
-        ("a quarter of LOO", 0.99, 0.25),
-    ),
-    "MPNet, SST-2": (
-        ("three forward and backward passes", 0.80, "one + halves"),
-        ("half of LOO", 0.95, 0.5),
-    ),
-    "MPNet, IMDB": (
-        ("three forward and backward passes", 0.80, "one + halves"),
-        ("half of LOO", 0.95, 0.5),
-    ),
-}
-
-
-def aims(runs: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return what was asked of each run, name → rows of `with_exact`, and what it reached.
-
-    A row an aim: `allowed`, `aim`, `r` with the ends of its interval, `passes`, `texts`.
-    """
-    found = {}
-    for run, rows in runs.items():
-        for allowed, aim, how in AIMS.get(run, ()):
-            by = "setting" if isinstance(how, str) else "budget"
-            part = compared(rows[rows.setting == how], [0.0]) if by == "setting" else None
-            part = by_budget(rows, [how]) if part is None else part
-            line = table(part, [by], ["passes", "r"]).iloc[0]
-            found[f"{run}: {allowed}"] = {"aim": aim, **line}
-    frame = pd.DataFrame.from_dict(found, orient="index").astype({"texts": int})
-    return frame[["aim", "r", "low", "high", "passes", "texts"]]

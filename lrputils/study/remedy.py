@@ -7,13 +7,13 @@ seconds. `lrputils.study.frontier` compares the maps with leave-one-out.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 import torch
 
-from lrputils.attribution import METHODS, attribute
+from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
@@ -32,13 +32,6 @@ MEANS = {f"one + {name}": SETTINGS[name]["groups"] for name in ("halves", "quart
 EXACT = "loo"
 # A forward and a backward pass, counted in forward passes.
 BOTH = 3
-# Methods without settings, whose agreement with leave-one-out runs of kind "texts" record.
-_OTHERS = {
-    "attention-x-grad": BOTH,
-    "grad-x-input": BOTH,
-    "ig": BOTH * METHODS["ig"].with_defaults({})["steps"],
-    "rollout": 1,
-}
 
 
 def passes(options: Mapping[str, Any]) -> int:
@@ -107,22 +100,3 @@ def _measured(
         began = time.process_time()
         scores = attribute(classifier.model, inputs, method, target=target, **options)
         yield name, cost, time.process_time() - began, scores
-
-
-def others(texts: pd.DataFrame, ids: Collection[str]) -> pd.DataFrame:
-    """Return the agreement of methods without settings, in the form of `frontier.compared`.
-
-    Args:
-        texts: rows of a run of kind "texts".
-        ids: of the texts that are asked for; those that the run does not hold are left out.
-
-    Returns:
-        a row a text and method: `id`, `setting` (the method), `verified` (0), `tokens`, `passes`,
-        `cost` (their share of leave-one-out's) and `r`, over the text's own tokens.
-    """
-    plain = (texts.readout == "word") & (texts.family == "") & texts.method.isin(list(_OTHERS))
-    found = texts[plain & texts.id.astype(str).isin(ids)]
-    passes = found.method.map(_OTHERS)
-    columns = {"setting": found.method, "verified": 0.0, "tokens": found.tokens, "passes": passes}
-    columns |= {"cost": passes / found.tokens, "r": found.r_content.astype(float)}
-    return pd.DataFrame({"id": found.id.astype(str), **columns})

@@ -8,7 +8,6 @@ layer's own input is not used: it depends on where that layer's LayerNorm puts i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,19 +66,6 @@ def routes_by_layer(
         carried = relevance_paths(classifier.model, inputs, composite, readout=readout)
         frames.append(_compared(rows, carried, known, inputs.valid_mask))
     return pd.concat(frames).sort_values(["position", "layer"], kind="stable", ignore_index=True)
-
-
-def summary_by_layer(rows: pd.DataFrame, column: str, **options: Any) -> pd.DataFrame:
-    """Return the mean of a column of `routes_by_layer` with its interval, by (layer, route).
-
-    `options` are those of `lrputils.stats.bootstrap_interval`. A route is left out where no text
-    has a value, as queries and keys are under CP-LRP.
-    """
-    wide = rows.pivot(index="position", columns=["layer", "route"], values=column)
-    wide = wide.loc[:, wide.notna().any()]
-    summary = stats.estimates(wide, **options)
-    summary.index = pd.MultiIndex.from_tuples(summary.index, names=["layer", "route"])
-    return summary
 
 
 def _by_route(scores: Tensor) -> dict[str, np.ndarray]:

@@ -22,9 +22,11 @@ KINDS = {
     "baselines": "Integrated Gradients from three baselines, and rollout with the residual",
     "epsilon": "LRP with ε > 0",
     "depth": "the mask gradient of the last layers against exact removal there",
+    "patching": "effects of patches of the network's parts, and each backward pass's estimates",
     "layer_pairs": "exact leave-two-out with the pair hidden from a layer on",
     "random_weights": "agreement with LOO as the model's weights are randomised",
     "ceiling": "LOO against itself under an edit that leaves the meaning",
+    "routes": "what AttnLRP delivers through values, queries and keys of each layer",
     "uniform": "predictions with uniform attention in some layers",
 }
 
@@ -77,7 +79,7 @@ def _own(measure: Any, options: argparse.Namespace) -> Mapping[str, Any]:
     """The arguments of `measure`, its defaults included; ValueError for one that it lacks."""
     known = [p for p in inspect.signature(measure).parameters.values() if p.kind is p.KEYWORD_ONLY]
     own = {p.name: p.default for p in known}
-    own |= {"batch_size": options.batch_size, "max_length": options.max_length}
+    own |= {name: getattr(options, name) for name in ("batch_size", "max_length") if name in own}
     for given in options.option:
         name, _, value = given.partition("=")
         if name not in own:

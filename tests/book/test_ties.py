@@ -7,8 +7,6 @@ import pandas as pd
 import pytest
 
 import lrputils.linear_attention as la
-from lrputils.attribution.registry import METHODS
-from lrputils.report import tables
 from lrputils.study import specifications
 
 NAMES = ["c", "a", "d", "b"]
@@ -39,15 +37,3 @@ def test_choices_that_matter_alike_stand_as_they_were_given(rounded):
     index = pd.MultiIndex.from_product([[0, 1]] * 4, names=NAMES)
     values = pd.Series([rounded(sum(row) + 2 * row[2]) for row in index], index)
     assert list(specifications.importance(values).index) == ["d", "c", "a", "b"]
-
-
-def test_of_two_methods_that_lead_the_first_is_named(rounded):
-    class Run:
-        def summary(self, column):
-            names = ["ig", "attnlrp", "cp-lrp", "loo"]
-            return pd.DataFrame({"value": [rounded(0.7), rounded(0.7), rounded(0.2), 1.0]}, names)
-
-    found = tables.leaders({"run": Run()}).loc["run"]
-    assert found.best_r == found.best_delta == METHODS["ig"].label
-    assert found.alike
-    assert found.ranks == pytest.approx(1)

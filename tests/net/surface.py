@@ -23,13 +23,12 @@ from lrputils.report import audit_answers, audit_plan
 
 import pyarrow.parquet as pq  # isort: skip
 import torch  # isort: skip
-import yaml  # isort: skip
 from transformers import BertConfig, BertForSequenceClassification  # isort: skip
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).with_name("surface")
 TEXTS = FOLDER / "texts.csv"
-KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored", "patching", "mnist"]
+KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored", "mnist"]
 VERBS = ["", "explain", "execute", "build", "bench", "audit", "train", "evaluate", "record"]
 
 # A command, in an empty folder with the files of `_prepare`; the book is where it is.
@@ -145,7 +144,6 @@ def rows() -> Iterator[str]:
         model = tiny(Path(folder) / "tiny")
         short = ["--model", str(model), "--dataset", str(TEXTS), "--limit", "2", "--quiet"]
         runs = {f"record {kind}": short for kind in KINDS if kind != "mnist"}
-        runs["record patching"] = [*short, "--patches", "2"]
         runs["record yardstick"] = [*short, "--permutations", "4"]
         runs["evaluate"] = runs["audit"] = short
         for verb, arguments in runs.items():
@@ -184,9 +182,8 @@ def tiny(folder: Path) -> Path:
 
 def pages() -> Iterator[str]:
     """Pages in the order of the table of contents, their headings, and what can be linked to."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    parts = [{"chapters": [{"file": toc["root"]}]}, *toc["parts"]]
-    for file in (chapter["file"] for part in parts for chapter in part["chapters"]):
+    toc = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    for file in re.findall(r"^(?:root| +- file): (.+)$", toc, re.M):
         yield file
         text = (ROOT / f"{file}.md").read_text(encoding="utf-8")
         yield "  " + re.search(r"^# .+$", text, re.M)[0]

@@ -16,6 +16,7 @@ from recipes.recordings import (
     depth,
     layer_pairs,
     random_weights,
+    routes,
     uniform,
 )
 from recipes.recordings.hiding import losses
@@ -139,6 +140,14 @@ def test_baselines_and_uniform_layers(clf, texts):
     parts = uniform.measure(clf, texts)
     same = parts[parts.part == "none"]
     assert (same.predicted == same.target).all()
+
+
+def test_routes_are_compared_with_exact_maps(clf, texts):
+    rows = routes.measure(clf, texts, readouts=("sum",))
+    exact = lrp.evaluate(clf, texts, [], progress=False).maps["loo"]
+    own = lrp.routes_by_layer(clf, list(texts), exact, readout="sum")
+    pd.testing.assert_frame_equal(rows[own.columns.drop("position")], own.drop(columns="position"))
+    assert list(rows.id.unique()) == list(texts.ids)
 
 
 def test_the_command_line_records_and_goes_on(tmp_path, capsys):

@@ -72,41 +72,6 @@ def test_effects_are_changes_of_r_in_pairs(rows, normalisation, tokens, start):
             assert row[f"{place} low"] <= row[place] <= row[f"{place} high"]
 
 
-def test_the_first_token_has_its_share_of_the_absolute_scores(rows):
-    table = controls.first_token(rows)
-    assert list(table.index) == ["LOO", "AttnLRP", *controls.CONTROLS.values()]
-    shares = [
-        each[0] / np.abs(each).sum()
-        for each in (scores(rows, text, "key-closed", "sum") for text in range(5))
-    ]
-    assert table.loc["keys closed", "sum"] == pytest.approx(np.mean(shares))
-    below = [scores(rows, text, "loo", removal="attention-mask").sum() < 0 for text in range(5)]
-    assert table.loc["LOO", "negative sum"] == pytest.approx(np.mean(below))
-    assert table.loc["LOO", "word"] == table.loc["LOO", "post-norm"]
-
-
-def test_survival_has_every_coefficient_by_the_mask_and_every_other_removal(rows):
-    table = controls.survival(rows)
-    wanted = {
-        "Pearson, mask": ("attention-mask", scipy.stats.pearsonr),
-        "Spearman, mask": ("attention-mask", scipy.stats.spearmanr),
-        "Kendall, mask": ("attention-mask", scipy.stats.kendalltau),
-        "Pearson, zero embedding": ("zero", scipy.stats.pearsonr),
-    }
-    assert list(table.index) == list(wanted)
-    for column, place, start in (("word", "word", 0), ("post-norm, no [CLS]", "post-norm", 1)):
-        for name, (removal, coefficient) in wanted.items():
-            gaps = []
-            for text in range(5):
-                loo = scores(rows, text, "loo", removal=removal)[start:]
-                r = [
-                    coefficient(scores(rows, text, m, place)[start:], loo).statistic
-                    for m in ("attnlrp", "cp-lrp")
-                ]
-                gaps.append(r[0] - r[1])
-            assert table.loc[name, column] == pytest.approx(np.mean(gaps), abs=1e-6)
-
-
 def test_removals_are_compared_with_each_other(rows):
     table = controls.between_removals(rows)
     assert list(table.index) == list(table) == ["mask", "zero embedding"]

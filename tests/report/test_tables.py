@@ -5,13 +5,10 @@ import pandas as pd
 import pytest
 
 from lrputils import paper
-from lrputils.attribution import METHODS
 from lrputils.report import tables
 from lrputils.report.display import show
-from lrputils.runs.results import Recording
 from lrputils.stats import estimate
 from lrputils.stats import table as stats_table
-from lrputils.study.variants import Label
 
 
 def test_difference_is_this_run_minus_paper_with_the_interval_shifted():
@@ -102,69 +99,12 @@ def test_an_interval_that_could_not_be_drawn_gives_no_verdict():
     assert show(table, digits=1).rounded().loc["a", "this run"] == "0.5"
 
 
-def run(**values):
-    """Two texts, a column `r` and a column `delta`, by method."""
-    rows = [
-        {"id": text, **Label(method)._asdict(), "r": r[text], "delta": delta[text]}
-        for method, (r, delta) in values.items()
-        for text in (0, 1)
-    ]
-    return Recording(pd.DataFrame(rows), {})
-
-
-def test_two_runs_are_compared_by_the_methods_of_this_one():
-    here = run(loo=([1, 1], [3, 4]), attnlrp=([0.1, 0.3], [1, 2]))
-    there = run(loo=([1, 1], [3, 3]), ig=([0, 0], [0, 0]), attnlrp=([0.2, 0.4], [1, 1]))
-    table = tables.compare_runs(here, there, pd.Series({"attnlrp": 0.25, "ig": 0.1}), "r")
-    assert list(table.index) == ["loo", "attnlrp"]
-    assert table.loc["attnlrp", ["paper", "recorded", "this run"]].tolist() == pytest.approx(
-        [0.25, 0.3, 0.2]
-    )
-    ends = estimate([0.1, 0.3])[1:3]
-    assert (table.loc["attnlrp", ["low", "high"]]).tolist() == pytest.approx(ends)
-    only = tables.compare_runs(here, there, pd.Series(dtype=float), "r", ["attnlrp"])
-    assert list(only.index) == ["attnlrp"]
-
-
-def test_leaders_say_which_method_is_first_and_whether_orders_agree():
-    one = run(loo=([1, 1], [9, 9]), ig=([0, 0], [1, 1]), attnlrp=([0.5, 0.5], [2, 2]))
-    other = run(loo=([1, 1], [9, 9]), ig=([0, 0], [2, 2]), attnlrp=([0.5, 0.5], [1, 1]))
-    found = tables.leaders({"one": one, "other": other})
-    label = {name: METHODS[name].label for name in ("ig", "attnlrp")}
-    assert found.maps.tolist() == [2, 2]
-    assert found.best_r.tolist() == [label["attnlrp"]] * 2
-    assert found.best_delta.tolist() == [label["attnlrp"], label["ig"]]
-    assert found.alike.tolist() == [True, False]
-    assert found.ranks.tolist() == pytest.approx([1, -1])
-
-
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [(1.1, 1.2, "yes"), (0.1, 0.9, "no"), (0.9, 1.1, tables.CANNOT_TELL)],
 )
 def test_an_interval_lies_above_a_bound_or_not(low, high, expected):
     assert tables.above(low, high, 1) == expected
-
-
-def test_the_first_chunk_promises_its_sum_and_costs_the_first_fall():
-    scores, content = [np.array([0, 1, 2, 4, 3.0])], [np.array([False, True, True, True, False])]
-    found = tables.first_chunk(scores, content, [[5, 2, 1.0]], 2)
-    assert found.value.to_dict() == {"promised": 4, "lost": 3, "lost − promised": -1}
-
-
-def test_gaps_are_the_differences_of_every_run_and_convention():
-    plain = {"family": "", "layer": 0}
-    rows = [
-        {"id": text, "method": method, "readout": place, "r": r + text / 8, **plain}
-        for text in (0, 1)
-        for place in ("word", "sum")
-        for method, r in (("attnlrp", 0.5), ("cp-lrp", 0.25 if place == "word" else 0.75))
-    ]
-    rows = pd.DataFrame(rows).assign(r_content=0.5, r_normalised=lambda x: -x.r)
-    table = tables.gaps({"one": Recording(rows, {})}, "attnlrp", "cp-lrp")
-    assert table.loc[("one", "raw"), ["word", "sum"]].tolist() == [0.25, -0.25]
-    assert table.loc[("one", "without special tokens"), "word high"] == 0
-    assert table.loc[("one", "sum to one"), "sum"] == 0.25
 
 
 def test_estimates_stand_side_by_side_with_their_intervals():

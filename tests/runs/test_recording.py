@@ -15,7 +15,6 @@ from lrputils.runs import results
 from lrputils.runs import texts as recording
 from lrputils.runs.studies import record_study
 from lrputils.runs.texts import Settings, record
-from lrputils.study import patching
 from lrputils.study.conventions import composites
 from lrputils.study.softmax_errors import MEASURES, layer_errors
 from lrputils.study.variants import Label, layer_sets
@@ -243,13 +242,3 @@ def test_a_recording_of_refactored_attention_has_a_row_a_form(tmp_path):
     assert list(recording.rows.form) == list(FORMS)
     assert set(recording.rows.method) == {"attnlrp"}
     assert recording.rows.logit.max() < 1e-4
-
-
-def test_a_recording_of_patches_has_a_row_a_patch_and_source(tmp_path):
-    out = tmp_path / "canon-patches" / "own"
-    options = ["--limit", "1", "--patches", "2", "--quiet", "--out", str(out)]
-    command_line.main(["record", "patching", *options])
-    recording = results.load("canon-patches", "own", folder=tmp_path)
-    assert len(recording.rows) == 2 * len(patching.SITES) * len(patching.SOURCES)
-    assert {"effect", *patching.PASSES} <= {*recording.rows}
-    assert recording.provenance["parameters"]["patches"] == 2

@@ -221,9 +221,6 @@ def test_no_texts_are_refused(placeholder):
 
 
 def test_tables_hold_means_and_paired_differences(placeholder, texts, result):
-    table = tables.conventions(result)
-    assert list(table.index) == list(METHODS)
-    assert table.loc["cp-lrp", "raw"] == pytest.approx(result.per_text()["cp-lrp"].mean())
     both = evaluate(
         placeholder,
         texts,

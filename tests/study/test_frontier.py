@@ -9,7 +9,6 @@ import pytest
 import lrputils as lrp
 from lrputils import stats
 from lrputils.__main__ import main
-from lrputils.report.figures.frontier import frontier as draw
 from lrputils.runs import results
 from lrputils.study import frontier, remedy
 
@@ -58,16 +57,6 @@ def test_the_mean_of_two_settings_is_the_method_with_open_gates(classifier, rows
     np.testing.assert_allclose(mean.scores[texts.ids[1]], expected, rtol=1e-3, atol=1e-4)
 
 
-def test_a_calibration_is_fitted_on_other_texts(rows):
-    known = frontier.with_exact(rows)
-    found = frontier.held_out(known)
-    assert sorted(found.id) == sorted(known.id.unique())
-    assert (found.passes == 9).all()
-    ids = list(known.id.unique())
-    own = frontier.calibrated(known[known.id == ids[0]], frontier.fit(known, ids[1:]))
-    assert found.set_index("id").r[ids[0]] == pytest.approx(own.r.item())
-
-
 def test_exact_scores_raise_agreement_to_one(rows):
     known = frontier.with_exact(rows)
     assert set(known.setting) == {*NAMES, MEAN} - {"loo"}
@@ -80,20 +69,6 @@ def test_exact_scores_raise_agreement_to_one(rows):
     r = stats.pearson(first.scores, first.loo, first.content)[0]
     assert found.r.iloc[0] == pytest.approx(r)
     assert found.cost.iloc[0] == pytest.approx(3 / len(first.scores))
-
-
-def test_methods_of_another_run_stand_beside_the_settings():
-    ids = ["a", "b", "c"]
-    texts = pd.DataFrame({"id": ids, "method": "ig", "tokens": [24, 48, 12], "readout": "word"})
-    texts = texts.assign(family="", r=0.9, r_content=[0.5, 0.25, 0.75])
-    bypass = texts.assign(family="front", method="attnlrp")
-    found = remedy.others(pd.concat([texts, bypass, texts.assign(method="cp-lrp")]), {"a", "b"})
-    table = frontier.table(found, ["setting", "verified"], ["passes", "cost", "r"])
-    low, high = stats.bootstrap_interval([0.5, 0.25])
-    assert table.loc[("ig", 0.0)].to_dict() == pytest.approx(
-        {"texts": 2, "passes": 96, "cost": 3, "r": 0.375, "low": low, "high": high}
-    )
-    assert len(table) == 1
 
 
 def test_a_text_without_its_exact_map_is_named(rows):
@@ -114,29 +89,6 @@ def test_a_budget_takes_the_setting_of_its_plan(rows):
     assert every.r_all.mean() > frontier.by_budget(known, [0.75]).r_all.mean()
     with pytest.raises(ValueError, match="which was not measured"):
         frontier.by_budget(known[known.setting == "halves"], [0.5])
-
-
-def test_coverage_is_measured_on_texts_held_out(rows):
-    known = frontier.with_exact(rows)
-    found = frontier.coverage(known, "halves", 0.2, level=0.8, folds=5)
-    assert sorted(found.id) == sorted(known.id.unique())
-    assert found.covered.between(0, 1).all()
-    assert (found.width > 0).all()
-
-
-def test_a_table_and_the_figure_hold_every_setting(rows):
-    compared = frontier.compared(frontier.with_exact(rows))
-    table = frontier.table(compared, ["setting", "verified"], ["cost", "r"])
-    assert len(table) == 3 * len(frontier.SHARES)
-    assert (table.low <= table.r).all()
-    assert (table.r <= table.high).all()
-    assert MEAN not in draw({"this run": table}).svg()  # text is drawn, names are readers' own
-
-
-def test_aims_are_read_off_the_rows(rows):
-    found = frontier.aims({"MiniLM, SST-2": frontier.with_exact(rows), "other": rows})
-    assert list(found.aim) == [0.90, 0.97]
-    assert (found.texts == 5).all()
 
 
 def test_a_recording_holds_the_maps(tmp_path):

@@ -9,8 +9,7 @@ import lrputils as lrp
 from lrputils import stats
 from lrputils.propagation.composites import CP_LRP
 from lrputils.propagation.paths import relevance_paths
-from lrputils.study import routes
-from lrputils.study.routes import routes_by_layer
+from lrputils.study.routes import ROUTES, routes_by_layer
 from tests import tiny
 
 
@@ -42,7 +41,7 @@ def test_each_texts_routes_are_measured_as_if_alone(references):
     assert list(rows.columns) == [
         *("position", "layer", "route", "share", "r", "r_without", "r_whole")
     ]
-    assert len(rows) == len(TEXTS) * 3 * len(routes.ROUTES)
+    assert len(rows) == len(TEXTS) * 3 * len(ROUTES)
     assert rows.groupby(["position", "layer"]).share.sum().to_numpy() == pytest.approx(1)
     for position, text in enumerate(TEXTS):
         inputs = Pretokenised(model).encode([text])
@@ -72,21 +71,6 @@ def test_a_silent_route_has_no_correlation(references):
     assert silent.r.isna().all()
     assert (silent.share == 0).all()
     assert np.allclose(silent.r_without, silent.r_whole)
-
-
-def test_a_summary_has_the_mean_and_the_interval_of_each_layer_and_route(references):
-    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references)
-    summary = routes.summary_by_layer(rows, "r", resamples=200)
-    assert list(summary.index) == [(k, route) for k in (1, 2, 3) for route in routes.ROUTES]
-    some = rows[(rows.layer == 2) & (rows.route == "residual")].r
-    expected = stats.estimate(some, resamples=200)
-    assert tuple(summary.loc[(2, "residual")]) == pytest.approx(expected)
-
-
-def test_a_silent_route_is_left_out_of_the_summary(references):
-    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references, CP_LRP)
-    left = routes.summary_by_layer(rows, "r").index.get_level_values("route")
-    assert set(left) == {"value", "residual"}
 
 
 def test_references_must_fit_their_texts(references):

@@ -2,7 +2,6 @@
 
     plan = cost.forecast(clf, texts)               # seconds, part by part
     with cost.measured(clf.device) as spent: ...   # seconds and peak memory of the real work
-    costs = cost.at_lengths(clf, texts, [64, 128]) # how seconds and r go with a text's length
     cost.precision_error(clf, texts)               # what faster matrix products change
 
 `lrputils.study.cost.operations` counts what leave-one-out computes;
@@ -11,5 +10,4 @@
 
 from lrputils.study.cost.clock import Spent, measured, timed
 from lrputils.study.cost.forecasts import Forecast, forecast
-from lrputils.study.cost.lengths import agreement, at_lengths, growth, loo_size, trend
 from lrputils.study.cost.precision import matmul_precision, precision_error

@@ -20,7 +20,6 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionCall, fused
@@ -179,16 +178,3 @@ def _patched(
         replaced(sites.forwards),
     ):
         return run(architecture, architecture.arguments(many)).cpu()
-
-
-def r_with_effects(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return r of `measure`'s estimates with the effects: (texts, (source, site, pass)).
-
-    Over each text's patches of a site and source; NaN where all effects are the same.
-    """
-    found = {}
-    for (text, source, site), part in rows.groupby(["id", "source", "site"], sort=False):
-        for name in PASSES:
-            r = stats.pearson(part[name].to_numpy(), part.effect.to_numpy())
-            found.setdefault((source, site, name), {})[text] = float(r[0])
-    return pd.DataFrame(found)
