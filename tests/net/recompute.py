@@ -404,9 +404,9 @@ def yardsticks(run) -> dict[str, dict[str, np.ndarray]]:
 
 
 def yard(run, yardstick, method):
-    """r of a method with a yardstick."""
-    found = yardsticks(run).items()
-    return pd.Series({i: pearson(known[method], known[yardstick]) for i, known in found})
+    """r of a method with a yardstick, on the texts that have it: exact values need short ones."""
+    found = {i: known for i, known in yardsticks(run).items() if yardstick in known}
+    return pd.Series({i: pearson(k[method], k[yardstick]) for i, k in found.items()})
 
 
 def yard_gap(run, yardstick, first, second):
