@@ -55,7 +55,7 @@ def _name_book(app: Sphinx, page: str, template: str, context: dict[str, Any], t
 
 
 def _name_folds(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
-    """Name the button that unfolds a chapter's further page in the list of pages: it has no text."""
+    """Name the button that unfolds a chapter's further page in the sidebar: it has no text."""
     if draw := context.get("generate_toctree_html"):
         named = '<summary aria-label="further page of this chapter">'
         context["generate_toctree_html"] = lambda *args, **options: str(
