@@ -3,6 +3,8 @@ document.addEventListener("DOMContentLoaded", () => {
   // A name that differs from the visible text hides it from whoever speaks to the page.
   for (const named of document.querySelectorAll("summary[aria-label], .search-button-field"))
     named.removeAttribute("aria-label");
+  for (const fold of document.querySelectorAll("summary"))
+    if (!fold.textContent.trim()) fold.setAttribute("aria-label", "Further page of this chapter");
   // The titles of the icons count as the button's text.
   for (const button of document.querySelectorAll(".theme-switch-button"))
     button.setAttribute("aria-label", "Color mode: Light, Dark, System Settings");

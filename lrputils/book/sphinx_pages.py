@@ -54,15 +54,6 @@ def _name_book(app: Sphinx, page: str, template: str, context: dict[str, Any], t
     context["docstitle"] = context.get("docstitle") or app.config.html_title
 
 
-def _name_folds(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
-    """Name the button that unfolds a chapter's further page in the sidebar: it has no text."""
-    if draw := context.get("generate_toctree_html"):
-        named = '<summary aria-label="further page of this chapter">'
-        context["generate_toctree_html"] = lambda *args, **options: str(
-            draw(*args, **options)
-        ).replace("<summary>", named)
-
-
 def _as_html(app: Sphinx) -> None:
     """Let the single page show all that pages show: Sphinx drops the rest where any is named."""
     known = app.registry.translation_handlers
@@ -76,5 +67,4 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", _as_html)
     app.connect("html-page-context", _describe)
     app.connect("html-page-context", _without_mathjax, priority=900)
-    app.connect("html-page-context", _name_folds, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -166,7 +166,8 @@ def _is_whole(label: Any) -> bool:
 
 
 def load_classifier(
-    name_or_folder: str | Path | None = None,
+    name_or_folder: str | Path | nn.Module | Any | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     *,
     revision: str | None = None,
     device: str | torch.device = "auto",
@@ -177,7 +178,9 @@ def load_classifier(
     Args:
         name_or_folder: a folder as `save_pretrained` writes it, a name on the Hugging Face hub
             ("owner/name" or "owner/name@revision"), or `None` for the model that comes with the
-            package.
+            package. A model at hand with its tokenizer, or a pipeline, is taken as it is and where
+            it is.
+        tokenizer: of a model at hand.
         revision: branch, tag or commit on the hub; `Classifier.revision` is the commit it means.
         device: "auto" takes the GPU if there is one; else any torch device.
         dtype: precision of the parameters. Leave-one-out is a difference of close numbers, so
@@ -190,6 +193,8 @@ def load_classifier(
             holds no classifier with all its weights.
         TypeError: an architecture whose attention this package cannot attribute.
     """
+    if tokenizer is not None or not isinstance(name_or_folder, str | Path | None):
+        return _at_hand(name_or_folder, tokenizer)
     device, dtype = _device(device), _dtype(dtype)
     name, folder, commit = find_model(name_or_folder, revision)
     with quietly():
@@ -200,6 +205,23 @@ def load_classifier(
     describe(model)
     model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
     return Classifier(model, tokenizer, name, commit, folder)
+
+
+def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier:
+    """A model and its tokenizer, or a pipeline that has both, as a classifier."""
+    model = held if isinstance(held, nn.Module) else getattr(held, "model", None)
+    tokenizer = tokenizer or getattr(held, "tokenizer", None)
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"a classifier is loaded from a folder, a name, a pipeline, or a model with its "
+            f"tokenizer; got a {type(held).__name__}"
+        )
+    if tokenizer is None:
+        raise ValueError(
+            f"{type(model).__name__} comes without its tokenizer: load_classifier(model, tokenizer)"
+        )
+    describe(model)
+    return Classifier(model, tokenizer, Path(model.config.name_or_path).name or "a model at hand")
 
 
 def find_model(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -283,3 +284,16 @@ def test_labels_are_classes_in_every_spelling(classifier):
     with pytest.warns(UserWarning, match=r"4 of 10 labels name no class: 2\.5, great, \[0, 1\]"):
         classifier.warn_of_labels(given, numbers)
     classifier.warn_of_labels(["negative", None], [0, None])
+
+
+def test_a_pipeline_and_a_model_at_hand_are_taken_as_they_are(classifier):
+    pipe = SimpleNamespace(model=classifier.model, tokenizer=classifier.tokenizer)
+    expected = lrp.attribute(classifier, classifier.encode("dull"), "attnlrp")
+    for given in ((pipe,), (classifier.model, classifier.tokenizer)):
+        found = load_classifier(*given)
+        assert found.model is classifier.model
+        assert torch.equal(lrp.attribute(found, found.encode("dull"), "attnlrp"), expected)
+    with pytest.raises(ValueError, match="BertForSequenceClassification comes without its token"):
+        load_classifier(classifier.model)
+    with pytest.raises(TypeError, match="got a dict"):
+        load_classifier({})
