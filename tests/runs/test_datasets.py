@@ -165,6 +165,7 @@ def forked(work, environment=None):
     if child := os.fork():
         return child
     try:
+        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork: more would wait forever
         os.environ.update(environment or {})
         work()
     finally:
