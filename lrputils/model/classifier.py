@@ -136,12 +136,13 @@ class Classifier:
         """Tokenize texts into a padded batch on the model's device.
 
         Args:
-            texts: one a row: a list, an iterator, an array or a Series of strings; of a DataFrame
-                or `datasets.Dataset` the column that is called as columns of texts usually are. A
-                single string is one row.
+            texts: one a row: a list, an iterator, an array or a Series of strings, or of pairs
+                `(first, second)`; of records, a DataFrame or `datasets.Dataset` the columns that
+                are called as columns of texts usually are. A single string is one row.
             max_length: the longest row allowed, in tokens with special ones; by default 512, or the
                 model's number of positions where that is less.
-            truncate: cut longer texts instead of refusing them; `Inputs.truncated` lists them.
+            truncate: cut longer texts, of a pair the longer side, instead of refusing them;
+                `Inputs.truncated` lists them.
 
         Raises:
             TypeError: texts of no such type, or one is not a string (a missing value, for example).

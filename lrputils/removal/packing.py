@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from lrputils.data.given import size
 from lrputils.model.architectures import Architecture
 from lrputils.removal.beginnings import Beginnings, shareable
 from lrputils.removal.packed import packed
@@ -29,9 +30,9 @@ _SHORTEST = 0.8
 _PASS = {"cpu": 128, "cuda": 4_096}
 
 
-def by_length(texts: Sequence[str], batch_size: int) -> list[list[int]]:
+def by_length(texts: Sequence[Any], batch_size: int) -> list[list[int]]:
     """Batches of text numbers, so that texts of similar length share one; the shortest first."""
-    order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+    order = sorted(range(len(texts)), key=lambda number: size(texts[number]))
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 

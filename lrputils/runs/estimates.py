@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from lrputils.data.streams import TextStream
+from lrputils.data.texts import TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.runs.datasets import Settings, Shelf, store
 from lrputils.runs.folders import TEXTS

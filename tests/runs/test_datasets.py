@@ -20,7 +20,7 @@ import torch
 
 import lrputils as lrp
 from lrputils import __main__ as command_line
-from lrputils.data.streams import stream_texts
+from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import Classifier
 from lrputils.runs import datasets, results, shards
 from lrputils.runs.datasets import Settings, evaluate_dataset
