@@ -17,7 +17,7 @@ from transformers import BertForMaskedLM, BertForSequenceClassification, BertMod
 
 import lrputils as lrp
 from lrputils.data import hub
-from lrputils.model.classifier import EMBEDDED, NAME, _needed, load_classifier
+from lrputils.model.classifier import EMBEDDED, NAME, load_classifier
 from lrputils.study.uniform_attention import classes_of, correct
 from tests import tiny, untrained
 from tests.data.test_texts import cache_with
@@ -226,15 +226,15 @@ def test_a_decoder_without_a_padding_token_gets_one(folder, tmp_path):
 
 def test_only_what_is_needed_is_downloaded():
     both = ["config.json", "vocab.txt", "model.safetensors", "pytorch_model.bin", "tf_model.h5"]
-    assert _needed([*both, "onnx/model.safetensors"]) == [
+    assert hub.needed([*both, "onnx/model.safetensors"]) == [
         "config.json",
         "model.safetensors",
         "vocab.txt",
     ]
-    assert "pytorch_model.bin" in _needed(["config.json", "pytorch_model.bin", "README.md"])
+    assert "pytorch_model.bin" in hub.needed(["config.json", "pytorch_model.bin", "README.md"])
     parts = ["model-1-of-2.safetensors", "model-2-of-2.safetensors", "model.safetensors.index.json"]
-    assert _needed([*parts, "pytorch_model.bin", "pytorch_model.bin.index.json"]) == parts
-    assert _needed(["README.md"]) == []
+    assert hub.needed([*parts, "pytorch_model.bin", "pytorch_model.bin.index.json"]) == parts
+    assert hub.needed(["README.md"]) == []
 
 
 def test_a_cached_model_loads_without_a_network(folder, tmp_path, monkeypatch):
