@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +16,7 @@ from lrputils.runs.folders import TEXTS
 from lrputils.study.cost.clock import measured
 from lrputils.study.cost.forecasts import Forecast, duration, forecast
 from lrputils.study.evaluation import REFERENCE
+from lrputils.study.variants import LayerSweep, Variant
 
 _SAMPLED = 8  # shards
 
@@ -66,6 +67,7 @@ def estimate(
     classifier: Classifier,
     texts: TextStream,
     settings: Settings | None = None,
+    variants: Sequence[Variant | LayerSweep] = (),
     *,
     price: float | None = None,
 ) -> Estimate:
@@ -80,7 +82,7 @@ def estimate(
         ValueError: see `evaluate_dataset`.
     """
     settings = settings or Settings()
-    step = settings.step(classifier)
+    step = settings.step(classifier, variants)
     with TemporaryDirectory() as folder:
         store(classifier, texts, Path(folder) / TEXTS, settings, quiet=True)
         shelf = Shelf(Path(folder) / TEXTS)
