@@ -194,6 +194,9 @@ def _add_profile(verb: argparse.ArgumentParser) -> None:
         help="a name from profiles/ or the path of a YAML file (default: %(default)s)",
     )
     verb.add_argument("--force", action="store_true", help="execute also what has not changed")
+    verb.add_argument(
+        "--processes", type=int, metavar="N", help="chapters at once (default: 2, of two cores)"
+    )
     verb.add_argument("--quiet", action="store_true", help="no progress bars")
     verb.add_argument("--verbose", action="store_true", help="show a failed cell and its frames")
 
@@ -277,7 +280,7 @@ def _under_profile(book: Book, options: argparse.Namespace, names: list[str]) ->
 
     chapters = [book.chapter(name) for name in names] or book.chapters()
     given = load_profile(book, options.profile)
-    how = {"force": options.force, "progress": not options.quiet}
+    how = {"force": options.force, "progress": not options.quiet, "processes": options.processes}
     return partial(execute_profile, book, chapters, given, options.profile, **how)
 
 
@@ -297,10 +300,15 @@ def _execute(options: argparse.Namespace) -> str | None:
 
 
 def _execute_apart(book: Book, options: argparse.Namespace) -> None:
-    from lrputils.book.beforehand import check_inputs
     from lrputils.book.execution import run_chapter
-    from lrputils.book.pairing import read_text
-    from lrputils.book.parameters import checked, declared, from_command_line, load_profile
+    from lrputils.book.notebooks import read_text
+    from lrputils.book.parameters import (
+        check_inputs,
+        checked,
+        declared,
+        from_command_line,
+        load_profile,
+    )
 
     chapters = [book.chapter(name) for name in options.chapters] or book.chapters()
     given = load_profile(book, options.profile)

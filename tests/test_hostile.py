@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.book.layout import BookError, find_book
-from lrputils.book.pairing import read_text
+from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import checked, declared, from_command_line, load_profile
 from lrputils.model import classifier
 from tests import untrained

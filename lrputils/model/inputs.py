@@ -146,6 +146,16 @@ def special_tokens(inputs: Mapping[str, Any]) -> torch.Tensor:
     return special.bool()
 
 
+def to_the_left(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a batch padded on the right: rows with padding on the left are moved, in order."""
+    mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or bool(mask[:, 0].all()):
+        return batch
+    order = mask.argsort(dim=1, descending=True, stable=True)
+    alike = [name for name, value in batch.items() if value.shape == mask.shape]
+    return {**batch, **{name: batch[name].gather(1, order) for name in alike}}
+
+
 def encode(
     tokenizer: PreTrainedTokenizerBase,
     texts: Any,
@@ -223,7 +233,7 @@ def _warn_of_separators(tokenizer: PreTrainedTokenizerBase, rows: Sequence[given
         warn(
             "this tokenizer puts no token between the two texts of a pair: the model reads them as "
             "one text. Write what its training had between them, and encode single texts",
-            stacklevel=4,
+            stacklevel=2,
         )
     separator = tokenizer.sep_token
     strays = [row for row, text in enumerate(rows) if separator and separator in "".join(text)]
@@ -231,7 +241,7 @@ def _warn_of_separators(tokenizer: PreTrainedTokenizerBase, rows: Sequence[given
         warn(
             f"Text {strays[0]} holds {separator!r}, which separates the two texts of a pair: here "
             "it is read as a word of one text. A pair is a tuple: encode([(first, second)])",
-            stacklevel=4,
+            stacklevel=2,
         )
 
 

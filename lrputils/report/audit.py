@@ -37,7 +37,7 @@ from lrputils.runs import datasets, results
 from lrputils.runs.estimates import estimate
 from lrputils.runs.folders import write_json
 from lrputils.runs.shards import rank
-from lrputils.study.cost.forecasts import duration
+from lrputils.study.cost import duration
 from lrputils.study.evaluation import REFERENCE
 
 PAGE, NOTES = "audit.html", "audit.json"

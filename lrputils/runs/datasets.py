@@ -213,7 +213,8 @@ def store(
 ) -> None:
     """Read all texts and write them into a file for `Shelf`; refuse what cannot be encoded."""
     labels, numbers = [], []
-    weights = sum(p.numel() for b in classifier.architecture.blocks for p in b.parameters())
+    weights = sum(p.numel() for p in classifier.model.parameters())
+    weights -= classifier.architecture.word_embeddings.weight.numel()
     most = _WORK["cpu" if classifier.device.type == "cpu" else "cuda"] / weights
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as sink:
         for part in tqdm(

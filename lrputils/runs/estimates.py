@@ -13,8 +13,7 @@ from lrputils.data.texts import TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.runs.datasets import Settings, Shelf, store
 from lrputils.runs.folders import TEXTS
-from lrputils.study.cost.clock import measured
-from lrputils.study.cost.forecasts import Forecast, duration, forecast
+from lrputils.study.cost import Forecast, duration, forecast, measured
 from lrputils.study.evaluation import REFERENCE
 from lrputils.study.variants import LayerSweep, Variant
 
@@ -31,7 +30,7 @@ class Estimate:
         cut: texts that are too long.
         seconds: part → seconds.
         device: where it was timed.
-        peak_bytes: most memory, as `lrputils.study.cost.clock.Spent` counts it.
+        peak_bytes: most memory, as `lrputils.study.cost.Spent` counts it.
         price: of an hour of the device.
     """
 

@@ -13,8 +13,10 @@ _OF_TEXTS = ("split", "text_column", "label_column", "limit", "seed")
 # Where and how it runs does not change the rows.
 _LEFT_OUT = ("verb", "run", "quiet", "device", "out", "dry_run", "price")
 # The smallest value that makes sense of each number of the command line.
-_FROM_ONE = "limit max_length batch_size chunk shard seeds images texts repeats patches longest"
-_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(_FROM_ONE.split(), 1)
+_FROM_ONE = (
+    "limit max_length batch_size chunk shard seeds images texts repeats patches longest processes"
+)
+_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys([*_FROM_ONE.split(), "processes"], 1)
 
 
 def check_numbers(values: Mapping[str, Any], written: str = "{name}={value}") -> None:

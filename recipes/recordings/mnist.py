@@ -1,7 +1,7 @@
 """Chapter 2's experiment as a recorded run: many networks, a shard each, rows and networks kept.
 
 `python -m recipes.recordings.mnist --dataset mnist --out DIR` trains, measures and writes; what was
-killed goes on by the same command. What the rows mean is in `lrputils.linear_attention.agreement`.
+killed goes on by the same command. What the rows mean is in `lrputils.linear_attention`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pandas as pd
 import torch
 
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention.model import Setting
-from lrputils.linear_attention.specifications import measured
-from lrputils.linear_attention.training import (
+from lrputils.linear_attention import (
     SHIPPED,
+    Setting,
     accuracy,
     epochs_for,
+    measured,
     rounded,
     save_networks,
     train,
