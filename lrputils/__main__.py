@@ -7,6 +7,7 @@ import io
 import os
 import re
 import sys
+import warnings
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -343,6 +344,11 @@ def _build(options: argparse.Namespace) -> Path:
         return build.build_html(source, book.build_folder.parent, single=options.single)
 
 
+def _tell(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as a sentence, without the line of the package that gave it."""
+    print(f"lrputils: {message}", file=sys.stderr)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     for stream in (sys.stdout, sys.stderr):
@@ -354,7 +360,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         recording.check_numbers(vars(options), "{flag} {value}")
-        if said := options.run(options):
+        with warnings.catch_warnings():
+            warnings.showwarning = _tell
+            said = options.run(options)
+        if said:
             print(said, flush=True)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
