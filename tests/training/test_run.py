@@ -22,7 +22,7 @@ from lrputils.data.texts import Texts
 from lrputils.study.uniform_attention import correct
 from lrputils.training import corpus, run, trainer
 from lrputils.training.corpus import encode, learn_vocabulary, load_corpus
-from lrputils.training.recipe import EPILOG, Recipe, recipe_of
+from lrputils.training.recipe import Recipe
 
 TINY = shlex.split("--layers 2 --hidden 32 --vocabulary 600 --max-length 64 --epochs 2 --batch 16")
 QUIET = ["--device", "cpu", "--quiet"]
