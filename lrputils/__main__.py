@@ -15,13 +15,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
-from lrputils.runs import folders, kinds
+from lrputils.runs import folders
 from lrputils.runs.options import Chosen, add_verb, call, with_flags
 from lrputils.training.recipe import Recipe
 
 # What the package raises for input that it cannot take; the message names the way out.
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
 _CRASHES = (MemoryError, SystemError, RuntimeError)  # what a lack of memory raises, besides
+
+_RECORD = (
+    "`record` is gone: `lrputils evaluate …` measures methods on a data set, and in the book's "
+    "repository `python -m recipes.recordings KIND …` records what the book quotes"
+)
 
 
 def explain(
@@ -259,6 +264,7 @@ def audit(
     """
     from lrputils.data.texts import stream_texts
     from lrputils.report import audit as auditing
+    from lrputils.report.audit_plan import settings
 
     classifier, texts = chosen.load()
     parts = {**chosen.of_texts, "limit": None, "seed": None}
@@ -266,7 +272,7 @@ def audit(
         classifier,
         texts,
         out,
-        auditing.Settings(**chosen.sizes),
+        settings(**chosen.sizes),
         whole=stream_texts(chosen.dataset, **parts),
         command=command,
         parameters=chosen.of_texts,
@@ -387,7 +393,6 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
         add_verb(verbs, verb)
-    kinds.add_verb(verbs)
     return parser
 
 
@@ -396,6 +401,9 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks stops nothing
             stream.reconfigure(errors="backslashreplace")
+    if (sys.argv[1:] if arguments is None else arguments)[:1] == ["record"]:
+        print(f"lrputils: {_RECORD}", file=sys.stderr)
+        return 2
     options = _parser().parse_args(arguments)
     try:
         if said := call(options):

@@ -24,8 +24,14 @@ from typing import Any, Literal, get_args, get_origin
 _SECTION = re.compile(r"^(Args|Attributes|Example|Returns|Raises):\n((?: {4}.*\n?|\n)*)", re.M)
 _ENTRY = re.compile(r"^(\w+)((?:, \w+)*)(?: \((.+?)\))?: (.+(?:\n .+)*)", re.M)
 # Where and how it runs does not change the rows.
-_LEFT_OUT = ("verb", "kind", "run", "quiet", "device", "out", "dry_run", "price")
+_LEFT_OUT = ("verb", "run", "quiet", "device", "out", "dry_run", "price")
 _FROM_ZERO = ("seed", "ablation_curves")  # of other whole numbers the smallest is 1
+# What functions call the parameter that an option sets.
+_ALSO = {
+    "model": ("name_or_folder",),
+    "base": ("name_or_folder",),
+    "columns": ("text_column", "label_column"),
+}
 _PLACES = ("model", "dataset", "base", "data", "validation", "unlabelled")
 
 
@@ -129,10 +135,8 @@ def call(options: argparse.Namespace) -> Any:
     What needs no model to be known wrong is refused before anything heavy is imported.
     """
     check_numbers(vars(options), "{flag} {value}")
-    if options.verb == "record":
-        return options.run(options)
     _check_places(vars(options))
-    given, ordered, named = vars(options) | {"command": command(options)}, [], {}
+    given, ordered, named = vars(options), [], {}
     for name, parameter in inspect.signature(options.run, eval_str=True).parameters.items():
         if is_dataclass(kind := parameter.annotation):
             named[name] = kind(**{field.name: given[field.name] for field in fields(kind)})
@@ -141,7 +145,7 @@ def call(options: argparse.Namespace) -> Any:
         elif parameter.kind is Parameter.POSITIONAL_ONLY:
             ordered.append(given[name])
         else:
-            named[name] = given[name]
+            named[name] = command(options) if name == "command" else given[name]
     return options.run(*ordered, **named)
 
 
@@ -160,11 +164,11 @@ def _check_places(given: Mapping[str, Any]) -> None:
 
 def with_flags(message: str, names: Iterable[str]) -> str:
     """Write a message about parameters as one about options: `batch_size=0` as `--batch-size 0`."""
-    for name in names:
-        known = {"model": "name_or_folder|model", "base": "name_or_folder|base"}.get(name, name)
-        message = re.sub(rf"(?<![\w`-])({known})=", f"{flag(name)} ", message)
-        if "_" in name:
-            message = re.sub(rf"`?\b{name}\b`?", flag(name), message)
+    spelled = [(name, also) for name in names for also in (name, *_ALSO.get(name, ()))]
+    for name, spelling in spelled:
+        message = re.sub(rf"(?<![\w`-]){spelling}=", f"{flag(name)} ", message)
+        if "_" in spelling:
+            message = re.sub(rf"`?\b{spelling}\b`?", flag(name), message)
     return message
 
 
@@ -238,14 +242,14 @@ def _device(name: str) -> str:
     return f"cuda:{int(place) % torch.cuda.device_count()}"
 
 
-def listed(names: str | None) -> tuple[str, ...] | None:
-    """Split "a, b"; None stays None."""
-    return None if names is None else tuple(filter(None, names.replace(" ", "").split(",")))
+def listed(names: str) -> tuple[str, ...]:
+    """Split "a, b"."""
+    return tuple(filter(None, names.replace(" ", "").split(",")))
 
 
 def command(options: argparse.Namespace) -> str:
     """Return the command of these options; of local paths only the last two parts."""
-    words = ["lrputils", options.verb, *([options.kind] if options.verb == "record" else [])]
+    words = ["lrputils", options.verb]
     for name, value in vars(options).items():
         if name not in _LEFT_OUT and value not in (None, False, (), []):
             several = value if isinstance(value, list) else [value]
@@ -267,24 +271,3 @@ def shortened(place: str) -> str:
     if path.exists() or path.is_absolute() or name.startswith("."):
         name = "/".join(path.parts[-2:])
     return name + comma + options
-
-
-def choice(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses a classifier and texts."""
-    add_options(parser, Chosen)
-
-
-def chosen(options: argparse.Namespace) -> dict[str, Any]:
-    """Load what `choice` chooses; return it as the arguments of a recording."""
-    from lrputils.data.texts import load_texts
-
-    given = Chosen(**{field.name: getattr(options, field.name) for field in fields(Chosen)})
-    names = ("split", "limit", "seed")
-    return {
-        "classifier": given.load()[0],
-        "texts": load_texts(given.dataset, **given.of_texts),
-        "out": options.out,
-        "quiet": options.quiet,
-        "command": command(options),
-        "parameters": {name: given.of_texts[name] for name in names},
-    }
