@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
-from lrputils.runs import folders, kinds
+from lrputils.runs import folders
 from lrputils.runs import options as recording
 from lrputils.training import recipe as training
 
@@ -21,6 +21,10 @@ from lrputils.training import recipe as training
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
 _CRASHES = (MemoryError, SystemError, RuntimeError)  # what a lack of memory raises, besides
 
+_RECORD = (
+    "`record` is gone: `lrputils evaluate …` measures methods on a data set, and in the book's "
+    "repository `python -m recipes.recordings KIND …` records what the book quotes"
+)
 _EVALUATE = """\
 Measure methods on every text of a data set, against exact leave-one-out. DIR/rows.parquet gets a
 row a text and method: correlations (r, spearman), the prediction, and the map itself (scores,
@@ -115,7 +119,6 @@ def _parser() -> argparse.ArgumentParser:
     verb.set_defaults(run=_audit, limit=50, seed=0)
     training.add_verb(verbs).set_defaults(run=_train)
     _add_evaluate(verbs)
-    kinds.add_verb(verbs)
     return parser
 
 
@@ -229,12 +232,13 @@ def _train(options: argparse.Namespace) -> Path:
 
 def _audit(options: argparse.Namespace) -> Path:
     from lrputils.data.texts import stream_texts
-    from lrputils.report.audit import Settings, audit
+    from lrputils.report.audit import audit
+    from lrputils.report.audit_plan import settings
 
     parts = {name: getattr(options, name) for name in ("split", "text_column", "label_column")}
     whole = stream_texts(options.dataset, **parts)
-    sizes = Settings(**recording.sizes(options))
-    return audit(**recording.chosen(options), whole=whole, settings=sizes)
+    how = settings(**recording.sizes(options))
+    return audit(**recording.chosen(options), whole=whole, settings=how)
 
 
 def _evaluate(options: argparse.Namespace) -> Any:
@@ -344,6 +348,9 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks stops nothing
             stream.reconfigure(errors="backslashreplace")
+    if (sys.argv[1:] if arguments is None else arguments)[:1] == ["record"]:
+        print(f"lrputils: {_RECORD}", file=sys.stderr)
+        return 2
     options = _parser().parse_args(arguments)
     try:
         recording.check_numbers(vars(options), "{flag} {value}")
