@@ -104,9 +104,10 @@ class Inputs(BatchEncoding):
     def units(self, units: str | Spans) -> Units:
         """Return which tokens make up each unit: each "token", "word" or "sentence" of the texts.
 
-        Special tokens belong to none. A word is a run of letters and digits with its inner hyphens
-        and apostrophes, or a run of other characters; a sentence ends behind . ! ? or … before a
-        space, or with its line. Or give spans of one's own: for each text a list of `(begin, end)`,
+        Special tokens belong to none. A word is what a heat map shows as one: letters and digits
+        without a space between them, with inner apostrophes; a mark, or a character of a script
+        that writes no spaces, stands alone. A sentence ends behind . ! ? or … before a space, or
+        with its line. Or give spans of one's own: for each text a list of `(begin, end)`,
         characters counted from 0, such as `[[(0, 6), (12, 20)]]`.
 
         Raises:
@@ -263,21 +264,17 @@ def encode(
 
 def _source(fields: BatchEncoding, row: int, text: given.Text) -> Source:
     """The row's characters; those of a pair's second text stand on a line of their own."""
-    sides = given.sides(text)
+    sides, side_of = given.sides(text), fields.sequence_ids(row)
     behind = (0, len(sides[0]) + 1)
     spans = zip(
-        fields["offset_mapping"][row],
-        fields["special_tokens_mask"][row],
-        fields.sequence_ids(row),
-        strict=True,
+        fields["offset_mapping"][row], fields["special_tokens_mask"][row], side_of, strict=True
     )
-    return Source(
-        "\n".join(sides),
-        tuple(
-            None if special else (begin + behind[side or 0], end + behind[side or 0])
-            for (begin, end), special, side in spans
-        ),
-    )
+    spans = [
+        None if special else (begin + behind[side or 0], end + behind[side or 0])
+        for (begin, end), special, side in spans
+    ]
+    second = side_of.index(1) if 1 in side_of else None
+    return Source("\n".join(sides), tuple(spans), second)
 
 
 def _warn_of_separators(tokenizer: PreTrainedTokenizerBase, rows: Sequence[given.Text]) -> None:

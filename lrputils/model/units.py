@@ -7,6 +7,7 @@ do not depend on how a tokenizer cuts words into pieces.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,13 +17,9 @@ import torch
 from torch import Tensor
 
 UNITS = ("token", "word", "sentence")
-# A word is a run of letters and digits, with inner hyphens and apostrophes, or a run of other
-# characters. A sentence ends behind . ! ? or … before a space, or at the end of a line: "Mr. Fox"
-# is two. Spans of one's own are for those who know better.
-_PATTERNS = {
-    "word": re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]+"),
-    "sentence": re.compile(r"[^\n]+?(?:[.!?…]+[\"')\]»”’]*(?=\s|$)|(?=\n|$))"),
-}
+# Behind . ! ? or … before a space, or at the end of a line: "Mr. Fox" is two. Spans of one's own
+# are for those who know better.
+_SENTENCE = re.compile(r"[^\n]+?(?:[.!?…]+[\"')\]»”’]*(?=\s|$)|(?=\n|$))")
 Span = tuple[int, int]
 Spans = Sequence[Sequence[Span]]
 
@@ -30,11 +27,72 @@ Spans = Sequence[Sequence[Span]]
 class Source(NamedTuple):
     """What a row was encoded from: the text, and the characters of each token in it.
 
-    Of a pair `text` is both, a line each; special tokens have None in the place of a span.
+    Of a pair `text` is both, a line each, and `second` the place of the second's first token;
+    special tokens have None in the place of a span.
     """
 
     text: str
     spans: tuple[Span | None, ...]
+    second: int | None = None
+
+
+class Word(NamedTuple):
+    """A word of a text, as the text spells it.
+
+    `pieces`: its tokens, by position; `spellings`: the part of the text that each of them covers;
+    `spaced`: whether a space stands before it; `opens`: whether the second text of a pair begins
+    with it, on a line of its own.
+    """
+
+    text: str
+    pieces: tuple[int, ...]
+    spellings: tuple[str, ...]
+    spaced: bool
+    opens: bool = False
+
+
+def joined(text: str, spans: Sequence[Span | None], tokens: Sequence[str]) -> list[Word]:
+    """Join a text's tokens into words, whatever tokenizer made them.
+
+    `spans`: where each token stands in it, from a fast tokenizer's offsets; None for a special
+    token, which is a word of its own. `tokens`: what to call those that are not in the text.
+    """
+    words: list[Word] = []
+    first = end = None  # of the word at hand; None behind what is not in the text
+    for place, span in enumerate(spans):
+        start, stop = span or (0, 0)
+        # Without white space at its ends: byte-level tokenizers count the space before.
+        start += len(text[start:stop]) - len(text[start:stop].lstrip())
+        stop = start + len(text[start:stop].strip())
+        if start == stop:  # special, or white space alone
+            name = tokens[place] if span is None else "␣"
+            words.append(Word(name, (place,), (name,), True))
+            end = None
+        elif end is not None and (start < end or (start == end and _goes_on(text, start))):
+            _, pieces, spellings, spaced, _ = words.pop()
+            end = max(end, stop)
+            spellings = (*spellings, text[start:stop])
+            words.append(Word(text[first:end], (*pieces, place), spellings, spaced))
+        else:
+            words.append(Word(text[start:stop], (place,), (text[start:stop],), start != end))
+            first, end = start, stop
+    return words
+
+
+def _goes_on(text: str, place: int) -> bool:
+    """Whether one word reaches across `place`: between letters, and at an apostrophe in a word."""
+    around = text[place - 1 : place + 1]
+    if around[1] in "'’":
+        return _letters(around[0] + text[place + 1 : place + 2])
+    if around[0] in "'’":
+        return place > 1 and _letters(text[place - 2] + around[1])
+    return _letters(around)
+
+
+def _letters(pair: str) -> bool:
+    """Whether both are letters, marks or digits of a script that puts spaces between words."""
+    known = [unicodedata.category(c)[0] in "LMN" and not "\u2e80" <= c <= "\u9fff" for c in pair]
+    return len(known) == 2 and all(known)
 
 
 @dataclass(frozen=True)
@@ -68,26 +126,37 @@ def divide(
     sources: Sequence[Source], units: str | Spans, shape: tuple[int, int], device: torch.device
 ) -> Units:
     """Return the units of a batch of this shape (batch, tokens); see `Inputs.units`."""
-    if isinstance(units, str):
-        found = [[m.span() for m in _PATTERNS[units].finditer(one.text)] for one in sources]
-    else:
-        found = _own(sources, units)
-    numbers = torch.full(shape, -1)
-    texts = []
-    for row, (source, spans) in enumerate(zip(sources, found, strict=True)):
-        own = _numbers(source, spans)
-        met = np.unique(own[own >= 0])
-        if not isinstance(units, str) and len(met) < len(spans):
-            lost = next(span for n, span in enumerate(spans) if n not in met)
+    numbers, texts = torch.full(shape, -1), []
+    given = [None] * len(sources) if isinstance(units, str) else _own(sources, units)
+    for row, (source, spans) in enumerate(zip(sources, given, strict=True)):
+        words = words_of(source, units if spans is None else spans)
+        for number, word in enumerate(words):
+            numbers[row, list(word.pieces)] = number
+        texts.append(tuple(word.text for word in words))
+        if spans is not None and len(words) < len(spans):
+            met = {source.spans[word.pieces[0]][0] for word in words}
+            lost = next(s for s in spans if not any(s[0] <= place < s[1] for place in met))
             raise ValueError(
                 f"the span {lost} of text {row}, {source.text[slice(*lost)]!r}, has no token of "
                 "its own: no token begins in it, or the text was cut before"
             )
-        numbers[row, : len(own)] = torch.from_numpy(
-            np.where(own < 0, -1, np.searchsorted(met, own))
-        )
-        texts.append(tuple(source.text[slice(*spans[n])].strip() for n in met))
     return Units(numbers.to(device), tuple(texts))
+
+
+def words_of(source: Source, units: str | Sequence[Span]) -> list[Word]:
+    """Return the units of a text, each as one word: "word", "sentence", or those of these spans."""
+    if units == "word":
+        words = joined(source.text, source.spans, [""] * len(source.spans))
+        return [word for word in words if source.spans[word.pieces[0]] is not None]
+    spans = [m.span() for m in _SENTENCE.finditer(source.text)] if units == "sentence" else units
+    numbers = _numbers(source, spans)
+    found = []
+    for number in np.unique(numbers[numbers >= 0]):
+        text = source.text[slice(*spans[number])].strip()
+        pieces = tuple(np.flatnonzero(numbers == number).tolist())
+        spellings = tuple(source.text[slice(*source.spans[piece])] for piece in pieces)
+        found.append(Word(text, pieces, spellings, True))
+    return found
 
 
 def _numbers(source: Source, spans: Sequence[Span]) -> np.ndarray:
