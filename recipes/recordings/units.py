@@ -34,7 +34,7 @@ def measure(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[
     """Return a row a text, kind of units, method and read-out.
 
     Returns:
-        `id`, `label`, `target`, `units`, `method`, `readout`, `count` (of the text's units); `r` and
+        `id`, `label`, `target`, `units`, `method`, `readout`, `count` (of its units); `r` and
         `spearman` with LOO over the units; `several`, how many units have more than one token,
         and `flipped`, in how many of these the map's sign is not LOO's.
     """
