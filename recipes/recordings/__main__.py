@@ -41,6 +41,7 @@ KINDS = {
     "ceiling": "LOO against itself under an edit that leaves the meaning",
     "routes": "what AttnLRP delivers through values, queries and keys of each layer",
     "uniform": "predictions with uniform attention in some layers",
+    "units": "agreement with LOO by tokens, words and sentences",
 }
 _IN_PACKAGE = {
     "maps": "lrputils.study.conventions:maps",
