@@ -54,9 +54,9 @@ def add_verb(verbs: argparse._SubParsersAction, function: Callable[..., Any]) ->
 
 
 def run_alone(
-    function: Callable[..., Any], arguments: Sequence[str] | None = None, prog: str | None = None
+    function: Callable[..., Any], arguments: Sequence[str] | None = None, *, prog: str
 ) -> Any:
-    """Call a function with a command line that has its options alone; return what it returns."""
+    """Call a function by a command line of its own, `prog …`; return what it returns."""
     parser = argparse.ArgumentParser(prog=prog, **_told(function))
     add_options(parser, function)
     return call(parser.parse_args(arguments, argparse.Namespace(run=function, verb=prog)))
@@ -249,14 +249,15 @@ def listed(names: str) -> tuple[str, ...]:
 
 def command(options: argparse.Namespace) -> str:
     """Return the command of these options; of local paths only the last two parts."""
-    words = ["lrputils", options.verb]
+    words = []
     for name, value in vars(options).items():
         if name not in _LEFT_OUT and value not in (None, False, (), []):
             several = value if isinstance(value, list) else [value]
             text = ",".join(value) if isinstance(value, tuple) else ""
             words.append(flag(name))
             words += [] if value is True else [text or shortened(str(one)) for one in several]
-    return shlex.join([*words, "--out", "DIR"])
+    program = options.verb if " " in options.verb else f"lrputils {options.verb}"
+    return f"{program} {shlex.join([*words, '--out', 'DIR'])}"
 
 
 def flag(name: str) -> str:
