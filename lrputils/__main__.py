@@ -130,6 +130,7 @@ def _add_explain(verbs: argparse._SubParsersAction) -> None:
         epilog="example: lrputils explain 'a film that is never dull' --out film.html",
     )
     verb.add_argument("text", metavar="TEXT", help="the text; - reads it from standard input")
+    verb.add_argument("--second", metavar="TEXT", help="the second text of a pair")
     verb.add_argument("--model", metavar="NAME", help="folder or hub name (default: embedded)")
     verb.add_argument("--methods", metavar="A,B", help="default: loo,attnlrp; see lrputils.METHODS")
     verb.add_argument("--target", metavar="CLASS", help="number or label (default: the predicted)")
@@ -208,7 +209,7 @@ def _explain(options: argparse.Namespace) -> Any:
     target = options.target
     shown = explain.explain(
         load_classifier(options.model, device=options.device),
-        text,
+        text if options.second is None else (text, options.second),
         methods,
         target=int(target) if target and target.isdecimal() else target,
         max_length=options.max_length,
@@ -224,7 +225,7 @@ def _train(options: argparse.Namespace) -> Path:
 
 
 def _audit(options: argparse.Namespace) -> Path:
-    from lrputils.data.streams import stream_texts
+    from lrputils.data.texts import stream_texts
     from lrputils.report.audit import Settings, audit
 
     parts = {name: getattr(options, name) for name in ("split", "text_column", "label_column")}

@@ -40,11 +40,9 @@ from lrputils.removal.leave_one_out import certified_loo, leave_one_out
 from lrputils.runs import results
 from lrputils.runs.bench import FILE, plain
 from lrputils.runs.folders import writable, write_json
-from lrputils.study import zoo
-from lrputils.study.cost import bench
-from lrputils.study.cost.bench import Bench, Contest
-from lrputils.study.cost.clock import measured, timed
-from lrputils.study.cost.operations import Shape, untrained
+from lrputils.study import bench, zoo
+from lrputils.study.bench import Bench, Contest, Shape, untrained
+from lrputils.study.cost import measured, timed
 from lrputils.study.variants import layer_sets
 
 Row = dict[str, Any]

@@ -11,9 +11,9 @@ import torch
 from tqdm import tqdm
 
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention.model import Setting
-from lrputils.linear_attention.training import (
+from lrputils.linear_attention import (
     SHIPPED,
+    Setting,
     accuracy,
     epochs_for,
     load_shipped,

@@ -7,15 +7,16 @@ import torch
 
 import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention.agreement import (
+from lrputils.linear_attention import (
     GRAPHS,
     PAIRS,
     agreement,
     crossed_estimate,
+    measured,
 )
-from lrputils.linear_attention.specifications import measured
 from lrputils.stats import pearson
 from recipes.linear_attention import make_assets
+from recipes.recordings.images import attnlrp_with_epsilon, removal_curves
 
 SETTINGS = [
     la.Setting(*choice)
@@ -150,7 +151,7 @@ def test_attnlrp_is_the_explicit_rules_at_epsilon_zero(setting, factorization):
 @pytest.mark.parametrize("setting", SETTINGS, **NAMED)
 def test_attnlrp_is_the_explicit_rules_with_epsilon(setting, factorization, epsilon):
     network, images = tiny(setting, tokens=4, dim=3), some_images(3, tokens=4)
-    fast = la.attnlrp_with_epsilon(network, images, factorization, epsilon).numpy()
+    fast = attnlrp_with_epsilon(network, images, factorization, epsilon).numpy()
     slow = np.stack([slow_attnlrp(network, image, factorization, epsilon) for image in images])
     np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-9 * np.abs(slow).max())
     without = la.attnlrp(network, images, factorization).numpy()
@@ -159,7 +160,7 @@ def test_attnlrp_is_the_explicit_rules_with_epsilon(setting, factorization, epsi
 
 def test_epsilon_is_positive():
     with pytest.raises(ValueError, match="epsilon=0"):
-        la.attnlrp_with_epsilon(tiny(SETTINGS[0]), some_images(), la.LEFT, 0.0)
+        attnlrp_with_epsilon(tiny(SETTINGS[0]), some_images(), la.LEFT, 0.0)
 
 
 def test_the_papers_epsilon_moves_the_explicit_rules_little():
@@ -264,7 +265,7 @@ def test_loo_and_ig_are_the_same_in_both_graphs(setting):
 def test_a_removal_curve_is_one_forward_pass_a_point(setting, removal):
     network, images = tiny(setting), some_images(10)
     scores = torch.rand(images.shape, generator=torch.Generator().manual_seed(2)).double()
-    curves = la.removal_curves(network, images, scores, removal=removal)
+    curves = removal_curves(network, images, scores, removal=removal)
     pixels = network.scaled(images)
     target = network.from_pixels(pixels).argmax(1)
     absent = network.scaled(torch.zeros_like(images)) if removal == "black" else 0 * pixels

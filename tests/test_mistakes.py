@@ -25,7 +25,10 @@ TEXTS = {
     "a set": ({"good"}, TAKES + "set"),
     "a tensor": (torch.zeros(2), TAKES + "Tensor"),
     "a matrix": (np.array([["good"]]), TAKES + r"ndarray of shape \(1, 1\)"),
-    "a dict": ({"text": ["good"]}, r"taken from a dict: pass one of its values, .* \['text'\]"),
+    "a dict": ({"words": ["good"]}, r"has none of the columns \['text', .* from \['words'\]"),
+    "a record": ({"words": "good"}, r"has none of the columns \['text', .* from \['words'\]"),
+    "a record among strings": (["good", {"text": "good"}], r"Text 1 is {'text': 'good'} \(dict\)"),
+    "a string among records": ([{"text": "good"}, "good"], "Text 1 is no record, as those before"),
     "encoded texts": (
         lambda clf: clf.encode("good"),
         "these are encoded texts: pass them to a method",
@@ -36,7 +39,10 @@ TEXTS = {
     ),
     "a missing value": (["good", None], r"Text 1 is None \(NoneType\), not a string"),
     "a float for it": (pd.Series(["good", np.nan]), r"Text 1 is nan \(float\), not a string"),
-    "pairs": ([("good", "film")], r"Text 0 is \('good', 'film'\) \(tuple\), not a string"),
+    "triples": (
+        [("good", "film", "!")],
+        r"Text 0 is .* .tuple., not a string or a pair",
+    ),
     "nothing": ([], "There are no texts"),
     "unusual columns": (TABLE, r"has none of the columns \['text', .* from \['words', 'stars'\]"),
 }

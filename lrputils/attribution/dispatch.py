@@ -54,7 +54,9 @@ def attribute(
             raise ValueError(f"unknown method {method!r}; there are {', '.join(sorted(METHODS))}")
         chosen, fixed = METHODS[method], {}
     arguments = chosen.with_defaults(options) | fixed
-    scores = chosen.function(describe(model), inputs, target=target, **arguments)
+    scores = chosen.function(
+        describe(model, rules=chosen.rules), inputs, target=target, **arguments
+    )
     scores = scores.to(torch.float32)
     if special_tokens:
         return scores

@@ -17,7 +17,7 @@ from lrputils.model.readout import GRADIENT_TOKENS, Reading, read
 from lrputils.model.targets import Target
 
 
-@method("grad-x-input", "Gradient × input", "purple")
+@method("grad-x-input", "Gradient × input", "purple", rules=False)
 def grad_x_input(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, readout: str = "word"
 ) -> Tensor:
@@ -26,7 +26,7 @@ def grad_x_input(
     Args:
         readout: where the gradient is taken: "word", "sum" or "post-norm", see `READOUTS`.
     """
-    reading = read(describe(model), inputs, target=target, readout=readout)
+    reading = read(describe(model, rules=False), inputs, target=target, readout=readout)
     return reading.relevance(reading.gradient())
 
 
@@ -78,7 +78,7 @@ def integrated_gradients(
         ValueError: an unknown baseline or quadrature, a baseline token that is not known, or a gap
             beyond the tolerance.
     """
-    architecture = describe(model)
+    architecture = describe(model, rules=False)
     points, weights = _quadrature(quadrature, steps)
     reading = read(architecture, inputs, target=target)
     start = _baseline(architecture, inputs, reading, baseline)
@@ -109,12 +109,12 @@ def integrated_gradients(
     return IntegratedGradients(scores, change, gap)
 
 
-@method("ig", "Integrated Gradients", "orange", options_of=integrated_gradients)
+@method("ig", "Integrated Gradients", "orange", options_of=integrated_gradients, rules=False)
 def _scores(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
     return integrated_gradients(model, inputs, **options).scores
 
 
-@method("smoothgrad", "SmoothGrad × input")
+@method("smoothgrad", "SmoothGrad × input", rules=False)
 def smoothgrad(
     model: Handle,
     inputs: Mapping[str, Any],
@@ -138,7 +138,7 @@ def smoothgrad(
         seed: of the noise.
         batch_tokens: how many tokens go through the model at once; bounds the memory.
     """
-    architecture = describe(model)
+    architecture = describe(model, rules=False)
     reading = read(architecture, inputs, target=target)
     _at_least_one("samples", samples)
     generator = torch.Generator().manual_seed(seed)  # on the CPU, position by position
@@ -211,7 +211,7 @@ def _baseline_token(
     architecture: Architecture, inputs: Mapping[str, Any], baseline: str | int
 ) -> int:
     if isinstance(baseline, int):
-        known = architecture.model.config.vocab_size
+        known = architecture.config.vocab_size
         if not 0 <= baseline < known:
             raise ValueError(f"baseline={baseline} is no token id: they are 0 to {known - 1}")
         return baseline
@@ -221,7 +221,7 @@ def _baseline_token(
         )
     name = f"{baseline}_token_id"
     token = getattr(inputs, "replacements", {}).get(baseline)
-    token = getattr(architecture.model.config, name, None) if token is None else token
+    token = getattr(architecture.config, name, None) if token is None else token
     if token is None:
         raise ValueError(
             f"baseline {baseline!r}: neither the inputs nor the model's config name a {name}. "

@@ -42,6 +42,7 @@ class Method:
         colour: how figures draw it; None for one that shares the colour of what is not in focus.
         function: `(model, inputs, *, target, **options)` → scores `(batch, tokens)`.
         options: name → default and documentation.
+        rules: whether it needs a model whose operations are known.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Method:
     colour: str | None
     function: Function
     options: Mapping[str, Option]
+    rules: bool = True
 
     def with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """All options, those that are not given at their defaults.
@@ -67,19 +69,24 @@ METHODS: dict[str, Method] = {}
 
 
 def method(
-    name: str, label: str, colour: str | None = None, *, options_of: Function | None = None
+    name: str,
+    label: str,
+    colour: str | None = None,
+    *,
+    options_of: Function | None = None,
+    rules: bool = True,
 ) -> Callable[[Function], Function]:
     """Enter the function below into `METHODS`; ValueError if another method has this name.
 
     `label` and `colour` are for tables and figures; `options_of` is the function whose signature
-    and docstring say the options, where it is another.
+    and docstring say the options, where it is another; `rules`: see `Method`.
     """
 
     def enter(function: Function) -> Function:
         if name in METHODS:
             raise ValueError(f"there is a method {name!r} already: {METHODS[name]}")
         options = options_in(options_of or function)
-        METHODS[name] = Method(name, label, colour, function, options)
+        METHODS[name] = Method(name, label, colour, function, options, rules)
         return function
 
     return enter
@@ -110,12 +117,12 @@ def _arguments(docstring: str) -> dict[str, str]:
     return found
 
 
-method("loo", "LOO", "ink")(leave_one_out)
+method("loo", "LOO", "ink", rules=False)(leave_one_out)
 method("budgeted-loo", "Budgeted LOO", "sky")(budgeted_loo)
 method("mask-gradient", "Mask gradient", "green")(mask_gradient)
 
 
-@method("shapley", "Shapley values", options_of=shapley_values)
+@method("shapley", "Shapley values", options_of=shapley_values, rules=False)
 def _shapley(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
     """The scores of `shapley_values`, whose errors and intervals `attribute` does not return."""
     return shapley_values(model, inputs, **options).scores

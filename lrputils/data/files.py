@@ -23,8 +23,10 @@ from typing import Any, TextIO
 import pandas as pd
 import pyarrow.parquet as pq
 
+Tables = Iterator[pd.DataFrame]
 
-def _separated(file: TextIO, **options: Any) -> Any:
+
+def _separated(file: TextIO, rows: int, texts: Iterable[str]) -> Tables:
     """Read a table whose first line tells what separates its columns."""
     names = re.sub(r'"[^"]*"', "", file.readline())
     file.seek(0)
@@ -34,28 +36,35 @@ def _separated(file: TextIO, **options: Any) -> Any:
         keep_default_na=False,
         na_values=[""],
         index_col=False,
-        **options,
+        chunksize=rows,
+        dtype=dict.fromkeys(texts, str),
     )
 
 
-def _json(file: TextIO) -> pd.DataFrame:
+def _json(file: TextIO, *_: Any) -> Tables:
     """Read one JSON value, or one a line."""
     try:
-        return pd.read_json(file)
+        yield pd.read_json(file)
     except ValueError:
         file.seek(0)
-        return pd.read_json(file, lines=True)
+        yield pd.read_json(file, lines=True)
 
 
-def _lines(file: Iterable[str]) -> pd.DataFrame:
-    return pd.DataFrame({"text": [line.strip() for line in file if line.strip()]})
+def _json_lines(file: TextIO, rows: int, _: Any) -> Tables:
+    return pd.read_json(file, lines=True, chunksize=rows)
 
 
-def _json_lines(file: TextIO, **options: Any) -> Any:
-    return pd.read_json(file, lines=True, **options)
+def _lines(file: TextIO, rows: int, _: Any) -> Tables:
+    while lines := [*islice(file, rows)]:
+        yield pd.DataFrame({"text": [line.strip() for line in lines if line.strip()]})
 
 
-_TEXT_READERS: dict[str, Callable[..., Any]] = {
+def _parquet(path: Path, rows: int, _: Any) -> Tables:
+    for batch in pq.ParquetFile(path).iter_batches(rows):
+        yield batch.to_pandas()
+
+
+_TEXT_READERS: dict[str, Callable[..., Tables]] = {
     ".csv": _separated,
     ".tsv": _separated,
     ".txt": _lines,
@@ -87,29 +96,14 @@ def readable(name: str) -> bool:
     return kind(name) is not None and "/." not in f"/{name}"
 
 
-def read(path: Path) -> pd.DataFrame:
-    """Return a file's table; a line of a `.txt` file is a text. Refuse what it cannot be."""
-    with _opened(path) as (reader, file):
-        return reader(file)
-
-
-def parts(path: Path, rows: int, texts: Iterable[str]) -> Iterator[pd.DataFrame]:
+def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
     """Yield a file's table, about so many rows at a time; one value of JSON is read whole.
 
-    The columns `texts` of a separated file hold strings, even where a part has only digits there.
+    The columns `texts` of a separated file hold strings, even where a part has only digits there;
+    a line of a `.txt` file is a text. ValueError for what cannot be read.
     """
     with _opened(path) as (reader, file):
-        if reader is _separated:
-            yield from reader(file, chunksize=rows, dtype=dict.fromkeys(texts, str))
-        elif reader is _json_lines:
-            yield from reader(file, chunksize=rows)
-        elif reader is _lines:
-            while lines := [*islice(file, rows)]:
-                yield _lines(lines)
-        elif reader is pd.read_parquet:
-            yield from (b.to_pandas() for b in pq.ParquetFile(file).iter_batches(rows))
-        else:
-            yield reader(file)
+        yield from reader(file, rows, texts)
 
 
 @contextmanager
@@ -122,7 +116,7 @@ def _opened(path: Path) -> Iterator[tuple[Callable[..., Any], Any]]:
         )
     try:
         if ending == ".parquet":
-            yield pd.read_parquet, path
+            yield _parquet, path
             return
         with (
             _PACKED.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig") as file,

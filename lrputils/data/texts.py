@@ -1,32 +1,35 @@
 """Texts with labels: this book's own reviews, a file, a folder, a data set of the hub, a table.
 
-One call for all of them. The result remembers where it came from (`identity`), so that a recorded
-run can say which texts it measured.
+One call for all of them, and one that reads them in parts while they are used. Both remember where
+the texts came from (`identity`), so that a recorded run can say which it measured.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from lrputils.data import files, given, hub
+from lrputils.data.given import Text
 
 REVIEWS = Path(__file__).parents[1] / "assets" / "reviews"
 OWN = {"reviews": REVIEWS / "short.csv", "reviews-long": REVIEWS / "long.csv"}
 
 # Training data are never the default.
 _PREFERRED_SPLITS = ("validation", "test")
+_ALL = 2**31  # rows at a time
 
 
 @dataclass(frozen=True, repr=False)
 class Texts(Sequence):
-    """Texts, their labels and their origin; a sequence of the texts.
+    """Texts, their labels and their origin; a sequence of the texts, strings or pairs of them.
 
     Attributes:
         labels: one a text, integers where the source has integers; None if it has none.
@@ -35,7 +38,7 @@ class Texts(Sequence):
         identity: the hub's commit, or the sha256 of the files read.
     """
 
-    texts: tuple[str, ...]
+    texts: tuple[Text, ...]
     labels: tuple[int | str, ...] | None
     ids: tuple[str, ...]
     name: str
@@ -56,6 +59,11 @@ class Texts(Sequence):
             labels=self.labels and tuple(self.labels[row] for row in rows),
             ids=tuple(self.ids[row] for row in rows),
         )
+
+    def parts(self, size: int) -> Iterator[Texts]:
+        """Yield that many texts at a time, the last time what is left."""
+        numbers = range(len(self))
+        return (self.take(numbers[start : start + size]) for start in numbers[::size])
 
     def __repr__(self) -> str:
         return f"Texts({self.name}: {len(self)} texts, {self.identity[:19]}…)"
@@ -82,15 +90,17 @@ def load_texts(
             for the long ones; a CSV, TSV, Parquet, JSON, JSON-lines or text file (a line a text),
             compressed or not; a folder with a file or a folder a split; a data set of the Hugging
             Face hub such as "stanfordnlp/sst2"; or texts at hand: a list, array or Series of
-            strings, a DataFrame, a `datasets.Dataset`.
-        columns: `text_column` and, after a comma, `label_column`, as chapters take them.
+            strings or of pairs of strings, records, a DataFrame, a `datasets.Dataset`.
+        columns: `text_column` and, after a comma, `label_column`, as chapters take them; of pairs
+            three names, as "premise,hypothesis,label".
         split: "validation", "test", …; by default the first of these two that exists, or the only
             split there is.
         subset: which of a data set's configurations, where it has several ("sst2" of
             "nyu-mll/glue").
-        text_column: the column of texts; found by its usual names if not given.
+        text_column: the column of texts, or the two of pairs, as "premise,hypothesis"; found by
+            usual names if not given.
         label_column: the column of labels; found by its usual names if not given.
-        min_words: leave out texts with fewer words (separated by blanks).
+        min_words: leave out texts with fewer words (separated by blanks; a pair's both together).
         max_words: leave out texts with more words.
         limit: at most this many texts, the first ones.
         seed: shuffle before `limit` is applied; no shuffling if not given.
@@ -106,46 +116,97 @@ def load_texts(
     if columns and (text_column or label_column):
         raise ValueError(f"columns={columns!r} and text_column or label_column: give one of them")
     if columns:
-        text_column, _, label_column = map(str.strip, columns.partition(","))
+        names = [name.strip() for name in columns.split(",")]
+        text_column = ",".join(names[: max(1, len(names) - 1)])
+        label_column = names[-1] if len(names) > 1 else None
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit} leaves no text")
     if isinstance(dataset, str | Path | None):
-        name, paths, commit = locate(dataset, split, subset, revision)
-        table = pd.concat(map(files.read, paths), ignore_index=True)
+        source = _find(dataset, split, subset, revision)
+        tables = [*source.tables(_ALL, text_column)]
+        table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"text": []})
     else:
-        name, paths, commit = "texts at hand", [], None
-        table = _at_hand(dataset, text_column)
+        source, table = _Source("texts at hand", []), _at_hand(dataset, text_column)
         options = {"split": split, "subset": subset, "revision": revision}
         stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
         if stray:
-            raise ValueError(f"{', '.join(stray)} belongs to files and the hub, not to {name}")
-    text, label, identifier = find_columns(table, text_column, label_column, name)
-    rows = _choose_rows(table[text], min_words, max_words, limit, seed, name)
-    contents = files.blocks(paths)
-    if not paths:
-        held = [table[column].tolist() for column in (text, label) if column is not None]
-        contents = [json.dumps(held, default=str).encode()]
+            raise ValueError(
+                f"{', '.join(stray)} belongs to files and the hub, not to texts at hand"
+            )
+    found = source.columns(table, text_column, label_column)
+    texts = found.texts(table)
+    rows = _choose_rows(texts, found, min_words, max_words, limit, seed, source.name)
+    labels = None if found.label is None else table[found.label].tolist()
+    identity = source.identity
+    if not source.paths:
+        held = [texts] if labels is None else [texts, labels]
+        identity = files.digest([json.dumps(held, default=str).encode()])
     return Texts(
-        texts=tuple(table[text].iloc[rows]),
-        labels=None if label is None else tuple(table[label].iloc[rows].tolist()),
-        ids=tuple(map(str, rows if identifier is None else table[identifier].iloc[rows])),
-        name=name,
-        identity=f"commit {commit}" if commit else files.digest(contents),
+        texts=tuple(texts[row] for row in rows),
+        labels=labels and tuple(labels[row] for row in rows),
+        ids=tuple(map(str, rows if found.id is None else table[found.id].iloc[rows])),
+        name=source.name,
+        identity=identity,
     )
 
 
-def find_columns(
-    table: pd.DataFrame, text_column: str | None, label_column: str | None, name: str
-) -> list[Any]:
-    """Return the names of the columns of texts, labels and identifiers; None for a missing one."""
-    return [
-        given.column(
-            table,
-            role,
-            wanted,
-            name=f"Data set {name!r}",
-            choose=f"{role}_column (in a chapter, `columns`)",
-        )
-        for role, wanted in (("text", text_column), ("label", label_column), ("id", None))
-    ]
+@dataclass(frozen=True)
+class TextStream:
+    """Texts that are read while they are used: any number of them takes no more memory.
+
+    Given a number, `parts` yields that many texts at a time, the last time what is left.
+    """
+
+    name: str
+    identity: str
+    parts: Callable[[int], Iterator[Texts]]
+
+
+def stream_texts(
+    dataset: str | Path | None = None,
+    *,
+    split: str | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
+) -> TextStream:
+    """Find the texts that `load_texts` loads, with the same arguments, without reading them yet.
+
+    With a `seed`, or in a file that holds one value of JSON, they are in memory all the same.
+    Errors are those of `load_texts`; what is wrong with a file or a row shows when it is read.
+    """
+    wanted = {"text_column": text_column, "label_column": label_column}
+    if seed is not None:
+        whole = load_texts(dataset, split=split, limit=limit, seed=seed, **wanted)
+        return TextStream(whole.name, whole.identity, whole.parts)
+    source = _find(dataset, split, None, None)
+    identity = source.identity
+
+    def parts(size: int) -> Iterator[Texts]:
+        records = islice(_records(source, text_column, label_column), limit)
+        while part := [*islice(records, size)]:
+            ids, texts, labels = zip(*part, strict=True)
+            yield Texts(texts, labels, ids, source.name, identity)
+
+    return TextStream(source.name, identity, parts)
+
+
+def _records(
+    source: _Source, text_column: str | None, label_column: str | None
+) -> Iterator[tuple[str, Text, Any]]:
+    """Yield the identifier, text and label of each row, the label None where there is none."""
+    row = 0
+    for table in source.tables(1_024, text_column):
+        found = source.columns(table, text_column, label_column)
+        numbers = range(row, row := row + len(table))
+        ids = numbers if found.id is None else table[found.id].tolist()
+        labels = repeat(None) if found.label is None else table[found.label].tolist()
+        for number, identity, text, label in zip(numbers, ids, found.texts(table), labels):  # noqa: B905
+            _check_text(number, text, found, source.name)
+            yield str(identity), text, label
+    if not row:
+        raise ValueError(f"Data set {source.name!r} holds no texts")
 
 
 def as_texts(texts: Any, text_column: str | None, label_column: str | None) -> Texts:
@@ -162,15 +223,39 @@ def as_texts(texts: Any, text_column: str | None, label_column: str | None) -> T
 def _at_hand(dataset: Any, text_column: str | None) -> pd.DataFrame:
     if isinstance(dataset, Texts):
         columns = {"id": dataset.ids, "text": dataset.texts, "label": dataset.labels}
-        return pd.DataFrame({name: values for name, values in columns.items() if values})
-    table = given.frame(dataset)
-    return pd.DataFrame({text_column or "text": given.strings(dataset)}) if table is None else table
+        return pd.DataFrame({name: [*values] for name, values in columns.items() if values})
+    return given.frame(dataset, text_column)
 
 
-def locate(
+class _Source(NamedTuple):
+    """Where texts are read from: the data set and split, its files, their commit on the hub."""
+
+    name: str
+    paths: list[Path]
+    commit: str | None = None
+
+    @property
+    def identity(self) -> str:
+        """The hub's commit, or the sha256 of the files."""
+        return f"commit {self.commit}" if self.commit else files.digest(files.blocks(self.paths))
+
+    def tables(self, rows: int, text_column: str | None) -> Iterator[pd.DataFrame]:
+        """Yield what the files hold, about so many rows at a time."""
+        usual = {*given.COLUMNS["text"]}.union(*given.PAIRS)
+        texts = usual | {text_column or "text", *(text_column or "").split(",")}
+        for path in self.paths:
+            yield from files.tables(path, rows, texts)
+
+    def columns(
+        self, table: pd.DataFrame, text_column: str | None, label_column: str | None
+    ) -> given.Columns:
+        """Return which of a table's columns hold texts, labels and identifiers."""
+        return given.find_columns(table, text_column, label_column, name=f"Data set {self.name!r}")
+
+
+def _find(
     dataset: str | Path | None, split: str | None, subset: str | None, revision: str | None
-) -> tuple[str, list[Path], str | None]:
-    """Return the name of the data set and split, its files, and their commit on the hub."""
+) -> _Source:
     name, commit = "reviews" if dataset is None else str(dataset), None
     if name in OWN:
         places = {name: [OWN[name]]}
@@ -189,7 +274,7 @@ def locate(
         else:
             places = files.splits(path, subset, name)
     chosen = _choose_split(places, split, name)
-    return name if chosen == name else f"{name} [{chosen}]", places[chosen], commit
+    return _Source(name if chosen == name else f"{name} [{chosen}]", places[chosen], commit)
 
 
 def _wanted(names: Iterable[str]) -> list[str]:
@@ -208,7 +293,8 @@ def _choose_split(places: dict[str, list[Path]], split: str | None, name: str) -
 
 
 def _choose_rows(
-    column: pd.Series,
+    texts: list[Any],
+    columns: given.Columns,
     min_words: int,
     max_words: int | None,
     limit: int | None,
@@ -216,30 +302,29 @@ def _choose_rows(
     name: str,
 ) -> list[int]:
     """Return the numbers of the chosen rows; none of them is without a text."""
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit={limit} leaves no text")
-    if column.empty:
+    if not texts:
         raise ValueError(f"Data set {name!r} holds no texts")
-    rows = np.arange(len(column))
+    rows = np.arange(len(texts))
     if min_words > 1 or max_words is not None:
-        words = column.astype(str).str.split().str.len().to_numpy()
+        words = [len(" ".join(given.sides(t)).split()) if given.is_text(t) else 1 for t in texts]
         longest = np.inf if max_words is None else max_words
-        rows = rows[(words >= min_words) & (words <= longest)]
+        rows = rows[(np.array(words) >= min_words) & (np.array(words) <= longest)]
     if seed is not None:
         rows = np.random.default_rng(seed).permutation(rows)
     if not len(rows):
         raise ValueError(
             f"Data set {name!r} has no text of {min_words} to {max_words or 'any number of'} "
-            f"words among its {len(column)}"
+            f"words among its {len(texts)}"
         )
-    for row, value in zip(rows[:limit], column.iloc[rows[:limit]], strict=True):
-        check_text(row, value, column.name, name)
+    for row in rows[:limit]:
+        _check_text(row, texts[row], columns, name)
     return rows[:limit].tolist()
 
 
-def check_text(row: int, value: Any, column: Any, name: str) -> None:
+def _check_text(row: int, value: Any, columns: given.Columns, name: str) -> None:
     """Raise ValueError if a row holds no text."""
-    if not isinstance(value, str) or not value.strip():
+    if not given.is_text(value) or not all(map(str.strip, given.sides(value))):
+        column = ",".join(map(str, columns.text))
         raise ValueError(
             f"Data set {name!r} has no text in row {row} of column {column!r}: {value!r}. "
             f"Remove such rows, or choose another text_column"

@@ -1,12 +1,15 @@
 """The parts of a Hugging Face model: its layers, attention modules and embeddings.
 
 `describe(handle)` answers for the families in `lrputils.model.families` and refuses everything else
-by name. It reads the model and changes nothing. A layer is one *call* of a block, so that ALBERT,
-whose twelve layers are twelve calls of one block, counts like any other model.
+by name; with `rules=False` it also describes what is known of any other classifier or next-token
+model, which is enough to remove tokens. It reads the model and changes nothing. A layer is one
+*call* of a block, so that ALBERT, whose twelve layers are twelve calls of one block, counts like
+any other model.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +20,11 @@ from transformers.modeling_utils import PreTrainedModel
 
 from lrputils.model.families import ACTIVATIONS, FAMILIES, LINEAR, Family
 from lrputils.model.handles import Handle, model_of
+
+WITHOUT_RULES = (
+    "What needs no rules works: leave_one_out, shapley_values, leave_two_out, perturbation curves, "
+    "and the methods 'loo', 'shapley', 'grad-x-input', 'smoothgrad' and 'ig'"
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,12 @@ class Architecture:
     @property
     def layers(self) -> int:
         """Number of layers: calls of a block in one forward pass."""
-        return len(self.blocks)
+        return len(self.blocks) or getattr(self.config, "num_hidden_layers", 0)
+
+    @property
+    def config(self) -> Any:
+        """The settings of the model's text part, which is all of most models."""
+        return self.model.config.get_text_config()
 
     @property
     def family(self) -> str:
@@ -141,7 +154,7 @@ class Architecture:
 
     def _with_own_padding(self, input_ids: Tensor, mask: Tensor) -> Tensor:
         """Pad with the model's own token: some heads and positions find the text's end by it."""
-        pad = self.model.config.pad_token_id
+        pad = self.config.pad_token_id
         if self.causal and not self.language_model:
             if pad is None and len(input_ids) > 1:
                 raise ValueError(
@@ -167,7 +180,7 @@ class Architecture:
         if input_ids.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"input_ids are whole numbers (int64); got {input_ids.dtype}")
         model, limit = type(self.model).__name__, self.max_positions
-        low, high, known = int(input_ids.min()), int(input_ids.max()), self.model.config.vocab_size
+        low, high, known = int(input_ids.min()), int(input_ids.max()), self.config.vocab_size
         if low < 0 or high >= known:
             raise ValueError(
                 f"token ids from {low} to {high}, but {model} has 0 to {known - 1}: encode with "
@@ -180,19 +193,70 @@ class Architecture:
             )
 
 
-def describe(handle: Handle) -> Architecture:
+def describe(handle: Handle, *, rules: bool = True) -> Architecture:
     """Find the layers, attention modules and embeddings of a supported model.
 
     Args:
         handle: the model, or what holds it (see `model_of`). An `Architecture` is returned as such.
+        rules: False also takes a model without rules, described without layers and attentions.
 
     Raises:
         TypeError: the model, or one of its modules, is not covered; the message names the class and
             the reason. Nothing is approximated silently.
     """
-    if isinstance(handle, Architecture):
+    if isinstance(handle, Architecture) and (handle.kind.rules or not rules):
         return handle
-    model = model_of(handle)
+    model = handle.model if isinstance(handle, Architecture) else model_of(handle)
+    try:
+        return _covered(model)
+    except TypeError as reason:
+        plain = _plain(model)
+        if plain is None:
+            raise
+        if rules:
+            raise TypeError(f"{reason}. {WITHOUT_RULES}") from None
+        return plain
+
+
+def _plain(model: nn.Module) -> Architecture | None:
+    """What is known of a model without rules; None where tokens cannot be removed from it."""
+    kinds = ("ForSequenceClassification", "LMHeadModel", "ForCausalLM")
+    names = [known.__name__ for known in type(model).__mro__]
+    if not isinstance(model, PreTrainedModel) or not any(name.endswith(kinds) for name in names):
+        return None
+    adapted = any(type(module).__module__.startswith("peft.") for module in model.modules())
+    if adapted or model.main_input_name != "input_ids":
+        return None
+    config, taken = model.config.get_text_config(), inspect.signature(model.forward).parameters
+    words = model.get_encoder() if config.is_encoder_decoder else model
+    generates = any(name.endswith(kinds[1:]) for name in names)
+    # Decoders' classifiers read their answer by a layer of this name, at the last token.
+    causal = generates or hasattr(model, "score")
+    tables = [
+        part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
+        for name, part in model.named_modules()
+        if name.endswith("position_embeddings") and isinstance(part, nn.Embedding)
+    ]
+    return Architecture(
+        kind=Family(
+            config.model_type,
+            causal=causal,
+            head_token="last" if causal else "first",
+            token_types="token_type_ids" in taken,
+            rules=False,
+        ),
+        model=model,
+        backbone=getattr(model, model.base_model_prefix, model),
+        blocks=(),
+        attentions={},
+        word_embeddings=words.get_input_embeddings(),
+        embedding_norm=None,
+        language_model=generates,
+        max_positions=min(tables, default=getattr(config, "max_position_embeddings", None)),
+    )
+
+
+def _covered(model: nn.Module) -> Architecture:
     family = _family(model)
     backbone = getattr(model, model.base_model_prefix)
     blocks = _blocks(family, backbone)
@@ -235,13 +299,12 @@ def _family(model: nn.Module) -> Family:
     head = _head(model)
     family = next((f for f in FAMILIES.values() if head.__name__ in f.heads), None)
     if family is None:
-        heads = sorted(head for family in FAMILIES.values() for head in family.heads)
         reason = (
             "this head or family has no rules here"
             if model._can_set_attn_implementation()
             else "its attention does not go through transformers' attention interface"
         )
-        raise TypeError(f"{name} is not covered: {reason}. Covered: {', '.join(heads)}")
+        raise TypeError(f"{name} is not covered: {reason}. Covered: {', '.join(FAMILIES)}")
     if type(model).forward is not head.forward:
         raise TypeError(
             f"{name} replaces the forward pass of {head.__name__}: its operations are not known "

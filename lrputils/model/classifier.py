@@ -75,8 +75,8 @@ class Classifier:
 
     @cached_property
     def architecture(self) -> Architecture:
-        """Where the model's layers, attention and embeddings are."""
-        return describe(self.model)
+        """Where the model's layers, attention and embeddings are, as far as they are known."""
+        return describe(self.model, rules=False)
 
     @cached_property
     def identity(self) -> str:
@@ -136,12 +136,13 @@ class Classifier:
         """Tokenize texts into a padded batch on the model's device.
 
         Args:
-            texts: one a row: a list, an iterator, an array or a Series of strings; of a DataFrame
-                or `datasets.Dataset` the column that is called as columns of texts usually are. A
-                single string is one row.
+            texts: one a row: a list, an iterator, an array or a Series of strings, or of pairs
+                `(first, second)`; of records, a DataFrame or `datasets.Dataset` the columns that
+                are called as columns of texts usually are. A single string is one row.
             max_length: the longest row allowed, in tokens with special ones; by default 512, or the
                 model's number of positions where that is less.
-            truncate: cut longer texts instead of refusing them; `Inputs.truncated` lists them.
+            truncate: cut longer texts, of a pair the longer side, instead of refusing them;
+                `Inputs.truncated` lists them.
 
         Raises:
             TypeError: texts of no such type, or one is not a string (a missing value, for example).
@@ -191,7 +192,8 @@ def load_classifier(
         ConnectionError: the hub cannot be reached and the model is not in the local cache.
         ValueError: an unknown device or precision, a revision of a local folder, or a folder that
             holds no classifier with all its weights.
-        TypeError: an architecture whose attention this package cannot attribute.
+        TypeError: a model that reads no text, or has an adapter. One that the rules do not cover is
+            loaded: tokens can be removed from it.
     """
     if tokenizer is not None or not isinstance(name_or_folder, str | Path | None):
         return _at_hand(name_or_folder, tokenizer)
@@ -200,9 +202,10 @@ def load_classifier(
     with quietly():
         model = _load_model(folder, name, dtype)
         tokenizer = _load_tokenizer(folder, name)
-    if model.config.pad_token_id is None:  # decoders' heads find a text's end by it
-        model.config.pad_token_id = _inputs.padding_id(tokenizer)
-    describe(model)
+    config = model.config.get_text_config()
+    if config.pad_token_id is None:  # decoders' heads find a text's end by it
+        config.pad_token_id = _inputs.padding_id(tokenizer)
+    describe(model, rules=False)
     model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
     return Classifier(model, tokenizer, name, commit, folder)
 
@@ -220,7 +223,7 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
         raise ValueError(
             f"{type(model).__name__} comes without its tokenizer: load_classifier(model, tokenizer)"
         )
-    describe(model)
+    describe(model, rules=False)
     return Classifier(model, tokenizer, Path(model.config.name_or_path).name or "a model at hand")
 
 

@@ -49,15 +49,16 @@ class Family:
         tanh_head: class of a head that calls `torch.tanh` as a function.
         own_attention: makes a forward pass for an attention module that does not go through
             transformers' interface.
+        rules: whether its operations are known, so that there are rules for them.
         relative_positions: makes a forward pass, of the module that holds the blocks, for given
             positions, where the model's own counts columns.
     """
 
     name: str
-    heads: tuple[str, ...]
-    blocks: str
-    attention: str
-    word_embeddings: str
+    heads: tuple[str, ...] = ()
+    blocks: str = ""
+    attention: str = ""
+    word_embeddings: str = ""
     embedding_norm: str | None = None
     norm_after_attention: str | None = None
     projections: tuple[str, str, str, str] | None = None
@@ -72,6 +73,7 @@ class Family:
     gated_mlp: str | None = None
     tanh_head: str | None = None
     own_attention: Callable | None = None
+    rules: bool = True
     relative_positions: Callable | None = None
 
     def operation(self, module: nn.Module) -> str | None:

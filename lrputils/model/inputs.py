@@ -8,7 +8,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
+from warnings import warn
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -144,6 +146,16 @@ def special_tokens(inputs: Mapping[str, Any]) -> torch.Tensor:
     return special.bool()
 
 
+def to_the_left(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a batch padded on the right: rows with padding on the left are moved, in order."""
+    mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or bool(mask[:, 0].all()):
+        return batch
+    order = mask.argsort(dim=1, descending=True, stable=True)
+    alike = [name for name, value in batch.items() if value.shape == mask.shape]
+    return {**batch, **{name: batch[name].gather(1, order) for name in alike}}
+
+
 def encode(
     tokenizer: PreTrainedTokenizerBase,
     texts: Any,
@@ -156,37 +168,48 @@ def encode(
 
     Args:
         tokenizer: any Hugging Face tokenizer.
-        texts: one a row, as `lrputils.data.given.strings` takes them; a string is one row.
+        texts: one a row, as `lrputils.data.given.strings` takes them; a string is one row, and a
+            tuple `(first, second)` in a list a pair.
         max_length: the longest row allowed, in tokens with special ones. `None` is 512, or the
             model's number of positions where that is less.
         truncate: cut longer texts at `max_length`, or at the model's positions where they are
-            fewer, and list their rows in `Inputs.truncated`. Otherwise a longer text is an error:
-            a cut text is another text.
+            fewer, and list their rows in `Inputs.truncated`; of a pair the longer side. Otherwise a
+            longer text is an error: a cut text is another text.
         positions: how many positions the model has, if that is bounded.
 
     Raises:
         TypeError: texts of no such type, or one is not a string (a missing value, for example).
-        ValueError: no texts; a text without a single token of its own; a text longer than
-            `max_length`, or `max_length` beyond the model's positions, while `truncate` is false.
+        ValueError: no texts; single texts among pairs; a text, or one of a pair, without a single
+            token of its own; a text longer than `max_length`, or `max_length` beyond the model's
+            positions, while `truncate` is false.
     """
     rows = given.strings(texts)
-    limit = _length_limit(tokenizer, max_length, positions, truncate)
-    fields = tokenizer(rows, return_special_tokens_mask=True, verbose=False)
+    pairs = not isinstance(rows[0], str)
+    for row, text in enumerate(rows):
+        if isinstance(text, str) is pairs:
+            raise ValueError(
+                f"Text {row} is {'one text' if pairs else 'a pair'}, and text 0 is not: encode "
+                "single texts and pairs apart"
+            )
+    _warn_of_separators(tokenizer, rows)
+    limit = _length_limit(tokenizer, max_length, positions, truncate, pairs=pairs)
+    columns = [[given.sides(text)[side] for text in rows] for side in range(1 + pairs)]
+    tokenize = partial(tokenizer, *columns, return_special_tokens_mask=True, verbose=False)
+    fields = tokenize()
     lengths = list(map(len, fields["input_ids"]))
     overlong = tuple(row for row, length in enumerate(lengths) if length > limit)
     if overlong and not truncate:
         row = overlong[0]
         room = f" (the model has {positions} positions)" if positions else ""
         raise ValueError(
-            f"Text {row} ({rows[row][:40]!r}…) has {lengths[row]} tokens, more than "
-            f"max_length={limit}{room}; {len(overlong)} of {len(rows)} texts are too long. "
+            f"Text {row} ({given.sides(rows[row])[0][:40]!r}…) has {lengths[row]} tokens, more "
+            f"than max_length={limit}{room}; {len(overlong)} of {len(rows)} texts are too long. "
             f"Pass truncate=True to cut them, or leave them out"
         )
     if overlong:
-        options = {"return_special_tokens_mask": True, "verbose": False}
-        fields = tokenizer(rows, truncation=True, max_length=limit, **options)
+        fields = tokenize(truncation="longest_first", max_length=limit)
     for row, special in enumerate(fields["special_tokens_mask"]):
-        if all(special):
+        if all(special) or not all(map(str.strip, given.sides(rows[row]))):
             raise ValueError(
                 f"Text {row} has no token of its own after tokenization: {rows[row]!r}. Leave "
                 f"empty texts out before encoding"
@@ -200,19 +223,43 @@ def encode(
     )
 
 
+def _warn_of_separators(tokenizer: PreTrainedTokenizerBase, rows: Sequence[given.Text]) -> None:
+    """Warn of a text that spells out what stands between the two of a pair, and of pairs without.
+
+    A decoder's tokenizer joins the two as they are.
+    """
+    single, both = (tokenizer.num_special_tokens_to_add(pair=pair) for pair in (False, True))
+    if single == both and not isinstance(rows[0], str):
+        warn(
+            "this tokenizer puts no token between the two texts of a pair: the model reads them as "
+            "one text. Write what its training had between them, and encode single texts",
+            stacklevel=2,
+        )
+    separator = tokenizer.sep_token
+    strays = [row for row, text in enumerate(rows) if separator and separator in "".join(text)]
+    if strays:
+        warn(
+            f"Text {strays[0]} holds {separator!r}, which separates the two texts of a pair: here "
+            "it is read as a word of one text. A pair is a tuple: encode([(first, second)])",
+            stacklevel=2,
+        )
+
+
 def _length_limit(
     tokenizer: PreTrainedTokenizerBase,
     max_length: int | None,
     positions: int | None,
     truncate: bool,
+    *,
+    pairs: bool,
 ) -> int:
     if max_length is None:
         return min(DEFAULT_MAX_LENGTH, positions or DEFAULT_MAX_LENGTH)
-    special = tokenizer.num_special_tokens_to_add(pair=False)
-    if max_length <= special:
+    special, own = tokenizer.num_special_tokens_to_add(pair=pairs), 1 + pairs
+    if max_length < special + own:
         raise ValueError(
             f"max_length={max_length} leaves no room for a text: this tokenizer adds {special} "
-            f"special tokens. Ask for at least {special + 1}"
+            f"special tokens. Ask for at least {special + own}"
         )
     if positions is not None and max_length > positions and not truncate:
         raise ValueError(

@@ -29,6 +29,8 @@ FIRST_BLOCK = "first-block"
 
 def readouts(architecture: Architecture) -> list[str]:
     """The read-outs of `READOUTS` that this model has: "post-norm" needs that LayerNorm."""
+    if not architecture.kind.rules:
+        return ["word"]
     return [
         name for name in READOUTS if name != "post-norm" or architecture.embedding_norm is not None
     ]
@@ -52,6 +54,7 @@ class Reading:
         valid: boolean `(batch, tokens)`, False at padding.
         head: boolean `(batch, tokens)`, True at the token whose final state the head reads.
         places: `site` and `value` of every read-out that the model has, by name.
+        refusal: why gradients at `site` would be none, or half of them; "" where they are fine.
     """
 
     output: Tensor
@@ -62,9 +65,16 @@ class Reading:
     valid: Tensor
     head: Tensor
     places: Mapping[str, tuple[Tensor, Tensor]]
+    refusal: str = ""
 
     def gradient(self) -> Tensor:
-        """What flows back to the read-out tensor from the explained logits: `site`'s shape."""
+        """What flows back to the read-out tensor from the explained logits: `site`'s shape.
+
+        Raises:
+            ValueError: no gradient reaches it, or another one beside it.
+        """
+        if self.refusal:
+            raise ValueError(self.refusal)
         (gradient,) = torch.autograd.grad(self.output.sum(), self.site)
         return gradient
 
@@ -121,10 +131,14 @@ def read(
         logits = run(architecture, arguments)
     chosen = resolve_target(target, logits, class_labels(model))
     site, value = seen.place(readout)
+    output, refusal = explained(logits, chosen), ""
+    if not output.requires_grad or model.config.is_encoder_decoder:
+        why = "reads its words twice" if output.requires_grad else "passes no gradient back"
+        refusal = f"{type(model).__name__} {why}: use what removes tokens, 'loo' or 'shapley'"
     valid = arguments.get("attention_mask")
     valid = torch.ones(site.shape[:2], device=site.device) if valid is None else valid
     return Reading(
-        output=explained(logits, chosen),
+        output=output,
         logits=logits.detach(),
         target=chosen,
         site=site,
@@ -132,19 +146,25 @@ def read(
         valid=valid.bool(),
         head=architecture.head_mask(valid),
         places={name: seen.place(name) for name in readouts(architecture)},
+        refusal=refusal,
     )
 
 
-def run(architecture: Architecture, arguments: Mapping[str, Any]) -> Tensor:
+def run(
+    architecture: Architecture, arguments: Mapping[str, Any], last: Tensor | None = None
+) -> Tensor:
     """Logits `(batch, classes)` of one forward pass, of the next token for a language model.
+
+    `last`: the column of each row's last token, where the attention mask does not tell.
 
     Raises:
         ValueError: a logit is NaN or infinite; the message names the rows.
     """
     if architecture.language_model:
-        last = architecture.head_tokens(arguments["attention_mask"])
+        last = architecture.head_tokens(arguments["attention_mask"]) if last is None else last
         kept, index = torch.unique(last, return_inverse=True)
         logits = architecture.model(**arguments, logits_to_keep=kept).logits
+        index = index if logits.shape[1] == len(kept) else last  # some models keep all
         logits = logits[torch.arange(len(logits), device=logits.device), index]
     else:
         logits = architecture.model(**arguments).logits
@@ -207,9 +227,10 @@ class _Sites:
         if readout not in (*READOUTS, FIRST_BLOCK):
             raise ValueError(f"unknown read-out {readout!r}; there are {sorted(READOUTS)}")
         if readout not in (*readouts(architecture), FIRST_BLOCK):
+            place = readouts(architecture)[-1]
             raise ValueError(
                 f"{type(architecture.model).__name__} has no LayerNorm after its embeddings: "
-                "use readout='sum'"
+                f"use readout={place!r}"
             )
         self.architecture, self.readout, self.change = architecture, readout, change
         self.caught: dict[str, Tensor] = {}
@@ -217,7 +238,8 @@ class _Sites:
     def forwards(self) -> list[dict[nn.Module, Forward]]:
         """Replacements that record, one mapping each: two may record the same module."""
         parts = self.architecture
-        looks = [{parts.word_embeddings: self._embeddings}, {parts.blocks[0]: self._block}]
+        looks = [{parts.word_embeddings: self._embeddings}]
+        looks += [{block: self._block} for block in parts.blocks[:1]]
         if parts.embedding_norm is not None:
             looks.append({parts.embedding_norm: self._norm})
         return looks

@@ -27,6 +27,7 @@ def shareable(architecture: Architecture, longest: int) -> bool:
     """
     return (
         architecture.causal
+        and architecture.kind.rules
         and longest <= window(architecture)
         and all("forward" not in vars(module) for module in architecture.backbone.modules())
     )

@@ -122,7 +122,7 @@ def certified_loo(
         ValueError: what `leave_one_out` refuses; a precision that the device or the model's dtype
             does not have; or a text above the tolerance where `fallback` is False.
     """
-    architecture = describe(model)
+    architecture = describe(model, rules=precision != "float32")
     if removal not in REMOVALS:
         raise ValueError(f"removal={removal!r} is not one of {REMOVALS}")
     if architecture.vision and removal != "attention-mask":

@@ -64,7 +64,7 @@ def leave_two_out(
         ValueError: pairs that are not two different tokens of their text or not one list a text, an
             unknown option, or a text longer than the model's attention window.
     """
-    architecture = describe(model)
+    architecture = describe(model, rules=False)
     texts, full, read = start(architecture, inputs, target, output, batch_tokens)
     grid = token_grid(inputs, texts)
     where = [np.flatnonzero(row) for row in grid]

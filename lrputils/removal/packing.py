@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from lrputils.data.given import size
 from lrputils.model.architectures import Architecture
 from lrputils.removal.beginnings import Beginnings, shareable
 from lrputils.removal.packed import packed
-from lrputils.removal.rows import Row, Text, collate, logits_of, put
+from lrputils.removal.rows import Row, Text, collate, logits_of, prepare, put
 
 # Tokens in one batch. Large enough to keep every core busy, small enough to stay in fast memory.
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
@@ -29,9 +30,9 @@ _SHORTEST = 0.8
 _PASS = {"cpu": 128, "cuda": 4_096}
 
 
-def by_length(texts: Sequence[str], batch_size: int) -> list[list[int]]:
+def by_length(texts: Sequence[Any], batch_size: int) -> list[list[int]]:
     """Batches of text numbers, so that texts of similar length share one; the shortest first."""
-    order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+    order = sorted(range(len(texts)), key=lambda number: size(texts[number]))
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
@@ -68,6 +69,8 @@ def evaluate(
     budget = budget if batch_tokens is None else batch_tokens
     if budget < 1:
         raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
+    with torch.inference_mode():
+        budget = prepare(architecture, texts, rows, budget)
     longest = max((len(text) for text in texts), default=0)
     share = any(row.start for row in rows) and shareable(architecture, longest)
     cost = _PASS.get(device.type, _PASS["cuda"]) if share else None

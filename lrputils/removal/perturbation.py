@@ -148,7 +148,7 @@ def _curves(
     batch_tokens: int | None = None,
 ) -> Tensor:
     """Curves (orders, [methods,] batch, steps + 1)."""
-    architecture = describe(model)
+    architecture = describe(model, rules=False)
     if not isinstance(chunk, int) or chunk < 1:
         raise ValueError(f"chunk={chunk!r} is not a positive number of tokens")
     if chunk_score not in CHUNK_SCORES:

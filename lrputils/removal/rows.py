@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lrputils.model import plain
 from lrputils.model.architectures import Architecture
 from lrputils.model.forwards import replaced
+from lrputils.model.inputs import to_the_left
 from lrputils.removal.last_layer import head_token_alone
 
 
@@ -72,6 +74,8 @@ class Row(NamedTuple):
 
 def window(architecture: Architecture) -> float:
     """How many tokens back a query sees: in a longer text, a deletion would pull others in."""
+    if not architecture.kind.rules:
+        return float("inf")  # nothing is deleted
     config = architecture.backbone.config
     kinds = getattr(config, "layer_types", None) or ("sliding_attention",)
     limit = getattr(config, "sliding_window", None)
@@ -95,7 +99,7 @@ def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
         raise ValueError(
             "The model is in training mode, where dropout is random: call model.eval()"
         )
-    arguments = architecture.arguments(inputs)
+    arguments = architecture.arguments(inputs if architecture.vision else to_the_left(inputs))
     if architecture.vision:
         with torch.no_grad():
             states = architecture.word_embeddings(arguments["pixel_values"])
@@ -120,11 +124,13 @@ class Batch:
         arguments: of the model's forward pass.
         head: column of the token that the head reads, (rows,).
         states: for an image model, the embedded patches that are left.
+        plain: for a model without rules, the rows by its arguments, and their zeroed tokens.
     """
 
     arguments: dict[str, Tensor]
-    head: Tensor
+    head: Tensor | None
     states: Tensor | None = None
+    plain: tuple[list[plain.Row], list[int]] | None = None
 
 
 def collate(
@@ -140,6 +146,9 @@ def collate(
     Cut, a decoder's rows lose their starts, and the mask is (rows, 1, queries, keys): of the
     longest start's tokens, which come first, each row sees its own.
     """
+    if not architecture.kind.rules:
+        rows = [_as_it_is(architecture, texts[row.text], row) for row in batch]
+        return Batch({}, None, plain=(rows, [row.swapped for row in batch if row.zeroed]))
     starts = np.array([row.start if cut else 0 for row in batch])
     lengths = np.array([row.length for row in batch]) - starts
     places = np.arange(lengths.max())
@@ -186,6 +195,48 @@ def collate(
     return Batch(arguments, head)
 
 
+def _as_it_is(architecture: Architecture, text: Text, row: Row) -> plain.Row:
+    """A row for a model without rules: what is removed is masked, or cut off at the end.
+
+    The token by which an encoder with a decoder finds a text's end stays; without it there is no
+    answer.
+    """
+    kept = np.arange(len(text)) if row.kept is None else row.kept()
+    end = architecture.model.config.is_encoder_decoder and architecture.config.eos_token_id
+    ids, visible = text.ids.copy(), np.zeros(len(text), dtype=np.int64)
+    if row.swapped is not None and row.swap_id is not None and ids[row.swapped] != end:
+        ids[row.swapped] = row.swap_id
+    visible[kept] = 1
+    if end is not False:
+        visible |= ids == end
+    left = np.arange(np.flatnonzero(visible)[-1] + 1)
+    if row.hidden is not None:
+        visible[kept[row.hidden]] = 0
+    left = np.flatnonzero(visible) if row.shifted else left
+    columns = {"input_ids": ids, "attention_mask": visible}
+    if text.types is not None:
+        columns["token_type_ids"] = text.types
+    return {name: column[left] for name, column in columns.items()}
+
+
+def prepare(
+    architecture: Architecture, texts: Sequence[Text], rows: Sequence[Row], budget: int
+) -> int:
+    """Tokens in one batch: the budget, and 1, a row alone, where rows may not share a batch.
+
+    Raises:
+        ValueError: the model has no rules, and its attention mask does not remove.
+    """
+    if architecture.kind.rules or not rows:
+        return budget
+    number = max({row.text for row in rows}, key=lambda number: len(texts[number]))
+    masks = any(
+        row.hidden is not None or (row.kept is not None and not row.shifted) for row in rows
+    )
+    whole = _as_it_is(architecture, texts[number], Row(number, len(texts[number])))
+    return budget if plain.prove(architecture, whole, masked=masks) else 1
+
+
 def _column(name: str, texts: Sequence[Text]) -> np.ndarray:
     return np.concatenate([getattr(text, name) for text in texts]).astype(np.int64, copy=False)
 
@@ -200,6 +251,8 @@ def put(array: np.ndarray, device: torch.device) -> Tensor:
 
 def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
     """Logits (rows, classes), in float32 at least; a decoder's are read at its last token."""
+    if batch.plain:
+        return plain.logits_of(architecture, *batch.plain)
     model = architecture.model
     with ExitStack() as undo:
         undo.enter_context(head_token_alone(architecture, batch.head))

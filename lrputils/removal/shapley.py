@@ -105,7 +105,7 @@ def shapley_values(
     check_permutations(permutations)
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed={seed!r} is not a whole number from 0 on")
-    architecture = describe(model)
+    architecture = describe(model, rules=False)
     texts, _, read = start(architecture, inputs, target, output, batch_tokens)
     who, grid = players_of(architecture, inputs, texts, players), token_grid(inputs, texts)
     rows, designs = [], []

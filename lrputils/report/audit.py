@@ -22,8 +22,7 @@ from markupsafe import Markup, escape
 from matplotlib.ticker import NullLocator
 
 from lrputils.attribution import METHODS
-from lrputils.data.streams import TextStream
-from lrputils.data.texts import Texts
+from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.report import audit_answers as answers
 from lrputils.report.audit_plan import COMPARED, LRP, Audited, Settings, call, gates, label
@@ -37,7 +36,7 @@ from lrputils.runs import datasets, results
 from lrputils.runs.estimates import estimate
 from lrputils.runs.folders import write_json
 from lrputils.runs.shards import rank
-from lrputils.study.cost.forecasts import duration
+from lrputils.study.cost import duration
 from lrputils.study.evaluation import REFERENCE
 
 PAGE, NOTES = "audit.html", "audit.json"

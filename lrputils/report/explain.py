@@ -10,6 +10,7 @@ import numpy as np
 
 from lrputils import stats
 from lrputils.attribution import METHODS, attribute
+from lrputils.data.given import Text, is_text
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.targets import Target
 from lrputils.removal.leave_one_out import leave_one_out
@@ -27,7 +28,7 @@ _YARDSTICK = (
 
 def explain(
     classifier: Classifier | str | Path | None,
-    text: str,
+    text: Text,
     methods: str | Sequence[str] = DEFAULT,
     *,
     target: Target = None,
@@ -43,7 +44,7 @@ def explain(
     Args:
         classifier: a `Classifier`, what `load_classifier` takes (a folder, a name on the hub), or
             None for the book's own model.
-        text: one text.
+        text: one text, or a pair of texts `(first, second)` for a model that reads two.
         methods: names from `METHODS`, also as "loo,attnlrp"; their maps are stacked in this order.
         target: the class to explain, by number or label, or a `lrputils.contrast` of two; a
             next-token model's by the token's id. None is the predicted one.
@@ -56,15 +57,16 @@ def explain(
         its numbers.
 
     Raises:
-        TypeError: `text` is not a string, or the model is not covered.
+        TypeError: `text` is no string and no pair of strings, or the model is not covered.
         ValueError: an unknown method, option or class, or a text that is empty or too long.
         OSError: no such model.
     """
     names = check_methods(methods)
     if stray := [name for name in options or () if name not in names]:
         raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
-    if not isinstance(text, str):
-        raise TypeError(f"text is one string; got {type(text).__name__}. For many: lrp.evaluate")
+    if isinstance(text, list) or not is_text(text):
+        kind = type(text).__name__
+        raise TypeError(f"text is one string or a pair; got {kind}. For many: lrp.evaluate")
     if not isinstance(classifier, Classifier):
         classifier = load_classifier(classifier)
     inputs = classifier.encode([text], max_length, truncate=True)

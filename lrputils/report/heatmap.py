@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from lrputils.data.given import Text, sides
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import read
 from lrputils.model.targets import Target, probabilities
@@ -38,13 +39,13 @@ class Heatmap(WordMaps):
     def of(
         cls,
         classifier: Classifier,
-        text: str,
+        text: Text,
         maps: Mapping[str, np.ndarray],
         *,
         target: Target = None,
         max_length: int | None = None,
     ) -> Heatmap:
-        """Return the heat map of a text, its words joined and the explained class above.
+        """Return the heat map of a text or pair, its words joined and the explained class above.
 
         `maps`: name → one score a token, special ones included, `(tokens,)`; a `target` of None is
         the predicted class; `max_length`: where the text was cut, in tokens, if it was.
@@ -64,10 +65,20 @@ class Heatmap(WordMaps):
         words = None
         if classifier.tokenizer.is_fast:
             options = {"truncation": bool(cut), "return_offsets_mapping": True, "verbose": False}
-            spans = classifier.tokenizer(text, **options, **cut)["offset_mapping"]
-            special = inputs["special_tokens_mask"][0].tolist()
-            pairs = zip(special, spans, strict=True)
-            words = joined(text, [None if out else span for out, span in pairs], inputs.tokens[0])
+            encoded = classifier.tokenizer(*sides(text), **options, **cut)
+            second, shift = encoded.sequence_ids(), len(sides(text)[0]) + 1
+            spans = [
+                None if out else (start + shift * (side or 0), stop + shift * (side or 0))
+                for out, side, (start, stop) in zip(
+                    inputs["special_tokens_mask"][0].tolist(),
+                    second,
+                    encoded["offset_mapping"],
+                    strict=True,
+                )
+            ]
+            words = joined("\n".join(sides(text)), spans, inputs.tokens[0])
+            opens = second.index(1) if 1 in second else None
+            words = [word._replace(opens=word.pieces[0] == opens) for word in words]
         found = cls(inputs.tokens[0], maps, words=words, caption=caption)
         found.label, found.probability = label, probability
         return found
@@ -118,7 +129,7 @@ class Heatmap(WordMaps):
             if len(word.pieces) > 1:
                 parts = zip(word.spellings, self.maps[name][list(word.pieces)], strict=True)
                 tip += " = " + ", ".join(f"{text} {shown(part)}" for text, part in parts)
-            spans += " " * word.spaced + (
+            spans += ("<br>" if word.opens else " " * word.spaced) + (
                 f'<span tabindex="-1" style="--s:{share:.2f}" '
                 f'data-score="{_safe(tip)}">{_safe(word.text)}</span>'
             )

@@ -55,7 +55,7 @@ def _coloured(shown: WordMaps, name: str, colours: int, width: int) -> Iterator[
     for word, share in zip(shown.words, shown.shares(name), strict=True):
         text = visible(word.text)
         size = sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
-        if used and used + word.spaced + size > width:
+        if used and (word.opens or used + word.spaced + size > width):
             yield line
             line, used = "", 0
         space = " " if word.spaced and used else ""

@@ -20,13 +20,15 @@ class Word(NamedTuple):
     """A word of a text, as the text spells it.
 
     `pieces`: its tokens, by position; `spellings`: the part of the text that each of them covers;
-    `spaced`: whether a space stands before it.
+    `spaced`: whether a space stands before it; `opens`: whether the second text of a pair begins
+    with it, on a line of its own.
     """
 
     text: str
     pieces: tuple[int, ...]
     spellings: tuple[str, ...]
     spaced: bool
+    opens: bool = False
 
 
 def joined(text: str, spans: Sequence[tuple[int, int] | None], tokens: Sequence[str]) -> list[Word]:
@@ -47,7 +49,7 @@ def joined(text: str, spans: Sequence[tuple[int, int] | None], tokens: Sequence[
             words.append(Word(name, (place,), (name,), True))
             end = None
         elif end is not None and (start < end or (start == end and _goes_on(text, start))):
-            _, pieces, spellings, spaced = words.pop()
+            _, pieces, spellings, spaced, _ = words.pop()
             end = max(end, stop)
             spellings = (*spellings, text[start:stop])
             words.append(Word(text[first:end], (*pieces, place), spellings, spaced))

@@ -1,6 +1,6 @@
 """`lrputils bench`: groups of measurements, kept in one JSON file as each is done.
 
-What each group measures is in `lrputils.study.cost.bench`; the throughput of `lrputils evaluate`,
+What each group measures is in `lrputils.study.bench`; the throughput of `lrputils evaluate`,
 which runs in processes of its own, is measured here.
 """
 
@@ -29,10 +29,9 @@ from transformers import BertForSequenceClassification
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.runs import results
 from lrputils.runs.folders import writable, write_json
-from lrputils.study.cost import sides
-from lrputils.study.cost.bench import GROUPS as _INSIDE
-from lrputils.study.cost.bench import Bench
-from lrputils.study.cost.operations import untrained
+from lrputils.study import sides
+from lrputils.study.bench import GROUPS as _INSIDE
+from lrputils.study.bench import Bench, untrained
 
 FILE, MODEL = "bench.json", "6x384"
 _FEW, _MANY = 16, 240  # texts of two runs of `evaluate`: their difference has no start in it

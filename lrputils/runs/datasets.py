@@ -19,8 +19,8 @@ import pandas as pd
 import pyarrow as pa
 from tqdm import tqdm
 
-from lrputils.data.streams import TextStream
-from lrputils.data.texts import Texts
+from lrputils.data.given import sides
+from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.runs import results
 from lrputils.runs.folders import TEXTS, atomic_write
@@ -31,8 +31,8 @@ from lrputils.study.batches import BatchEvaluator
 
 LONG = ("cut", "refuse")
 _SCHEMA = pa.schema(
-    {"id": pa.string(), "text": pa.string(), "label": pa.int64(), "tokens": pa.int32()}
-    | {"cut": pa.bool_()}
+    {"id": pa.string(), "text": pa.string(), "second": pa.string(), "label": pa.int64()}
+    | {"tokens": pa.int32(), "cut": pa.bool_()}
 )
 
 
@@ -161,6 +161,8 @@ class Shelf:
         """Return the texts of a shard, their labels as numbers of the model's classes."""
         columns = self._file.get_batch(number).to_pydict()
         texts, labels, ids = (tuple(columns[name]) for name in ("text", "label", "id"))
+        if None not in columns["second"]:
+            texts = tuple(zip(texts, columns["second"], strict=True))
         return Texts(texts, labels, ids, "a shard", "")
 
 
@@ -185,7 +187,7 @@ def store(
             if inputs.truncated and settings.long == "refuse":
                 row = inputs.truncated[0]
                 raise ValueError(
-                    f"text {part.ids[row]!r} ({part[row][:40]!r}…) has more than "
+                    f"text {part.ids[row]!r} ({sides(part[row])[0][:40]!r}…) has more than "
                     f"{inputs.lengths[row]} tokens: leave it out, or cut such texts (--long cut)"
                 )
             given = part.labels or [None] * len(part)
@@ -194,7 +196,8 @@ def store(
             numbers += known
             columns = {
                 "id": part.ids,
-                "text": part.texts,
+                "text": [sides(text)[0] for text in part],
+                "second": [text[1] if isinstance(text, tuple) else None for text in part],
                 "label": known,
                 "tokens": inputs.lengths.cpu().numpy(),
                 "cut": [row in inputs.truncated for row in range(len(part))],

@@ -9,12 +9,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from lrputils.data.streams import TextStream
+from lrputils.data.texts import TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.runs.datasets import Settings, Shelf, store
 from lrputils.runs.folders import TEXTS
-from lrputils.study.cost.clock import measured
-from lrputils.study.cost.forecasts import Forecast, duration, forecast
+from lrputils.study.cost import Forecast, duration, forecast, measured
 from lrputils.study.evaluation import REFERENCE
 
 _SAMPLED = 8  # shards
@@ -30,7 +29,7 @@ class Estimate:
         cut: texts that are too long.
         seconds: part → seconds.
         device: where it was timed.
-        peak_bytes: most memory, as `lrputils.study.cost.clock.Spent` counts it.
+        peak_bytes: most memory, as `lrputils.study.cost.Spent` counts it.
         price: of an hour of the device.
     """
 

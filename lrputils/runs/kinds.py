@@ -125,7 +125,7 @@ def add_verb(verbs: argparse._SubParsersAction) -> None:
 
 def _record(options: argparse.Namespace) -> Path:
     if options.kind == "mnist":
-        from lrputils.linear_attention.model import Setting
+        from lrputils.linear_attention import Setting
         from lrputils.runs.mnist import record_mnist
 
         how = {name: getattr(options, name) for name in ("seeds", "images", "quiet")}

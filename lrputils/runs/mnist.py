@@ -15,12 +15,12 @@ import pandas as pd
 import torch
 
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention.model import Setting
-from lrputils.linear_attention.specifications import measured
-from lrputils.linear_attention.training import (
+from lrputils.linear_attention import (
     SHIPPED,
+    Setting,
     accuracy,
     epochs_for,
+    measured,
     rounded,
     save_networks,
     train,

@@ -31,7 +31,9 @@ def choice(kind: argparse.ArgumentParser) -> None:
     kind.add_argument("--revision", metavar="REV", help="branch, tag or commit of the model")
     kind.add_argument("--dataset", metavar="NAME", help="file, folder, hub name (default: reviews)")
     kind.add_argument("--split", metavar="NAME", help="of the data set")
-    kind.add_argument("--text-column", metavar="NAME", help="of texts (default: usual names)")
+    kind.add_argument(
+        "--text-column", metavar="NAME", help="of texts; A,B: of pairs (default: usual)"
+    )
     kind.add_argument("--label-column", metavar="NAME", help="of labels (default: usual names)")
     kind.add_argument("--limit", type=int, metavar="N", help="at most this many texts")
     kind.add_argument("--seed", type=int, metavar="N", help="draw the texts by this seed")
@@ -44,8 +46,7 @@ def choice(kind: argparse.ArgumentParser) -> None:
 
 def chosen(options: argparse.Namespace) -> dict[str, Any]:
     """Load what `choice` chooses; return it as the arguments of a recording or an evaluation."""
-    from lrputils.data.streams import stream_texts
-    from lrputils.data.texts import load_texts
+    from lrputils.data.texts import load_texts, stream_texts
     from lrputils.model.classifier import load_classifier
 
     streamed = options.verb in ("evaluate", "audit")

@@ -16,8 +16,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from lrputils.attribution import METHODS
-from lrputils.data.streams import TextStream
-from lrputils.data.texts import Texts
+from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts
 from lrputils.runs import results

@@ -27,6 +27,7 @@ import pandas as pd
 from lrputils import stats
 from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
+from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.removal.certified import check_options
 from lrputils.study.evaluation import REFERENCE, evaluate
@@ -52,13 +53,16 @@ class BatchEvaluator:
 
         "loo" is always among the `methods`; longer texts are cut at `max_length` if `truncate`;
         `precision` and `tolerance` are those of `lrputils.certified_loo`. ValueError for an unknown
-        method, and what `load_classifier` raises.
+        method, TypeError for one whose rules do not cover the model, and what `load_classifier`
+        raises.
         """
         names = [method for method in methods if isinstance(method, str)]
         if unknown := [name for name in names if name not in METHODS]:
             raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
         loaded = isinstance(model, Classifier)
         self.classifier = model if loaded else load_classifier(model, device=device)
+        if any(METHODS[name].rules for name in names):
+            describe(self.classifier)
         self.methods = (REFERENCE, *(method for method in methods if method != REFERENCE))
         self.options: dict[str, Any] = {}
         self._how = {"max_length": max_length, "truncate": truncate, "batch_size": batch_size}

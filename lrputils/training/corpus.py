@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from tokenizers import BertWordPieceTokenizer
 from transformers import BertTokenizer, PreTrainedTokenizerBase
 
+from lrputils.data.given import Text, sides
 from lrputils.data.texts import OWN, Texts, load_texts
 from lrputils.runs.options import shortened
 from lrputils.training.recipe import Recipe
@@ -66,7 +67,7 @@ def load_corpus(recipe: Recipe) -> Corpus:
         raise ValueError(f"--labels names {len(names)} classes, but the data have {labels}")
     unlabelled = None
     if recipe.unlabelled:
-        unlabelled = _load(recipe.unlabelled, recipe.columns.partition(",")[0], training=True)
+        unlabelled = _load(recipe.unlabelled, _of_texts(recipe.columns), training=True)
     if recipe.validation:
         validation = _load(recipe.validation, recipe.columns)
         if unknown := [label for label in _labels_of(validation) if label not in labels]:
@@ -81,6 +82,17 @@ def _load(dataset: str, columns: str, *, training: bool = False) -> Texts:
     if training and dataset not in OWN and not Path(dataset).expanduser().is_file():
         split = "train"
     return replace(load_texts(dataset, columns, split=split), name=shortened(dataset))
+
+
+def _of_texts(columns: str) -> str:
+    """Return `columns` without that of labels: of pairs with an empty name in its place."""
+    *texts, label = columns.split(",")
+    return ",".join([*texts, ""]) if len(texts) > 1 else (texts or [label])[0]
+
+
+def alone(texts: Iterable[Text]) -> list[str]:
+    """Return texts with the two of each pair apart."""
+    return [side for text in texts for side in sides(text)]
 
 
 def _divided(texts: Texts, seed: int) -> tuple[Texts, Texts]:
@@ -130,24 +142,34 @@ def _learn(texts: Sequence[str], size: int, first: list[str]) -> dict[str, int]:
 
 def encode(
     tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str],
+    texts: Sequence[Text],
     max_length: int,
     labels: Sequence[Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Turn texts into rows for a Trainer: `input_ids`, an int32 array, and `label` if given.
 
-    With labels, what is longer than `max_length` is cut off; without, a long text becomes several.
+    Rows of pairs have `token_type_ids` too, where the tokenizer makes them. With labels, what is
+    longer than `max_length` is cut off, of a pair the longer side; without, a long text becomes
+    several, and so does a pair.
     """
     rows: list[dict[str, Any]] = []
+    texts = alone(texts) if labels is None else texts
+    pairs = not isinstance(texts[0], str)
     for start in range(0, len(texts), _CHUNK):  # lists of numbers take ten times as much as arrays
+        part = texts[start : start + _CHUNK]
         encoded = tokenizer(
-            list(texts[start : start + _CHUNK]),
+            *([sides(text)[side] for text in part] for side in range(1 + pairs)),
             max_length=max_length,
             truncation=True,
             return_overflowing_tokens=labels is None,
             return_attention_mask=False,
         )
-        rows += [{"input_ids": np.array(ids, dtype=np.int32)} for ids in encoded["input_ids"]]
+        names = [
+            "input_ids",
+            *(["token_type_ids"] if pairs and "token_type_ids" in encoded else []),
+        ]
+        columns = [[np.array(ids, dtype=np.int32) for ids in encoded[name]] for name in names]
+        rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     if labels is None:
         return rows
     return [row | {"label": label} for row, label in zip(rows, labels, strict=True)]

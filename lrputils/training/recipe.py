@@ -58,7 +58,7 @@ class Recipe:
         None, "labelled texts to measure on (default: a tenth of --data, held out)", "DATA"
     )
     unlabelled: str | None = _option(None, "texts to pretrain on: masks are guessed", "DATA")
-    columns: str = _option("", "those of texts and labels (default: usual names)", "TEXT,LABEL")
+    columns: str = _option("", "of texts (pairs: A,B) and labels (default: usual)", "TEXT,LABEL")
     labels: Sequence[str] = _option(
         (), "names of the classes, in order of the sorted labels", "NAME"
     )

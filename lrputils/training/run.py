@@ -27,7 +27,7 @@ from lrputils.model.classifier import find_model, load_classifier, quietly
 from lrputils.runs.folders import claimed, once
 from lrputils.study.uniform_attention import correct
 from lrputils.training import card
-from lrputils.training.corpus import Corpus, encode, learn_vocabulary, load_corpus
+from lrputils.training.corpus import Corpus, alone, encode, learn_vocabulary, load_corpus
 from lrputils.training.recipe import MASKED_RATE, PRETRAINED_RATE, Recipe
 from lrputils.training.trainer import fit
 
@@ -66,7 +66,7 @@ def train(recipe: Recipe, out: str | Path, *, device: str = "auto", quiet: bool 
             tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
             tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # decoders have none
         else:
-            texts = [*corpus.data, *(corpus.unlabelled or ())]
+            texts = [*alone(corpus.data), *alone(corpus.unlabelled or ())]
             tokenizer = learned_tokenizer(work, recipe, texts)
         conditions = {"device": device, "quiet": quiet}
         model, stages = _trained(work, recipe, corpus, base, tokenizer, conditions)

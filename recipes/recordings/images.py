@@ -21,10 +21,90 @@ from torch import Tensor
 
 import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention.agreement import GRAPHS, PAIRS, compared
 from lrputils.runs import results
 
 EPSILONS = (1e-9, 1e-6, 1e-4, 1e-2)
+
+
+@la.one_thread()
+def attnlrp_with_epsilon(
+    network: la.LinearAttention, images: Tensor, factorization: str, epsilon: float
+) -> Tensor:
+    """Return `attnlrp` at the pixels, (batch, tokens), with ε > 0 in every rule that divides.
+
+    A rule that divides relevance by z + ε sign z instead of z lets |z| / (|z| + ε) of the gradient
+    at z pass: Eq. 1 of You et al. at the output of each linear layer, at the sum of embedding and
+    position and at the mean over tokens; Eqs. 3 and 4, with 2z for z, at the two products.
+    """
+    la.check_choice("factorization", factorization, (la.LEFT, la.RIGHT))
+    if epsilon <= 0:
+        raise ValueError(f"epsilon={epsilon} is not positive; at 0 it is `attnlrp`")
+
+    def passing(z: Tensor, share: Tensor) -> Tensor:
+        return z.detach() + (z - z.detach()) * share
+
+    def linear(z: Tensor) -> Tensor:
+        size = z.detach().abs()
+        return passing(z, size / (size + epsilon))
+
+    def product(left: Tensor, right: Tensor) -> Tensor:
+        size = (z := left @ right).detach().abs()
+        return passing(z, size / (2 * size + epsilon))
+
+    pixels = network.scaled(images).detach().requires_grad_()
+    tokens = pixels[..., None]
+    if network.setting.embedding == "learned":
+        tokens = linear(linear(network.embedding(tokens)) + network.position)
+    layers = network.query, network.key, network.value
+    query, key, value = (linear(layer(tokens)) for layer in layers)
+    if factorization == la.LEFT:
+        attended = product(product(query, key.mT), value)
+    else:
+        attended = product(query, product(key.mT, value))
+    flattened = network.setting.pooling == "flattened"
+    pooled = attended.flatten(1) if flattened else linear(attended.mean(1))
+    logits = linear(network.output(pooled))
+    (gradient,) = torch.autograd.grad(logits.max(1).values.sum(), pixels)
+    return pixels.detach() * gradient
+
+
+@la.one_thread()
+@torch.no_grad()
+def removal_curves(
+    network: la.LinearAttention, images: Tensor, scores: Tensor, *, removal: str = "zero"
+) -> Tensor:
+    """Return the predicted class's logit after 0, 1, 2, … pixels are gone, (batch, tokens + 1).
+
+    The pixels with the highest `scores` (batch, tokens) go first, as for MoRF; −`scores` gives
+    LeRF. `removal` is "zero" or "black", see `leave_one_out`. No forward pass is run: M and G each
+    are a running sum over the pixels that went.
+    """
+    la.check_choice("removal", removal, la.REMOVALS[:2])
+    curves = []
+    for part, order in zip(
+        images.split(8), scores.argsort(dim=1, descending=True, stable=True).split(8), strict=True
+    ):
+        pixels, projected, rows, written, read = la.reads_and_writes(network, part)
+        removed = network.project(la.emptied(network, pixels, removal))
+
+        def going(tokens: Tensor, order: Tensor = order) -> Tensor:
+            return tokens.gather(1, order[..., None].expand_as(tokens))
+
+        query, key, value = map(going, projected)
+        new_query, new_key, new_value = map(going, removed)
+        written_less = _outer(key, value) - _outer(new_key, new_value)
+        read_less = _outer(query - new_query, going(rows.expand_as(query)))
+        steps = [
+            torch.cat([whole[:, None], whole[:, None] - less.cumsum(1)], 1)
+            for whole, less in ((written, written_less), (read, read_less))
+        ]
+        target = network.from_pixels(pixels).argmax(1)
+        curves.append((steps[0] * steps[1]).sum((2, 3)) + network.output.bias[target][:, None])
+    return torch.cat(curves)
+
+
+def _outer(left: Tensor, right: Tensor) -> Tensor:
+    return left[..., :, None] * right[..., None, :]
 
 
 def measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
@@ -39,15 +119,15 @@ def measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFrame
     rows = []
     for epsilon in (0.0, *EPSILONS):
         maps = {
-            graph: la.attnlrp_with_epsilon(network, images, graph, epsilon) if epsilon else scores
+            graph: attnlrp_with_epsilon(network, images, graph, epsilon) if epsilon else scores
             for graph, scores in zero.items()
         }
         maps |= {f"{graph}, 0": scores for graph, scores in zero.items()}
         itself = {f"{graph} vs ε = 0": (graph, f"{graph}, 0") for graph in zero}
-        both = {"any": compared(maps, {GRAPHS: PAIRS[GRAPHS]} | itself)}
+        both = {"any": la.compared(maps, {la.GRAPHS: la.PAIRS[la.GRAPHS]} | itself)}
         for removal in _removals(network):
             loo = {"LOO": la.leave_one_out(network, images, removal=removal)}
-            both[removal] = compared(maps | loo, {f"{g} vs LOO": (g, "LOO") for g in zero})
+            both[removal] = la.compared(maps | loo, {f"{g} vs LOO": (g, "LOO") for g in zero})
         for removal, found in both.items():
             means = found.groupby("pair", sort=False)[["r", "r_normalised"]].mean().reset_index()
             rows.append(means.assign(epsilon=epsilon, removal=removal))
@@ -76,7 +156,7 @@ def measure_ig(network: la.LinearAttention, images: Tensor, *, nodes: int = 2) -
             mean += weight / 2 * torch.autograd.grad(logit, point)[0]
         maps = {"IG": mean * (pixels - start), "mean gradient": mean}
         for removal, scores in loo.items():
-            found = compared(maps | {"LOO": scores}, {f"{m} vs LOO": (m, "LOO") for m in maps})
+            found = la.compared(maps | {"LOO": scores}, {f"{m} vs LOO": (m, "LOO") for m in maps})
             means = found.groupby("pair", sort=False)[["r", "r_normalised"]].mean().reset_index()
             rows.append(means.assign(baseline=baseline, removal=removal))
     return pd.concat(rows, ignore_index=True)
@@ -95,7 +175,7 @@ def measure_curves(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
         maps = la.explain(network, images, removal=removal)
         for method in ("LOO", "IG", la.LEFT, la.RIGHT):
             means = {
-                order: la.removal_curves(network, images, sign * maps[method], removal=removal)
+                order: removal_curves(network, images, sign * maps[method], removal=removal)
                 for order, sign in (("morf", 1), ("lerf", -1))
             }
             means = {order: curve.mean(1).numpy() for order, curve in means.items()}

@@ -10,8 +10,7 @@ from lrputils.book.layout import find_book
 from lrputils.book.pairing import read_text
 from lrputils.book.parameters import declared
 from lrputils.book.values import WANTED, check_parameters, check_value
-from lrputils.model import readout
-from lrputils.study.cost import precision
+from lrputils.model import precision, readout
 
 ALLOWED = {
     "readout": readout.READOUTS,

@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from lrputils.data import hub
-from lrputils.data.streams import stream_texts
-from lrputils.data.texts import OWN, Texts, load_texts
+from lrputils.data.texts import OWN, Texts, load_texts, stream_texts
 
 TABLE = pd.DataFrame(
     {

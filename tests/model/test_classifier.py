@@ -191,7 +191,7 @@ def test_a_broken_folder_is_refused(folder, tmp_path):
         load_classifier(tmp_path)
 
 
-def test_an_architecture_that_is_not_covered_is_named(folder, tmp_path):
+def test_an_architecture_without_rules_is_loaded_and_lrp_refused(folder, tmp_path):
     from transformers import DebertaV2Config, DebertaV2ForSequenceClassification
 
     config = DebertaV2Config(
@@ -204,8 +204,10 @@ def test_an_architecture_that_is_not_covered_is_named(folder, tmp_path):
     )
     DebertaV2ForSequenceClassification(config).save_pretrained(tmp_path)
     load_classifier(folder).tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(TypeError, match="DebertaV2ForSequenceClassification"):
-        load_classifier(tmp_path)
+    clf = load_classifier(tmp_path)
+    assert clf.architecture.max_positions == 16
+    with pytest.raises(TypeError, match=r"DebertaV2ForSequenceClassification .* needs no rules"):
+        lrp.attribute(clf, clf.encode("dull"), "attnlrp")
 
 
 def test_a_decoder_without_a_padding_token_gets_one(folder, tmp_path):

@@ -8,8 +8,8 @@ import torch
 import lrputils as lrp
 from lrputils import products
 from lrputils.attribution.relevance import lrp_everywhere
+from lrputils.linear_attention import LinearAttention, Setting
 from lrputils.linear_attention import attribution as linear
-from lrputils.linear_attention.model import LinearAttention, Setting
 from lrputils.model.architectures import describe
 from lrputils.model.attention import Recorder
 from lrputils.model.readout import FIRST_BLOCK, read

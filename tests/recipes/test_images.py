@@ -51,5 +51,5 @@ def test_rows_are_measured_again_from_the_kept_networks(folder):
     assert ig[(ig.baseline == "zero") & (ig.removal == "zero")].r.iloc[0] == pytest.approx(r)
     loo = fresh[(fresh.method == "LOO") & (fresh.removal == "zero")]
     scores = la.leave_one_out(network, torch.from_numpy(data.test_images[:5]))
-    curve = la.removal_curves(network, torch.from_numpy(data.test_images[:5]), scores)
+    curve = recipe.removal_curves(network, torch.from_numpy(data.test_images[:5]), scores)
     np.testing.assert_allclose(loo.morf, curve.mean(1))

@@ -13,7 +13,7 @@ import torch
 
 import lrputils as lrp
 from lrputils.__main__ import main
-from lrputils.data.streams import stream_texts
+from lrputils.data.texts import stream_texts
 from lrputils.report import audit, audit_answers, audit_plan
 from lrputils.report.audit_answers import calibrated
 from lrputils.report.leading import FEWEST

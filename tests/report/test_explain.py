@@ -126,7 +126,7 @@ MISTAKES = {
     "class out of range": ({"target": 7}, r"target \[7\] out of range"),
     "unknown option": ({"options": {"loo": {"speed": 1}}}, "'loo' has no option 'speed'"),
     "another's option": ({"options": {"ig": {"steps": 1}}}, "options for 'ig', which is not among"),
-    "two texts": ({"text": [TEXT, TEXT]}, "text is one string; got list"),
+    "two texts": ({"text": [TEXT, TEXT]}, "text is one string or a pair; got list"),
     "empty": ({"text": " \n"}, "no token of its own"),
     "too long": ({"text": "dull " * 600}, r"longer than the 512 .* max_length=512"),
     "not Unicode": ({"text": "caf\udce9"}, "is not valid Unicode"),

@@ -20,14 +20,15 @@ import torch
 
 import lrputils as lrp
 from lrputils import __main__ as command_line
-from lrputils.data.streams import stream_texts
+from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import Classifier
 from lrputils.runs import datasets, results, shards
 from lrputils.runs.datasets import Settings, evaluate_dataset
 from lrputils.runs.estimates import estimate
 from lrputils.runs.folders import work_folder
+from lrputils.study import cost
 from lrputils.study.batches import BatchEvaluator
-from lrputils.study.cost import forecasts, timed
+from lrputils.study.cost import timed
 from tests import untrained
 
 SETTINGS = Settings(methods=("attnlrp",), shard=4, batch_size=2)
@@ -165,6 +166,7 @@ def forked(work, environment=None):
     if child := os.fork():
         return child
     try:
+        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork: more would wait forever
         os.environ.update(environment or {})
         work()
     finally:
@@ -421,13 +423,13 @@ class TestEstimate:
         assert 0.5 < float(told.read_text()) / (1024 * usage.ru_maxrss) < 2
 
     def test_it_times_the_precision_of_the_run(self, placeholder, monkeypatch):
-        timed_in, run_rows = set(), forecasts.run_rows
+        timed_in, run_rows = set(), cost.run_rows
 
         def spy(*args, precision):
             timed_in.add(precision)
             return run_rows(*args, precision=precision)
 
-        monkeypatch.setattr(forecasts, "run_rows", spy)
+        monkeypatch.setattr(cost, "run_rows", spy)
         estimate(placeholder, TEXTS, SETTINGS)
         assert timed_in == {"float32"}
         estimate(placeholder, TEXTS, replace(SETTINGS, precision="bf16"))

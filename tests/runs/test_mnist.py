@@ -10,7 +10,7 @@ import torch
 import lrputils.linear_attention as la
 from lrputils.book.layout import find_book
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention.specifications import measured
+from lrputils.linear_attention import measured
 from lrputils.runs import mnist as recorder
 from lrputils.runs import results
 

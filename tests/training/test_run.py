@@ -77,6 +77,17 @@ def test_the_card_says_what_was_done_and_not_where(trained):
     assert recipe_of(_parser().parse_args(shlex.split(words)[1:])) == recipe_of(asked)
 
 
+@pytest.fixture
+def one_thread(monkeypatch):
+    """Here and in processes: a pool of threads that was asked for later rounds otherwise."""
+    threads = torch.get_num_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_a_killed_run_gives_the_same_weights_by_the_same_command(tmp_path, capsys):
     out, options = tmp_path / "killed", [*TINY, "--data", "reviews-long", "--epochs", "12"]
     words = [sys.executable, "-m", "lrputils", "train", "--out", str(out), *options, *QUIET]

@@ -86,7 +86,7 @@ class _Page:
             text = visible(word.text)
             wide = _width(text, _SIZE, *self.fonts)
             across += space * word.spaced * (across > _MARGIN)
-            if across > _MARGIN and across + wide > _WIDTH - _MARGIN:
+            if across > _MARGIN and (word.opens or across + wide > _WIDTH - _MARGIN):
                 across, self.down = _MARGIN, self.down + 1.15 * _LINE
             self._put(across, text, size=_SIZE, share=share, wide=wide)
             across += wide

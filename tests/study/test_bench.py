@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lrputils.attribution import attribute
-from lrputils.study.cost import bench, operations, scaling, sides
-from lrputils.study.cost.bench import Bench, Contest, measure
+from lrputils.study import bench, sides
+from lrputils.study.bench import Bench, Contest, measure
 
 WORDS = ["a film that is never dull", "long and loud"]
 
@@ -18,7 +18,7 @@ def ones(size: float = 1.0):
 
 @pytest.fixture(scope="module")
 def small():
-    return Bench.of(operations.untrained(2, 64), sentences=2, longest=12, repeats=2)
+    return Bench.of(bench.untrained(2, 64), sentences=2, longest=12, repeats=2)
 
 
 class TestMeasure:
@@ -45,21 +45,21 @@ class TestSides:
     def test_the_plain_loop_and_the_plain_gradient_do_the_same_work(self, placeholder):
         inputs = placeholder.encode(WORDS)
         for side, method in ((sides.masked_loo, "loo"), (sides.plain_gradient, "grad-x-input")):
-            ours = scaling.scores(placeholder, inputs, method)
+            ours = bench.scores(placeholder, inputs, method)
             assert torch.allclose(side(placeholder, inputs), ours, atol=1e-5)
-            assert torch.allclose(scaling.one_by_one(placeholder, inputs, method), ours, atol=1e-5)
+            assert torch.allclose(bench.one_by_one(placeholder, inputs, method), ours, atol=1e-5)
 
     @pytest.mark.parametrize("rows", [1, 3])
     def test_captum(self, placeholder, rows):
         pytest.importorskip("captum")
         inputs = placeholder.encode(WORDS)
-        ours = scaling.scores(placeholder, inputs)
+        ours = bench.scores(placeholder, inputs)
         assert torch.allclose(sides.captum_loo(placeholder, inputs, rows), ours, atol=1e-5)
 
     def test_explicit_rules(self, placeholder):
         pytest.importorskip("lxt")
         inputs = placeholder.encode(WORDS)
-        ours = scaling.one_by_one(placeholder, inputs, "attnlrp")
+        ours = bench.one_by_one(placeholder, inputs, "attnlrp")
         explicit = sides.explicit_attnlrp(placeholder, inputs)
         assert float((explicit - ours).abs().max() / ours.abs().max()) < 1e-3
 
@@ -81,7 +81,7 @@ class TestGroups:
 
     def test_the_time_has_all_its_parts(self, small):
         rows = bench.time_goes(small)
-        assert {row["part"] for row in rows} == {*operations.KINDS, operations.PYTHON}
+        assert {row["part"] for row in rows} == {*bench.KINDS, bench.PYTHON}
         assert all(row["seconds"] >= 0 and row["naive"] > row["operations"] for row in rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 
 import numpy as np
@@ -12,7 +13,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import certified_loo, leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study import cost
-from lrputils.study.cost import forecasts
+from lrputils.study.evaluation import evaluate
 from lrputils.study.variants import LayerSweep, Variant
 from tests import tiny
 
@@ -27,8 +28,8 @@ METHODS = ("rollout", "attnlrp")
 @pytest.fixture
 def one_second_a_token(monkeypatch):
     """Rows that take exactly n seconds for n tokens, and methods that take 5."""
-    monkeypatch.setattr(forecasts, "_row_model", lambda *_: lambda n: np.asarray(n, float))
-    monkeypatch.setattr(forecasts, "timed", lambda _, work: (5.0, work()))
+    monkeypatch.setattr(cost, "_row_model", lambda *_: lambda n: np.asarray(n, float))
+    monkeypatch.setattr(cost, "timed", lambda _, work: (5.0, work()))
 
 
 def lengths_of(classifier, texts):
@@ -62,7 +63,7 @@ class TestForecast:
         def row_model(classifier, longest, precision="float32"):
             return lambda n: np.asarray(n, float) / (4 if precision == "bf16" else 1)
 
-        monkeypatch.setattr(forecasts, "_row_model", row_model)
+        monkeypatch.setattr(cost, "_row_model", row_model)
         options = {"precision": "bf16", "tolerance": 0.99}
         plan = cost.forecast(placeholder, WORDS, [], options={"loo": options}, batch_size=16)
         inputs = placeholder.encode(list(WORDS))
@@ -120,8 +121,8 @@ class TestForecast:
         inputs = placeholder.encode("dull film " * 60)
         longest = int(inputs.lengths)
         clock.lengths = [longest // 4, longest // 4, longest // 2, longest]
-        monkeypatch.setattr(forecasts, "timed", clock)
-        seconds = forecasts._row_model(placeholder, inputs)
+        monkeypatch.setattr(cost, "timed", clock)
+        seconds = cost._row_model(placeholder, inputs)
         for n in (5, 50, 120):
             assert seconds(n) == pytest.approx(1e-3 + 2e-5 * n + 3e-7 * n**2, rel=1e-6)
 
@@ -162,4 +163,27 @@ class TestWarning:
         [(3, "3.0 seconds"), (600, "10.0 minutes"), (9000, "2.5 hours"), (864000, "10.0 days")],
     )
     def test_durations_are_in_units_that_people_use(self, seconds, text):
-        assert forecasts.duration(seconds) == text
+        assert cost.duration(seconds) == text
+
+
+def test_time_and_memory_of_the_block():
+    with cost.measured("cpu") as spent:
+        time.sleep(0.05)
+        held = torch.ones(30_000_000)
+    assert 0.05 <= spent.seconds < 5
+    assert spent.peak_bytes > held.nbytes
+
+
+def test_throughput_is_texts_and_tokens_over_seconds(placeholder):
+    result = evaluate(placeholder, WORDS, [], progress=False)
+    spent = cost.Spent(torch.device("cpu"), seconds=2.0, peak_bytes=2.0**31)
+    facts = spent.table(result)["this run"]
+    assert facts["texts a second"] == 1.5
+    assert facts["tokens a second"] == sum(map(len, result.tokens)) / 2
+    assert facts["peak memory, GiB"] == 2
+
+
+def test_an_exception_passes_and_is_timed():
+    with pytest.raises(KeyError), cost.measured("cpu") as spent:
+        raise KeyError
+    assert spent.seconds >= 0

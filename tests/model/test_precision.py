@@ -6,11 +6,7 @@ import pytest
 import torch
 
 from lrputils.model.precision import PRECISIONS, matmul_precision, takes_effect
-from lrputils.study.cost import precision as module
-from lrputils.study.cost.precision import precision_error
-from lrputils.study.evaluation import evaluate
 
-TEXTS = ("a film that is never dull", "not a bad book but the end is far too long " * 3)
 SETTINGS = {"cpu": torch.backends.mkldnn.matmul, "cuda": torch.backends.cuda.matmul}
 PAIRS = [(kind, precision) for kind, known in PRECISIONS.items() for precision in known]
 
@@ -89,32 +85,3 @@ def test_an_older_torch_is_told_so(monkeypatch):
         pass
     with pytest.raises(RuntimeError, match=r"torch 2\.9"):
         matmul_precision("tf32").__enter__()
-
-
-def test_errors_are_those_of_the_rounded_maps(placeholder):
-    exact = evaluate(placeholder, TEXTS, ["attnlrp"], progress=False)
-    maps = {m: tuple(x + 0.01 * (x > 0) for x in xs) for m, xs in exact.maps.items()}
-    rows = exact.rows.assign(r=exact.rows.r - 0.25 * (exact.rows.position == 1))
-    rounded = type(exact)(rows, maps, exact.tokens, exact.content, {})
-    found = module._changes(exact, rounded)
-    assert found["error of LOO"] == pytest.approx(0.01, rel=1e-3)
-    assert found["change of r"] == pytest.approx(0.25)
-    assert found["verdict"] == "changes r"
-    assert module._changes(exact, exact)["verdict"] == "harmless"
-
-
-def test_a_precision_without_effect_shows_no_number(placeholder, monkeypatch):
-    monkeypatch.setattr(module, "takes_effect", lambda *_: False)
-    table = precision_error(placeholder, TEXTS)
-    assert set(table.effect) == {"none on this device"}
-    assert list(table.columns) == ["effect"]
-
-
-def test_errors_on_this_computer(placeholder):
-    table = precision_error(placeholder, TEXTS)
-    assert list(table.index) == ["tf32", "bf16"]
-    for precision, row in table.iterrows():
-        works = takes_effect(precision)
-        assert (row.effect == "yes") == works
-        assert not works or 0 < row["error of LOO"] < 1
-    assert torch.backends.mkldnn.matmul.fp32_precision in ("none", "ieee")

@@ -10,8 +10,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study.cost import operations, scaling
-from lrputils.study.cost.operations import Shape, untrained
+from lrputils.study import bench
+from lrputils.study.bench import Shape, untrained
 
 SHAPE = Shape(layers=3, hidden=64, inner=256, heads=1)
 
@@ -62,18 +62,6 @@ def test_leave_one_out(model, words):
     assert found - head(n + 1) == SHAPE.loo(n)
 
 
-def test_a_gradient(model):
-    arguments = model.encode("dull " * 9).model_kwargs()
-    words = model.architecture.word_embeddings(arguments.pop("input_ids")).requires_grad_()
-    arguments["inputs_embeds"] = words
-    model.model.set_attn_implementation("eager")
-    try:
-        found = counted(lambda: model.model(**arguments).logits.amax().backward())
-    finally:
-        model.model.set_attn_implementation("sdpa")
-    assert found - 2 * head(1) == SHAPE.gradient(words.shape[1])
-
-
 def test_the_savings_are_those_of_fewer_tokens_and_a_smaller_last_layer():
     n = np.array([8, 64])
     assert (SHAPE.loo(n) < SHAPE.naive_loo(n)).all()
@@ -91,15 +79,15 @@ def test_a_random_model_is_the_same_each_time_and_leaves_torchs_generator_alone(
 
 
 def test_the_rate_and_the_parts_are_positive(model):
-    assert operations.matrix_rate(model, tokens=64, repeats=1) > 0
-    parts = operations.shares(model, model.encode("dull and long"), repeats=1)
+    assert bench.matrix_rate(model, tokens=64, repeats=1) > 0
+    parts = bench.shares(model, model.encode("dull and long"), repeats=1)
     assert parts["matrix products"] > 0
     assert all(math.isfinite(seconds) for seconds in parts.values())
 
 
 def test_one_thing_varies_at_a_time(model):
     sizes = {"lengths": (4, 9), "depths": (1,), "widths": (128,), "budgets": (4, 64)}
-    rows = scaling.model_against_clock(model, "dull " * 5, **sizes, middle=4, repeats=1)
+    rows = bench.model_against_clock(model, "dull " * 5, **sizes, middle=4, repeats=1)
     assert list(rows.varied) == ["tokens", "layers", "width", "tokens a batch", "tokens a batch"]
     assert (rows.tokens == 4).all()  # the text has no nine
     assert (rows.seconds > 0).all()
@@ -108,6 +96,6 @@ def test_one_thing_varies_at_a_time(model):
 
 
 def test_throughput_is_a_row_a_method(model):
-    rows = scaling.throughput(model, {"few": model.encode(["dull", "long and loud"])})
+    rows = bench.throughput(model, {"few": model.encode(["dull", "long and loud"])})
     assert (rows.seconds > 0).all()
     assert rows.tokens.iloc[0] == 4

@@ -1,0 +1,654 @@
+"""The paper's linear attention network, its exact attributions, and trained weights.
+
+    network = load_shipped(Setting("learned", "mean", "standard"), seed=0)
+    maps = explain(network, images)        # "LOO", "IG", "(QKᵀ)V", "Q(KᵀV)", "3-ary"
+
+A token is one pixel, and there is no softmax: attention is a product of three matrices, and since
+that product is associative, (QKᵀ)V and Q(KᵀV) are one function. What the paper leaves open
+(embedding, pooling, input scaling) is a `Setting`.
+
+The logit is ⟨M, G⟩ plus a bias, with M = KᵀV (what is written) and G = Σ_t q_t w_tᵀ (how it is
+read), both dim × dim; w_t is the output layer's row at token t. Every attribution here is a few
+products with M and G: the work of one forward pass, for all pixels together.
+
+A network trained in float32 differs from one processor to the next, and so would every number
+after it. The weights in `assets/linear_attention` are therefore fixed: trained once, rounded to
+half precision, and used in float64. They exist for scikit-learn's digits only; networks for other
+data are trained on demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import product
+from operator import mul
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load_file, save_file
+from scipy.special import stdtrit
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from lrputils.data.images import ImageData
+from lrputils.products import flatten, parse, shares
+from lrputils.stats import Estimate, pearson, sum_to_one
+
+# A factorization's name, and its product tree; the last has one node with three factors.
+FACTORIZATIONS = {
+    "(QKᵀ)V": parse("(Q * K) * V", {"Q": 1, "K": 1, "V": 1}),
+    "Q(KᵀV)": parse("Q * (K * V)", {"Q": 1, "K": 1, "V": 1}),
+    "3-ary": flatten(parse("Q * K * V", {"Q": 1, "K": 1, "V": 1})),
+}
+LEFT, RIGHT, TERNARY = FACTORIZATIONS
+
+_CHOICES = {
+    "embedding": ("learned", "none"),
+    "pooling": ("mean", "flattened"),
+    "scaling": ("unit", "standard", "signed"),
+}
+
+
+def check_choice(name: str, value: str, allowed: Collection[str]) -> None:
+    """Raise ValueError unless `value` is one of the allowed ones."""
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} is not one of {tuple(allowed)}")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute on one thread; afterwards it has as many as before.
+
+    Thousands of products of 196 × 32 matrices gain little from a second thread, and wait for it
+    where the core is busy: minutes instead of seconds.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the paper leaves open about its network.
+
+    Attributes:
+        embedding: "learned" maps a pixel to 32 numbers and adds a position embedding; "none" puts
+            the grey level itself into the three projections.
+        pooling: "flattened" reads the class from all tokens side by side, "mean" from their mean.
+        scaling: of the grey levels: "unit" leaves 0 to 1, "standard" subtracts the training pixels'
+            mean and divides by their standard deviation, "signed" gives −1 to 1.
+    """
+
+    embedding: str = "learned"
+    pooling: str = "mean"
+    scaling: str = "standard"
+
+    def __post_init__(self):
+        for field, allowed in _CHOICES.items():
+            check_choice(field, getattr(self, field), allowed)
+
+    @property
+    def name(self) -> str:
+        """The three choices in one word, for files and tables."""
+        return f"{self.embedding}-{self.pooling}-{self.scaling}"
+
+    @classmethod
+    def named(cls, name: str) -> Setting:
+        """Return the setting of this `name`; ValueError for one that there is not."""
+        choices = name.split("-")
+        if len(choices) != len(_CHOICES):
+            raise ValueError(f"{name!r} is no setting: write one as {cls().name}")
+        return cls(*choices)
+
+
+# Every reading of the paper's network.
+SETTINGS = tuple(Setting(*choice) for choice in product(*_CHOICES.values()))
+
+
+class Projected(NamedTuple):
+    """Queries, keys and values, each (batch, tokens, dim); or one tensor for each of the three."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+class LinearAttention(nn.Module):
+    """One layer of softmax-free attention over pixels, and a linear output layer.
+
+    Takes grey levels from 0 to 1 as (batch, tokens); `scaled` turns them into the network's input.
+    `mean` and `deviation` are those of the training pixels, for "standard" scaling; `dim` is that
+    of the paper.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        tokens: int = 196,
+        dim: int = 32,
+        classes: int = 10,
+        mean: float = 0.0,
+        deviation: float = 1.0,
+    ):
+        super().__init__()
+        self.setting, self.tokens, self.dim = setting, tokens, dim
+        scales = {"unit": (0.0, 1.0), "standard": (mean, deviation), "signed": (0.5, 0.5)}
+        shift, scale = scales[setting.scaling]
+        self.register_buffer("shift", torch.tensor(shift, dtype=torch.float64))
+        self.register_buffer("scale", torch.tensor(scale, dtype=torch.float64))
+        learned = setting.embedding == "learned"
+        if learned:
+            self.embedding = nn.Linear(1, dim)
+            self.position = nn.Parameter(torch.randn(tokens, dim) * 0.02)
+        for name in ("query", "key", "value"):
+            self.add_module(name, nn.Linear(dim if learned else 1, dim))
+        flattened = setting.pooling == "flattened"
+        self.output = nn.Linear(tokens * dim if flattened else dim, classes)
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """Scale grey levels (batch, tokens) as the setting says, in the weights' precision."""
+        return ((images - self.shift) / self.scale).to(self.output.weight.dtype)
+
+    def project(self, pixels: Tensor) -> Projected:
+        """Return queries, keys and values of scaled pixels (batch, tokens)."""
+        tokens = pixels[..., None]
+        if self.setting.embedding == "learned":
+            tokens = self.embedding(tokens) + self.position
+        return Projected(self.query(tokens), self.key(tokens), self.value(tokens))
+
+    def directions(self) -> Projected:
+        """Return d(query)/d(pixel), d(key)/d(pixel), d(value)/d(pixel): (dim,), one per projection.
+
+        They are the same for every token and image, since everything up to there is affine.
+        """
+        weights = [self.query.weight, self.key.weight, self.value.weight]
+        learned = self.setting.embedding == "learned"
+        token = self.embedding.weight[:, 0] if learned else weights[0].new_ones(1)
+        return Projected(*(weight @ token for weight in weights))
+
+    def output_rows(self, target: Tensor) -> Tensor:
+        """Return w, (batch, tokens, dim), with logit = bias + Σ over tokens of ⟨attended, w⟩."""
+        rows = self.output.weight[target]
+        if self.setting.pooling == "flattened":
+            return rows.view(len(target), self.tokens, self.dim)
+        return (rows / self.tokens)[:, None, :].expand(-1, self.tokens, -1)
+
+    def classify(self, attended: Tensor) -> Tensor:
+        """Return logits (batch, classes) of the attended tokens (batch, tokens, dim)."""
+        pooled = attended.flatten(1) if self.setting.pooling == "flattened" else attended.mean(1)
+        return self.output(pooled)
+
+    def from_pixels(self, pixels: Tensor, factorization: str = RIGHT) -> Tensor:
+        """Return logits (batch, classes) of scaled pixels, multiplied in the order asked for."""
+        return self.classify(multiplied(*self.project(pixels), factorization))
+
+    def forward(self, images: Tensor, factorization: str = RIGHT) -> Tensor:
+        """Return logits (batch, classes) of grey levels (batch, tokens)."""
+        return self.from_pixels(self.scaled(images), factorization)
+
+
+def multiplied(query: Tensor, key: Tensor, value: Tensor, factorization: str) -> Tensor:
+    """Return QKᵀV, (batch, tokens, dim), multiplied in the order asked for."""
+    check_choice("factorization", factorization, (LEFT, RIGHT))
+    left = factorization == LEFT
+    return (query @ key.mT) @ value if left else query @ (key.mT @ value)
+
+
+def path_shares(factorization: str) -> dict[str, float]:
+    """Return the share of the relevance that each of Q, K and V gets: 2 to the minus its depth.
+
+    The 3-ary equal split gives a third to each.
+    """
+    check_choice("factorization", factorization, FACTORIZATIONS)
+    return {name: float(share) for name, share in shares(FACTORIZATIONS[factorization]).items()}
+
+
+REMOVALS = ("zero", "black", "delete")
+BASELINES = ("zero", "black", "white")
+READOUTS = ("pixel", "token")
+
+
+@torch.no_grad()
+def reads_and_writes(
+    network: LinearAttention, images: Tensor
+) -> tuple[Tensor, Projected, Tensor, Tensor, Tensor]:
+    """Return scaled pixels; Q, K and V; w, M and G of the predicted class's logit."""
+    if not len(images):
+        raise ValueError("There are no images to explain")
+    pixels = network.scaled(images)
+    query, key, value = projected = network.project(pixels)
+    written = key.mT @ value
+    rows = network.output_rows(network.classify(query @ written).argmax(1))
+    return pixels, projected, rows, written, query.mT @ rows
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    return (left * right).sum(-1)
+
+
+@one_thread()
+@torch.no_grad()
+def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -> Projected:
+    """Return gradient × input of the predicted class's logit by Q, K and V, (batch, tokens) each.
+
+    `images` are grey levels from 0 to 1; a network in float64 gives exact maps. The readout "pixel"
+    stops at the scaled pixel, so that biases and position embeddings keep their share; "token"
+    stops at the rows of Q, K and V and includes that share.
+    """
+    check_choice("readout", readout, READOUTS)
+    pixels, projected, rows, written, read = reads_and_writes(network, images)
+    gradients = (rows @ written.mT, projected.value @ read.mT, projected.key @ read)
+    if readout == "token":
+        return Projected(*map(_dot, projected, gradients))
+    towards = network.directions()
+    return Projected(*(pixels * (g @ a) for a, g in zip(towards, gradients, strict=True)))
+
+
+def attnlrp(
+    network: LinearAttention, images: Tensor, factorization: str, *, readout: str = "pixel"
+) -> Tensor:
+    """Return AttnLRP's relevance (batch, tokens) of the predicted class's logit.
+
+    Each matrix product halves relevance between its factors (AttnLRP's rule for bilinear maps);
+    linear layers follow the ε-rule with ε → 0, which is gradient × input. Q, K and V therefore
+    pass on 2 to the minus their depth in the factorization: 1/4, 1/4, 1/2 in (QKᵀ)V and
+    1/2, 1/4, 1/4 in Q(KᵀV); "3-ary" gives each a third.
+    """
+    return _weighted(paths(network, images, readout=readout), factorization)
+
+
+def _weighted(by: Projected, factorization: str) -> Tensor:
+    return sum(map(mul, path_shares(factorization).values(), by))
+
+
+@one_thread()
+@torch.no_grad()
+def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "zero") -> Tensor:
+    """Return, for every pixel, the predicted class's logit minus that logit without the pixel.
+
+    `removal`: "zero" puts 0 into the network's input (after scaling), "black" the grey level 0
+    (before scaling), "delete" takes the token out of queries, keys and values, and out of the mean
+    where the network pools.
+
+    No forward pass is run per pixel: removing one changes `written` by k′v′ᵀ − kvᵀ and `read` by
+    (q′ − q)wᵀ, matrices of rank two and one.
+    """
+    check_choice("removal", removal, REMOVALS)
+    pixels, (query, key, value), rows, written, read = reads_and_writes(network, images)
+    if removal == "delete":
+        new_query, new_key, new_value = map(torch.zeros_like, (query, key, value))
+    else:
+        new_query, new_key, new_value = network.project(emptied(network, pixels, removal))
+    change = query - new_query
+    # ⟨M, G⟩ − ⟨M + D, G + E⟩ = −⟨M, E⟩ − ⟨D, G⟩ − ⟨D, E⟩
+    through_read = _dot(change @ written, rows)
+    through_written = _dot(key @ read, value) - _dot(new_key @ read, new_value)
+    both = _dot(new_key, change) * _dot(new_value, rows) - _dot(key, change) * _dot(value, rows)
+    effect = through_read + through_written + both
+    if removal == "delete" and network.setting.pooling == "mean":
+        total = (written * read).sum((1, 2))[:, None]
+        effect = total - (total - effect) * network.tokens / (network.tokens - 1)
+    return effect
+
+
+@one_thread()
+@torch.no_grad()
+def leave_one_out_by_passes(
+    network: LinearAttention, images: Tensor, *, removal: str = "zero", factorization: str = RIGHT
+) -> Tensor:
+    """Return what `leave_one_out` returns, by one forward pass per pixel in the order asked for.
+
+    Batches of 8 images, as in the paper. "delete" cuts the token out of Q, K and V.
+    """
+    check_choice("removal", removal, REMOVALS)
+    maps = []
+    for part in images.split(8):
+        pixels = network.scaled(part)
+        logits = network.from_pixels(pixels, factorization)
+        without = [
+            _logits_without(network, pixels, token, removal, factorization)
+            for token in range(network.tokens)
+        ]
+        target = logits.argmax(1)[:, None, None].expand(-1, network.tokens, 1)
+        maps.append((logits[:, None] - torch.stack(without, 1)).gather(2, target)[..., 0])
+    return torch.cat(maps)
+
+
+@one_thread()
+def integrated_gradients(
+    network: LinearAttention,
+    images: Tensor,
+    *,
+    baseline: str = "zero",
+    nodes: int = 2,
+    factorization: str = RIGHT,
+) -> Tensor:
+    """Return Integrated Gradients (batch, tokens) of the predicted class's logit.
+
+    The baseline "zero" is the network's input of zeros, "black" the image of grey level 0, "white"
+    that of 1. The logit is a cubic of the path's position, so its derivative is a parabola, and two
+    Gauss-Legendre nodes integrate it exactly.
+    """
+    check_choice("baseline", baseline, BASELINES)
+    if nodes < 1:
+        raise ValueError(f"nodes={nodes} is not a positive number")
+    pixels = network.scaled(images).detach()
+    start = emptied(network, pixels, baseline)
+    with torch.no_grad():
+        target = network.from_pixels(pixels).argmax(1, keepdim=True)
+    gradient = torch.zeros_like(pixels)
+    for node, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
+        point = (start + (node + 1) / 2 * (pixels - start)).requires_grad_()
+        logit = network.from_pixels(point, factorization).gather(1, target).sum()
+        gradient += weight / 2 * torch.autograd.grad(logit, point)[0]
+    return gradient * (pixels - start)
+
+
+def explain(
+    network: LinearAttention, images: Tensor, *, removal: str = "zero", **options
+) -> dict[str, Tensor]:
+    """Return the chapter's maps, each (batch, tokens): LOO, IG, and LRP through each graph.
+
+    `options` are those of `propagated`.
+    """
+    maps = {"LOO": leave_one_out(network, images, removal=removal)}
+    return maps | propagated(network, images, **options)
+
+
+def propagated(
+    network: LinearAttention, images: Tensor, *, baseline: str = "zero", readout: str = "pixel"
+) -> dict[str, Tensor]:
+    """Return the maps other than LOO: "IG", and LRP by the factorization's name."""
+    by = paths(network, images, readout=readout)
+    maps = {name: _weighted(by, name) for name in (LEFT, RIGHT, TERNARY)}
+    return {"IG": integrated_gradients(network, images, baseline=baseline)} | maps
+
+
+def emptied(network: LinearAttention, pixels: Tensor, how: str) -> Tensor:
+    """Return the scaled image in which every pixel is "zero", "black" or "white"."""
+    if how == "zero":
+        return torch.zeros_like(pixels)
+    return network.scaled(torch.full_like(pixels, 1.0 if how == "white" else 0.0))
+
+
+def _logits_without(
+    network: LinearAttention, pixels: Tensor, token: int, removal: str, factorization: str
+) -> Tensor:
+    if removal != "delete":
+        changed = pixels.clone()
+        changed[:, token] = emptied(network, pixels, removal)[:, token]
+        return network.from_pixels(changed, factorization)
+    kept = torch.arange(network.tokens) != token
+    query, key, value = (rows[:, kept] for rows in network.project(pixels))
+    attended = multiplied(query, key, value, factorization)
+    if network.setting.pooling == "mean":
+        return network.classify(attended)
+    rows = network.output.weight.view(-1, network.tokens, network.dim)[:, kept]
+    return attended.flatten(1) @ rows.flatten(1).T + network.output.bias
+
+
+GRAPHS = f"{LEFT} vs {RIGHT}"
+PAIRS = {
+    GRAPHS: (LEFT, RIGHT),
+    f"{LEFT} vs LOO": (LEFT, "LOO"),
+    f"{RIGHT} vs LOO": (RIGHT, "LOO"),
+    f"{TERNARY} vs LOO": (TERNARY, "LOO"),
+    "IG vs LOO": ("IG", "LOO"),
+}
+
+
+def agreement(trained: Sequence[LinearAttention], images: Tensor, **options) -> pd.DataFrame:
+    """Return r of each pair of maps: the columns of `compared`, and `seed`.
+
+    `trained` are networks of several training seeds, `images` grey levels from 0 to 1, (images,
+    tokens); `options` are those of `explain`: removal, baseline, readout.
+    """
+    parts = [
+        compared(explain(network, images, **options)).assign(seed=seed)
+        for seed, network in enumerate(trained)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def compared(
+    maps: Mapping[str, Tensor], pairs: Mapping[str, tuple[str, str]] = PAIRS
+) -> pd.DataFrame:
+    """Return r of each pair of one network's maps, each (images, tokens), a row per image and pair.
+
+    `pairs`: the name of a pair → its two maps.
+
+    Returns:
+        Columns `id`, the image's number; `pair`; `r`, Pearson's r of the maps as they are;
+        `r_normalised`, r after dividing each map by its sum; `flipped`, whether exactly one of the
+        two sums was negative; `pooled`, r over the normalised maps of all images together, the same
+        in all rows of a pair. NaN where a map is constant or sums to zero.
+    """
+    unit = {name: sum_to_one(scores) for name, scores in maps.items()}
+    # A map that sums to zero cannot be normalised; as a constant it has no correlation either.
+    scores = {name: np.nan_to_num(normalized.scores) for name, normalized in unit.items()}
+    parts = [
+        {
+            "id": np.arange(len(scores[first])),
+            "pair": pair,
+            "r": pearson(maps[first], maps[second]),
+            "r_normalised": pearson(scores[first], scores[second]),
+            "flipped": unit[first].flipped ^ unit[second].flipped,
+            "pooled": pearson(scores[first].ravel(), scores[second].ravel())[0],
+        }
+        for pair, (first, second) in pairs.items()
+    ]
+    return pd.concat(map(pd.DataFrame, parts), ignore_index=True)
+
+
+def crossed_estimate(values: np.ndarray, *, bound: float = 1.0) -> Estimate:
+    """Return the mean of values (seeds, images) and its 95% interval over both.
+
+    All seeds share the images and all images the seeds, so the mean varies with either. Its
+    variance is taken as the sum of the two, those of the seeds' and of the images' means, which
+    counts what is left in a single cell twice; the interval is Student's, with Satterthwaite's
+    degrees of freedom, and stays within ± `bound`, 1 for correlations. With one seed it is over
+    images only.
+    """
+    known = ~np.isnan(values)
+    if not known.any():
+        raise ValueError("All values are NaN: no pair of maps has a correlation")
+    used = int(known.sum())
+    mean = np.where(known, values, 0.0).sum() / used
+    means = [np.ma.masked_invalid(values).mean(axis).compressed() for axis in (1, 0)]
+    means = [some for some in means if len(some) > 1]
+    variance = np.array([some.var(ddof=1) / len(some) for some in means])
+    reach = 0.0
+    if variance.sum() > 0:
+        free = np.array([len(some) - 1 for some in means])
+        freedom = variance.sum() ** 2 / (variance**2 / free).sum()
+        reach = stdtrit(freedom, 0.975) * variance.sum() ** 0.5
+    low, high = np.clip([mean - reach, mean + reach], -bound, bound)
+    return Estimate(float(mean), float(low), float(high), used, known.size - used)
+
+
+ANY = "any"  # the removal of a pair without LOO
+
+
+def measured(trained: Iterable[LinearAttention], images: Tensor) -> pd.DataFrame:
+    """Return r of every pair of maps under every removal, a row per network, image and pair.
+
+    Networks of one setting are its training seeds 0, 1, …; `images` are grey levels from 0 to 1,
+    (images, tokens).
+
+    Returns:
+        The columns of `compared`; `setting`, `seed`; `removal`, "any" for the two graphs with each
+        other; `target`, the predicted class. Beside the pairs of `PAIRS` there are IG from the
+        other baselines, and for removal "delete" both graphs read at the rows of Q, K and V ("… @
+        token"). Black is left out, as removal and as baseline, where it is 0 (`distinct`).
+    """
+    seen: dict[str, int] = {}
+    parts = []
+    for network in trained:
+        name = network.setting.name
+        seed = seen[name] = seen.get(name, -1) + 1
+        target = network(images).argmax(1).numpy()
+        rows = _measured(network, images)
+        parts.append(rows.assign(setting=name, seed=seed, target=target[rows["id"]]))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _measured(network: LinearAttention, images: Tensor) -> pd.DataFrame:
+    scaling = network.setting.scaling
+    maps = propagated(network, images)
+    at_token = propagated(network, images, readout="token")
+    for baseline in BASELINES[1:]:
+        if distinct(scaling, baseline) == baseline:
+            maps[f"IG from {baseline}"] = integrated_gradients(network, images, baseline=baseline)
+    parts = [compared(maps, {GRAPHS: PAIRS[GRAPHS]}).assign(removal=ANY)]
+    for removal in dict.fromkeys(distinct(scaling, removal) for removal in REMOVALS):
+        if removal == "delete":
+            maps |= {f"{graph} @ token": at_token[graph] for graph in (LEFT, RIGHT)}
+        loo = {"LOO": leave_one_out(network, images, removal=removal)}
+        pairs = {f"{name} vs LOO": (name, "LOO") for name in maps}
+        parts.append(compared(maps | loo, pairs).assign(removal=removal))
+    return pd.concat(parts, ignore_index=True)
+
+
+def distinct(scaling: str, removal: str) -> str:
+    """Return the removal (or baseline), or "zero" for "black" where grey level 0 is input 0."""
+    return "zero" if removal == "black" and scaling == "unit" else removal
+
+
+SHIPPED_DATA = "scikit-learn digits"
+PAPER_EPOCHS = 5
+# The digits are few: 60 epochs are 11,460 steps, against 37,500 of 5 epochs of the whole MNIST.
+# Without an embedding there is less to learn.
+DIGITS_EPOCHS = {"learned": 60, "none": 30}
+# Shipped networks: setting → number of training seeds. Flattened networks are ten times larger.
+SHIPPED = {
+    Setting(embedding, pooling, scaling): seeds
+    for embedding, pooling, seeds in (("learned", "mean", 5), ("none", "flattened", 3))
+    for scaling in ("unit", "standard", "signed")
+}
+_ASSETS = Path(__file__).parent / "assets/linear_attention"
+
+
+@one_thread()
+def train(
+    data: ImageData, setting: Setting, seed: int, *, epochs: int | None = None, dim: int = 32
+) -> LinearAttention:
+    """Train one network on `data` and return it in float64, without gradients.
+
+    Adam with cross-entropy, as in the paper: learning rate 1e-3, betas 0.9 and 0.999. `epochs` is
+    `epochs_for` the data by default. The paper gives no batch size for training; 8 is the one that
+    it gives for LOO. Training runs in float32: the same seed gives the same network on the same
+    computer only.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        network = LinearAttention(
+            setting,
+            tokens=data.side**2,
+            dim=dim,
+            classes=data.classes,
+            mean=float(data.train_images.mean()),
+            deviation=float(data.train_images.std()),
+        )
+        pixels = network.scaled(torch.from_numpy(data.train_images))
+        labels = torch.from_numpy(data.train_labels)
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
+        for _ in range(epochs_for(data, setting) if epochs is None else epochs):
+            for batch in torch.randperm(len(labels)).split(8):
+                optimizer.zero_grad()
+                cross_entropy(network.from_pixels(pixels[batch]), labels[batch]).backward()
+                optimizer.step()
+    return network.double().eval().requires_grad_(False)
+
+
+def epochs_for(data: ImageData, setting: Setting) -> int:
+    """Return the paper's 5 epochs, or more for scikit-learn's digits, since they are few."""
+    return DIGITS_EPOCHS[setting.embedding] if data.name == SHIPPED_DATA else PAPER_EPOCHS
+
+
+def networks(
+    data: ImageData, setting: Setting, seeds: int, *, train_here: bool = False
+) -> list[LinearAttention]:
+    """Return one network per training seed (0, 1, …): shipped ones where they exist, else trained.
+
+    `train_here` trains even where weights are shipped; ValueError for less than one seed.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds={seeds}: at least one network is needed")
+    here = train_here or not is_shipped(data, setting, seeds)
+    return [train(data, setting, n) if here else load_shipped(setting, n) for n in range(seeds)]
+
+
+def is_shipped(data: ImageData, setting: Setting, seeds: int = 1) -> bool:
+    """Tell whether the package carries this many trained networks for these data."""
+    return data.name == SHIPPED_DATA and data.side == 14 and seeds <= SHIPPED.get(setting, 0)
+
+
+def load_shipped(
+    setting: Setting, seed: int, folder: str | Path | None = None, *, tokens: int = 196
+) -> LinearAttention:
+    """Return the shipped network of this training seed, in float64.
+
+    `folder`: read what `save_networks` wrote there instead. `tokens` counts where the weights do
+    not tell: a mean without positions takes any number.
+    """
+    count = SHIPPED.get(setting, 0)
+    if folder is None and not 0 <= seed < count:
+        raise ValueError(
+            f"{setting.name} is shipped for {count} seed(s), not for seed={seed}; "
+            f"shipped settings: {[s.name for s in SHIPPED]}; train the others"
+        )
+    stored = load_file(Path(folder or _ASSETS) / f"{setting.name}.safetensors")
+    start = f"{seed}."
+    state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
+    output = state["output.weight"]
+    dim = len(state["query.bias"])
+    if setting.pooling == "flattened":
+        tokens = output.shape[1] // dim
+    elif "position" in state:
+        tokens = len(state["position"])
+    network = LinearAttention(setting, tokens=tokens, dim=dim, classes=len(output)).double()
+    network.load_state_dict(state)
+    return network.eval().requires_grad_(False)
+
+
+def save_networks(trained: Iterable[LinearAttention], folder: str | Path) -> Path:
+    """Write one setting's networks to a file, parameters in half precision; return its path."""
+    trained = list(trained)
+    (setting,) = {network.setting for network in trained}
+    tensors = {
+        f"{seed}.{name}": (tensor if name in ("shift", "scale") else tensor.half()).contiguous()
+        for seed, network in enumerate(trained)
+        for name, tensor in network.state_dict().items()
+    }
+    path = Path(folder) / f"{setting.name}.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path)
+    return path
+
+
+def rounded(network: LinearAttention) -> LinearAttention:
+    """Return a copy whose parameters went through half precision, as `save_networks` stores them.
+
+    What is measured on the copy can be measured again on the stored network, on any processor.
+    """
+    copy = deepcopy(network)
+    for parameter in copy.parameters():
+        parameter.data = parameter.data.half().double()
+    return copy
+
+
+@torch.no_grad()
+def accuracy(network: LinearAttention, images: Tensor, labels: Tensor) -> float:
+    """Return the share of images (images, tokens) whose class is predicted."""
+    predicted = torch.cat([network(part).argmax(1) for part in images.split(250)])
+    return float((predicted == labels).double().mean())

@@ -1,0 +1,159 @@
+"""Pairs of texts: encoded as the tokenizer does, removed from exactly, walked from file to page."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pandas as pd
+import pytest
+import torch
+from tokenizers import processors
+
+import lrputils as lrp
+from lrputils.__main__ import main
+from lrputils.model.inputs import encode
+from tests import untrained
+
+PAIRS = [("A good film.", "Bad"), ("Bad", "Not a bad film, all in all!")]
+TABLE = pd.DataFrame(PAIRS, columns=["premise", "hypothesis"]).assign(label=[0, 1])
+
+
+@pytest.fixture(scope="module")
+def clf():
+    model, tokenizer = untrained.build(layers=2, hidden=16, heads=2)
+    torch.nn.init.normal_(model.bert.embeddings.token_type_embeddings.weight)
+    return lrp.Classifier(model.eval(), tokenizer, "pairs")
+
+
+def test_pairs_are_encoded_as_the_tokenizer_does(clf):
+    ours = clf.encode(PAIRS)
+    firsts, seconds = zip(*PAIRS, strict=True)
+    options = {"padding": True, "return_tensors": "pt", "return_special_tokens_mask": True}
+    theirs = clf.tokenizer(list(firsts), list(seconds), **options)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert ours.tokens[0][5] == "[SEP]"
+    assert not ours.content_mask[0, 5]
+    assert ours["token_type_ids"][0].tolist()[:8] == [0] * 6 + [1] * 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [list(pair) for pair in PAIRS],
+        TABLE,
+        TABLE.to_dict("records"),
+        TABLE.to_dict("list"),
+        TABLE.rename(columns={"premise": "text", "hypothesis": "text_pair"}),
+        pd.Series(PAIRS),
+    ],
+)
+def test_pairs_in_every_form(clf, given):
+    assert torch.equal(clf.encode(given)["input_ids"], clf.encode(PAIRS)["input_ids"])
+    assert lrp.load_texts(given).texts == tuple(PAIRS)
+
+
+def test_the_longer_side_is_cut(clf):
+    inputs = clf.encode([("film " * 30, "bad bad")], 12, truncate=True)
+    assert inputs.truncated == (0,)
+    assert inputs["token_type_ids"].sum(1).item() == 3
+    with pytest.raises(ValueError, match=r"adds 3 special tokens\. Ask for at least 5"):
+        clf.encode(PAIRS, 4, truncate=True)
+
+
+@pytest.mark.parametrize("removal", ["attention-mask", "mask", "zero", "delete"])
+def test_loo_of_a_pair_is_ten_lines_of_plain_torch(clf, removal):
+    inputs = clf.encode(PAIRS)
+    scores = lrp.leave_one_out(clf, inputs, removal=removal)
+    words = clf.model.bert.embeddings.word_embeddings
+    for row, tokens in enumerate(inputs.tokens):
+        ids, types = (inputs[n][row, : len(tokens)] for n in ("input_ids", "token_type_ids"))
+        whole = clf.model(ids[None], token_type_ids=types[None]).logits[0]
+        for i in range(len(tokens)):
+            x, mask, kind = words(ids)[None].clone(), torch.ones(1, len(ids)), types[None]
+            if removal == "attention-mask":
+                mask[0, i] = 0
+            elif removal == "delete":
+                left = torch.arange(len(ids)) != i
+                x, mask, kind = x[:, left], mask[:, left], kind[:, left]
+            else:
+                x[0, i] = 0 if removal == "zero" else words.weight[clf.tokenizer.mask_token_id]
+            logits = clf.model(inputs_embeds=x, attention_mask=mask, token_type_ids=kind).logits
+            expected = (whole - logits[0])[whole.argmax()]
+            torch.testing.assert_close(scores[row, i], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_other_exact_removals_agree_with_loo(clf):
+    inputs = clf.encode(PAIRS)
+    loo = lrp.leave_one_out(clf, inputs)
+    two = lrp.leave_two_out(clf, inputs)
+    torch.testing.assert_close(two.loo, loo, atol=1e-5, rtol=1e-4)
+    curve = lrp.perturbation_curve(clf, inputs, loo)
+    first = torch.where(inputs.content_mask, loo, -torch.inf).amax(1)
+    torch.testing.assert_close(curve[:, 0] - curve[:, 1], first, atol=1e-5, rtol=1e-4)
+
+
+MISTAKES = {
+    "both kinds": ([PAIRS[0], "Bad"], "Text 1 is one text, and text 0 is not: encode single"),
+    "an empty side": ([("Bad", " ")], r"Text 0 has no token of its own .*\('Bad', ' '\)"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_pairs_that_are_none(clf, mistake):
+    passed, sentence = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=sentence):
+        clf.encode(passed)
+
+
+def test_half_a_pair_is_said_aloud(clf):
+    with pytest.warns(UserWarning, match=r"holds '\[SEP\]', which separates .* A pair is a tuple"):
+        clf.encode("a film [SEP] a good film")
+    joined = copy.deepcopy(clf.tokenizer)
+    joined.backend_tokenizer.post_processor = processors.Sequence([])
+    with pytest.warns(UserWarning, match="puts no token between the two texts of a pair"):
+        encode(joined, PAIRS)
+    with pytest.warns(UserWarning, match="text_column='premise,hypothesis' .* takes both"):
+        assert lrp.load_texts(TABLE, text_column="premise").texts == ("A good film.", "Bad")
+    with pytest.raises(ValueError, match="a text has one column, and a pair two"):
+        lrp.load_texts(TABLE, text_column="premise,hypothesis,label")
+    with pytest.raises(ValueError, match="no column 'hypotheses': choose text_column"):
+        lrp.load_texts(TABLE, "premise,hypotheses,label")
+
+
+def test_columns_of_pairs(tmp_path):
+    renamed = TABLE.set_axis(["claim", "evidence", "stars"], axis=1)
+    renamed.to_csv(tmp_path / "claims.csv", index=False)
+    texts = lrp.load_texts(tmp_path / "claims.csv", "claim, evidence, stars")
+    assert (texts.texts, texts.labels) == (tuple(PAIRS), (0, 1))
+    assert lrp.load_texts(renamed, "claim,evidence,").labels is None
+    assert len(lrp.load_texts(renamed, "claim,evidence,stars", max_words=5)) == 1
+
+
+def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):
+    """Whether both sentences name the same thing: no side alone says it."""
+    things = ["film", "book", "song", "play"]
+    rows = [(f"a {x} was here", f"they saw the {y}", int(x == y)) for x in things for y in things]
+    rows += [row for row in rows if row[2]] * 2
+    data = tmp_path / "pairs.csv"
+    table = pd.DataFrame(rows, columns=["claim", "evidence", "same"])
+    pd.concat([table] * 3).to_csv(data, index=False)
+    columns = "claim,evidence,same"
+    tiny = "--layers 1 --hidden 16 --heads 2 --max-length 32 --vocabulary 200 --device cpu --quiet"
+    out = str(tmp_path / "model")
+    train = ["train", "--data", str(data), "--columns", columns, "--out", out, *tiny.split()]
+    assert main([*train, "--epochs", "1", "--labels", "other", "same"]) == 0
+    chosen = ["--model", out, "--dataset", str(data), "--text-column", "claim,evidence"]
+    chosen += ["--label-column", "same", "--limit", "4", "--quiet", "--device", "cpu"]
+    assert main(["evaluate", *chosen, "--out", str(tmp_path / "rows")]) == 0
+    assert main(["audit", *chosen, "--out", str(tmp_path / "audit")]) == 0
+    rows = pd.read_parquet(tmp_path / "rows" / "rows.parquet")
+    assert all(list(pieces).count("[SEP]") == 2 for pieces in rows.pieces)
+    facts = json.loads((tmp_path / "rows" / "provenance.json").read_text())
+    assert facts["accuracy"] is not None
+    assert "<br>" in (tmp_path / "audit" / "audit.html").read_text()
+    page = tmp_path / "pair.html"
+    given = ["a film was here", "--second", "they saw the film", "--model", out]
+    assert main(["explain", *given, "--out", str(page)]) == 0
+    assert "</span><br><span" in page.read_text()
+    capsys.readouterr()
