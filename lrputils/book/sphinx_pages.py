@@ -22,6 +22,7 @@ class NumberTables(SphinxTransform):
     default_priority = 200
 
     def apply(self, **kwargs: Any) -> None:
+        """Put a table in the place of each such figure."""
         for figure in [*self.document.findall(nodes.figure)]:
             if any(name.startswith("tab-") for name in figure["names"]):
                 table = CaptionedTable("", *figure.children, **figure.attributes)
