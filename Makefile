@@ -24,7 +24,7 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --editable .
 	@touch $@
 
-book: $(STAMP)  ## execute what changed and build _build/html (PROFILE=offline|smoke|paper)
+book: $(STAMP)  ## execute what changed, two chapters at once, and build _build/html (PROFILE=offline|smoke|paper)
 	@$(BIN)/lrputils build --profile $(PROFILE) $(if $(REPOSITORY_URL),--repository-url $(REPOSITORY_URL))
 
 paper: $(STAMP)  ## the same with the paper's models and data, from the hub, on a GPU

@@ -1,3 +1,3 @@
 """`pytest --nbval` compares text and integers exactly, floats nearly, and misses no figure."""
 
-from lrputils.book.nbval_numbers import pytest_configure  # noqa: F401  (pytest looks for it here)
+from lrputils.book.regression import pytest_configure  # noqa: F401  (pytest looks for it here)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
-from lrputils.runs import folders, kinds
+from lrputils.runs import folders
 from lrputils.runs import options as recording
 from lrputils.training import recipe as training
 
@@ -21,6 +21,10 @@ from lrputils.training import recipe as training
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
 _CRASHES = (MemoryError, SystemError, RuntimeError)  # what a lack of memory raises, besides
 
+_RECORD = (
+    "`record` is gone: `lrputils evaluate …` measures methods on a data set, and in the book's "
+    "repository `python -m recipes.recordings KIND …` records what the book quotes"
+)
 _EVALUATE = """\
 Measure methods on every text of a data set, against exact leave-one-out. DIR/rows.parquet gets a
 row a text and method: correlations (r, spearman), the prediction, and the map itself (scores,
@@ -115,7 +119,6 @@ def _parser() -> argparse.ArgumentParser:
     verb.set_defaults(run=_audit, limit=50, seed=0)
     training.add_verb(verbs).set_defaults(run=_train)
     _add_evaluate(verbs)
-    kinds.add_verb(verbs)
     return parser
 
 
@@ -191,6 +194,9 @@ def _add_profile(verb: argparse.ArgumentParser) -> None:
         help="a name from profiles/ or the path of a YAML file (default: %(default)s)",
     )
     verb.add_argument("--force", action="store_true", help="execute also what has not changed")
+    verb.add_argument(
+        "--processes", type=int, metavar="N", help="chapters at once (default: 2, of two cores)"
+    )
     verb.add_argument("--quiet", action="store_true", help="no progress bars")
     verb.add_argument("--verbose", action="store_true", help="show a failed cell and its frames")
 
@@ -226,12 +232,13 @@ def _train(options: argparse.Namespace) -> Path:
 
 def _audit(options: argparse.Namespace) -> Path:
     from lrputils.data.texts import stream_texts
-    from lrputils.report.audit import Settings, audit
+    from lrputils.report.audit import audit
+    from lrputils.report.audit_plan import settings
 
     parts = {name: getattr(options, name) for name in ("split", "text_column", "label_column")}
     whole = stream_texts(options.dataset, **parts)
-    sizes = Settings(**recording.sizes(options))
-    return audit(**recording.chosen(options), whole=whole, settings=sizes)
+    how = settings(**recording.sizes(options))
+    return audit(**recording.chosen(options), whole=whole, settings=how)
 
 
 def _evaluate(options: argparse.Namespace) -> Any:
@@ -273,7 +280,7 @@ def _under_profile(book: Book, options: argparse.Namespace, names: list[str]) ->
 
     chapters = [book.chapter(name) for name in names] or book.chapters()
     given = load_profile(book, options.profile)
-    how = {"force": options.force, "progress": not options.quiet}
+    how = {"force": options.force, "progress": not options.quiet, "processes": options.processes}
     return partial(execute_profile, book, chapters, given, options.profile, **how)
 
 
@@ -293,10 +300,15 @@ def _execute(options: argparse.Namespace) -> str | None:
 
 
 def _execute_apart(book: Book, options: argparse.Namespace) -> None:
-    from lrputils.book.beforehand import check_inputs
     from lrputils.book.execution import run_chapter
-    from lrputils.book.pairing import read_text
-    from lrputils.book.parameters import checked, declared, from_command_line, load_profile
+    from lrputils.book.notebooks import read_text
+    from lrputils.book.parameters import (
+        check_inputs,
+        checked,
+        declared,
+        from_command_line,
+        load_profile,
+    )
 
     chapters = [book.chapter(name) for name in options.chapters] or book.chapters()
     given = load_profile(book, options.profile)
@@ -336,6 +348,9 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks stops nothing
             stream.reconfigure(errors="backslashreplace")
+    if (sys.argv[1:] if arguments is None else arguments)[:1] == ["record"]:
+        print(f"lrputils: {_RECORD}", file=sys.stderr)
+        return 2
     options = _parser().parse_args(arguments)
     try:
         recording.check_numbers(vars(options), "{flag} {value}")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lrputils.book.layout import find_book
-from lrputils.book.pairing import read_text
+from lrputils.book.notebooks import read_text
 from tests.book.acceptance import problems, unread
 
 BOOK = find_book()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.book.layout import BookError, find_book
-from lrputils.book.pairing import read_text
+from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import checked, declared, from_command_line, load_profile
 from lrputils.model import classifier
 from tests import untrained
@@ -107,7 +107,7 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(shell, tmp_path):
 
 @few
 @given(
-    verb=st.sampled_from(["evaluate --dry-run", "record texts --task sst", "bench", "train"]),
+    verb=st.sampled_from(["evaluate --dry-run", "bench", "train"]),
     option=st.sampled_from(["--dataset", "--model", "--split", "--limit", "--methods", "--out"]),
     value=st.sampled_from(["", ".", "/", "~", "none.csv", "a/b/c", "a/b@", "x\x00", "nan", "-1"])
     | st.text(max_size=12).filter(lambda text: not set(text) & set("/~")),

@@ -7,7 +7,7 @@ from io import StringIO
 import pyarrow.parquet as pq
 
 from lrputils.book.layout import find_book
-from lrputils.book.pairing import read_notebook
+from lrputils.book.notebooks import read_notebook
 
 BOOK = find_book()
 README = (BOOK.root / "results/README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Running chapters: by Papermill, in a fresh kernel, into another file, only when needed."""
+"""Running chapters: by Papermill, two at once, in fresh kernels, only when needed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from functools import partial
 from importlib.metadata import version
+from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,12 +21,18 @@ import papermill
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError, strip_color
+from tqdm import tqdm
 
 import lrputils
-from lrputils.book.beforehand import check_inputs
-from lrputils.book.images import missing_figures
 from lrputils.book.layout import DEFAULT, Book, BookError, Chapter
-from lrputils.book.pairing import read_notebook, read_text, without_traces, write_notebook
+from lrputils.book.notebooks import (
+    missing_figures,
+    read_notebook,
+    read_text,
+    without_traces,
+    write_notebook,
+)
+from lrputils.book.parameters import check_inputs
 
 # Another version of one of these makes an executed chapter stale, as a change of its text does.
 _ENGINES = ("torch", "transformers", "numpy", "matplotlib")
@@ -49,10 +59,13 @@ _NOTE_PEAK = (
 class ChapterFailed(BookError):
     """A chapter failed: chapter, cell and error are in the message, the frames in `details`."""
 
-    def __init__(self, message: str, keep: Path, details: str = ""):
-        shown = os.path.relpath(keep) if keep.is_relative_to(Path.cwd()) else keep
-        super().__init__(f"{message}; the run as far as it got: {shown}")
-        self.details = details
+    @property
+    def details(self) -> str:
+        """The failed cell and its frames."""
+        return self.args[1]
+
+    def __str__(self) -> str:
+        return self.args[0]
 
 
 def sources_digest(book: Book) -> str:
@@ -119,7 +132,7 @@ def _executed(
                 str(draft),
                 dict(parameters),
                 kernel_name="python3",
-                progress_bar={"desc": chapter.name, "disable": not progress},
+                progress_bar={"desc": chapter.name, "disable": None if progress else True},
                 cwd=str(Path.cwd()),
                 extra_arguments=["--log-level=CRITICAL", f"--IPKernelApp.exec_lines={note}"],
                 stderr_file=sys.stderr,  # what a cell warns of is told before the run ends
@@ -139,41 +152,81 @@ def _executed(
     notebook = without_traces(notebook)
     if problem:
         write_notebook(notebook, failed)
-        raise ChapterFailed(f"{chapter.name}: {problem}", failed, details)
+        shown = os.path.relpath(failed) if failed.is_relative_to(Path.cwd()) else failed
+        said = f"{chapter.name}: {problem}; the run as far as it got: {shown}"
+        raise ChapterFailed(said, details)
     return notebook, spent
 
 
 def execute_profile(
     book: Book,
-    chapters: list[Chapter],
+    chapters: Sequence[Chapter],
     parameters: Mapping[str, Mapping[str, Any]],
     profile: str = DEFAULT,
     *,
     force: bool = False,
     progress: bool = True,
+    processes: int | None = None,
 ) -> dict[str, Path]:
     """Execute the chapters under a profile, each only if something that decides it has changed.
 
     The notebooks are kept in `_build/executed/<profile>`; return them by the chapter's name.
-    `parameters` is `load_profile`'s answer; `force` runs also what has not changed.
+    `parameters` is `load_profile`'s answer; `force` runs also what has not changed. `processes` are
+    at work at once: two where there are two cores. What took longest the last time begins.
 
     Raises:
-        BookError: a chapter failed, or a model or data that one is given are not there.
+        BookError: a chapter failed, or a model or data that one is given are not there. No other
+            chapter begins then; one that had begun ends, and is kept.
     """
     folder = book.build_folder / "executed" / Path(profile).stem
-    sources, executed = sources_digest(book), {}
+    sources, jobs = sources_digest(book), {}
+    executed = {chapter.name: folder / f"{chapter.name}.ipynb" for chapter in chapters}
     for chapter in chapters:
         check_inputs(read_text(chapter.text), chapter.name, parameters[chapter.name])
-    for chapter in chapters:
-        output, given = folder / f"{chapter.name}.ipynb", parameters[chapter.name]
+    for place, chapter in enumerate(chapters):
+        output, given = executed[chapter.name], parameters[chapter.name]
         stamp = {"profile": profile, "fingerprint": fingerprint(chapter, given, sources)}
-        if force or not stamp.items() <= _stamp(output).items():
-            failed = book.build_folder / "failed" / f"{chapter.name}.ipynb"
-            run_chapter(chapter, given, output, failed=failed, stamp=stamp, progress=progress)
+        before = _stamp(output)
+        if force or not stamp.items() <= before.items():
+            failed = book.build_folder / "failed" / output.name
+            # In a fresh clone no time is known: the later chapters are the longer ones.
+            expected = (before.get("seconds") or 0.0, place)
+            jobs[expected] = partial(
+                run_chapter, chapter, given, output, failed=failed, stamp=stamp
+            )
         elif progress:
             print(f"{chapter.name}: unchanged", file=sys.stderr)
-        executed[chapter.name] = output
+    longest_first = [jobs[expected] for expected in sorted(jobs, reverse=True)]
+    for path in _finished(longest_first, processes or min(2, os.cpu_count() or 1), progress):
+        if progress:
+            tqdm.write(f"{path.stem}: {_stamp(path)['seconds']:.0f} s", file=sys.stderr)
     return executed
+
+
+def _finished(
+    jobs: Sequence[Callable[..., Path]], processes: int, progress: bool
+) -> Iterator[Path]:
+    """Do the jobs, so many at once, and yield what each returns when it is done.
+
+    After a failure no other job begins, and those at work are waited for.
+    """
+    if min(processes, len(jobs)) < 2:
+        yield from (job(progress=progress) for job in jobs)
+        return
+    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // processes))
+    left = iter(jobs)
+    with (
+        patch.dict(os.environ, OMP_NUM_THREADS=threads),
+        ProcessPoolExecutor(processes, get_context("spawn")) as pool,
+        tqdm(total=len(jobs), unit="chapter", disable=None if progress else True) as bar,
+    ):
+        running = {pool.submit(job, progress=False) for job in islice(left, processes)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+                bar.update()
+            running |= {pool.submit(job, progress=False) for job in islice(left, len(done))}
 
 
 def _stamp(path: Path) -> Mapping[str, Any]:

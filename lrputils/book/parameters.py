@@ -8,7 +8,9 @@ chapter's own and wins.
 from __future__ import annotations
 
 import ast
+import inspect
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ import yaml
 from nbformat import NotebookNode
 
 from lrputils.book.layout import DEFAULT, Book, BookError
-from lrputils.book.pairing import read_text
+from lrputils.book.notebooks import read_text
 from lrputils.book.values import check_value
 
 MOST = 8
@@ -175,3 +177,46 @@ def load_profile(book: Book, name: str = DEFAULT) -> dict[str, dict[str, Any]]:
     if unknown := sorted(for_all.keys() - used):
         raise BookError(f"profile {name}: no chapter has the _all parameter(s) {unknown}")
     return resolved
+
+
+def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any]) -> None:
+    """Find the model, the data and the device that a chapter is given; defaults are taken as good.
+
+    The data are read by the package's own loading functions, so the message is the one that the
+    running chapter would give.
+
+    Raises:
+        BookError: one of them is not there, or cannot be read; the message says which and why.
+    """
+    values = {name: p.default for name, p in declared(notebook, chapter).items()} | dict(given)
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    try:
+        if "load_texts(dataset" in code:
+            from lrputils.data.texts import load_texts
+
+            taken = inspect.signature(load_texts).parameters.keys() - {"revision"}  # the model's
+            if taken & given.keys():
+                load_texts(**{name: values[name] for name in taken & values.keys()})
+        if "load_images(" in code and values["dataset"] not in ("digits", "mnist"):
+            from lrputils.data.images import load_images
+
+            load_images(values["dataset"], side=2)
+        if "load_classifier(" in code and values.get("model") is not None:
+            from lrputils.data import hub
+
+            asked = values["model"], values.get("revision")
+            hub.find_model(*asked, parameter="model", settings_alone=True)
+        if values.get("device", "cpu") not in ("auto", "cpu"):
+            _find_device(values["device"])
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise BookError(f"{chapter}: {error}") from error
+
+
+def _find_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device={device!r} cannot be used here: {reason}") from None

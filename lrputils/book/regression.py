@@ -13,6 +13,9 @@ told from what it has not in an output alone, so a chapter has one or the other 
 A cell may widen either in its metadata, with the reason:
 
     regression: {rtol: 1.0e-3, atol: 1.0e-6, reason: "…"}
+
+As a pytest plugin, which `chapters/conftest.py` loads, it lets nbval compare so. A figure has to be
+there wherever the reference has one; its bytes are not compared.
 """
 
 from __future__ import annotations
@@ -20,14 +23,18 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from nbformat import NotebookNode
+from nbval.plugin import IPyNbCell, IPyNbFile
 
+from lrputils.book.execution import KERNEL_ENVIRONMENT
 from lrputils.book.parameters import declared
 from lrputils.report.display import TABLE
 
@@ -191,3 +198,26 @@ def _joined(value: Any) -> Any:
         with suppress(ValueError):
             return json.loads(value)
     return value
+
+
+_equal_outputs, _start_kernel = IPyNbCell.compare_outputs, IPyNbFile.setup
+
+
+def _compare_outputs(cell: IPyNbCell, ours: Any, reference: Any, skip_compare=None) -> bool:
+    tolerance = stated_tolerance(cell.cell.metadata, default_tolerance(cell.parent.nb))
+    settled = settle(ours, reference, tolerance)
+    skipped = skip_compare or cell.parent.skip_compare  # nbval would leave out PNG images
+    kinds = tuple(kind for kind in skipped if not kind.startswith("image/"))
+    return _equal_outputs(cell, settled, reference, kinds)
+
+
+def _start_as_execute_does(notebook: IPyNbFile) -> None:
+    with patch.dict(os.environ, KERNEL_ENVIRONMENT):
+        _start_kernel(notebook)
+
+
+def pytest_configure(config: Any) -> None:
+    """Let every notebook run in this environment and compare numbers as numbers."""
+    config.option.nbval_current_env = config.option.nbval_kernel_name is None
+    IPyNbCell.compare_outputs = _compare_outputs
+    IPyNbFile.setup = _start_as_execute_does

@@ -78,7 +78,7 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
     if isinstance(given, pd.DataFrame):
         return given
     rows = _listed(given)
-    if isinstance(rows[0], Mapping):
+    if isinstance(rows[0], Mapping) and "input_ids" not in rows[0]:
         strays = [row for row, record in enumerate(rows) if not isinstance(record, Mapping)]
         if strays:
             raise TypeError(f"Text {strays[0]} is no record, as those before it are")

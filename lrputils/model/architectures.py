@@ -228,7 +228,11 @@ def _plain(model: nn.Module) -> Architecture | None:
     if adapted or model.main_input_name != "input_ids":
         return None
     config, taken = model.config.get_text_config(), inspect.signature(model.forward).parameters
-    words = model.get_encoder() if config.is_encoder_decoder else model
+    try:
+        encoder = model.get_encoder() if config.is_encoder_decoder else model
+        words = encoder.get_input_embeddings()
+    except NotImplementedError:  # it reads characters
+        return None
     generates = any(name.endswith(kinds[1:]) for name in names)
     # Decoders' classifiers read their answer by a layer of this name, at the last token.
     causal = generates or hasattr(model, "score")
@@ -249,7 +253,7 @@ def _plain(model: nn.Module) -> Architecture | None:
         backbone=getattr(model, model.base_model_prefix, model),
         blocks=(),
         attentions={},
-        word_embeddings=words.get_input_embeddings(),
+        word_embeddings=words,
         embedding_norm=None,
         language_model=generates,
         max_positions=min(tables, default=getattr(config, "max_position_embeddings", None)),

@@ -25,7 +25,8 @@ from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.report import audit_answers as answers
-from lrputils.report.audit_plan import COMPARED, LRP, Audited, Settings, call, gates, label
+from lrputils.report import audit_plan
+from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, label
 from lrputils.report.display import show
 from lrputils.report.figures import layers as by_layer
 from lrputils.report.figures.dots import dots
@@ -49,7 +50,7 @@ def audit(
     classifier: Classifier,
     texts: TextStream,
     out: str | Path,
-    settings: Settings | None = None,
+    settings: datasets.Settings | None = None,
     *,
     whole: TextStream | None = None,
     command: str = "",
@@ -64,7 +65,7 @@ def audit(
         classifier: `load_classifier`'s answer.
         texts: `stream_texts`' answer.
         out: the audit's folder.
-        settings: see `Settings`.
+        settings: see `audit_plan.settings`.
         whole: all texts, whose cost is forecast; `texts` if not given.
         command: what to call to get the same page.
         parameters: how the texts were chosen.
@@ -76,10 +77,11 @@ def audit(
     Raises:
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
     """
-    settings, out = settings or Settings(), Path(out)
+    settings, out = settings or audit_plan.settings(), Path(out)
     labels = [*map(label, (*LRP, *COMPARED))]
     options = {**(parameters or {}), "maps": labels}
     how = {"command": command, "parameters": options, "quiet": quiet}
+    how["variants"] = audit_plan.measured(classifier)
     datasets.evaluate_dataset(classifier, texts, out, settings, **how)
     if rank():
         return out
@@ -95,7 +97,7 @@ def _notes(
     classifier: Classifier,
     texts: TextStream,
     whole: TextStream,
-    settings: Settings,
+    settings: datasets.Settings,
     facts: Mapping[str, Any],
     path: Path,
     quiet: bool,
@@ -111,7 +113,7 @@ def _notes(
     notes = {
         "rows": facts["rows"],
         "gates": gates(classifier, few, settings.max_length).to_dict("index"),
-        "forecast": asdict(estimate(classifier, whole, settings)),
+        "forecast": asdict(estimate(classifier, whole, settings, audit_plan.measured(classifier))),
     }
     write_json(path, notes)
     return notes

@@ -6,7 +6,6 @@ What the rows answer is in `lrputils.report.audit_answers`, the folder and the p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -20,12 +19,17 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts, run
 from lrputils.propagation.conservation import TOLERANCE, check
 from lrputils.removal import budgeted
-from lrputils.runs import datasets
-from lrputils.study.batches import BatchEvaluator
+from lrputils.runs.datasets import Settings
 from lrputils.study.by_text import Run
 from lrputils.study.evaluation import REFERENCE
-from lrputils.study.remedy import BOTH, passes
-from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
+from lrputils.study.variants import (
+    BOTH,
+    Label,
+    LayerSweep,
+    Variant,
+    at_every_readout,
+    passes,
+)
 
 LRP = ("attnlrp", "cp-lrp")
 # What is compared at its cost beside AttnLRP and CP-LRP: name → method, options, addition to the
@@ -115,18 +119,9 @@ def call(name: str, readout: str) -> str:
     return f'lrp.attribute(clf, inputs, "{method}"{given})'
 
 
-@dataclass(frozen=True)
-class Settings(datasets.Settings):
-    """As of `lrputils evaluate`, in small shards: little is lost, and the time left is known."""
-
-    methods: tuple[str, ...] = ()
-    shard: int = 8
-    batch_size: int = 8
-
-    def step(self, classifier: Classifier) -> BatchEvaluator:
-        """Return what measures the texts of a shard."""
-        sizes = {"max_length": self.max_length, "batch_size": self.batch_size}
-        return BatchEvaluator(classifier, measured(classifier), **sizes)
+def settings(**sizes: Any) -> Settings:
+    """Return those of `lrputils evaluate`, in small shards: the time left is known early."""
+    return Settings(methods=(), **{"shard": 8, "batch_size": 8, **sizes})
 
 
 class Audited(Run):
@@ -137,8 +132,8 @@ class Audited(Run):
 
 
 def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:
-    """Measure texts at once, without a folder; `sizes` are those of `Settings`."""
-    return Audited(Settings(**sizes).step(classifier).rows(texts))
+    """Measure texts at once, without a folder; `sizes` are those of `settings`."""
+    return Audited(settings(**sizes).step(classifier, measured(classifier)).rows(texts))
 
 
 def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -> pd.DataFrame:

@@ -7,8 +7,9 @@ what a shard costs is known before it is measured.
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from lrputils.data.given import sides
@@ -26,10 +28,13 @@ from lrputils.runs import results
 from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.options import check_numbers
 from lrputils.runs.shards import Shard, in_shards, key, rank
-from lrputils.runs.texts import accuracy, compact, provenance
 from lrputils.study.batches import BatchEvaluator
+from lrputils.study.variants import LayerSweep, Variant
 
 LONG = ("cut", "refuse")
+# Most work of a shard, in squared lengths times weights: about two minutes of leave-one-out on a
+# core, and on a GPU.
+_WORK = {"cpu": 4e12, "cuda": 4e15}
 _SCHEMA = pa.schema(
     {"id": pa.string(), "text": pa.string(), "second": pa.string(), "label": pa.int64()}
     | {"tokens": pa.int32(), "cut": pa.bool_()}
@@ -44,7 +49,8 @@ class Settings:
         methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
         max_length: longest text in tokens; the model's own limit if not given.
         long: "cut" longer texts, or "refuse" to begin.
-        shard: texts a shard: what a kill can lose, and what one rank takes at a time.
+        shard: most texts of a shard: what a kill can lose, and what one rank takes at a time. Long
+            texts are fewer, about two minutes of leave-one-out.
         batch_size: texts a batch. Batches are formed inside a shard, so that the rows do not depend
             on who measured it.
         precision: of leave-one-out: see `lrputils.certified_loo`. Below float32 the rows have its
@@ -65,24 +71,22 @@ class Settings:
         if self.long not in LONG:
             raise ValueError(f"long={self.long!r} is not one of {list(LONG)}")
 
-    def step(self, classifier: Classifier) -> BatchEvaluator:
-        """Return what measures the texts of a shard."""
-        return BatchEvaluator(
-            classifier,
-            self.methods,
-            max_length=self.max_length,
-            batch_size=self.batch_size,
-            precision=self.precision,
-            tolerance=self.tolerance,
-        )
+    def step(
+        self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()
+    ) -> BatchEvaluator:
+        """Return what measures the texts of a shard: the methods, and `variants` behind them."""
+        names = ("max_length", "batch_size", "precision", "tolerance")
+        how = {name: getattr(self, name) for name in names}
+        return BatchEvaluator(classifier, (*self.methods, *variants), **how)
 
 
 def evaluate_dataset(
     classifier: Classifier,
-    texts: TextStream,
+    texts: Texts | TextStream,
     out: str | Path,
     settings: Settings | None = None,
     *,
+    variants: Sequence[Variant | LayerSweep] = (),
     command: str = "",
     parameters: Mapping[str, Any] | None = None,
     quiet: bool = False,
@@ -94,18 +98,44 @@ def evaluate_dataset(
     call; a finished one is left alone. Under `torchrun` every rank makes the same call.
 
     Args:
+        classifier: `load_classifier`'s answer.
         texts: `stream_texts`' answer.
+        out: the run's folder.
+        settings: see `Settings`.
+        variants: what else is measured; `parameters` tell runs of other variants apart.
         command: what to call to get the same rows; for the provenance.
         parameters: how the texts were chosen; they decide the rows too.
+        quiet: no progress.
 
     Raises:
         ValueError: a run of something else lies in `out`, or another one works there; a text cannot
             be encoded, or is too long and not to be cut; the model returns NaN; a shard is damaged.
         OSError: the disk is full.
     """
-    settings, out = settings or Settings(), Path(out)
-    step = settings.step(classifier)
+    settings = settings or Settings()
+    step = settings.step(classifier, variants)
     options = {**(parameters or {}), **asdict(settings)}
+    how = {"options": options, "command": command, "quiet": quiet}
+    return record(lambda some: compact(step.rows(some)), classifier, texts, out, settings, **how)
+
+
+def record(
+    measure: Callable[[Texts], pd.DataFrame],
+    classifier: Classifier,
+    texts: Texts | TextStream,
+    out: str | Path,
+    settings: Settings,
+    *,
+    options: Mapping[str, Any],
+    command: str,
+    quiet: bool = False,
+) -> Path:
+    """Write what `measure` returns of some texts at a time, with provenance, into `out`.
+
+    Of the `settings` those of texts and shards are read. `options`, as JSON can hold them, decide
+    the rows beside model and texts; the rest is as in `evaluate_dataset`.
+    """
+    out = Path(out)
     plan = {"model": classifier.identity, "texts": texts.identity, **options}
     if _finished(out, plan):
         _say(f"{out} is finished: nothing to do")
@@ -119,13 +149,20 @@ def evaluate_dataset(
         if shelf.cut and settings.long == "cut":
             _say(f"{shelf.cut} of {shelf.texts} texts are too long, and cut: see the column `cut`")
         return {
-            f"{number:08d}": Shard(partial(_measure, step, shelf, number), part.size, part.cost)
+            f"{number:08d}": Shard(partial(_measure, measure, shelf, number), part.size, part.cost)
             for number, part in enumerate(shelf.parts)
         }
 
     def finish(paths: Sequence[Path], seconds: float) -> tuple[Sequence[Path], dict[str, Any]]:
         shelf = Shelf(paths[0].parent / TEXTS)
-        facts = provenance(classifier, texts, shelf.texts, command, options, seconds)
+        facts = results.provenance(
+            command=command,
+            parameters=options,
+            seconds=seconds,
+            device=classifier.device,
+            model={"name": classifier.name, "identity": classifier.identity},
+            data={"name": texts.name, "identity": texts.identity, "texts": shelf.texts},
+        )
         return paths, {**facts, "accuracy": accuracy(paths), "cut": shelf.cut}
 
     return in_shards(out, plan, cut, finish, quiet=quiet)
@@ -176,6 +213,9 @@ def store(
 ) -> None:
     """Read all texts and write them into a file for `Shelf`; refuse what cannot be encoded."""
     labels, numbers = [], []
+    weights = sum(p.numel() for p in classifier.model.parameters())
+    weights -= classifier.architecture.word_embeddings.weight.numel()
+    most = _WORK["cpu" if classifier.device.type == "cpu" else "cuda"] / weights
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as sink:
         for part in tqdm(
             texts.parts(settings.shard), desc="reading", unit=" shards", disable=quiet
@@ -202,12 +242,46 @@ def store(
                 "tokens": inputs.lengths.cpu().numpy(),
                 "cut": [row in inputs.truncated for row in range(len(part))],
             }
-            sink.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+            batch, spent = pa.record_batch(columns, schema=_SCHEMA), inputs.lengths.tolist()
+            for start, size in _cuts(spent, most):
+                sink.write_batch(batch.slice(start, size))
     classifier.warn_of_labels(labels, numbers)
 
 
-def _measure(step: BatchEvaluator, shelf: Shelf, number: int) -> pd.DataFrame:
-    return compact(step.rows(shelf.take(number)))
+def _cuts(lengths: Sequence[int], most: float) -> Iterator[tuple[int, int]]:
+    """Yield where a shard begins and how many texts it has: `most` is of their squared lengths."""
+    start, spent = 0, 0.0
+    for number, length in enumerate(lengths):
+        spent += length**2
+        if spent > most and number > start:
+            yield start, number - start
+            start, spent = number, float(length**2)
+    yield start, len(lengths) - start
+
+
+def _measure(measure: Callable[[Texts], pd.DataFrame], shelf: Shelf, number: int) -> pd.DataFrame:
+    return measure(shelf.take(number))
+
+
+def compact(rows: pd.DataFrame) -> pd.DataFrame:
+    """Keep four decimals of measured values: a tenth of what another processor moves them by."""
+    floats = rows.select_dtypes("float").columns
+    rows[floats] = rows[floats].astype("float32").round(4)
+    return rows
+
+
+def accuracy(paths: Sequence[Path]) -> float | None:
+    """Return the share of texts that are classified right, a shard at a time; see `Recording`."""
+    right, texts, columns = 0.0, 0, ["id", "target", "label"]
+    if not {*columns} <= {*pq.read_schema(paths[0]).names}:
+        return None
+    for path in paths:
+        rows = pd.read_parquet(path, columns=columns).drop_duplicates("id")
+        share = results.Recording(rows, {}).accuracy()
+        if share is None:
+            return None
+        right, texts = right + share * len(rows), texts + len(rows)
+    return right / texts
 
 
 def _finished(out: Path, plan: Mapping[str, Any]) -> bool:
@@ -216,9 +290,12 @@ def _finished(out: Path, plan: Mapping[str, Any]) -> bool:
         return False
     facts = results.facts(out)
     if facts.get("plan") != key(plan):
+        told = {"model": facts.get("model", {}).get("identity"), "texts": facts["data"]["identity"]}
+        told, now = {**told, **facts["parameters"]}, json.loads(json.dumps(plan))
+        other = [name for name in {**now, **told} if told.get(name) != now.get(name)]
         raise ValueError(
             f"{out} holds a finished run of {facts.get('model', {}).get('name')!r} on "
-            f"{facts['data']['name']!r}, with other weights, texts or settings: name another folder"
+            f"{facts['data']['name']!r} with other {', '.join(other)}: name another folder"
         )
     return True
 

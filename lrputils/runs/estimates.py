@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +15,7 @@ from lrputils.runs.datasets import Settings, Shelf, store
 from lrputils.runs.folders import TEXTS
 from lrputils.study.cost import Forecast, duration, forecast, measured
 from lrputils.study.evaluation import REFERENCE
+from lrputils.study.variants import LayerSweep, Variant
 
 _SAMPLED = 8  # shards
 
@@ -65,6 +66,7 @@ def estimate(
     classifier: Classifier,
     texts: TextStream,
     settings: Settings | None = None,
+    variants: Sequence[Variant | LayerSweep] = (),
     *,
     price: float | None = None,
 ) -> Estimate:
@@ -79,7 +81,7 @@ def estimate(
         ValueError: see `evaluate_dataset`.
     """
     settings = settings or Settings()
-    step = settings.step(classifier)
+    step = settings.step(classifier, variants)
     with TemporaryDirectory() as folder:
         store(classifier, texts, Path(folder) / TEXTS, settings, quiet=True)
         shelf = Shelf(Path(folder) / TEXTS)

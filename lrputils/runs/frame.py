@@ -16,7 +16,7 @@ import torch
 
 from lrputils.removal.combined import at_one_size, plain
 from lrputils.runs.results import Recording, load
-from lrputils.study.remedy import BOTH
+from lrputils.study.variants import BOTH
 
 # Run → the names of its model, with layers × width, and of its data.
 RUNS = {

@@ -11,10 +11,12 @@ from typing import Any
 
 _OF_TEXTS = ("split", "text_column", "label_column", "limit", "seed")
 # Where and how it runs does not change the rows.
-_LEFT_OUT = ("verb", "kind", "run", "quiet", "device", "out", "dry_run", "price")
+_LEFT_OUT = ("verb", "run", "quiet", "device", "out", "dry_run", "price")
 # The smallest value that makes sense of each number of the command line.
-_FROM_ONE = "limit max_length batch_size chunk shard seeds images texts repeats patches longest"
-_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys(_FROM_ONE.split(), 1)
+_FROM_ONE = (
+    "limit max_length batch_size chunk shard seeds images texts repeats patches longest processes"
+)
+_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys([*_FROM_ONE.split(), "processes"], 1)
 
 
 def check_numbers(values: Mapping[str, Any], written: str = "{name}={value}") -> None:
@@ -46,21 +48,19 @@ def choice(kind: argparse.ArgumentParser) -> None:
 
 def chosen(options: argparse.Namespace) -> dict[str, Any]:
     """Load what `choice` chooses; return it as the arguments of a recording or an evaluation."""
-    from lrputils.data.texts import load_texts, stream_texts
+    from lrputils.data.texts import stream_texts
     from lrputils.model.classifier import load_classifier
 
-    streamed = options.verb in ("evaluate", "audit")
-    load = stream_texts if streamed else load_texts
-    names = _OF_TEXTS if streamed else ("split", "limit", "seed")
+    of_texts = {name: getattr(options, name) for name in _OF_TEXTS}
     return {
         "classifier": load_classifier(
             options.model, revision=options.revision, device=_device(options.device)
         ),
-        "texts": load(options.dataset, **{name: getattr(options, name) for name in _OF_TEXTS}),
+        "texts": stream_texts(options.dataset, **of_texts),
         "out": options.out,
         "quiet": options.quiet,
         "command": command(options),
-        "parameters": {name: getattr(options, name) for name in names},
+        "parameters": of_texts,
     }
 
 
@@ -86,7 +86,7 @@ def sizes(options: argparse.Namespace) -> dict[str, Any]:
 
 def command(options: argparse.Namespace) -> str:
     """Return the command of these options; of local paths only the last two parts."""
-    words = ["lrputils", options.verb, *([options.kind] if options.verb == "record" else [])]
+    words = ["lrputils", options.verb]
     for name, value in vars(options).items():
         if name not in _LEFT_OUT and value is not None and value is not False:
             words += [flag(name)] if value is True else [flag(name), shortened(str(value))]

@@ -30,7 +30,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.removal.certified import check_options
-from lrputils.study.evaluation import REFERENCE, evaluate
+from lrputils.study.evaluation import REFERENCE, evaluate, of_label
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 
@@ -103,7 +103,7 @@ class BatchEvaluator:
         kept = []
         for text, *parts in found.rows[["position", *Label._fields]].itertuples(index=False):
             label = Label(*parts)
-            scores = (found.maps.get(label) or found.maps[label.method])[text]
+            scores = of_label(found.maps, label)[text]
             row = {"spearman": float(stats.spearman(scores, found.maps[REFERENCE][text])[0])}
             whole = (None, None, None)
             if not label.family:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
@@ -14,7 +17,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
-from lrputils.removal.packing import by_length
+from lrputils.removal.packing import bar, by_length
 
 # Columns of rows that hold a correlation of two maps.
 CORRELATIONS = ("r", "r_content", "r_normalised", "spearman", "spearman_content")
@@ -88,17 +91,27 @@ def wide(rows: pd.DataFrame, column: str, columns: str | list[str]) -> pd.DataFr
 
 
 def predicted(
-    classifier: Classifier, texts: Texts, batch_size: int, max_length: int | None
+    classifier: Classifier,
+    texts: Texts,
+    batch_size: int,
+    max_length: int | None,
+    *,
+    truncate: bool = True,
+    progress: bool = False,
 ) -> Iterator[tuple[Inputs, Tensor, list[dict[str, Any]]]]:
     """Yield texts of like length: their inputs, predicted classes, and what a row says of each.
 
-    Longer texts are cut. A row has `position`, `id`, `target`, `label` (the text's own class, None
-    without one), `logit` (of the target) and `content`, (tokens,), false at special tokens.
+    Longer texts are cut if `truncate`. A row has `position`, `id`, `target`, `label` (the text's
+    own class, None without one), `logit` (of the target), `tokens` (how many) and `content`,
+    (tokens,), false at special tokens.
     """
-    labels = classifier.number_labels(texts.labels or [None] * len(texts))
-    for batch in by_length(texts, batch_size):
-        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=True)
-        with torch.inference_mode():
+    given = texts.labels or [None] * len(texts)
+    labels = classifier.number_labels(given)
+    classifier.warn_of_labels(given, labels)
+    batches = by_length(texts, batch_size)
+    for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
+        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
+        with torch.inference_mode(), naming([texts.ids[text] for text in batch]):
             logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
         target, content = logits.argmax(1), inputs.content_mask.cpu().numpy()
         rows = [
@@ -108,6 +121,7 @@ def predicted(
                 "target": int(target[row]),
                 "label": labels[text],
                 "logit": float(logits[row, target[row]]),
+                "tokens": length,
                 "content": content[row, :length],
             }
             for row, (text, length) in enumerate(zip(batch, inputs.lengths.tolist(), strict=True))
@@ -115,7 +129,69 @@ def predicted(
         yield inputs, target, rows
 
 
-def in_order(rows: Iterable[Mapping[str, Any]], *without: str) -> pd.DataFrame:
-    """Return rows as a table in the order of the texts, `position` and some columns left out."""
+@contextmanager
+def naming(ids: Sequence[str]) -> Iterator[None]:
+    """Inside the block a ValueError, which counts the rows of a batch, also names its texts."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{error}; the rows are the texts {[*ids]}") from error
+
+
+def in_batches(*facts: str) -> Callable[[Callable[..., Iterable[Mapping[str, Any]]]], Any]:
+    """Turn what measures a batch into what measures texts and returns their rows as a table.
+
+    What is decorated takes a classifier, `Inputs`, the predicted classes and options by name. It
+    yields mappings of columns, each of them a value of all texts of the batch, or a tensor, array
+    or list with one a text, None where a text has no such row; of a tensor `(batch, tokens)` each
+    text keeps its own tokens.
+
+    Args:
+        facts: of each text, as `predicted` names them; the first columns.
+
+    Returns:
+        a decorator; its result takes a classifier, `Texts`, `batch_size`, `max_length` (longer
+        texts are cut) and the options.
+    """
+
+    def decorate(measure: Callable[..., Iterable[Mapping[str, Any]]]) -> Any:
+        @wraps(measure)
+        def measure_texts(
+            classifier: Classifier,
+            texts: Texts,
+            *,
+            batch_size: int = 16,
+            max_length: int | None = None,
+            **options: Any,
+        ) -> pd.DataFrame:
+            rows = []
+            for inputs, target, of_texts in predicted(classifier, texts, batch_size, max_length):
+                lengths = inputs.lengths.tolist()
+                for columns in measure(classifier, inputs, target, **options):
+                    each = {name: _one_a_text(value, lengths) for name, value in columns.items()}
+                    rows += [
+                        {name: row[name] for name in ("position", *facts)}
+                        | {name: values[number] for name, values in each.items()}
+                        for number, row in enumerate(of_texts)
+                        if not any(values[number] is None for values in each.values())
+                    ]
+            return in_order(rows)
+
+        return measure_texts
+
+    return decorate
+
+
+def _one_a_text(value: Any, lengths: Sequence[int]) -> Sequence[Any]:
+    """Return a column's values of a batch."""
+    if isinstance(value, Tensor):
+        values = value.cpu().numpy()
+        cut = values.ndim > 1
+        return [row[:n] for row, n in zip(values, lengths, strict=True)] if cut else values.tolist()
+    return value if isinstance(value, np.ndarray | list) else [value] * len(lengths)
+
+
+def in_order(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return rows as a table in the order of the texts, `position` left out."""
     ordered = sorted(rows, key=lambda row: row["position"])
-    return pd.DataFrame(ordered).drop(columns=["position", *without])
+    return pd.DataFrame(ordered).drop(columns="position")

@@ -8,18 +8,17 @@ in `lrputils.study.specifications`, which reads these maps.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-import pandas as pd
 from torch import Tensor
 
 from lrputils.attribution import attribute
 from lrputils.attribution.relevance import lrp_everywhere
-from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRADIENT, Composite
 from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
-from lrputils.study.by_text import in_order, predicted
+from lrputils.study.by_text import in_batches
 
 # What stands for attention: the two methods, controls that change one thing, and the gradient.
 ATTENTION = {
@@ -63,18 +62,23 @@ def composites(layers: int) -> dict[tuple[str, str], Composite]:
     return found
 
 
+@in_batches("id", "target", "label", "logit", "content")
 def maps(
     classifier: Classifier,
-    texts: Texts,
-    removals: Sequence[str] = ("attention-mask",),
+    inputs: Inputs,
+    target: Tensor,
     *,
+    removals: Sequence[str] = tuple(REMOVALS),
     methods: Sequence[str] | None = None,
-    batch_size: int = 16,
-    max_length: int | None = None,
-) -> pd.DataFrame:
+) -> Iterator[dict[str, Any]]:
     """Return every map of every text, the predicted class explained; longer texts are cut.
 
+    Called with a classifier and `Texts`, see `lrputils.study.by_text.in_batches`.
+
     Args:
+        classifier: `load_classifier`'s answer.
+        inputs: of a batch of the texts.
+        target: the predicted classes.
         removals: those of `leave_one_out` to measure, one map each.
         methods: of `composites` or `FURTHER`, or "mask-gradient"; all but `FURTHER` if not given.
             Those named are also read at the blocks, see `lrputils.attribution.relevance`.
@@ -86,53 +90,31 @@ def maps(
         both float32 or boolean arrays (tokens,).
 
     Raises:
-        ValueError: see `refuse_unknown`.
+        ValueError: an unknown removal or method, or none to measure.
     """
-    refuse_unknown(removals, methods)
-    rows = []
-    for inputs, target, texts_rows in predicted(classifier, texts, batch_size, max_length):
-        found = list(_maps(classifier, inputs, target, removals, methods))
-        for number, row in enumerate(texts_rows):
-            length = len(row["content"])
-            rows += [
-                {**row, **label, "scores": scores[number, :length].cpu().numpy()}
-                for label, scores in found
-            ]
-    return in_order(rows)
-
-
-def refuse_unknown(removals: Sequence[str], methods: Sequence[str] | None) -> None:
-    """Raise ValueError if there is no such removal or method, or none to measure."""
-    methods_known = ["mask-gradient", *dict.fromkeys(name for name, _ in composites(1) | FURTHER)]
-    for kind, names, known in (
-        ("removal", removals, list(REMOVALS)),
-        ("method", methods or (), methods_known),
-    ):
-        if strays := [name for name in names if name not in known]:
-            raise ValueError(f"unknown {kind}(s) {strays}; choose from {known}")
+    known = composites(classifier.architecture.layers) | FURTHER
+    _refuse_unknown("removal", removals, list(REMOVALS))
+    _refuse_unknown(
+        "method",
+        methods or (),
+        list(dict.fromkeys(["mask-gradient", *(name for name, _ in known)])),
+    )
     if not removals and methods is not None and not methods:
         raise ValueError("no removals and no methods: there is nothing to measure")
-
-
-def _maps(
-    classifier: Classifier,
-    inputs: Inputs,
-    target: Tensor,
-    removals: Sequence[str],
-    methods: Sequence[str] | None,
-) -> Iterator[tuple[dict[str, str], Tensor]]:
     model, none = classifier.model, dict.fromkeys(("rules", "readout", "removal"), "")
     for removal in removals:
         scores = leave_one_out(model, inputs, target=target, removal=removal, progress=False)
-        yield {**none, "method": "loo", "removal": removal}, scores
+        yield {**none, "method": "loo", "removal": removal, "scores": scores}
     if methods is None or "mask-gradient" in methods:
         scores = attribute(model, inputs, "mask-gradient", target=target)
-        yield {**none, "method": "mask-gradient"}, scores
-    known = composites(classifier.architecture.layers)
-    for (method, rules), composite in (known if methods is None else known | FURTHER).items():
-        if methods is not None and method not in methods:
-            continue
-        how = {"target": target, "composite": composite, "blocks": methods is not None}
-        everywhere = lrp_everywhere(model, inputs, **how)
-        for readout, scores in everywhere.items():
-            yield {**none, "method": method, "rules": rules, "readout": readout}, scores
+        yield {**none, "method": "mask-gradient", "scores": scores}
+    for (method, rules), composite in known.items():
+        if method in methods if methods is not None else (method, rules) not in FURTHER:
+            how = {"target": target, "composite": composite, "blocks": methods is not None}
+            for place, scores in lrp_everywhere(model, inputs, **how).items():
+                yield {**none, "method": method, "rules": rules, "readout": place, "scores": scores}
+
+
+def _refuse_unknown(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
+    if strays := [name for name in names if name not in known]:
+        raise ValueError(f"unknown {kind}(s) {strays}; choose from {known}")

@@ -17,14 +17,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
-from lrputils.data.texts import Texts, as_texts
+from lrputils.data.texts import as_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import run
 from lrputils.removal.leave_one_out import certified_loo
-from lrputils.removal.packing import bar, by_length
 from lrputils.removal.perturbation import Curves, curve_mean, perturbation_curves
-from lrputils.study.by_text import Run
+from lrputils.study.by_text import Run, naming, predicted
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 REFERENCE = "loo"
@@ -107,19 +105,13 @@ def evaluate(
             f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"
         )
     found: dict[int, dict[str, Any]] = {}
-    for batch in bar(progress, iterable=by_length(texts, batch_size), desc="texts", unit="batch"):
-        inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
-        known = None if reference is None else [reference.maps[REFERENCE][row] for row in batch]
-        try:
-            results = _batch(classifier, inputs, variants, known, chunk)
-        except ValueError as error:  # it counts the rows of a batch, not texts
-            ids = [texts.ids[i] for i in batch]
-            raise ValueError(f"{error}; the rows are the texts {ids}") from error
-        found |= zip(batch, results, strict=True)
-    given = texts.labels or [None] * len(texts)
-    labels = classifier.number_labels(given)
-    classifier.warn_of_labels(given, labels)
-    return _collect([found[row] for row in range(len(texts))], texts, labels)
+    how = {"truncate": truncate, "progress": progress}
+    for inputs, target, rows in predicted(classifier, texts, batch_size, max_length, **how):
+        known = reference and [reference.maps[REFERENCE][row["position"]] for row in rows]
+        with naming([row["id"] for row in rows]):
+            results = _batch(classifier, inputs, target, variants, known, chunk)
+        found |= {row["position"]: row | parts for row, parts in zip(rows, results, strict=True)}
+    return _collect([found[row] for row in range(len(texts))])
 
 
 def variants_of(
@@ -146,15 +138,13 @@ def variants_of(
 def _batch(
     classifier: Classifier,
     inputs: Inputs,
+    target: Tensor,
     variants: Sequence[Variant | LayerSweep],
     known: Sequence[np.ndarray] | None,
     chunk: int | None,
 ) -> list[dict[str, Any]]:
-    """Return each text's maps, comparisons, curves, tokens and prediction."""
+    """Return each text's maps, comparisons, curves and tokens."""
     model = classifier.model
-    with torch.inference_mode():
-        logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
-    target = logits.argmax(dim=-1)
     loo, maps = Label(REFERENCE), {}
     if known is not None:
         maps[loo] = pad_sequence([torch.from_numpy(scores) for scores in known], batch_first=True)
@@ -169,13 +159,9 @@ def _batch(
     if bounds is not None:
         compared[loo] = [r | {"bound": b} for r, b in zip(compared[loo], bounds, strict=True)]
     curves = {} if chunk is None else _curves(classifier, inputs, maps, target, chunk)
-    content = inputs.content_mask.cpu().numpy()
     return [
         {
-            "target": int(target[row]),
-            "logit": float(logits[row, target[row]]),
-            "tokens": inputs.tokens[row],
-            "content": content[row, :length],
+            "pieces": inputs.tokens[row],
             "maps": {name: scores[row, :length].numpy() for name, scores in maps.items()},
             "curves": {name: texts[row] for name, texts in curves.items()},
             "compared": {name: rows[row] for name, rows in compared.items()},
@@ -215,25 +201,21 @@ def compare(scores: Tensor, loo: Tensor, inputs: Inputs) -> list[dict[str, Any]]
     return pd.DataFrame(columns).to_dict("records")
 
 
-def _collect(
-    results: Sequence[Mapping[str, Any]], texts: Texts, labels: Sequence[int | None]
-) -> Evaluation:
+def _collect(results: Sequence[Mapping[str, Any]]) -> Evaluation:
+    told = ("tokens", "target", "label", "logit")
     rows = [
         {
-            "position": position,
-            "id": texts.ids[position],
+            "position": result["position"],
+            "id": result["id"],
             **label._asdict(),
-            "tokens": len(result["tokens"]),
-            "target": result["target"],
-            "label": labels[position],
-            "logit": result["logit"],
+            **{name: result[name] for name in told},
             **compared,
             **_means(result["curves"].get(label)),
         }
-        for position, result in enumerate(results)
+        for result in results
         for label, compared in result["compared"].items()
     ]
-    names = ("maps", "tokens", "content", "curves")
+    names = ("maps", "pieces", "content", "curves")
     maps, tokens, content, curves = (tuple(result[n] for result in results) for n in names)
     return Evaluation(pd.DataFrame(rows), _by_method(maps), tokens, content, _by_method(curves))
 
@@ -245,6 +227,11 @@ def _by_method(texts: Sequence[Mapping[Label, Any]]) -> dict[str | Label, tuple[
         first = not label.family and label.method not in found
         found[label.method if first else label] = tuple(parts[label] for parts in texts)
     return found
+
+
+def of_label(parts: Mapping[str | Label, Any], label: Label) -> Any:
+    """Return what `Evaluation.maps` or its `curves` hold of a label; None if nothing."""
+    return parts.get(label) or parts.get(label.method)
 
 
 def _means(curves: Curves | None) -> dict[str, float]:

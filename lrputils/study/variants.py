@@ -19,6 +19,7 @@ from lrputils.propagation.composites import Composite
 from lrputils.propagation.layerwise import bypass_at
 
 ABLATIONS = ("front", "back", "single")
+BOTH = 3  # a forward and a backward pass, counted in forward passes
 
 
 class Label(NamedTuple):
@@ -102,3 +103,11 @@ def at_every_readout(*methods: str, model: nn.Module | None = None) -> list[Vari
     """Return each method at each read-out, of those that `model` has if it is given."""
     places = list(READOUTS) if model is None else readouts(describe(model))
     return [Variant(method, method, {"readout": place}) for method in methods for place in places]
+
+
+def passes(options: Mapping[str, Any]) -> int:
+    """How many forward passes of a text `mask_gradient` costs with these options.
+
+    The pass that finds the predicted class is not counted: what reads an explanation has it.
+    """
+    return BOTH * ((options.get("groups") or 1) + bool(options.get("with_open")))

@@ -6,24 +6,20 @@ tokens are hidden by the attention mask or, for the methods themselves, replaced
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import readouts
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP
-from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.removal.perturbation import Perturbation, perturbation_scores
-from lrputils.study.by_text import in_order, predicted
-from lrputils.study.evaluation import compare
-from lrputils.study.variants import ABLATIONS, Label, LayerSweep
+from lrputils.removal.perturbation import Perturbation
+from lrputils.study.evaluation import Evaluation, evaluate, of_label
+from lrputils.study.variants import ABLATIONS, Label, LayerSweep, Variant
 
 _ROWS = 512  # of replaced texts in one forward pass
 
@@ -51,58 +47,36 @@ def measure(
         `id`, `target`, `label`, `logit`, `tokens`; `method`, `readout`, `family`, `layer`;
         `removal`, `r`, `r_content`, `r_normalised`, `flipped`, `lerf`, `morf`, `delta`.
     """
-    rows = []
-    for inputs, target, of_texts in predicted(classifier, texts, batch_size, max_length):
-        maps = _maps(classifier, inputs, target, places, families)
-        loo = maps[Label("loo")].cpu()
-        compared = {label: compare(scores.cpu(), loo, inputs) for label, scores in maps.items()}
-        for removal, chosen, found in _curves(classifier, inputs, target, maps, chunk, removals):
-            for number, row in enumerate(of_texts):
-                told = {k: v for k, v in row.items() if k != "content"}
-                told |= {"tokens": len(row["content"]), "removal": removal}
-                for m, label in enumerate(chosen):
-                    curve = {k: float(v[m, number]) for k, v in found._asdict().items()}
-                    rows.append({**told, **label._asdict(), **compared[label][number], **curve})
-    return in_order(rows)
-
-
-def _maps(
-    classifier: Classifier,
-    inputs: Inputs,
-    target: Tensor,
-    places: Sequence[str] | None,
-    families: Sequence[str],
-) -> dict[Label, Tensor]:
-    model = classifier.model
+    if strays := [name for name in removals if name not in ("attention-mask", "mask")]:
+        raise ValueError(f"removals={strays} are neither 'attention-mask' nor 'mask'")
     places = list(places or readouts(classifier.architecture))
-    maps = {Label("loo"): leave_one_out(model, inputs, target=target, progress=False)}
-    for method, composite in (("attnlrp", ATTN_LRP), ("cp-lrp", CP_LRP)):
-        everywhere = lrp_everywhere(model, inputs, target=target, composite=composite)
-        maps |= {Label(method, place): everywhere[place] for place in places}
-    if families:
-        maps |= LayerSweep(places, families).maps(model, inputs, target)
-    return maps
+    methods = ("attnlrp", "cp-lrp")
+    asked = [Variant(name, name, {"readout": place}) for name in methods for place in places]
+    asked += [LayerSweep(places, families)] if families else []
+    how = {"batch_size": batch_size, "max_length": max_length, "truncate": True}
+    chunk = chunk if "attention-mask" in removals else None
+    found = evaluate(classifier, texts, asked, chunk=chunk, progress=False, **how)
+    parts = [found.rows.assign(removal=name) for name in removals if name != "mask"]
+    if "mask" in removals:
+        parts.append(_masked(classifier, texts, found, max_length))
+    rows = pd.concat(parts).sort_values("position", kind="stable")
+    return rows.drop(columns="position")
 
 
-def _curves(
-    classifier: Classifier,
-    inputs: Inputs,
-    target: Tensor,
-    maps: dict[Label, Tensor],
-    chunk: int,
-    removals: Sequence[str],
-) -> Iterator[tuple[str, list[Label], Perturbation]]:
-    """Each removal, the labels of its maps, and their `Perturbation`, (maps, batch)."""
-    for removal in removals:
-        chosen = [label for label in maps if removal != "mask" or not label.family]
-        scores = torch.stack([maps[label] for label in chosen])
-        if removal == "attention-mask":
-            found = perturbation_scores(classifier.model, inputs, scores, chunk, target=target)
-        elif removal == "mask":
-            found = replaced(classifier, inputs, scores, target)
-        else:
-            raise ValueError(f"removal={removal!r} is neither 'attention-mask' nor 'mask'")
-        yield removal, chosen, found
+def _masked(
+    classifier: Classifier, texts: Texts, found: Evaluation, max_length: int | None
+) -> pd.DataFrame:
+    """The rows of the methods themselves, with the curves' means under [MASK]."""
+    rows = found.rows[found.rows.family == ""].assign(removal="mask")
+    parts = []
+    for position, of_text in rows.groupby("position"):
+        inputs = classifier.encode([texts[position]], max_length, truncate=True)
+        labels = map(Label._make, of_text[[*Label._fields]].itertuples(index=False))
+        maps = [torch.from_numpy(of_label(found.maps, label)[position]) for label in labels]
+        target = torch.tensor([of_text.target.iloc[0]])
+        means = replaced(classifier, inputs, torch.stack(maps)[:, None], target)
+        parts.append(of_text.assign(**{k: v[:, 0].numpy() for k, v in means._asdict().items()}))
+    return pd.concat(parts)
 
 
 @torch.inference_mode()

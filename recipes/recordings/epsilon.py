@@ -21,38 +21,32 @@ back shrinks, there and only there, by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from lrputils import stats
-from lrputils.data.texts import Texts
 from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall, additive
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import Forward, replaced
 from lrputils.model.handles import Handle
+from lrputils.model.inputs import Inputs
 from lrputils.model.readout import read
 from lrputils.model.targets import Target
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, installed
 from lrputils.propagation.rules import Shares, scaled
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study.by_text import in_order, predicted
+from lrputils.study.by_text import in_batches
 
 EPSILONS = (0.0, 1e-9, 1e-6, 1e-4, 1e-2)
 METHODS = {"attnlrp": ATTN_LRP, "cp-lrp": CP_LRP}
 
 
-def measure(
-    classifier: Classifier,
-    texts: Texts,
-    *,
-    batch_size: int = 16,
-    max_length: int | None = None,
-) -> pd.DataFrame:
+@in_batches("id")
+def measure(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[dict[str, Any]]:
     """Return each text's agreement with leave-one-out at every ε; longer texts are cut.
 
     Exact leave-one-out by the attention mask, of the class predicted on the whole text.
@@ -65,27 +59,21 @@ def measure(
     Raises:
         ValueError: see `epsilon_lrp`.
     """
-    rows = []
-    for inputs, target, texts_rows in predicted(classifier, texts, batch_size, max_length):
-        loo = leave_one_out(classifier.model, inputs, target=target, progress=False)
-        valid, content = inputs.valid_mask.cpu(), inputs.content_mask.cpu()
-        for method, composite in METHODS.items():
-            how = {"target": target, "composite": composite}
-            at = {eps: epsilon_lrp(classifier, inputs, epsilon=eps, **how) for eps in EPSILONS}
-            for eps, maps in at.items():
-                for readout, scores in maps.items():
-                    r = {
-                        "r": stats.pearson(scores, loo, valid),
-                        "r_content": stats.pearson(scores, loo, content),
-                        "r_zero": stats.pearson(scores, at[0.0][readout], valid),
-                    }
-                    label = {"method": method, "readout": readout, "epsilon": eps}
-                    rows += [
-                        {"position": text["position"], "id": text["id"], **label}
-                        | {name: values[row] for name, values in r.items()}
-                        for row, text in enumerate(texts_rows)
-                    ]
-    return in_order(rows)
+    loo = leave_one_out(classifier.model, inputs, target=target, progress=False)
+    valid, content = inputs.valid_mask.cpu(), inputs.content_mask.cpu()
+    for method, composite in METHODS.items():
+        how = {"target": target, "composite": composite}
+        at = {eps: epsilon_lrp(classifier, inputs, epsilon=eps, **how) for eps in EPSILONS}
+        for eps, maps in at.items():
+            for readout, scores in maps.items():
+                yield {
+                    "method": method,
+                    "readout": readout,
+                    "epsilon": eps,
+                    "r": stats.pearson(scores, loo, valid),
+                    "r_content": stats.pearson(scores, loo, content),
+                    "r_zero": stats.pearson(scores, at[0.0][readout], valid),
+                }
 
 
 def epsilon_lrp(

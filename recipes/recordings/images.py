@@ -3,7 +3,7 @@
 `python -m recipes.recordings.images --dataset FOLDER --networks DIR --out results/mnist` measures
 every setting for training seeds 0, 1, … and writes the recordings `epsilon`, `ig` and `curves`.
 Networks are read from DIR/SEED, where `save_networks` puts them, and trained into it where they are
-missing; the networks of seed 0 that `lrputils record mnist` keeps fit there.
+missing; the networks of seed 0 that `recipes.recordings.mnist` keeps fit there.
 """
 
 from __future__ import annotations

@@ -10,17 +10,14 @@ import copy
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lrputils import stats
-from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
-from lrputils.model.inputs import Inputs
-from lrputils.study.by_text import in_order, predicted
+from lrputils.study.evaluation import evaluate
 
 METHODS = ("loo", "mask-gradient", "attnlrp", "cp-lrp", "grad-x-input")
 
@@ -40,38 +37,27 @@ def measure(
         `r`, `r_content` and `spearman_content` with LOO of the same weights; `similarity`, |r| of
         the map with the trained model's over all tokens, each explaining its own prediction.
     """
-    rows = []
+    how = {"batch_size": batch_size, "max_length": max_length}
+    how |= {"truncate": True, "progress": False}
+    parts, trained = [], None
     for stage, model in stages(classifier, seed):
-        for inputs, target, of_texts in predicted(model, texts, batch_size, max_length):
-            maps = _maps(model, inputs, target)
-            trained = maps if not stage else _maps(classifier, inputs, None)
-            where = {"": inputs.valid_mask.cpu(), "_content": inputs.content_mask.cpu()}
-            for method, scores in maps.items():
-                columns = {
-                    f"r{suffix}": stats.pearson(scores, maps["loo"], where=mask)
-                    for suffix, mask in where.items()
-                }
-                columns["spearman_content"] = stats.spearman(
-                    scores, maps["loo"], where=where["_content"]
-                )
-                columns["similarity"] = np.abs(
-                    stats.pearson(scores, trained[method], where=where[""])
-                )
-                for number, row in enumerate(of_texts):
-                    told = {"position": row["position"], "id": row["id"]}
-                    told |= {"randomised": stage, "method": method}
-                    rows.append(told | {name: v[number] for name, v in columns.items()})
-    return in_order(rows)
-
-
-def _maps(classifier: Classifier, inputs: Inputs, target: Tensor | None) -> dict[str, Tensor]:
-    how = {"loo": {"progress": False}}
-    return {
-        name: attribute(classifier.model, inputs, name, target=target, **how.get(name, {}))
-        .float()
-        .cpu()
-        for name in METHODS
-    }
+        found = evaluate(model, texts, METHODS, **how)
+        trained = trained or found
+        rows = found.rows
+        of = [*zip(rows.method, rows.position, strict=True)]
+        columns = {
+            "spearman_content": [
+                stats.spearman(found.maps[m][i], found.maps["loo"][i], found.content[i])[0]
+                for m, i in of
+            ],
+            "similarity": [
+                abs(stats.pearson(found.maps[m][i], trained.maps[m][i])[0]) for m, i in of
+            ],
+        }
+        parts.append(rows.assign(randomised=stage, **columns))
+    rows = pd.concat(parts).sort_values("position", kind="stable")
+    told = ["r", "r_content", "spearman_content", "similarity"]
+    return rows[["id", "randomised", "method", *told]]
 
 
 def stages(classifier: Classifier, seed: int) -> Iterator[tuple[str, Classifier]]:

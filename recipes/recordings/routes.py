@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
-from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study.by_text import in_order, predicted
+from lrputils.study.evaluation import evaluate
 from lrputils.study.routes import routes_by_layer
 
 
@@ -15,25 +16,20 @@ def measure(
     classifier: Classifier,
     texts: Texts,
     *,
-    readouts: tuple[str, ...] = ("word", "sum"),
+    readouts: Sequence[str] = ("word", "sum"),
     batch_size: int = 16,
-    max_length: int | None = None,
 ) -> pd.DataFrame:
     """Return a row a text, read-out, layer and route; of texts that need no cut.
 
     Returns:
         `id`, `readout` and the columns of `lrputils.study.routes.routes_by_layer`.
     """
-    rows, loo = [], {}
-    for inputs, target, of_texts in predicted(classifier, texts, batch_size, max_length):
-        scores = leave_one_out(classifier.model, inputs, target=target, progress=False)
-        for row, text in enumerate(of_texts):
-            loo[text["position"]] = scores[row, : len(text["content"])].cpu().numpy()
-    reference = [loo[position] for position in range(len(texts))]
+    loo = evaluate(classifier, texts, [], batch_size=batch_size, progress=False).maps["loo"]
+    parts = []
     for readout in readouts:
-        found = routes_by_layer(
-            classifier, list(texts), reference, readout=readout, batch_size=batch_size
-        )
+        how = {"readout": readout, "batch_size": batch_size}
+        found = routes_by_layer(classifier, list(texts), loo, **how)
         ids = [texts.ids[position] for position in found.position]
-        rows += found.assign(id=ids, readout=readout).to_dict("records")
-    return in_order(rows)
+        parts.append(found.assign(id=ids, readout=readout))
+    rows = pd.concat(parts).sort_values("position", kind="stable")
+    return rows.drop(columns="position")

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from lrputils.book.images import missing_figures
-from lrputils.book.pairing import read_notebook, read_text
+from lrputils.book.notebooks import missing_figures, read_notebook, read_text
 from lrputils.book.parameters import declared
 from lrputils.book.regression import stated_tolerance
 

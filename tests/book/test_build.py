@@ -8,7 +8,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from lrputils.book.build import build_html, missing_images
-from lrputils.book.pairing import write_notebook
+from lrputils.book.notebooks import write_notebook
 
 IMAGE = {"image/svg+xml": "<svg/>", "text/plain": "<Drawing size 510x330 with 1 Axes>"}
 AS_TEXT = {"text/plain": "<Figure size 528x330 with 2 Axes>"}

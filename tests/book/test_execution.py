@@ -13,9 +13,8 @@ from lrputils.book.execution import (
     run_chapter,
     sources_digest,
 )
-from lrputils.book.images import images
 from lrputils.book.layout import BookError
-from lrputils.book.pairing import read_notebook, write_notebook
+from lrputils.book.notebooks import images, read_notebook, write_notebook
 from lrputils.book.parameters import load_profile
 
 
@@ -105,6 +104,29 @@ def test_a_raising_chapter_is_named_and_overwrites_nothing(small_book, tmp_path)
     chapter.text.write_text(chapter.text.read_text().replace("(factor * 0)", "factor"))
     run_chapter(chapter, {}, chapter.notebook, failed=failed, progress=False)
     assert not failed.exists()
+
+
+def test_two_at_once_and_a_failure_ends_the_rest(small_book, capfd):
+    text = small_book.chapter("1").text
+    slow = "import time\ntime.sleep(4)\n1 / factor"
+    for name, cell in (("02_broken", "1 / (factor * 0)"), ("03_last", slow)):
+        text.with_name(f"{name}.md").write_text(text.read_text().replace("1 / factor", cell))
+    chapters, given = small_book.chapters(), load_profile(small_book)
+    with pytest.raises(
+        ChapterFailed, match="02_broken: code cell 3 failed: ZeroDivision"
+    ) as caught:
+        execute_profile(small_book, chapters, given, processes=2)
+    assert "1 / (factor * 0)" in caught.value.details
+    kept = {path.stem for path in (small_book.build_folder / "executed/offline").iterdir()}
+    assert kept == {"03_last"}  # which had begun; what had not was left
+    chapters[1].text.write_text(text.read_text())
+    capfd.readouterr()
+    paths = execute_profile(small_book, chapters, given, processes=2)
+    assert list(paths) == ["01_short", "02_broken", "03_last"]
+    assert all("0.5" in outputs(path) for path in paths.values())
+    said = capfd.readouterr().err
+    assert "03_last: unchanged" in said
+    assert "01_short: " in said
 
 
 FIGURE = """

@@ -4,7 +4,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from lrputils.book.layout import BookError
-from lrputils.book.pairing import read_text
+from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import checked, declared, from_command_line
 from tests.book.acceptance import unread
 

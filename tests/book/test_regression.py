@@ -11,7 +11,7 @@ import pytest
 
 from lrputils.book.execution import execute_profile, refresh_twins
 from lrputils.book.layout import find_book
-from lrputils.book.pairing import read_notebook, read_text, write_notebook
+from lrputils.book.notebooks import read_notebook, read_text, write_notebook
 from lrputils.book.parameters import load_profile
 from lrputils.book.regression import (
     DOUBLE,

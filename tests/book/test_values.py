@@ -7,7 +7,7 @@ import pytest
 
 from lrputils import linear_attention
 from lrputils.book.layout import find_book
-from lrputils.book.pairing import read_text
+from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import declared
 from lrputils.book.values import WANTED, check_parameters, check_value
 from lrputils.model import precision, readout

@@ -10,7 +10,7 @@ from transformers import TextClassificationPipeline
 import lrputils as lrp
 from lrputils.model.handles import model_of
 from lrputils.removal.mask_gradient import mask_gradient
-from lrputils.study.softmax_errors import softmax_maps
+from recipes.recordings.softmax import softmax_maps
 from tests import tiny
 
 

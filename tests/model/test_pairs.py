@@ -152,6 +152,10 @@ def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):
     facts = json.loads((tmp_path / "rows" / "provenance.json").read_text())
     assert facts["accuracy"] is not None
     assert "<br>" in (tmp_path / "audit" / "audit.html").read_text()
+    told = (tmp_path / "audit" / "audit.html").read_text()
+    assert "classified right" in told
+    assert main(["audit", *chosen[:6], *chosen[8:], "--out", str(tmp_path / "bare")]) == 0
+    assert "<code>--label-column</code> takes another" in (tmp_path / "bare/audit.html").read_text()
     page = tmp_path / "pair.html"
     given = ["a film was here", "--second", "they saw the film", "--model", out]
     assert main(["explain", *given, "--out", str(page)]) == 0

@@ -20,6 +20,7 @@ from unittest import mock
 import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.report import audit_answers, audit_plan
+from recipes.recordings.__main__ import main as recordings
 
 import pyarrow.parquet as pq  # isort: skip
 import torch  # isort: skip
@@ -28,8 +29,8 @@ from transformers import BertConfig, BertForSequenceClassification  # isort: ski
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).with_name("surface")
 TEXTS = FOLDER / "texts.csv"
-KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored", "mnist"]
-VERBS = ["", "explain", "execute", "build", "bench", "audit", "train", "evaluate", "record"]
+KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored"]
+VERBS = ["", "explain", "execute", "build", "bench", "audit", "train", "evaluate"]
 
 # A command, in an empty folder with the files of `_prepare`; the book is where it is.
 REFUSALS = """\
@@ -48,10 +49,7 @@ evaluate --out file --limit 1
 audit --out x --limit 0
 audit --out x --split test
 audit
-record texts --methods ig --curves rollout --out x
-record maps --removals mask,all --out x
-record yardstick --permutations 5 --out x
-record mnist --seeds 0 --out x
+record texts --methods ig --out x
 record sounds --out x
 bench --model 2x50 --out x
 train --out x --data words.csv
@@ -99,9 +97,9 @@ def names() -> Iterator[str]:
 
 
 def helps() -> Iterator[str]:
-    """`--help` of every verb and of every kind of recording, 80 columns wide."""
+    """`--help` of every verb, 80 columns wide."""
     with mock.patch.dict(os.environ, COLUMNS="80"):
-        for verb in [*VERBS, *(f"record {kind}" for kind in KINDS)]:
+        for verb in VERBS:
             status, out, errors = said([*verb.split(), "--help"])
             yield f"$ lrputils {verb} --help".replace("  ", " ")
             yield from (out + errors).rstrip().splitlines()
@@ -143,13 +141,17 @@ def rows() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         model = tiny(Path(folder) / "tiny")
         short = ["--model", str(model), "--dataset", str(TEXTS), "--limit", "2", "--quiet"]
-        runs = {f"record {kind}": short for kind in KINDS if kind != "mnist"}
-        runs["record yardstick"] = [*short, "--permutations", "4"]
+        runs = {f"record {kind}": short for kind in KINDS}
+        runs["record yardstick"] = [*short, "-o", "permutations=4"]
         runs["evaluate"] = runs["audit"] = short
         for verb, arguments in runs.items():
             out = Path(folder) / verb.replace(" ", "-")
-            status, _, errors = said([*verb.split(), *arguments, "--out", str(out)])
-            assert status == 0, (verb, errors)
+            asked = [*verb.split(), *arguments, "--out", str(out)]
+            if asked[0] == "record":
+                recordings(asked[1:])
+            else:
+                status, _, errors = said(asked)
+                assert status == 0, (verb, errors)
             yield f"{verb}: {', '.join(sorted(path.name for path in out.iterdir()))}"
             schema = pq.read_schema(out / "rows.parquet")
             yield from (

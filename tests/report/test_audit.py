@@ -24,7 +24,7 @@ from tests.book.browser import EXECUTABLE, PHONE, WIDE, Browser
 from tests.book.test_pages import _READABLE
 
 HOSTILE = '<script>alert("1")</script> & a <b>film</b>'
-SETTINGS = audit_plan.Settings(shard=6, batch_size=6)
+SETTINGS = audit_plan.settings(shard=6, batch_size=6)
 
 
 @pytest.fixture(scope="module")

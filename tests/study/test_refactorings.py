@@ -26,12 +26,3 @@ def test_only_attnlrp_sees_the_form(rows):
     np.testing.assert_allclose(controls.r, 1)
     last = rows[(rows.method == "attnlrp") & (rows.form == "last")]
     assert last.moved.min() > 0.01
-
-
-def test_the_summary_pairs_by_text(rows):
-    table = refactorings.summary(rows)
-    assert list(table.index) == list(FORMS)
-    assert table.difference["biased"] == pytest.approx(0)
-    gap = table["r with LOO"]["last"] - table["r with LOO"]["plain"]
-    assert table.difference["last"] == pytest.approx(gap, abs=2e-6)
-    assert table["r low"]["last"] <= table.r["last"] <= table["r high"]["last"]

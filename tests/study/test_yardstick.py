@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import lrputils as lrp
-from lrputils.runs import results
-from lrputils.runs.studies import record_study
 from lrputils.study import yardstick
 
 TEXTS = ["a film that is never dull", "dull", "a slow and empty evening"]
@@ -42,20 +40,3 @@ def test_exact_values_stand_beside_the_sampled_ones(classifier):
     np.testing.assert_allclose(
         exact.scores.iloc[0], expected[inputs.content_mask], rtol=1e-4, atol=1e-5
     )
-
-
-def test_a_recording_keeps_the_rows_and_leaves_out_long_texts(classifier, tmp_path):
-    out = tmp_path / "yardstick" / "tiny"
-    texts = lrp.load_texts(TEXTS)
-    record_study("yardstick", classifier, texts, out, permutations=4, longest=5, quiet=True)
-    run = results.load("yardstick", "tiny", tmp_path)
-    kept = yardstick.measured(classifier, texts.take([1, 2]), permutations=4)
-    assert list(run.rows.id) == list(kept.id)
-    for found, expected in zip(run.rows.scores, kept.scores, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    assert run.provenance["parameters"]["longest"] == 5
-    with pytest.raises(ValueError, match="--longest 0: each of the 3 texts has more words"):
-        record_study("yardstick", classifier, texts, tmp_path / "x", longest=0, quiet=True)
-    with pytest.raises(ValueError, match="permutations=3 is not an even number"):
-        record_study("yardstick", classifier, texts, tmp_path / "x", permutations=3, quiet=True)
-    assert not (tmp_path / "x").exists()

@@ -1,11 +1,12 @@
 """Chapter 2's experiment as a recorded run: many networks, a shard each, rows and networks kept.
 
-It trains, measures and writes. What the rows mean is in `agreement`, how a recorded run is stored
-in `lrputils.runs.results`.
+`python -m recipes.recordings.mnist --dataset mnist --out DIR` trains, measures and writes; what was
+killed goes on by the same command. What the rows mean is in `lrputils.linear_attention`.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -26,9 +27,11 @@ from lrputils.linear_attention import (
     train,
 )
 from lrputils.runs import results
+from lrputils.runs.options import check_numbers, listed
 from lrputils.runs.shards import Shard, in_shards
 
 NETWORKS = "networks"  # folder beside the rows: the networks of training seed 0
+_TOLD = ("settings", "seeds", "images")
 _SMALL = {"seed": "int16", "id": "int16", "label": "int16", "target": "int16"}
 
 
@@ -41,7 +44,7 @@ def record_mnist(
     images: int = 200,
     epochs: int | None = None,
     quiet: bool = False,
-    command: str | None = None,
+    command: str,
 ) -> Path:
     """Train networks on `dataset`, measure their maps, and write a recorded run to `out`.
 
@@ -85,7 +88,7 @@ def record_mnist(
         if kept.exists():
             kept.replace(out / NETWORKS)
         return _joined([*map(pd.read_parquet, paths)]), results.provenance(
-            command=command or f"record_mnist({str(dataset)!r}, seeds={seeds}, images={images})",
+            command=command,
             parameters=decided,
             seconds=seconds,
             data={"name": data.name, "split": data.note, "identity": data.identity},
@@ -116,3 +119,26 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     types = dict.fromkeys(order[:3], "category") | dict.fromkeys(floats, "float32") | _SMALL
     rows[floats] = rows[floats].round(4)
     return rows[order + [name for name in rows if name not in order]].astype(types)
+
+
+def main(arguments: list[str] | None = None) -> Path:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dataset", default="mnist", help="as `load_images` takes it")
+    parser.add_argument("--settings", help="as learned-mean-unit,… (default: the shipped ones)")
+    parser.add_argument("--seeds", type=int, default=10, help="networks a setting (%(default)s)")
+    parser.add_argument("--images", type=int, default=200, help="images a network (%(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="results/mnist/RUN")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    options = parser.parse_args(arguments)
+    check_numbers(vars(options), "{flag} {value}")
+    how = {name: getattr(options, name) for name in ("seeds", "images", "quiet")}
+    if options.settings:
+        how["settings"] = [Setting.named(name) for name in listed(options.settings)]
+    said = [f"--{name} {value}" for name, value in vars(options).items() if name in _TOLD and value]
+    command = " ".join(["python -m recipes.recordings.mnist --dataset FOLDER", *said, "--out DIR"])
+    return record_mnist(options.dataset, options.out, command=command, **how)
+
+
+if __name__ == "__main__":
+    print(main())

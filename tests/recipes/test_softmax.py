@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.stats
 import torch
 
 import lrputils as lrp
-from lrputils import paper, stats
 from lrputils.model.attention import fused, routed, with_all_heads
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT
 from lrputils.removal.mask_gradient import mask_gradient
-from lrputils.runs import results
-from lrputils.study.softmax_errors import (
-    MEASURES,
-    RAW,
-    SUM_TO_ONE,
-    SoftmaxMaps,
-    halves,
-    late_minus_early,
-    layer_errors,
-    measures,
-    single_layer_gains,
-    softmax_maps,
-)
-from lrputils.study.variants import Label, layer_sets
+from recipes.recordings.softmax import MEASURES, SoftmaxMaps, measures, softmax_maps
 from tests import tiny
 from tests.gauge import CHANGES, INSIDE, reparameterised
 
@@ -152,29 +137,11 @@ def uniform_attention(model):
     return model
 
 
-def test_equal_values_have_no_structure_and_no_effect_but_for_their_stored_zero():
-    model, inputs = uniform_attention(tiny.build("bert")), tiny.texts()
-    for layer in model.bert.encoder.layer:
-        torch.nn.init.zeros_(layer.attention.self.value.weight)
-    maps, stored = softmax_maps(model, inputs), softmax_maps(model, inputs, centred=False)
-    np.testing.assert_allclose(measures(maps)["entropy"], 1)
-    for account in (maps.value, maps.softmax, maps.removal, stored.removal):
-        assert account.abs().max() < 1e-12
-    assert stored.structural.abs().sum() > 0.1  # a bias of the values alone
-    own = lrp.leave_one_out(model, inputs)[:, 1:]  # [CLS] is read, and keeps its own row
-    assert own.abs().max() < 1e-12
-    assert lrp.attribute(model, inputs, "cp-lrp").abs().max() > 0.01
-
-
 def test_with_uniform_attention_there_is_no_structure_and_removals_are_linear_up_to_a_factor():
     model, inputs = uniform_attention(tiny.build("bert")), tiny.texts((7, 4, 5))
     maps = softmax_maps(model, inputs)
     shares = 1 / inputs["attention_mask"].sum(1)
-    assert (
-        maps.structural.abs().max()
-        < 1e-12
-        < softmax_maps(model, inputs, centred=False).structural.abs().max()
-    )
+    assert maps.structural.abs().max() < 1e-12
     np.testing.assert_allclose(measures(maps)["linearisation"], np.tile(shares, (3, 1)))
     np.testing.assert_allclose(measures(maps)["r_taylor"], 1)
     assert maps.softmax.abs().max() == 0  # Z = 0: nothing goes through the softmax
@@ -208,24 +175,6 @@ class TestGauge:
         expected = measures(softmax_maps(one, inputs))
         for name, values in measures(softmax_maps(other, inputs)).items():
             np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-5, err_msg=name)
-
-    @pytest.mark.parametrize(
-        ("change", "moved"),
-        [
-            ("key bias", {"r_softmax"}),
-            ("value bias", {"structural", "r_value"}),
-            ("query and key", set()),
-            ("value basis", set()),
-        ],
-    )
-    def test_measured_from_the_stored_zero_they_move(self, case, change, moved):
-        one, other, inputs = self.both(case, change)
-        before, after = (
-            measures(softmax_maps(model, inputs, centred=False)) for model in (one, other)
-        )
-        far = {name for name in MEASURES if np.nanmax(np.abs(after[name] - before[name])) > 1e-5}
-        assert far == moved
-        assert all(np.nanmax(np.abs(after[name] - before[name])) > 0.1 for name in moved)
 
     @pytest.mark.parametrize("method", ["attnlrp", "cp-lrp"])
     @pytest.mark.parametrize(
@@ -296,38 +245,6 @@ def test_one_token_has_no_entropy_and_no_correlation():
         assert np.isnan(found[name]).all()
 
 
-def test_wrong_composites_are_named():
-    model, inputs = tiny.build("bert"), tiny.texts()
-    with pytest.raises(TypeError, match="composite"):
-        softmax_maps(model, inputs, composite="attnlrp")
-    with pytest.raises(ValueError, match=r"layers \[7\] do not exist"):
-        softmax_maps(model, inputs, composite=ATTN_LRP.bypass({7}))
-
-
-def test_the_callers_gradient_mode_does_not_matter_and_the_model_is_restored():
-    model, inputs = tiny.build("bert"), tiny.texts()
-    expected = softmax_maps(model, inputs)
-    with torch.inference_mode():
-        found = softmax_maps(model, inputs)
-    assert torch.equal(found.removal, expected.removal)
-    assert model.config._attn_implementation != "lrputils"
-
-
-def test_rows_of_a_data_set_are_those_of_its_texts(placeholder):
-    texts = lrp.load_texts(limit=5)
-    rows = layer_errors(placeholder, texts, batch_size=2, progress=False)
-    layers = placeholder.architecture.layers
-    assert list(rows.columns) == ["position", "id", "layer", *MEASURES]
-    assert rows.position.tolist() == [i for i in range(5) for _ in range(layers)]
-    assert rows.layer.tolist() == [*range(1, layers + 1)] * 5
-    assert rows.id.tolist() == [i for i in texts.ids for _ in range(layers)]
-    one = measures(softmax_maps(placeholder.model, placeholder.encode([texts[3]])))
-    for name, values in one.items():
-        np.testing.assert_allclose(rows[rows.position == 3][name], values[:, 0], rtol=1e-3)
-    with pytest.raises(ValueError, match="no texts"):
-        layer_errors(placeholder, [])
-
-
 def test_attention_weights_are_those_of_the_model(placeholder):
     inputs = placeholder.encode([lrp.load_texts(limit=1)[0]])
     found = {}
@@ -341,73 +258,3 @@ def test_attention_weights_are_those_of_the_model(placeholder):
     maps = softmax_maps(placeholder.model, inputs)
     entropy = scipy.stats.entropy(found[2].double().numpy(), axis=-1) / np.log(found[2].shape[-1])
     assert maps.entropy[2, 0].item() == pytest.approx(entropy.mean(), rel=1e-4)
-
-
-class TestAblation:
-    """Tables of the layer ablations, from evaluations and recordings alike."""
-
-    @pytest.fixture(scope="class")
-    def run(self):
-        labels = [Label(name) for name in ("loo", "ig", "attnlrp", "cp-lrp")]
-        labels += [Label("attnlrp", "word", *ablation) for ablation in layer_sets(12)]
-        labels += [Label("attnlrp", "sum", *at) for at in [("", 0), *layer_sets(12)]]
-        rows = pd.DataFrame(
-            [(str(text), *label) for text in range(5) for label in labels],
-            columns=["id", *Label._fields],
-        )
-        generator = np.random.default_rng(0)
-        for column in ("r", "r_normalised", "r_content", "lerf", "morf", "delta"):
-            rows[column] = generator.uniform(-1, 1, len(rows))
-        rows.loc[(rows.id > "1") & (rows.family == "back") & (rows.layer == 10), "lerf"] = np.nan
-        return results.Recording(rows, {})
-
-    def test_a_gain_is_what_a_single_layer_adds(self, run):
-        gains = single_layer_gains(run)
-        assert list(gains) == [*range(1, 13)]
-        own = run.per_text("r")["attnlrp"]
-        np.testing.assert_array_equal(gains[5], run.ablations("r")["single", 5] - own)
-        away, own = run.ablations("r", "sum"), run.per_text("r", readout="sum")["attnlrp"]
-        gains = single_layer_gains(run, readout="sum")
-        np.testing.assert_array_equal(gains[5], away["single", 5] - own)
-        with pytest.raises(ValueError, match="post-norm"):
-            single_layer_gains(run, readout="post-norm")
-
-    def test_halves_are_two_paired_tests_at_each_readout_under_each_convention(self, run):
-        found = halves(run)
-        assert list(found) == ["back − front", "late − early"]
-        for column, rule in (("r", RAW), ("r_normalised", SUM_TO_ONE), ("r_content", None)):
-            rule = rule or "without special tokens"
-            for at in ("word", "sum"):
-                wide = run.ablations(column, at)
-                expected = stats.paired_difference(wide["back", 7], wide["front", 6])
-                assert tuple(found["back − front"].loc[(at, rule)]) == expected
-                gains = single_layer_gains(run, column, at)
-                assert tuple(found["late − early"].loc[(at, rule)]) == late_minus_early(gains)
-        one = run.rows[(run.rows.family == "") | (run.rows.layer == 1)]
-        with pytest.raises(ValueError, match="single layer"):
-            halves(results.Recording(one, {}))
-
-    def test_late_minus_early_is_paired_and_gives_the_middle_to_the_late(self):
-        gains = pd.DataFrame([[1, 2, 6.0], [0, 4, 4]], columns=[1, 2, 3])
-        found = late_minus_early(gains)
-        assert found.value == pytest.approx(np.mean([4 - 1, 4 - 0]))
-        same = stats.paired_difference(gains[[2, 3]].mean(axis=1), gains[1])
-        assert (found.low, found.high) == (same.low, same.high)
-        gains.loc[2] = [np.nan, 2, 3]
-        assert late_minus_early(gains).dropped == 1
-        with pytest.raises(ValueError, match="single layer"):
-            late_minus_early(gains[[1]])
-
-    @pytest.mark.parametrize("data", ["sst", "imdb"])
-    def test_published_rows_keep_the_identities_of_the_sets(self, data):
-        rows = paper.ablations(data)
-        assert len(rows) == 2 + 36
-        for one, other in (
-            (("front", 1), ("single", 1)),
-            (("back", 12), ("single", 12)),
-            (("front", 12), ("back", 1)),
-            (("front", 12), ("cp-lrp", 0)),
-        ):
-            assert rows.loc[one].tolist() == rows.loc[other].tolist(), (one, other)
-        with pytest.raises(ValueError, match="no task"):
-            paper.ablations("mnist")

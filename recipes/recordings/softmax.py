@@ -1,4 +1,7 @@
-"""Each layer's attention block taken apart: what a token's removal does to it, and what rules say.
+"""Where the two suspected errors of LRP at the softmax sit, layer by layer, text by text.
+
+The paper suspects a structural bias and a linearisation error and measures neither. Here each
+layer's attention block is taken apart: what a token's removal does to it, and what rules say.
 
 In one layer and head let A = softmax(Z) be the attention of query j to the keys i that it sees
 (n_j of them), V_i the values, O_j = Σ_i A_ji V_i the output, and g_j what flows back to O_j under
@@ -15,21 +18,25 @@ does, both are measured from the mean over the keys that a query sees; and from 
 Σ_i A_ji of it, where the structural part is nothing and the value path is the contrast.
 
 Effects leave out the removed token's own query, except at the token that the head reads (see
-`lrputils.removal.mask_gradient`). Sums run over heads. `measures` compares the accounts.
+`lrputils.removal.mask_gradient`). Sums run over heads. `measure` compares the accounts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from lrputils import stats
 from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall, Recorder
+from lrputils.model.classifier import Classifier
 from lrputils.model.handles import Handle
+from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Reading, read
 from lrputils.propagation.composites import ATTN_LRP, Composite, check_composite, installed
 from lrputils.removal.mask_gradient import (
@@ -39,6 +46,35 @@ from lrputils.removal.mask_gradient import (
     weights_and_products,
     without_own_row,
 )
+from lrputils.study.by_text import in_batches
+
+# What `measure` measures, in words.
+MEASURES = {
+    "entropy": "attention entropy, as a share of the largest possible",
+    "linearisation": "relative error of the Taylor estimate of removals",
+    "r_taylor": "r with removal: the Taylor estimate",
+    "structural": "share of the value path that ignores the token's value, V from its mean",
+    "r_value": "r with removal: the value path, V from its mean",
+    "r_softmax": "r with removal: the softmax path, Z from its mean",
+    "r_softmax_attended": "r with removal: the softmax path, Z from its attended mean",
+}
+
+
+@in_batches("id")
+def measure(classifier: Classifier, inputs: Inputs, _: Tensor) -> Iterator[dict[str, Any]]:
+    """Measure a classifier's attention blocks on texts; longer texts are cut.
+
+    Returns:
+        A row a text and layer: `id` of the text, `layer` (from 1), and the columns of `MEASURES`:
+        `entropy`; `linearisation`, ``|contrast − removal| / |removal|`` of absolute values summed
+        over tokens; `structural`, ``|structural| / (|structural| + |contrast|)``; and Pearson's r
+        over the text's tokens between `removal` and each account of it. NaN where a quotient or
+        correlation is undefined. All are the same in every parameterisation of one function, but
+        those after `r_taylor` rest on a choice of zero (see `softmax_maps`).
+    """
+    found = measures(softmax_maps(classifier.model, inputs))
+    for layer in range(classifier.architecture.layers):
+        yield {"layer": layer + 1} | {name: values[layer] for name, values in found.items()}
 
 
 @dataclass(frozen=True)
@@ -79,12 +115,10 @@ def softmax_maps(
     inputs: Mapping[str, Any],
     *,
     composite: Composite = ATTN_LRP,
-    centred: bool = True,
 ) -> SoftmaxMaps:
     """Take every layer's attention apart, in one forward and one backward pass.
 
-    By the rules of `composite` g flows down to the blocks' outputs. If `centred`, V and the rows of
-    Z are measured from their means; else from the zero that the model's biases happen to have.
+    By the rules of `composite` g flows down to the blocks' outputs.
 
     Raises:
         TypeError: the model is not covered, or `composite` is none.
@@ -98,30 +132,27 @@ def softmax_maps(
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     with torch.no_grad():
         pairs = zip(blocks.calls, gradients, strict=True)
-        layers = [_layer(call, gradient, reading, centred) for call, gradient in pairs]
+        layers = [_layer(call, gradient, reading) for call, gradient in pairs]
     stacked = {name: torch.stack([layer[name] for layer in layers]) for name in layers[0]}
     return SoftmaxMaps(**stacked, valid=reading.valid)
 
 
-def _layer(
-    call: AttentionCall, gradient: Tensor, reading: Reading, centred: bool
-) -> dict[str, Tensor]:
+def _layer(call: AttentionCall, gradient: Tensor, reading: Reading) -> dict[str, Tensor]:
     """One layer's maps (batch, tokens) and entropy (batch,), part of the batch at a time."""
     found = [
-        _block(rows, gradient[some], reading.valid[some], reading.head[some], centred)
+        _block(rows, gradient[some], reading.valid[some], reading.head[some])
         for some, rows in parts(call)
     ]
     return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
 
 def _block(
-    call: AttentionCall, gradient: Tensor, valid: Tensor, readout: Tensor, centred: bool
+    call: AttentionCall, gradient: Tensor, valid: Tensor, readout: Tensor
 ) -> dict[str, Tensor]:
     weights, products = weights_and_products(call, gradient)
     seen = call.seen() & valid[:, None, :, None]
     scores = call.scores().to(weights.dtype)
-    if centred:
-        products, scores = (x - _mean(x, seen) for x in (products, scores))
+    products, scores = (x - _mean(x, seen) for x in (products, scores))
     contrast = first_order(weights, products)
     attended = (weights * scores).sum(-1, keepdim=True)
     effects = {
@@ -148,3 +179,28 @@ def _entropy(weights: Tensor, seen: Tensor) -> Tensor:
     usable = (keys > 1).expand(weights.shape[:-1])
     share = torch.special.entr(weights).sum(-1) / keys.clamp(min=2).log()
     return torch.where(usable, share, torch.nan).flatten(1).nanmean(1)
+
+
+def measures(maps: SoftmaxMaps) -> dict[str, np.ndarray]:
+    """The numbers of `MEASURES`, each float64 (layers, batch); see `measure`."""
+    error = maps.contrast - maps.removal
+    structural, contrast, removal, error = (
+        scores.abs().double().sum(-1)
+        for scores in (maps.structural, maps.contrast, maps.removal, error)
+    )
+    found = {
+        "entropy": maps.entropy.double(),
+        "linearisation": error / removal,
+        "structural": structural / (structural + contrast),
+    }
+    found = {name: x.where(x.isfinite(), torch.nan).cpu().numpy() for name, x in found.items()}
+    accounts = {
+        "r_taylor": maps.contrast,
+        "r_value": maps.value,
+        "r_softmax": maps.softmax,
+        "r_softmax_attended": maps.softmax_attended,
+    }
+    for name, account in accounts.items():
+        pairs = zip(account, maps.removal, strict=True)
+        found[name] = np.stack([stats.pearson(*pair, where=maps.valid) for pair in pairs])
+    return {name: found[name] for name in MEASURES}
