@@ -10,6 +10,7 @@ import argparse
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import yaml
 
 from lrputils.data.texts import Texts, TextStream
 from lrputils.runs.datasets import Settings, compact, record
-from lrputils.runs.options import check_numbers, choice, chosen, shortened
+from lrputils.runs.options import Chosen, add_options, check_numbers, shortened
 
 # Kind → what it records, by `measure` of the module of that name or by `_IN_PACKAGE`.
 KINDS = {
@@ -40,6 +41,7 @@ KINDS = {
     "ceiling": "LOO against itself under an edit that leaves the meaning",
     "routes": "what AttnLRP delivers through values, queries and keys of each layer",
     "uniform": "predictions with uniform attention in some layers",
+    "units": "agreement with LOO by tokens, words and sentences",
 }
 _IN_PACKAGE = {
     "maps": "lrputils.study.conventions:maps",
@@ -59,7 +61,7 @@ def main(arguments: list[str] | None = None) -> Path:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     for name, what in KINDS.items():
         kind = kinds.add_parser(name, help=what)
-        choice(kind)
+        add_options(kind, Chosen)
         kind.add_argument(
             "-o",
             "--option",
@@ -73,13 +75,13 @@ def main(arguments: list[str] | None = None) -> Path:
         kind.add_argument("--out", type=Path, required=True, metavar="DIR")
         kind.add_argument("--quiet", action="store_true", help="no progress")
     options = parser.parse_args(arguments)
-    options.verb = "record"
     check_numbers(vars(options), "{flag} {value}")
     measure = measure_of(options.kind)
     own = _own(measure, options)
-    given = chosen(options)
-    classifier, texts = given["classifier"], take_short(given["texts"], options.longest)
-    told = {**given["parameters"], **own, "longest": options.longest, "shard": options.shard}
+    chosen = Chosen(**{field.name: getattr(options, field.name) for field in fields(Chosen)})
+    classifier, texts = chosen.load()
+    texts = take_short(texts, options.longest)
+    told = {**chosen.of_texts, **own, "longest": options.longest, "shard": options.shard}
     return record(
         lambda some: rounded(measure(classifier, some, **own)),
         classifier,
