@@ -11,12 +11,10 @@ from typing import Any
 
 _OF_TEXTS = ("split", "text_column", "label_column", "limit", "seed")
 # Where and how it runs does not change the rows.
-_LEFT_OUT = ("verb", "run", "quiet", "device", "out", "dry_run", "price")
+_LEFT_OUT = ("program", "verb", "kind", "run", "quiet", "device", "out", "dry_run", "price")
 # The smallest value that makes sense of each number of the command line.
-_FROM_ONE = (
-    "limit max_length batch_size chunk shard seeds images texts repeats patches longest processes"
-)
-_LEAST = {"seed": 0, "ablation_curves": 0} | dict.fromkeys([*_FROM_ONE.split(), "processes"], 1)
+_FROM_ONE = "limit max_length batch_size shard seeds images repeats longest processes"
+_LEAST = {"seed": 0} | dict.fromkeys(_FROM_ONE.split(), 1)
 
 
 def check_numbers(values: Mapping[str, Any], written: str = "{name}={value}") -> None:
@@ -86,10 +84,11 @@ def sizes(options: argparse.Namespace) -> dict[str, Any]:
 
 def command(options: argparse.Namespace) -> str:
     """Return the command of these options; of local paths only the last two parts."""
-    words = ["lrputils", options.verb]
+    words = getattr(options, "program", f"lrputils {getattr(options, 'verb', '')}").split()
     for name, value in vars(options).items():
-        if name not in _LEFT_OUT and value is not None and value is not False:
-            words += [flag(name)] if value is True else [flag(name), shortened(str(value))]
+        for one in value if isinstance(value, list) else [value]:
+            if name not in _LEFT_OUT and one is not None and one is not False:
+                words += [flag(name)] if one is True else [flag(name), shortened(str(one))]
     return shlex.join([*words, "--out", "DIR"])
 
 

@@ -20,7 +20,7 @@ import yaml
 
 from lrputils.data.texts import Texts, TextStream
 from lrputils.runs.datasets import Settings, compact, record
-from lrputils.runs.options import check_numbers, choice, chosen, shortened
+from lrputils.runs.options import check_numbers, choice, chosen
 
 # Kind → what it records, by `measure` of the module of that name or by `_IN_PACKAGE`.
 KINDS = {
@@ -73,21 +73,21 @@ def main(arguments: list[str] | None = None) -> Path:
         kind.add_argument("--out", type=Path, required=True, metavar="DIR")
         kind.add_argument("--quiet", action="store_true", help="no progress")
     options = parser.parse_args(arguments)
-    options.verb = "record"
+    options.program = f"python -m recipes.recordings {options.kind}"
     check_numbers(vars(options), "{flag} {value}")
     measure = measure_of(options.kind)
     own = _own(measure, options)
     given = chosen(options)
     classifier, texts = given["classifier"], take_short(given["texts"], options.longest)
-    told = {**given["parameters"], **own, "longest": options.longest, "shard": options.shard}
+    told = {"longest": options.longest, "shard": options.shard}
     return record(
         lambda some: rounded(measure(classifier, some, **own)),
         classifier,
         texts,
         options.out,
         Settings((), options.max_length, shard=options.shard),
-        options=told,
-        command=_command(options),
+        options={**given["parameters"], **own, **told},
+        command=given["command"],
         quiet=options.quiet,
     )
 
@@ -140,19 +140,6 @@ def _own(measure: Callable[..., Any], options: argparse.Namespace) -> dict[str, 
             raise ValueError(f"--option {given}: {options.kind} has the options {[*own]}")
         own[name] = yaml.safe_load(value)
     return own
-
-
-def _command(options: argparse.Namespace) -> str:
-    """What to call to get the same rows, without local paths."""
-    said = ["python -m recipes.recordings", options.kind]
-    for name in ("model", "dataset"):
-        if value := getattr(options, name):
-            said += [f"--{name}", shortened(value)]
-    for name in ("split", "limit", "seed", "longest", "max_length", "batch_size", "shard"):
-        if (value := getattr(options, name)) is not None:
-            said += [f"--{name.replace('_', '-')}", str(value)]
-    said += [f"-o {given}" for given in options.option]
-    return " ".join([*said, "--out DIR"])
 
 
 if __name__ == "__main__":

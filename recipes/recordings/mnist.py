@@ -27,11 +27,10 @@ from lrputils.linear_attention import (
     train,
 )
 from lrputils.runs import results
-from lrputils.runs.options import check_numbers, listed
+from lrputils.runs.options import check_numbers, command, listed
 from lrputils.runs.shards import Shard, in_shards
 
 NETWORKS = "networks"  # folder beside the rows: the networks of training seed 0
-_TOLD = ("settings", "seeds", "images")
 _SMALL = {"seed": "int16", "id": "int16", "label": "int16", "target": "int16"}
 
 
@@ -135,9 +134,8 @@ def main(arguments: list[str] | None = None) -> Path:
     how = {name: getattr(options, name) for name in ("seeds", "images", "quiet")}
     if options.settings:
         how["settings"] = [Setting.named(name) for name in listed(options.settings)]
-    said = [f"--{name} {value}" for name, value in vars(options).items() if name in _TOLD and value]
-    command = " ".join(["python -m recipes.recordings.mnist --dataset FOLDER", *said, "--out DIR"])
-    return record_mnist(options.dataset, options.out, command=command, **how)
+    options.program = "python -m recipes.recordings.mnist"
+    return record_mnist(options.dataset, options.out, command=command(options), **how)
 
 
 if __name__ == "__main__":
