@@ -145,6 +145,10 @@ class TestRows:
         monkeypatch.setattr(results.pq, "read_table", noted)
         return seen
 
+    def test_shards_of_long_texts_have_fewer(self):
+        assert list(datasets._cuts([3, 4, 5, 9, 1, 1], 30)) == [(0, 2), (2, 1), (3, 1), (4, 2)]
+        assert list(datasets._cuts([2, 2], 30)) == [(0, 2)]
+
     def test_a_finished_run_is_left_alone(self, whole, placeholder, monkeypatch, capsys):
         monkeypatch.setattr(datasets, "_measure", None)
         before = (whole / results.PROVENANCE).stat().st_mtime_ns
