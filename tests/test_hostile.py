@@ -98,7 +98,7 @@ def test_a_huge_text_is_refused_or_cut(shell):
 
 def test_a_wrong_file_is_refused_before_a_model_is_loaded(shell, tmp_path):
     for name, words in {"x.pdf": "saved as .html, .svg, .png", "no/x.svg": "no folder no"}.items():
-        status, _, said = shell("explain", "a film", "--model=./none", "--out", name)
+        status, _, said = shell("explain", "a film", "--model=none/none", "--out", name)
         assert status == 1
         assert words in said
     assert shell("explain", "a film", "--methods=ig", "--html", "x.html")[1] == "x.html\n"

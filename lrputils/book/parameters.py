@@ -204,8 +204,8 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
         if "load_classifier(" in code and values.get("model") is not None:
             from lrputils.data import hub
 
-            settings = ["config.json", "adapter_config.json"]
-            hub.find_model(values["model"], lambda _: settings, "model", values.get("revision"))
+            asked = values["model"], values.get("revision")
+            hub.find_model(*asked, parameter="model", settings_alone=True)
         if values.get("device", "cpu") not in ("auto", "cpu"):
             _find_device(values["device"])
     except (ValueError, TypeError, OSError, ImportError) as error:

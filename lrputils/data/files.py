@@ -13,7 +13,6 @@ import lzma
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -59,11 +58,6 @@ def _lines(file: TextIO, rows: int, _: Any) -> Tables:
         yield pd.DataFrame({"text": [line.strip() for line in lines if line.strip()]})
 
 
-def _parquet(path: Path, rows: int, _: Any) -> Tables:
-    for batch in pq.ParquetFile(path).iter_batches(rows):
-        yield batch.to_pandas()
-
-
 _TEXT_READERS: dict[str, Callable[..., Tables]] = {
     ".csv": _separated,
     ".tsv": _separated,
@@ -102,13 +96,6 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
     The columns `texts` of a separated file hold strings, even where a part has only digits there;
     a line of a `.txt` file is a text. ValueError for what cannot be read.
     """
-    with _opened(path) as (reader, file):
-        yield from reader(file, rows, texts)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[Callable[..., Any], Any]]:
-    """Give what reads a file, and the file; say in one sentence what is wrong with it."""
     where, ending = f"dataset={str(path)!r}", kind(path)
     if ending is None:
         raise ValueError(
@@ -116,7 +103,7 @@ def _opened(path: Path) -> Iterator[tuple[Callable[..., Any], Any]]:
         )
     try:
         if ending == ".parquet":
-            yield _parquet, path
+            yield from (batch.to_pandas() for batch in pq.ParquetFile(path).iter_batches(rows))
             return
         with (
             _PACKED.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig") as file,
@@ -124,7 +111,7 @@ def _opened(path: Path) -> Iterator[tuple[Callable[..., Any], Any]]:
         ):
             # More values than columns: pandas would warn and drop the last ones.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            yield _TEXT_READERS[ending], file
+            yield from _TEXT_READERS[ending](file, rows, texts)
     except UnicodeError as error:
         raise ValueError(
             f"{where} is not UTF-8 text: save it as UTF-8, or read it with pandas (encoding="

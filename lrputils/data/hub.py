@@ -23,6 +23,9 @@ from huggingface_hub.errors import (
 )
 
 _PATIENCE = 6.0
+_SETTINGS = ["config.json", "adapter_config.json"]
+_WEIGHTS = ".safetensors", ".bin"
+_SMALL_FILES = ".json", ".txt", ".model"
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 
 
@@ -69,11 +72,13 @@ def find(
 
 def find_model(
     name: str,
-    wanted: Callable[[Iterable[str]], list[str]],
-    parameter: str,
     revision: str | None = None,
+    *,
+    parameter: str = "name_or_folder",
+    settings_alone: bool = False,
 ) -> tuple[str, Path, str | None]:
     """`find` a model; refuse a PEFT adapter, and a folder without a config.json."""
+    wanted = (lambda _: _SETTINGS) if settings_alone else needed
     found = find(name, kind="model", wanted=wanted, parameter=parameter, revision=revision)
     if (found[1] / "adapter_config.json").is_file():
         raise ValueError(
@@ -86,6 +91,17 @@ def find_model(
             f"`save_pretrained` writes it"
         )
     return found
+
+
+def needed(names: Iterable[str]) -> list[str]:
+    """Choose what to download of a model: small files, and the weights in one format."""
+    top = [name for name in names if "/" not in name]
+    for suffix in _WEIGHTS:
+        weights = [name for name in top if name.endswith((suffix, f"{suffix}.index.json"))]
+        if weights:
+            break
+    others = [name for name in top if name.endswith(_SMALL_FILES) and ".index." not in name]
+    return sorted({*weights, *others})
 
 
 def _fetched(

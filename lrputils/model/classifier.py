@@ -40,8 +40,6 @@ _KINDS = {
     "ForCausalLM": AutoModelForCausalLM,
     "LMHeadModel": AutoModelForCausalLM,
 }
-_WEIGHTS = ".safetensors", ".bin"
-_SMALL_FILES = ".json", ".txt", ".model"
 _VOCABULARIES = "tokenizer.json", "vocab.*", "*.model"
 # What the libraries' messages mean here: theirs give advice that this package does not follow.
 _MEANINGS = {
@@ -198,7 +196,12 @@ def load_classifier(
     if tokenizer is not None or not isinstance(name_or_folder, str | Path | None):
         return _at_hand(name_or_folder, tokenizer)
     device, dtype = _device(device), _dtype(dtype)
-    name, folder, commit = find_model(name_or_folder, revision)
+    if name_or_folder is not None:
+        name, folder, commit = hub.find_model(str(name_or_folder), revision)
+    elif revision is not None:
+        raise ValueError(f"revision={revision!r} belongs to the hub, not to our own model")
+    else:
+        name, folder, commit = NAME, EMBEDDED, None
     with quietly():
         model = _load_model(folder, name, dtype)
         tokenizer = _load_tokenizer(folder, name)
@@ -225,28 +228,6 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
         )
     describe(model, rules=False)
     return Classifier(model, tokenizer, Path(model.config.name_or_path).name or "a model at hand")
-
-
-def find_model(
-    name_or_folder: str | Path | None, revision: str | None = None
-) -> tuple[str, Path, str | None]:
-    """Return a model's name, its folder, and the hub's commit if it is from there."""
-    if name_or_folder is None:
-        if revision is not None:
-            raise ValueError(f"revision={revision!r} belongs to the hub, not to our own model")
-        return NAME, EMBEDDED, None
-    return hub.find_model(str(name_or_folder), _needed, "name_or_folder", revision)
-
-
-def _needed(names: Iterable[str]) -> list[str]:
-    """Choose what to download: small files, and the weights in one format, safetensors first."""
-    top = [name for name in names if "/" not in name]
-    for suffix in _WEIGHTS:
-        weights = [name for name in top if name.endswith((suffix, f"{suffix}.index.json"))]
-        if weights:
-            break
-    others = [name for name in top if name.endswith(_SMALL_FILES) and ".index." not in name]
-    return sorted({*weights, *others})
 
 
 def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:

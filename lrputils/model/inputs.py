@@ -48,9 +48,8 @@ class Inputs(BatchEncoding):
         replacements: Mapping[str, int] | None = None,
     ):
         super().__init__({name: torch.as_tensor(value) for name, value in data.items()})
-        _check_tensors(self.data)
+        lengths = _checked_lengths(self.data)
         self.data.setdefault("attention_mask", torch.ones_like(self.data["input_ids"]))
-        lengths = _check_padding(self.data["attention_mask"])
         if tokens is None:
             tokens = (
                 (f"#{i}" for i in row[:length].tolist())
@@ -288,27 +287,19 @@ def _pad(fields: Mapping[str, list[list[int]]], padding_id: int) -> dict[str, to
     }
 
 
-def _check_tensors(data: Mapping[str, torch.Tensor]) -> None:
-    if "input_ids" not in data:
-        raise ValueError(f"Inputs need `input_ids`; there is only {sorted(data)}")
-    shape = data["input_ids"].shape
-    if len(shape) != 2 or 0 in shape:
-        raise ValueError(f"`input_ids` has shape {tuple(shape)}, not (batch, tokens)")
-    for name, value in data.items():
-        if value.shape[:2] != shape:
-            raise ValueError(
-                f"`{name}` has shape {tuple(value.shape)}, but `input_ids` {tuple(shape)}"
-            )
-
-
-def _check_padding(attention_mask: torch.Tensor) -> list[int]:
-    """Return the row lengths; refuse rows that are empty or not padded on the right."""
-    mask = attention_mask.bool()
-    for row in (~mask.any(dim=1)).nonzero():
-        raise ValueError(f"Row {int(row)} of the attention mask marks no token at all")
-    for row in (mask[:, 1:] & ~mask[:, :-1]).any(dim=1).nonzero():
+def _checked_lengths(data: Mapping[str, torch.Tensor]) -> list[int]:
+    """Return the row lengths; refuse tensors of several shapes, and padding but on the right."""
+    ids, shapes = data.get("input_ids"), {name: tuple(value.shape) for name, value in data.items()}
+    if ids is None or ids.dim() != 2 or any(shape[:2] != ids.shape for shape in shapes.values()):
         raise ValueError(
-            f"Row {int(row)} is not padded on the right alone: its attention mask rises from 0 to "
-            "1. Set `tokenizer.padding_side = 'right'`"
+            f"inputs are `input_ids` (batch, tokens) and tensors of that shape; got {shapes}"
         )
-    return mask.sum(dim=1).tolist()
+    mask = data.get("attention_mask", torch.ones_like(ids)).bool()
+    lengths = mask.sum(dim=1, keepdim=True)
+    right = mask == (torch.arange(ids.shape[1], device=ids.device) < lengths)
+    for row in (~right.all(1) | (lengths[:, 0] == 0)).nonzero()[:1]:
+        raise ValueError(
+            f"Row {int(row)} of the attention mask marks no token, or has padding that is not on "
+            "the right: leave empty texts out, and set tokenizer.padding_side = 'right'"
+        )
+    return lengths[:, 0].tolist()

@@ -22,8 +22,9 @@ from transformers import (
 )
 
 from lrputils.data.files import digest
+from lrputils.data.hub import find_model
 from lrputils.model.architectures import describe
-from lrputils.model.classifier import find_model, load_classifier, quietly
+from lrputils.model.classifier import load_classifier, quietly
 from lrputils.runs.folders import claimed, once
 from lrputils.study.uniform_attention import correct
 from lrputils.training import card

@@ -124,10 +124,10 @@ def test_a_missing_package_is_named_with_the_way_to_install_it(in_book):
     ],
 )
 def test_a_lack_of_memory_is_one_sentence(monkeypatch, capsys, error):
-    def fails(options):
+    def fails(*_, **__):
         raise error
 
-    monkeypatch.setattr("lrputils.__main__._explain", fails)
+    monkeypatch.setattr("lrputils.model.classifier.load_classifier", fails)
     assert main(["explain", "a film"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("lrputils: not enough memory: ")

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from lrputils.data import hub
-from lrputils.data.texts import OWN, Texts, load_texts, stream_texts
+from lrputils.data.texts import Texts, load_texts, stream_texts
 
 TABLE = pd.DataFrame(
     {
@@ -133,13 +133,6 @@ def test_training_texts_are_never_the_default(tmp_path):
         load_texts(folder)
 
 
-def test_numbered_parts_are_one_split(tmp_path):
-    (tmp_path / "data").mkdir()
-    parts = {"train_00000_of_00002": TABLE[:2], "train_00001_of_00002": TABLE[2:]}
-    folder_of(tmp_path / "data", **parts)
-    assert load_texts(tmp_path).ids == ("a", "b", "c", "d")
-
-
 def test_a_split_may_lie_in_several_folders(tmp_path):
     for name in ("english", "french"):
         (tmp_path / name).mkdir()
@@ -213,17 +206,6 @@ def test_a_stream_reads_what_is_asked_for_and_no_more(tmp_path):
     assert last.ids[-1] == "50000"
 
 
-def test_columns_by_their_usual_names_or_by_choice(tmp_path):
-    table = TABLE.rename(columns={"text": "sentence", "label": "stars"}).drop(columns="id")
-    path = tmp_path / "x.csv"
-    table.to_csv(path, index=False)
-    texts = load_texts(path)
-    assert (texts.labels, texts.ids) == (None, ("0", "1", "2", "3"))
-    assert load_texts(path, label_column="stars").labels == (0, 1, 0, 1)
-    table.rename(columns={"sentence": "words"}).to_csv(path, index=False)
-    assert load_texts(path, text_column="words").texts == tuple(TABLE["text"])
-
-
 @pytest.mark.parametrize("empty", ["", "  \n", None, float("nan"), 3])
 def test_an_empty_text_is_named(tmp_path, empty):
     table = TABLE.assign(text=pd.Series(["fine", "fine", empty, "fine"], dtype=object))
@@ -243,21 +225,8 @@ def test_what_is_not_there(tmp_path):
         load_texts("missing.csv")
     with pytest.raises(FileNotFoundError, match="holds no"):
         load_texts(tmp_path)
-
-
-def test_a_revision_belongs_to_the_hub(tmp_path):
-    TABLE.to_csv(tmp_path / "x.csv")
     with pytest.raises(ValueError, match="revision='v1' belongs to the hub"):
-        load_texts(tmp_path / "x.csv", revision="v1")
-
-
-def test_own_reviews_come_with_the_package():
-    for name in OWN:
-        texts = load_texts(name)
-        assert len(texts) > 5
-        assert set(texts.labels) == {0, 1}
-        assert texts.name == name
-    assert load_texts().texts == load_texts("reviews").texts
+        load_texts(tmp_path, revision="v1")
 
 
 class Api:

@@ -106,11 +106,6 @@ def test_a_module_without_a_rule_is_refused_with_its_place(replacement):
         describe(model)
 
 
-def test_a_bert_decoder_is_refused():
-    with pytest.raises(TypeError, match="is_decoder"):
-        describe(tiny.build("bert", is_decoder=True))
-
-
 # --- arguments ------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ import torch
 
 from lrputils.model.architectures import describe
 from lrputils.model.readout import FIRST_BLOCK, READOUTS, read, run
-from lrputils.model.targets import resolve_target
 from tests import tiny
 
 
@@ -71,18 +70,3 @@ def test_token_types_in_gpt2_are_not_taken_for_words():
     architecture = describe(model)
     expected = model.transformer.wte(inputs["input_ids"])
     assert torch.equal(read(architecture, inputs).value, expected)
-
-
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        (None, [0, 2, 1]),
-        (1, [1, 1, 1]),
-        ([0, 1, 2], [0, 1, 2]),
-        (torch.tensor([2, 1, 0]), [2, 1, 0]),
-        (torch.tensor(2), [2, 2, 2]),
-    ],
-)
-def test_targets(target, expected):
-    logits = torch.tensor([[3.0, 1, 2], [1, 2, 3], [0, 9, 1]])
-    assert resolve_target(target, logits).tolist() == expected

@@ -369,7 +369,7 @@ class TestMistakes:
         [
             ("", "--out DIR says where the rows go"),
             ("--out x --methods shap", "unknown method(s) ['shap']; choose from ['loo'"),
-            ("--out x --long never", "long='never' is not one of ['cut', 'refuse']"),
+            ("--out x --long never", "--long 'never' is not one of ['cut', 'refuse']"),
             ("--out x --shard 0", "--shard 0: the smallest possible value is 1"),
             ("--out x --dataset missing.csv", "missing.csv"),
             ("--out x --dataset empty.csv", "'empty' holds no texts"),

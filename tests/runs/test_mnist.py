@@ -29,9 +29,15 @@ def tiny_data(monkeypatch):
 
 
 def record(out, **options):
-    options = {"settings": SETTINGS, "seeds": 2, "images": 5, "epochs": 1, "quiet": True} | options
+    options = {
+        "settings": [s.name for s in SETTINGS],
+        "seeds": 2,
+        "images": 5,
+        "epochs": 1,
+        "quiet": True,
+    } | options
     options = {"command": "again"} | options
-    return recorder.record_mnist("anything", out, **options)
+    return recorder.record_mnist("anything", out=out, **options)
 
 
 def test_a_run_has_rows_provenance_and_the_first_networks(tiny_data, tmp_path):
