@@ -7,6 +7,7 @@ import io
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -396,6 +397,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _tell(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as a sentence, without the line of the package that gave it."""
+    print(f"lrputils: {message}", file=sys.stderr)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     for stream in (sys.stdout, sys.stderr):
@@ -406,7 +412,10 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     options = _parser().parse_args(arguments)
     try:
-        if said := call(options):
+        with warnings.catch_warnings():
+            warnings.showwarning = _tell
+            said = call(options)
+        if said:
             print(said, flush=True)
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import lrputils as lrp
+from lrputils.__main__ import main
 from tests import untrained
 
 TABLE = pd.DataFrame({"words": ["good", "bad"], "stars": [1, 0]})
@@ -180,3 +181,12 @@ def test_models_with_something_wrong(folder, tmp_path, name):
     said = str(caught.value)
     assert "\n" not in said
     assert not [advice for advice in ADVICE_WE_DO_NOT_GIVE if advice in said]
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_warning_on_the_command_line_is_one_sentence(capsys):
+    assert main(["explain", "a film [SEP] never dull", "--methods", "rollout"]) == 0
+    told = capsys.readouterr().err.strip().splitlines()[0]
+    assert told.startswith(
+        "lrputils: Text 0 holds '[SEP]', which separates the two texts of a pair"
+    )

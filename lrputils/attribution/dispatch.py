@@ -12,8 +12,10 @@ from lrputils.attribution.registry import METHODS, Method, options_in
 from lrputils.attribution.relevance import lrp
 from lrputils.model.architectures import describe
 from lrputils.model.handles import Handle
+from lrputils.model.inputs import Inputs
 from lrputils.model.inputs import special_tokens as special_in
 from lrputils.model.targets import Target
+from lrputils.model.units import Spans
 from lrputils.propagation.composites import Composite
 
 
@@ -24,6 +26,7 @@ def attribute(
     method: str | Composite,
     *,
     target: Target = None,
+    units: str | Spans = "token",
     special_tokens: bool = True,
     **options: Any,
 ) -> Tensor:
@@ -36,6 +39,9 @@ def attribute(
         method: a name in `METHODS`, or a `Composite`.
         target: the class to explain, one for all rows or one a row; for a language model the next
             token's id. None is the class predicted on the whole input.
+        units: what is scored: each "token", "word" or "sentence", or spans of characters (see
+            `Inputs.units`). LOO and Shapley values remove a unit at once; other maps are summed
+            over it. The score stands at the unit's first token, 0 at the others.
         special_tokens: False sets the scores of special tokens to 0.
         options: the method's own, see `METHODS[method].options`.
 
@@ -54,10 +60,16 @@ def attribute(
             raise ValueError(f"unknown method {method!r}; there are {', '.join(sorted(METHODS))}")
         chosen, fixed = METHODS[method], {}
     arguments = chosen.with_defaults(options) | fixed
+    summed = units != "token" and "units" not in chosen.options
+    over = Inputs.of(inputs).units(units) if summed else None
+    if "units" in chosen.options:
+        arguments["units"] = units
     scores = chosen.function(
         describe(model, rules=chosen.rules), inputs, target=target, **arguments
     )
     scores = scores.to(torch.float32)
-    if special_tokens:
+    if over:
+        return over.sum(scores)
+    if special_tokens or units != "token":
         return scores
     return scores.masked_fill(special_in(inputs).to(scores.device), 0.0)

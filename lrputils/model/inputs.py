@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from lrputils.data import given
+from lrputils.model.units import UNITS, Source, Spans, Units, divide
 
 DEFAULT_MAX_LENGTH = 512
 _MODEL_TENSORS = ("input_ids", "attention_mask", "token_type_ids")
@@ -33,11 +34,14 @@ class Inputs(BatchEncoding):
         truncated: the rows that were cut to the maximal length, in ascending order.
         replacements: ids of the tokens that can replace another: those of "mask", "pad" and "unk"
             that the tokenizer has.
+        sources: each row's text and the characters of its tokens, as `units` needs them; none where
+            the tokenizer does not tell.
     """
 
     tokens: tuple[tuple[str, ...], ...]
     truncated: tuple[int, ...]
     replacements: dict[str, int]
+    sources: tuple[Source, ...]
 
     def __init__(
         self,
@@ -46,6 +50,7 @@ class Inputs(BatchEncoding):
         tokens: Iterable[Iterable[str]] | None = None,
         truncated: Iterable[int] = (),
         replacements: Mapping[str, int] | None = None,
+        sources: Iterable[Source] = (),
     ):
         super().__init__({name: torch.as_tensor(value) for name, value in data.items()})
         lengths = _checked_lengths(self.data)
@@ -58,6 +63,7 @@ class Inputs(BatchEncoding):
         self.tokens = tuple(map(tuple, tokens))
         self.truncated = tuple(truncated)
         self.replacements = dict(replacements or {})
+        self.sources = tuple(sources)
         if [len(row) for row in self.tokens] != lengths:
             raise ValueError(
                 f"`tokens` has rows of {[len(row) for row in self.tokens]} strings, but the "
@@ -94,6 +100,35 @@ class Inputs(BatchEncoding):
         """Where the tensors are; `inputs.to(device)` moves them in place and returns the inputs."""
         return self.data["input_ids"].device
 
+    def units(self, units: str | Spans) -> Units:
+        """Return which tokens make up each unit: each "token", "word" or "sentence" of the texts.
+
+        Special tokens belong to none. A word is what a heat map shows as one: letters and digits
+        without a space between them, with inner apostrophes; a mark, or a character of a script
+        that writes no spaces, stands alone. A sentence ends behind . ! ? or … before a space, or
+        with its line. Or give spans of one's own: for each text a list of `(begin, end)`,
+        characters counted from 0, such as `[[(0, 6), (12, 20)]]`.
+
+        Raises:
+            ValueError: another name; spans that overlap, leave their text or hold no token; or
+                inputs that do not know their characters.
+        """
+        if isinstance(units, str) and units not in UNITS:
+            raise ValueError(f"units={units!r} is not one of {UNITS}, nor spans of characters")
+        if isinstance(units, str) and units == "token":
+            content = self.content_mask
+            texts = zip(self.tokens, content.tolist(), strict=True)
+            return Units(
+                (content.cumsum(1) - 1).masked_fill(~content, -1),
+                tuple(tuple(t for t, own in zip(*row, strict=False) if own) for row in texts),
+            )
+        if not self.sources:
+            raise ValueError(
+                f"units={units!r} needs the characters of each token: encode texts by "
+                "`clf.encode(texts)`, with a fast tokenizer"
+            )
+        return divide(self.sources, units, tuple(self.data["input_ids"].shape), self.device)
+
     def model_kwargs(self) -> dict[str, torch.Tensor]:
         """Return exactly the keyword arguments of the model's forward pass."""
         return {name: self.data[name] for name in _MODEL_TENSORS if name in self.data}
@@ -116,10 +151,12 @@ class Inputs(BatchEncoding):
             tokens=(self.tokens[row] for row in chosen),
             truncated=(new for new, row in enumerate(chosen) if row in self.truncated),
             replacements=self.replacements,
+            sources=(self.sources[row] for row in chosen if self.sources),
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: getattr(self, k) for k in ("data", "tokens", "truncated", "replacements")}
+        kept = ("data", "tokens", "truncated", "replacements", "sources")
+        return {name: getattr(self, name) for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)
@@ -193,7 +230,8 @@ def encode(
     _warn_of_separators(tokenizer, rows)
     limit = _length_limit(tokenizer, max_length, positions, truncate, pairs=pairs)
     columns = [[given.sides(text)[side] for text in rows] for side in range(1 + pairs)]
-    tokenize = partial(tokenizer, *columns, return_special_tokens_mask=True, verbose=False)
+    told = {"return_special_tokens_mask": True, "return_offsets_mapping": tokenizer.is_fast}
+    tokenize = partial(tokenizer, *columns, **told, verbose=False)
     fields = tokenize()
     lengths = list(map(len, fields["input_ids"]))
     overlong = tuple(row for row, length in enumerate(lengths) if length > limit)
@@ -219,7 +257,23 @@ def encode(
         tokens=map(tokenizer.convert_ids_to_tokens, fields["input_ids"]),
         truncated=overlong,
         replacements={name: token for name, token in ids.items() if token is not None},
+        sources=map(partial(_source, fields), range(len(rows)), rows) if tokenizer.is_fast else (),
     )
+
+
+def _source(fields: BatchEncoding, row: int, text: given.Text) -> Source:
+    """The row's characters; those of a pair's second text stand on a line of their own."""
+    sides, side_of = given.sides(text), fields.sequence_ids(row)
+    behind = (0, len(sides[0]) + 1)
+    spans = zip(
+        fields["offset_mapping"][row], fields["special_tokens_mask"][row], side_of, strict=True
+    )
+    spans = [
+        None if special else (begin + behind[side or 0], end + behind[side or 0])
+        for (begin, end), special, side in spans
+    ]
+    second = side_of.index(1) if 1 in side_of else None
+    return Source("\n".join(sides), tuple(spans), second)
 
 
 def _warn_of_separators(tokenizer: PreTrainedTokenizerBase, rows: Sequence[given.Text]) -> None:

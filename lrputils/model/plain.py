@@ -26,14 +26,14 @@ _SPECIAL = ("pad", "bos", "eos", "sep", "cls", "mask", "unk")
 
 
 def logits_of(
-    architecture: Architecture, rows: Sequence[Row], zeroed: Sequence[int] = ()
+    architecture: Architecture, rows: Sequence[Row], zeroed: Sequence[Sequence[int]] = ()
 ) -> Tensor:
     """Logits (rows, classes), in float32 at least, of the model as it is.
 
     Args:
         architecture: of the model.
         rows: `input_ids`, `attention_mask` and, where the model takes them, `token_type_ids`.
-        zeroed: of each row a token whose word embedding is zero; none if not given.
+        zeroed: of each row the tokens whose word embedding is zero; none if not given.
 
     Raises:
         ValueError: the model reads its words twice, so that one zero does not remove them.
@@ -54,7 +54,8 @@ def logits_of(
 
     def without(inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
         words = inner(*args, **kwargs).clone()
-        words[torch.arange(len(rows)), list(zeroed)] = 0
+        for row, tokens in enumerate(zeroed):
+            words[row, list(tokens)] = 0
         return words
 
     with ExitStack() as undo:

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lrputils.model.architectures import describe
 from lrputils.model.handles import Handle
 from lrputils.model.targets import Target, take_rows
-from lrputils.removal.leave_one_out import start, token_rows
+from lrputils.removal.leave_one_out import removed_rows, start
 from lrputils.removal.mask_gradient import free_tokens, mask_gradient
 from lrputils.removal.packing import evaluate
 
@@ -111,7 +112,8 @@ def verified_loo(
     content = free_tokens(inputs, valid, head)
     counts = [left for _, left in plans]
     exact = most_relevant(estimate, content, valid, counts, special_first=counted == "all")
-    rows = token_rows(architecture, texts, "attention-mask", inputs)
+    each = [np.arange(len(text))[:, None] for text in texts]
+    rows = removed_rows(architecture, texts, each, "attention-mask", inputs)
     rows = [row for row, wanted in zip(rows, exact[valid].tolist(), strict=True) if wanted]
     known = torch.zeros_like(estimate)
     if rows:

@@ -1,8 +1,9 @@
-"""Texts of which any set of tokens is left: what Shapley values and pairs of tokens are made of.
+"""Texts of which any set of units is left: what Shapley values, pairs and curves are made of.
 
-A token that is not in the set is hidden by the attention mask, as in
-`lrputils.removal.leave_one_out`: deleted while the others keep their positions. The token that the
-head reads stays in the row; where it is not in the set its key alone is hidden.
+A unit is a set of tokens that go at once, by default a single token. What is not in the set is
+hidden by the attention mask, as in `lrputils.removal.leave_one_out`: deleted while the others keep
+their positions. The token that the head reads stays in the row; where it is not in the set its key
+alone is hidden.
 """
 
 from __future__ import annotations
@@ -13,38 +14,55 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.inputs import special_tokens
+from lrputils.model.inputs import Inputs, special_tokens, to_the_left
+from lrputils.model.units import Spans
 from lrputils.removal.rows import Row, Text, window
 
-PLAYERS = ("content", "all")
 
+def removed_at_once(
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    texts: Sequence[Text],
+    units: str | Spans = "token",
+    *,
+    special: bool = False,
+) -> tuple[list[list[np.ndarray]], Tensor]:
+    """Return the sets of tokens that go at once, and where their scores stand.
 
-def token_grid(inputs: Mapping[str, Any], texts: Sequence[Text]) -> np.ndarray:
-    """Return where the padded batch holds a token, boolean (batch, columns)."""
-    mask = inputs.get("attention_mask")
-    if mask is None:
-        return np.ones((len(texts), len(texts[0])), bool)
-    return mask.bool().cpu().numpy()
-
-
-def players_of(
-    architecture: Architecture, inputs: Mapping[str, Any], texts: Sequence[Text], which: str
-) -> list[np.ndarray]:
-    """Return the tokens of each text that may be removed, in order, by their number in the text.
-
-    "content" leaves special tokens (of an image, [CLS]) in place, "all" does not; ValueError for
-    another choice, and for inputs that do not say which tokens are special.
+    The sets are numbers of tokens in their text; the other is boolean (batch, columns), on the
+    inputs' device. Special tokens (of an image, [CLS]) are units of "token" alone, and only if
+    `special`; ValueError where they matter and the inputs do not say which they are.
     """
-    if which not in PLAYERS:
-        raise ValueError(f"players={which!r} is not one of {PLAYERS}")
-    if which == "all":
-        return [np.arange(len(text)) for text in texts]
     if architecture.vision:
-        return [np.arange(1, len(text)) for text in texts]
-    special, grid = special_tokens(inputs).cpu().numpy(), token_grid(inputs, texts)
-    return [np.flatnonzero(~row[own]) for row, own in zip(special, grid, strict=True)]
+        if units != "token":
+            raise ValueError(f"units={units!r} are of texts; patches of an image are its tokens")
+        where = torch.ones(len(texts), len(texts[0]), dtype=torch.bool)
+        where[:, 0] = special
+        numbers = where.cumsum(1) - 1
+        where = where.to(inputs["pixel_values"].device)
+        valid = np.ones(numbers.shape, bool)
+    elif units == "token":
+        given = inputs.get("attention_mask")
+        valid = torch.ones_like(inputs["input_ids"]) if given is None else given
+        where = valid.bool() if special else valid.bool() & ~special_tokens(inputs)
+        numbers, valid = where.cumsum(1) - 1, valid.bool().cpu().numpy()
+    else:
+        found = Inputs.of(to_the_left(inputs)).units(units)
+        numbers, where = found.numbers, found.mask
+        valid = inputs["attention_mask"].bool().cpu().numpy()
+    own = torch.where(where, numbers, -1) if units == "token" else numbers
+    rows = zip(own.cpu().numpy(), valid, strict=True)
+    return [_sets(row[here]) for row, here in rows], where
+
+
+def _sets(numbers: np.ndarray) -> list[np.ndarray]:
+    """The tokens of each unit; `numbers` rise from token to token, but for −1."""
+    inside = np.flatnonzero(numbers >= 0)
+    ends = np.flatnonzero(np.diff(numbers[inside])) + 1
+    return np.split(inside, ends) if len(inside) else []
 
 
 def coalition_rows(

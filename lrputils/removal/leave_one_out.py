@@ -26,7 +26,9 @@ from lrputils.model.targets import (
     probabilities,
     resolve_target,
 )
+from lrputils.model.units import Spans
 from lrputils.removal.certified import Certified, certified, check_options, in_full
+from lrputils.removal.coalitions import removed_at_once
 from lrputils.removal.packing import bar, evaluate
 from lrputils.removal.rows import Row, Text, split, whole, window
 
@@ -39,6 +41,7 @@ def leave_one_out(
     inputs: Mapping[str, Any],
     *,
     target: Target = None,
+    units: str | Spans = "token",
     removal: str = "attention-mask",
     output: str = "logit",
     precision: str = "float32",
@@ -48,7 +51,7 @@ def leave_one_out(
     batch_tokens: int | None = None,
     progress: bool = True,
 ) -> Tensor:
-    """f(x) − f(x without token i), for every token of every text.
+    """f(x) − f(x without token i), for every token, word or sentence of every text.
 
     Args:
         model: a covered model in evaluation mode, or what holds one (see `model_of`).
@@ -56,7 +59,9 @@ def leave_one_out(
         target: the class explained, by number or label, one for all texts or one a text, or a
             `lrputils.contrast` of two; by default the class that is predicted on the whole input.
             For a next-token model, the token that follows.
-        removal: what happens to the token:
+        units: what is removed at once: each "token", "word" or "sentence", or spans of characters
+            of one's own (see `Inputs.units`). Special tokens are units of "token" alone.
+        removal: what happens to the token, or to each token of the unit:
             "attention-mask": no query may look at it. The other tokens keep their positions. The
             token that the head reads ([CLS], or a decoder's last) keeps its own query and residual
             stream; a decoder's only token then attends to nothing.
@@ -77,17 +82,19 @@ def leave_one_out(
         progress: on a terminal, draw a bar with rate and time left once this takes some seconds.
 
     Returns:
-        (batch, tokens) on the inputs' device, 0 at padding; float32, for a float64 model float64.
+        (batch, tokens) on the inputs' device, 0 at padding; float32, for a float64 model float64. A
+        unit's score stands at its first token (`inputs.units(units).mask`), with 0 at the others.
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: an unknown option, a target that is no class of the model, or a removal that
-            the model or the inputs do not have.
+        ValueError: an unknown option or unit, a target that is no class of the model, or a removal
+            that the model or the inputs do not have.
     """
     return certified_loo(
         model,
         inputs,
         target=target,
+        units=units,
         removal=removal,
         output=output,
         precision=precision,
@@ -104,6 +111,7 @@ def certified_loo(
     inputs: Mapping[str, Any],
     *,
     target: Target = None,
+    units: str | Spans = "token",
     removal: str = "attention-mask",
     output: str = "logit",
     precision: str = "bf16",
@@ -130,12 +138,15 @@ def certified_loo(
             f"removal={removal!r} is about words; for image patches use 'attention-mask'"
         )
     low = precision != "float32"
+    if low and units != "token":
+        raise ValueError(f"precision={precision!r} is for units='token': leave precision out")
     if low:
         check_options(architecture, precision, tolerance, seed)
     device = next(architecture.model.parameters()).device
     with matmul_precision("float32", device) if low else nullcontext():
         texts, full, read = start(architecture, inputs, target, output, batch_tokens)
-        rows = list(token_rows(architecture, texts, removal, inputs))
+        sets, where = removed_at_once(architecture, inputs, texts, units, special=True)
+        rows = list(removed_rows(architecture, texts, sets, removal, inputs))
         options = {"total": len(rows), "desc": "LOO", "unit": "row", "delay": 3, "leave": False}
         with bar(progress, **options) as shown:
 
@@ -149,13 +160,8 @@ def certified_loo(
                 found = certified(texts, run, precision, tolerance, fallback=fallback, seed=seed)
             else:
                 found = in_full(run(range(len(rows)), precision), len(texts))
-    losses = full.repeat_interleave(torch.tensor([len(t) for t in texts], device=full.device))
-    mask = inputs.get("attention_mask")
-    columns = inputs["pixel_values" if architecture.vision else "input_ids"]
-    shape = (len(texts), len(texts[0])) if architecture.vision else columns.shape
-    where = torch.ones(shape, dtype=torch.bool) if mask is None else mask.bool()
-    scores = full.new_zeros(shape).to(columns.device)
-    where = where.to(scores.device)
+    losses = full.repeat_interleave(torch.tensor(list(map(len, sets)), device=full.device))
+    scores = full.new_zeros(where.shape).to(where.device)
     scores[where] = (losses - found.scores.to(full)).to(scores.device)
     exact = torch.zeros_like(where)
     exact[where] = found.exact.to(scores.device)
@@ -196,34 +202,49 @@ def start(
     return texts, read(logits, torch.arange(len(texts), device=logits.device)), read
 
 
-def token_rows(
-    architecture: Architecture, texts: Sequence[Text], removal: str, inputs: Mapping[str, Any]
+def removed_rows(
+    architecture: Architecture,
+    texts: Sequence[Text],
+    sets: Sequence[Sequence[np.ndarray]],
+    removal: str,
+    inputs: Mapping[str, Any],
 ) -> Iterator[Row]:
-    """One row for each token of each text, in order."""
+    """One row for each set of tokens that is removed from its text, in order.
+
+    Raises:
+        ValueError: nothing would be left of a text; a tokenizer without the replacement; or several
+            tokens of a text longer than the model's attention window, where deleting them would
+            pull others into it.
+    """
     swap_id = _replacement(removal, inputs) if removal in ("mask", "pad", "unk") else None
     limit = window(architecture)
-    for number, text in enumerate(texts):
+    for number, (text, own) in enumerate(zip(texts, sets, strict=True)):
         tokens = len(text)
         head = int(architecture.head_tokens(torch.ones(1, tokens)))
-        for token in range(tokens):
-            if removal == "attention-mask" and (tokens > limit or token == head):
-                yield Row(number, tokens, hidden=token, start=token)
+        every = np.arange(tokens)
+        for gone in own:
+            left, first = tokens - len(gone), int(gone[0])
+            if removal == "attention-mask" and tokens > limit:
+                if len(gone) > 1:
+                    raise ValueError(
+                        f"text {number} has {tokens} tokens, and each token of this model sees "
+                        f"{limit}: several can be removed at once from shorter texts only"
+                    )
+                yield Row(number, tokens, hidden=first, start=first)
+            elif removal == "attention-mask" and head in gone:
+                kept = np.delete(every, gone[gone != head])
+                hidden, start = int(np.searchsorted(kept, head)), min(first, left)
+                yield Row(number, left + 1, partial(np.copy, kept), hidden=hidden, start=start)
             elif removal not in ("attention-mask", "delete"):
-                yield Row(number, tokens, swapped=token, swap_id=swap_id, start=token)
-            elif tokens > 1:
-                kept, start = partial(_without, tokens, token), min(token, tokens - 2)
-                yield Row(number, tokens - 1, kept, shifted=removal == "delete", start=start)
+                yield Row(number, tokens, swapped=tuple(gone), swap_id=swap_id, start=first)
+            elif left:
+                kept, start = partial(np.delete, every, gone), min(first, left - 1)
+                yield Row(number, left, kept, shifted=removal == "delete", start=start)
             else:
                 raise ValueError(
-                    f"Text {number} has a single token; removal='delete' would leave nothing of "
-                    "it. Use removal='attention-mask'"
+                    f"Text {number} is a single token or unit; removal='delete' would leave "
+                    "nothing of it. Use removal='attention-mask'"
                 )
-
-
-def _without(length: int, token: int) -> np.ndarray:
-    kept = np.arange(length - 1)
-    kept[token:] += 1
-    return kept
 
 
 def _replacement(removal: str, inputs: Mapping[str, Any]) -> int:

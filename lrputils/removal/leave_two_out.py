@@ -21,8 +21,9 @@ from torch import Tensor
 from lrputils.model.architectures import describe
 from lrputils.model.handles import Handle
 from lrputils.model.targets import Target
-from lrputils.removal.coalitions import coalition_rows, players_of, token_grid
-from lrputils.removal.leave_one_out import start
+from lrputils.model.units import Spans
+from lrputils.removal.coalitions import removed_at_once
+from lrputils.removal.leave_one_out import removed_rows, start
 from lrputils.removal.packing import bar, evaluate
 
 Pairs = Sequence[Iterable[tuple[int, int]]]
@@ -45,6 +46,7 @@ def leave_two_out(
     inputs: Mapping[str, Any],
     *,
     pairs: Pairs | None = None,
+    units: str | Spans = "token",
     target: Target = None,
     output: str = "logit",
     batch_tokens: int | None = None,
@@ -53,8 +55,10 @@ def leave_two_out(
     """Remove tokens in pairs, exactly: one forward pass a pair and one a token.
 
     Args:
-        pairs: for each text the pairs (i, j) of columns to remove; all pairs of tokens that are not
-            special if not given, which needs the inputs' `special_tokens_mask`.
+        pairs: for each text the pairs (i, j) of columns to remove, of units those of their first
+            tokens; all pairs of tokens that are not special, or of units, if not given, which needs
+            the inputs' `special_tokens_mask`.
+        units: what is removed at once, as in `leave_one_out`.
         output: "logit", "difference" or "probability", as in `leave_one_out`.
         batch_tokens: most tokens in one batch.
         progress: on a terminal, draw a bar once this takes some seconds.
@@ -66,33 +70,31 @@ def leave_two_out(
     """
     architecture = describe(model, rules=False)
     texts, full, read = start(architecture, inputs, target, output, batch_tokens)
-    grid = token_grid(inputs, texts)
-    where = [np.flatnonzero(row) for row in grid]
+    single, where = removed_at_once(architecture, inputs, texts, units, special=units == "token")
+    where = where.cpu().numpy()
+    places = [np.flatnonzero(row) for row in where]
     if pairs is None:
-        who = players_of(architecture, inputs, texts, "content")
-        pairs = [
-            combinations(place[own].tolist(), 2) for place, own in zip(where, who, strict=True)
-        ]
-    chosen = _checked(pairs, where)
-    rows = []
-    for number, (text, own) in enumerate(zip(texts, chosen, strict=True)):
-        removed = np.zeros((len(text) + len(own), len(text)), bool)
-        removed[np.arange(len(text)), np.arange(len(text))] = True
-        removed[np.arange(len(text), len(removed))[:, None], own] = True
-        rows += coalition_rows(architecture, number, text, removed)
+        _, content = removed_at_once(architecture, inputs, texts, units)
+        pairs = [combinations(np.flatnonzero(row), 2) for row in content.cpu().numpy()]
+    chosen = _checked(pairs, places)
+    sets = [
+        [*own, *(np.sort(np.concatenate([own[i], own[j]])) for i, j in both)]
+        for own, both in zip(single, chosen, strict=True)
+    ]
+    rows = list(removed_rows(architecture, texts, sets, "attention-mask", inputs))
     with bar(progress, total=len(rows), desc="pairs", unit="row", delay=3, leave=False) as shown:
         without = evaluate(
             architecture, texts, rows, read, batch_tokens=batch_tokens, done=shown.update
         )
     losses = full[[row.text for row in rows]] - without
-    loo = full.new_zeros(grid.shape)
-    interactions = full.new_full((*grid.shape, grid.shape[1]), torch.nan)
-    counts = [len(text) + len(own) for text, own in zip(texts, chosen, strict=True)]
-    for number, (own, lost) in enumerate(zip(chosen, losses.split(counts), strict=True)):
-        single, both = lost.split([len(texts[number]), len(own)])
-        loo[number, where[number]] = single
-        i, j = where[number][own].T
-        interactions[number, i, j] = both - single[own[:, 0]] - single[own[:, 1]]
+    loo = full.new_zeros(where.shape)
+    interactions = full.new_full((*where.shape, where.shape[1]), torch.nan)
+    for number, lost in enumerate(losses.split(list(map(len, sets)))):
+        alone, both = lost.split([len(single[number]), len(chosen[number])])
+        loo[number, places[number]] = alone
+        one, two = chosen[number].T
+        i, j = places[number][chosen[number]].T
+        interactions[number, i, j] = both - alone[one] - alone[two]
         interactions[number, j, i] = interactions[number, i, j]
     return LeaveTwoOut(interactions, loo)
 

@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Architecture, describe
+from lrputils.model.architectures import describe
 from lrputils.model.handles import Handle
-from lrputils.model.inputs import Inputs
 from lrputils.model.targets import Target
+from lrputils.model.units import Spans
+from lrputils.removal.coalitions import removed_at_once
 from lrputils.removal.leave_one_out import start
 from lrputils.removal.packing import evaluate
-from lrputils.removal.rows import Row, Text
+from lrputils.removal.rows import Row
 
 ORDERS = ("morf", "lerf")
 CHUNK_SCORES = ("sum", "mean")
@@ -46,6 +47,7 @@ def perturbation_curve(
     order: str = "morf",
     chunk: int = 1,
     *,
+    units: str | Spans = "token",
     chunk_score: str = "sum",
     target: Target = None,
     output: str = "logit",
@@ -68,6 +70,8 @@ def perturbation_curve(
             scores the one further to the left is removed first.
         chunk: how many contiguous tokens are removed at once, from the text's first; the last chunk
             may be shorter. The paper takes 1 on SST and 16 on IMDB.
+        units: what counts as a token here, as in `leave_one_out`: whole words or sentences are
+            removed, by the scores at their first tokens.
         chunk_score: a chunk's "sum" of scores, or their "mean".
         target: the class followed; by default the one predicted on the whole input.
         output: "logit", "difference" or "probability", as in `leave_one_out`.
@@ -84,7 +88,7 @@ def perturbation_curve(
     if order not in ORDERS:
         raise ValueError(f"order={order!r} is not one of {ORDERS}")
     return _curves(
-        model, inputs, scores, (order,), chunk, chunk_score, target, output, batch_tokens
+        model, inputs, scores, (order,), chunk, units, chunk_score, target, output, batch_tokens
     )[0]
 
 
@@ -142,6 +146,7 @@ def _curves(
     scores: Tensor,
     orders: Sequence[str],
     chunk: int,
+    units: str | Spans = "token",
     chunk_score: str = "sum",
     target: Target = None,
     output: str = "logit",
@@ -154,17 +159,18 @@ def _curves(
     if chunk_score not in CHUNK_SCORES:
         raise ValueError(f"chunk_score={chunk_score!r} is not one of {CHUNK_SCORES}")
     texts, whole, read = start(architecture, inputs, target, output, batch_tokens)
-    valid, content = _masks(architecture, inputs, texts)
-    maps = _as_maps(scores, valid, content)
-    steps = -(-content.sum(axis=1) // chunk)
+    sets, where = removed_at_once(architecture, inputs, texts, units)
+    maps = _as_maps(scores, where.cpu().numpy())
+    steps = np.array([-(-len(own) // chunk) for own in sets])
     plan = _Plan([], [], [])
-    for text, kept in enumerate(valid):
+    for number, (text, own) in enumerate(zip(texts, sets, strict=True)):
+        of_units = maps[:, number, where[number].cpu().numpy()]
         gone_at = {
-            (o, method): _removal_steps(each, content[text, kept], order, chunk, chunk_score)
+            (o, method): _removal_steps(each, own, len(text), order, chunk, chunk_score)
             for o, order in enumerate(orders)
-            for method, each in enumerate(maps[:, text, kept])
+            for method, each in enumerate(of_units)
         }
-        plan.add(text, gone_at, steps[text])
+        plan.add(number, gone_at, steps[number])
     values = evaluate(architecture, texts, plan.rows, read, batch_tokens=batch_tokens)
     curves = whole.new_full((len(orders), len(maps), len(texts), steps.max() + 1), torch.nan)
     curves[..., 0] = whole
@@ -174,23 +180,12 @@ def _curves(
     return curves if torch.as_tensor(scores).dim() == 3 else curves[:, 0]
 
 
-def _masks(
-    architecture: Architecture, inputs: Mapping[str, Any], texts: Sequence[Text]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Boolean (batch, tokens): where there is a token, and where it is the text's own."""
-    if not architecture.vision:
-        encoded = Inputs.of(inputs)
-        return encoded.valid_mask.cpu().numpy(), encoded.content_mask.cpu().numpy()
-    valid = np.ones((len(texts), len(texts[0])), dtype=bool)
-    return valid, valid & (np.arange(len(texts[0])) > 0)
-
-
-def _as_maps(scores: Tensor, valid: np.ndarray, content: np.ndarray) -> np.ndarray:
+def _as_maps(scores: Tensor, content: np.ndarray) -> np.ndarray:
     maps = torch.as_tensor(scores).detach().to("cpu", torch.float64).numpy()
     maps = maps[None] if maps.ndim == 2 else maps
-    if maps.ndim != 3 or maps.shape[1:] != valid.shape:
+    if maps.ndim != 3 or maps.shape[1:] != content.shape:
         raise ValueError(
-            f"scores have shape {tuple(np.shape(scores))}; the inputs are {valid.shape} (batch, "
+            f"scores have shape {tuple(np.shape(scores))}; the inputs are {content.shape} (batch, "
             f"tokens), with the methods before that if there are several"
         )
     bad = np.argwhere(~np.isfinite(maps) & content)
@@ -226,19 +221,29 @@ class _Plan(NamedTuple):
 
 
 def _removal_steps(
-    scores: np.ndarray, content: np.ndarray, order: str, chunk: int, chunk_score: str
+    scores: np.ndarray,
+    own: Sequence[np.ndarray],
+    tokens: int,
+    order: str,
+    chunk: int,
+    chunk_score: str,
 ) -> np.ndarray:
-    """The step, from 1, that removes each token of a text; none for special tokens."""
-    own = np.flatnonzero(content)
+    """The step, from 1, that removes each of a text's `tokens`; none for those of no unit.
+
+    `own` are the tokens of each unit, `scores` the units', in their order.
+    """
+    gone_at = np.full(tokens, np.iinfo(np.int64).max)
+    if not len(own):
+        return gone_at
     starts = np.arange(0, len(own), chunk)
-    totals = np.add.reduceat(scores[own], starts)
+    totals = np.add.reduceat(scores, starts)
     if chunk_score == "mean":
         totals = totals / np.diff([*starts, len(own)])
     ranking = np.argsort(-totals if order == "morf" else totals, kind="stable")
     step_of_chunk = np.empty(len(starts), dtype=np.int64)
     step_of_chunk[ranking] = np.arange(1, len(starts) + 1)
-    gone_at = np.full(len(scores), np.iinfo(np.int64).max)
-    gone_at[own] = step_of_chunk[np.arange(len(own)) // chunk]
+    for unit, gone in enumerate(own):
+        gone_at[gone] = step_of_chunk[unit // chunk]
     return gone_at
 
 

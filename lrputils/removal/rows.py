@@ -46,8 +46,8 @@ class Row(NamedTuple):
         kept: returns their indices in the text, in order; called when the row's batch is built,
             so that the rows of a long text are never all in memory. None where all are left.
         hidden: index in the row of a token that no query may see, though its own query stays.
-        swapped: index in the row of a token that another one replaces.
-        swap_id: the token that replaces it; None for a word embedding of zeros.
+        swapped: indices in the row of tokens that another one replaces.
+        swap_id: the token that replaces them; None for a word embedding of zeros.
         shifted: count positions anew, as if the text had been written without the other tokens.
         start: so many tokens at its start are the text's own, unchanged, but not all of the row.
     """
@@ -56,7 +56,7 @@ class Row(NamedTuple):
     length: int
     kept: Callable[[], np.ndarray] | None = None
     hidden: int | None = None
-    swapped: int | None = None
+    swapped: tuple[int, ...] = ()
     swap_id: int | None = None
     shifted: bool = False
     start: int = 0
@@ -64,7 +64,7 @@ class Row(NamedTuple):
     @property
     def zeroed(self) -> bool:
         """Whether a word embedding of zeros stands for a token."""
-        return self.swapped is not None and self.swap_id is None
+        return bool(self.swapped) and self.swap_id is None
 
     @property
     def kind(self) -> tuple[bool, bool]:
@@ -130,7 +130,7 @@ class Batch:
     arguments: dict[str, Tensor]
     head: Tensor | None
     states: Tensor | None = None
-    plain: tuple[list[plain.Row], list[int]] | None = None
+    plain: tuple[list[plain.Row], list[tuple[int, ...]]] | None = None
 
 
 def collate(
@@ -181,8 +181,8 @@ def collate(
     counted = np.where(shifted, starts[:, None] + places, kept)
     ids = _column("ids", used)[begins + kept]
     positions = _column("positions", used)[begins + counted]
-    swapped = [i for i, row in enumerate(batch) if row.swapped is not None]
-    at = [batch[i].swapped - starts[i] for i in swapped]
+    swapped = [i for i, row in enumerate(batch) for _ in row.swapped]
+    at = [token - starts[i] for i, row in enumerate(batch) for token in row.swapped]
     arguments["position_ids"] = put(positions, device)
     if used[0].types is not None:
         arguments["token_type_ids"] = put(_column("types", used)[begins + kept], device)
@@ -204,8 +204,8 @@ def _as_it_is(architecture: Architecture, text: Text, row: Row) -> plain.Row:
     kept = np.arange(len(text)) if row.kept is None else row.kept()
     end = architecture.model.config.is_encoder_decoder and architecture.config.eos_token_id
     ids, visible = text.ids.copy(), np.zeros(len(text), dtype=np.int64)
-    if row.swapped is not None and row.swap_id is not None and ids[row.swapped] != end:
-        ids[row.swapped] = row.swap_id
+    if row.swap_id is not None:
+        ids[[token for token in row.swapped if ids[token] != end]] = row.swap_id
     visible[kept] = 1
     if end is not False:
         visible |= ids == end

@@ -26,14 +26,16 @@ from torch import Tensor
 from lrputils.model.architectures import describe
 from lrputils.model.handles import Handle
 from lrputils.model.targets import Target
-from lrputils.removal.coalitions import coalition_rows, players_of, token_grid
+from lrputils.model.units import Spans
+from lrputils.removal.coalitions import coalition_rows, removed_at_once
 from lrputils.removal.leave_one_out import start
 from lrputils.removal.packing import bar, evaluate
 from lrputils.removal.rows import Text
 
 Array = np.ndarray
 ALL = "all"
-# Tokens of a text whose sets are all tried: 65,536 rows.
+PLAYERS = ("content", "all")
+# Units of a text whose sets are all tried: 65,536 rows.
 LONGEST = 16
 
 
@@ -72,6 +74,7 @@ def shapley_values(
     inputs: Mapping[str, Any],
     *,
     target: Target = None,
+    units: str | Spans = "token",
     permutations: int | str = 32,
     seed: int = 0,
     players: str = "content",
@@ -79,17 +82,19 @@ def shapley_values(
     batch_tokens: int | None = None,
     progress: bool = True,
 ) -> Shapley:
-    """Return the Shapley value of every token of every text, sampled or exact.
+    """Return the Shapley value of every token, word or sentence of every text, sampled or exact.
 
-    Costs at most one forward pass, on half of the text on average, a token and order; exact, one a
-    set of tokens.
+    Costs at most one forward pass, on half of the text on average, a unit and order; exact, one a
+    set of units.
 
     Args:
         model: a covered model in evaluation mode, or what holds one (see `model_of`).
         inputs: a batch of encoded texts with their `special_tokens_mask`, or `pixel_values`.
         target: the class explained; by default the one predicted on the whole input.
+        units: what is removed at once, as in `leave_one_out`; the unit's value stands at its first
+            token.
         permutations: orders drawn a text, an even number from 4 on; or "all", which gives exact
-            values of texts of at most 16 tokens that can be removed.
+            values of texts of at most 16 units that can be removed.
         seed: of the orders. They depend on it and on the text alone, not on its batch.
         players: "content": special tokens always stay, and get 0; "all": they are removed too. The
             token that the head reads then keeps its own query, as under `leave_one_out`.
@@ -107,7 +112,10 @@ def shapley_values(
         raise ValueError(f"seed={seed!r} is not a whole number from 0 on")
     architecture = describe(model, rules=False)
     texts, _, read = start(architecture, inputs, target, output, batch_tokens)
-    who, grid = players_of(architecture, inputs, texts, players), token_grid(inputs, texts)
+    if players not in PLAYERS:
+        raise ValueError(f"players={players!r} is not one of {PLAYERS}")
+    special = players == "all" and units == "token"
+    who, where = removed_at_once(architecture, inputs, texts, units, special=special)
     rows, designs = [], []
     for number, (text, own) in enumerate(zip(texts, who, strict=True)):
         if permutations == ALL:
@@ -121,10 +129,9 @@ def shapley_values(
             architecture, texts, rows, read, batch_tokens=batch_tokens, done=shown.update
         )
     found = values.double().cpu().numpy()
-    draws = np.zeros((1 if permutations == ALL else permutations // 2, *grid.shape))
+    draws = np.zeros((1 if permutations == ALL else permutations // 2, *where.shape))
     for number, (sets, draws_of) in enumerate(designs):
-        own = np.flatnonzero(grid[number])[who[number]]
-        draws[:, number, own] = draws_of(found[sets])
+        draws[:, number, where[number].cpu().numpy()] = draws_of(found[sets])
     draws = torch.from_numpy(draws).to(values)
     return Shapley(draws.mean(0), draws, draws[0].sum(-1))
 
@@ -145,7 +152,7 @@ def _ranks(text: Text, count: int, pairs: int, seed: int) -> Array:
     return np.concatenate([ranks, count - 1 - ranks])
 
 
-def _sampled(text: Text, own: Array, pairs: int, seed: int) -> tuple[Array, Callable]:
+def _sampled(text: Text, own: list[Array], pairs: int, seed: int) -> tuple[Array, Callable]:
     """What is removed from each prefix of the orders, (sets, tokens), and the draws from f there.
 
     The latter is a function of f of each set, (sets,), and returns (pairs, players).
@@ -154,8 +161,7 @@ def _sampled(text: Text, own: Array, pairs: int, seed: int) -> tuple[Array, Call
     orders, count = ranks.shape
     behind = ranks[:, None] >= np.arange(count + 1)[:, None]
     sets, number = np.unique(behind.reshape(-1, count), axis=0, return_inverse=True)
-    removed = np.zeros((len(sets), len(text)), bool)
-    removed[:, own] = sets
+    removed = _of_tokens(sets, own, len(text))
 
     def draws_of(f: Array) -> Array:
         along = f[number.reshape(orders, count + 1)]
@@ -165,18 +171,25 @@ def _sampled(text: Text, own: Array, pairs: int, seed: int) -> tuple[Array, Call
     return removed, draws_of
 
 
-def _enumerated(number: int, own: Array, tokens: int) -> tuple[Array, Callable]:
+def _of_tokens(sets: Array, own: list[Array], tokens: int) -> Array:
+    """Sets of units, boolean (sets, units), as sets of tokens, (sets, tokens)."""
+    removed = np.zeros((len(sets), tokens), bool)
+    if own:
+        removed[:, np.concatenate(own)] = np.repeat(sets, list(map(len, own)), axis=1)
+    return removed
+
+
+def _enumerated(number: int, own: list[Array], tokens: int) -> tuple[Array, Callable]:
     """`_sampled` over every set: φ_i = Σ_S (|S| − 1)! (n − |S|)! / n! (f(S) − f(S without i))."""
     count = len(own)
     if count > LONGEST:
         raise ValueError(
-            f"text {number} has {count} tokens, and so 2^{count} sets of them: with "
+            f"text {number} has {count} units, and so 2^{count} sets of them: with "
             f"permutations={ALL!r} at most {LONGEST}"
         )
     codes = np.arange(2**count)
     here = (codes[:, None] >> np.arange(count) & 1).astype(bool)
-    removed = np.zeros((len(codes), tokens), bool)
-    removed[:, own] = ~here
+    removed = _of_tokens(~here, own, tokens)
     weight = np.array([0.0] + [1 / (size * comb(count, size)) for size in range(1, count + 1)])
 
     def draws_of(f: Array) -> Array:

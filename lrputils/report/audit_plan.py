@@ -62,13 +62,15 @@ _ROUNDING = 1e-4
 class RunnerUp(Variant):
     """A method's map of the class that comes next to the predicted one."""
 
-    def maps(self, model: nn.Module, inputs: Any, target: Tensor) -> dict[Label, Tensor]:
+    def maps(
+        self, model: nn.Module, inputs: Any, target: Tensor, units: str = "token"
+    ) -> dict[Label, Tensor]:
         """Return `{label: scores}`, scores (batch, tokens)."""
         architecture = describe(model)
         with torch.inference_mode():
             logits = run(architecture, architecture.arguments(inputs))
             other = logits.scatter(1, target[:, None], -torch.inf).argmax(1)
-        return super().maps(model, inputs, other.clone())
+        return super().maps(model, inputs, other.clone(), units)
 
 
 def other_removal(classifier: Classifier) -> str:

@@ -13,16 +13,17 @@ from lrputils.attribution import METHODS, attribute
 from lrputils.data.given import Text, is_text
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.targets import Target
+from lrputils.model.units import Spans, Word
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.report.heatmap import Heatmap
-from lrputils.report.words import Word, visible
+from lrputils.report.words import visible
 
 DEFAULT = "loo", "attnlrp"
 CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
 _SHUFFLES = 1000
 _YARDSTICK = (
-    "The yardstick: each token is removed by itself, exactly. It does not see what only several "
-    "tokens do together."
+    "The yardstick: each {unit} is removed by itself, exactly. It does not see what only several "
+    "{unit}s do together."
 )
 
 
@@ -32,6 +33,7 @@ def explain(
     methods: str | Sequence[str] = DEFAULT,
     *,
     target: Target = None,
+    units: str | Spans = "token",
     options: Mapping[str, Mapping[str, Any]] | None = None,
     max_length: int | None = None,
 ) -> Heatmap:
@@ -48,6 +50,9 @@ def explain(
         methods: names from `METHODS`, also as "loo,attnlrp"; their maps are stacked in this order.
         target: the class to explain, by number or label, or a `lrputils.contrast` of two; a
             next-token model's by the token's id. None is the predicted one.
+        units: what is removed and scored: each "token", "word" or "sentence", or spans of the text
+            as `[(0, 6), (12, 20)]`, in characters. LOO removes a unit at once; other maps are
+            summed over it.
         options: options of methods, by name, as `{"attnlrp": {"readout": "sum"}}`.
         max_length: explain the first tokens alone, so many with special ones. Without it a text
             that is too long is refused.
@@ -77,18 +82,23 @@ def explain(
             f"(--max-length {size}) explains its beginning"
         )
     options = {name: dict((options or {}).get(name, {})) for name in names}
+    units = units if isinstance(units, str) else [units]
+    over, how = inputs.units(units), {"target": target, "units": units}
     found = {
-        name: attribute(classifier, inputs, name, target=target, **given)[0].cpu().numpy()
+        name: attribute(classifier, inputs, name, **how, **given)[0].cpu().numpy()
         for name, given in options.items()
     }
     maps = {METHODS[name].label: scores for name, scores in found.items()}
-    shown = Heatmap.of(classifier, text, maps, target=target, max_length=max_length)
+    shown = Heatmap.of(classifier, text, maps, **how, max_length=max_length)
     loo = found.get("loo")
     if loo is None and len(inputs.tokens[0]) <= CHEAP:
-        loo = leave_one_out(classifier, inputs, target=target)[0].cpu().numpy()
-    content = inputs.content_mask[0].cpu().numpy()
+        loo = leave_one_out(classifier, inputs, **how)[0].cpu().numpy()
+    content, unit = over.mask[0].cpu().numpy(), units if isinstance(units, str) else "span"
     for name, scores in found.items():
-        note = _YARDSTICK if name == "loo" else tracking(scores, loo, content, shown.words)
+        if name == "loo":
+            note = _YARDSTICK.format(unit=unit)
+        else:
+            note = tracking(scores, loo, content, shown.words, unit)
         shown.notes[METHODS[name].label] = note
     return shown
 
@@ -109,15 +119,20 @@ def check_methods(methods: str | Sequence[str]) -> list[str]:
 
 
 def tracking(
-    scores: np.ndarray, loo: np.ndarray | None, content: np.ndarray, words: Sequence[Word]
+    scores: np.ndarray,
+    loo: np.ndarray | None,
+    content: np.ndarray,
+    words: Sequence[Word],
+    unit: str = "token",
 ) -> str:
     """Say in a sentence or two how far a map tracks LOO on a text.
 
     Args:
         scores: the map, `(tokens,)`.
         loo: exact LOO of the same class, `(tokens,)`; None if it was not computed.
-        content: boolean `(tokens,)`, False at special tokens.
+        content: boolean `(tokens,)`, False at special tokens, and where no unit begins.
         words: how the tokens join.
+        unit: what each score stands for.
     """
     if loo is None:
         return (
@@ -126,14 +141,14 @@ def tracking(
     tokens = int(content.sum())
     r = float(stats.pearson(scores, loo, where=content)[0])
     if np.isnan(r):
-        return f"It cannot be compared with LOO: {tokens} tokens, or the same score everywhere."
+        return f"It cannot be compared with LOO: {tokens} {unit}s, or the same score everywhere."
     chance = by_chance(scores[content], loo[content])
     verdict = "On this text it cannot be told from chance whether it tracks LOO"
     if abs(r) - chance > 0.005:  # more than what the two decimals below can show
         verdict = "Tracks LOO on this text" if r > 0 else "Runs against LOO on this text"
     said = f"{r:.2f}".replace("-", "−")
-    measured = f"r = {said} over {tokens} tokens; shuffled, its scores reach {chance:.2f}"
-    own = [word for word in words if content[list(word.pieces)].all()]
+    measured = f"r = {said} over {tokens} {unit}s; shuffled, its scores reach {chance:.2f}"
+    own = [word for word in words if content[list(word.pieces)].any()]
     ours, exact = (
         max(own, key=lambda word: abs(some[list(word.pieces)].sum())) for some in (scores, loo)
     )

@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lrputils.data.given import Text, sides
+from lrputils.data.given import Text
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import read
 from lrputils.model.targets import Target, probabilities
+from lrputils.model.units import Spans, joined, words_of
 from lrputils.report.display import TABLE
 from lrputils.report.terminal import printed
-from lrputils.report.words import WordMaps, joined, visible, writer
+from lrputils.report.words import WordMaps, visible, writer
 from lrputils.runs.folders import atomic_write, writable
 
 _STYLE = (Path(__file__).parents[1] / "assets/heatmap.css").read_text(encoding="ascii")
@@ -43,12 +44,14 @@ class Heatmap(WordMaps):
         maps: Mapping[str, np.ndarray],
         *,
         target: Target = None,
+        units: str | Spans = "token",
         max_length: int | None = None,
     ) -> Heatmap:
         """Return the heat map of a text or pair, its words joined and the explained class above.
 
         `maps`: name → one score a token, special ones included, `(tokens,)`; a `target` of None is
-        the predicted class; `max_length`: where the text was cut, in tokens, if it was.
+        the predicted class; `units`: what a score stands for (words are shown in any case, and
+        sentences or spans as one); `max_length`: where the text was cut, in tokens, if it was.
         """
         cut = {"max_length": max_length} if max_length else {}
         inputs = classifier.encode([text], truncate=bool(cut), **cut)
@@ -63,22 +66,17 @@ class Heatmap(WordMaps):
             said = "Predicted" if target is None else "Class"
             caption = f"{said}: {label}, probability {probability:.2f}"
         words = None
-        if classifier.tokenizer.is_fast:
-            options = {"truncation": bool(cut), "return_offsets_mapping": True, "verbose": False}
-            encoded = classifier.tokenizer(*sides(text), **options, **cut)
-            second, shift = encoded.sequence_ids(), len(sides(text)[0]) + 1
-            spans = [
-                None if out else (start + shift * (side or 0), stop + shift * (side or 0))
-                for out, side, (start, stop) in zip(
-                    inputs["special_tokens_mask"][0].tolist(),
-                    second,
-                    encoded["offset_mapping"],
-                    strict=True,
-                )
-            ]
-            words = joined("\n".join(sides(text)), spans, inputs.tokens[0])
-            opens = second.index(1) if 1 in second else None
-            words = [word._replace(opens=word.pieces[0] == opens) for word in words]
+        for source in inputs.sources:
+            words = joined(source.text, source.spans, inputs.tokens[0])
+            if units not in ("token", "word"):
+                of_units = {
+                    piece: word
+                    for word in words_of(source, units if isinstance(units, str) else units[0])
+                    for piece in word.pieces
+                }
+                words = [of_units.get(word.pieces[0], word) for word in words]
+                words = list(dict.fromkeys(words))
+            words = [word._replace(opens=source.second in word.pieces) for word in words]
         found = cls(inputs.tokens[0], maps, words=words, caption=caption)
         found.label, found.probability = label, probability
         return found

@@ -111,9 +111,10 @@ def heatmaps(
 
 
 def _text(
-    classifier: Classifier, text: str, maps: Mapping[str, np.ndarray], r: Mapping[str, float]
+    classifier: Classifier, text: Any, maps: Mapping[str, np.ndarray], r: Mapping[str, float]
 ) -> dict[str, Any]:
     """One text: its words, a space before those that have one, and each map's share by word."""
+    from lrputils.data.given import sides
     from lrputils.report.heatmap import Heatmap
 
     length = len(next(iter(maps.values())))  # where it was cut, if it was
@@ -123,7 +124,7 @@ def _text(
         largest = float(np.abs(shown.by_word(name)).max()) or 1.0
         shares = _rounded(shown.shares(name))
         held[name] = {"largest": float(f"{largest:.6g}"), "shares": shares}
-    words = text.split()
+    words = " ".join(sides(text)).split()
     return {
         "title": " ".join(words[:7]) + " …" * (len(words) > 7),
         "caption": shown.caption,

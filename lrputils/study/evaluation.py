@@ -61,6 +61,7 @@ def evaluate(
     texts: Any,
     methods: Sequence[str | Variant | LayerSweep] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
     *,
+    units: str = "token",
     options: Mapping[str, Mapping[str, Any]] | None = None,
     reference: Evaluation | None = None,
     chunk: int | None = None,
@@ -82,6 +83,8 @@ def evaluate(
             table may bring labels.
         methods: names from `METHODS`, `Variant` or `LayerSweep` values; "loo" is always
             computed, as the reference.
+        units: what is removed, scored and compared: each "token", "word" or "sentence". Of words
+            and sentences r is over the units, and the maps have their scores at first tokens.
         options: options of the methods given by name.
         reference: an evaluation of the same texts by the same classifier, whose LOO is taken.
         chunk: perturb the texts along every map, this many tokens at once (the paper: 1 on SST,
@@ -109,7 +112,7 @@ def evaluate(
     for inputs, target, rows in predicted(classifier, texts, batch_size, max_length, **how):
         known = reference and [reference.maps[REFERENCE][row["position"]] for row in rows]
         with naming([row["id"] for row in rows]):
-            results = _batch(classifier, inputs, target, variants, known, chunk)
+            results = _batch(classifier, inputs, target, variants, known, chunk, units)
         found |= {row["position"]: row | parts for row, parts in zip(rows, results, strict=True)}
     return _collect([found[row] for row in range(len(texts))])
 
@@ -142,6 +145,7 @@ def _batch(
     variants: Sequence[Variant | LayerSweep],
     known: Sequence[np.ndarray] | None,
     chunk: int | None,
+    units: str,
 ) -> list[dict[str, Any]]:
     """Return each text's maps, comparisons, curves and tokens."""
     model = classifier.model
@@ -154,14 +158,18 @@ def _batch(
         maps[loo], bounds = found.scores.cpu(), np.where(found.redone, 0.0, found.bound)
     for variant in variants:
         if not (isinstance(variant, Variant) and variant.label in maps):
-            maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target).items()}
-    compared = {name: compare(scores, maps[loo], inputs) for name, scores in maps.items()}
+            maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target, units).items()}
+    content = inputs.units(units).mask.cpu()
+    valid = inputs.valid_mask.cpu() if units == "token" else content
+    compared = {name: compare(scores, maps[loo], valid, content) for name, scores in maps.items()}
     if bounds is not None:
         compared[loo] = [r | {"bound": b} for r, b in zip(compared[loo], bounds, strict=True)]
-    curves = {} if chunk is None else _curves(classifier, inputs, maps, target, chunk)
+    how = {"target": target, "units": units}
+    curves = {} if chunk is None else _curves(classifier, inputs, maps, chunk, how)
     return [
         {
             "pieces": inputs.tokens[row],
+            "content": content[row, :length].numpy(),
             "maps": {name: scores[row, :length].numpy() for name, scores in maps.items()},
             "curves": {name: texts[row] for name, texts in curves.items()},
             "compared": {name: rows[row] for name, rows in compared.items()},
@@ -171,24 +179,28 @@ def _batch(
 
 
 def _curves(
-    classifier: Classifier, inputs: Inputs, maps: Mapping[Label, Tensor], target: Tensor, chunk: int
+    classifier: Classifier,
+    inputs: Inputs,
+    maps: Mapping[Label, Tensor],
+    chunk: int,
+    options: Mapping[str, Any],
 ) -> dict[Label, list[Curves]]:
     scores = torch.stack(list(maps.values()))
-    both = perturbation_curves(classifier.model, inputs, scores, chunk, target=target)
+    both = perturbation_curves(classifier.model, inputs, scores, chunk, **options)
     morf, lerf = (curves.float().cpu().numpy() for curves in both)
-    points = [1 + -(-count // chunk) for count in inputs.content_mask.sum(1).tolist()]
+    counts = map(len, inputs.units(options["units"]).texts)
+    points = [1 + -(-count // chunk) for count in counts]
     return {
         name: [Curves(morf[m, row, :n], lerf[m, row, :n]) for row, n in enumerate(points)]
         for m, name in enumerate(maps)
     }
 
 
-def compare(scores: Tensor, loo: Tensor, inputs: Inputs) -> list[dict[str, Any]]:
+def compare(scores: Tensor, loo: Tensor, valid: Tensor, content: Tensor) -> list[dict[str, Any]]:
     """Return each text's `r`, `r_content`, `r_normalised` and `flipped`, see `Evaluation.rows`.
 
-    Both maps are (batch, tokens) on the CPU.
+    Both maps are (batch, tokens) on the CPU; the boolean masks say which scores count for each.
     """
-    valid, content = inputs.valid_mask.cpu(), inputs.content_mask.cpu()
     maps = [stats.sum_to_one(rows, valid) for rows in (scores, loo)]
     usable = ~np.isnan([each.scores for each in maps]).any(axis=(0, 2))
     normalised = stats.pearson(*(np.nan_to_num(each.scores) for each in maps), where=valid)

@@ -52,9 +52,12 @@ class Variant:
         """Its name and read-out."""
         return Label(self.name, self.options.get("readout", "word"))
 
-    def maps(self, model: nn.Module, inputs: Inputs, target: Tensor) -> dict[Label, Tensor]:
+    def maps(
+        self, model: nn.Module, inputs: Inputs, target: Tensor, units: str = "token"
+    ) -> dict[Label, Tensor]:
         """Return `{label: scores}`, scores (batch, tokens)."""
-        return {self.label: attribute(model, inputs, self.method, target=target, **self.options)}
+        given = {"target": target, "units": units, **self.options}
+        return {self.label: attribute(model, inputs, self.method, **given)}
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,15 @@ class LayerSweep:
         if strays or not self.families:
             raise ValueError(f"families={list(self.families)} are not among {list(ABLATIONS)}")
 
-    def maps(self, model: nn.Module, inputs: Inputs, target: Tensor) -> dict[Label, Tensor]:
+    def maps(
+        self, model: nn.Module, inputs: Inputs, target: Tensor, units: str = "token"
+    ) -> dict[Label, Tensor]:
         """Return `{label: scores}` of all ablations, scores (batch, tokens)."""
         sets = layer_sets(describe(model).layers, self.families)
         places = [self.readout] if isinstance(self.readout, str) else self.readout
         found = bypass_at(places, model, inputs, list(sets.values()), target)
+        if units != "token":
+            found = {place: inputs.units(units).sum(maps) for place, maps in found.items()}
         return {
             Label("attnlrp", place, family, k): scores
             for place in places

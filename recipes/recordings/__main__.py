@@ -24,7 +24,7 @@ from lrputils.runs.options import Chosen, run_alone
 Kind = Literal[
     *("texts", "maps", "remedy", "yardstick", "softmax", "refactored", "curves", "baselines"),
     *("epsilon", "depth", "patching", "layer_pairs", "random_weights", "ceiling", "routes"),
-    "uniform",
+    *("uniform", "units"),
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 # Measured by what the package has, the others by `measure` of the module of their name.
@@ -68,6 +68,7 @@ def record(
         ceiling         LOO against itself under an edit
         routes          what goes through values, queries and keys of a layer
         uniform         predictions with uniform attention in some layers
+        units           agreement with LOO by tokens, words and sentences
 
     Args:
         kind (KIND): what is recorded

@@ -220,7 +220,7 @@ def test_mistakes_are_named():
     assert lrp.leave_two_out(model, plain, pairs=[[(1, 2)], []]).loo.any()
     with pytest.raises(ValueError, match="text 0 has 7 tokens, and each token of this model sees"):
         lrp.leave_two_out(tiny.build("mistral", sliding_window=3), tiny.texts((7,)))
-    with pytest.raises(ValueError, match=r"text 1 has 17 tokens, and so 2\^17 sets"):
+    with pytest.raises(ValueError, match=r"text 1 has 17 units, and so 2\^17 sets"):
         lrp.shapley_values(model, tiny.texts((7, 19)), permutations="all")
     with pytest.raises(ValueError, match="confidence=1 is not"):
         lrp.shapley_values(model, inputs, permutations=4).interval(1)

@@ -16,9 +16,9 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerFast
 
 import lrputils as lrp
+from lrputils.model.units import joined
 from lrputils.report.display import TABLE
 from lrputils.report.heatmap import Heatmap
-from lrputils.report.words import joined
 
 TEXT = "The Paella didn't TASTE of café, naïve <b>電影</b>.\nTin"
 WORDS = ["The", "Paella", "didn't", "TASTE", "of", "café", "naïve", "Tin"]

@@ -163,11 +163,22 @@ def test_a_recording_says_how_to_repeat_it(tmp_path):
     pd.DataFrame({"text": ["a dull film", "a fine film", "not bad"]}).to_csv(reviews, index=False)
     out = tmp_path / "softmax" / "own"
     recordings.main(
-        ["softmax", "--dataset", str(reviews), "--limit", "2", "--quiet", "--out", str(out)]
+        [
+            "softmax",
+            "--dataset",
+            str(reviews),
+            "--limit",
+            "2",
+            "--seed",
+            "0",
+            "--quiet",
+            "--out",
+            str(out),
+        ]
     )
     provenance = results.load("softmax", "own", folder=tmp_path).provenance
     assert provenance["data"]["texts"] == 2
-    assert "--dataset our/texts.csv --limit 2" in provenance["command"]
+    assert "--dataset our/texts.csv --limit 2 --seed 0" in provenance["command"]
     assert str(tmp_path) not in (out / "provenance.json").read_text()
 
 

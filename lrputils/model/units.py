@@ -1,0 +1,202 @@
+"""Units of a text: its words, its sentences, or spans of one's own, each a set of tokens.
+
+What is removed or scored as one. Boundaries are found in the characters that were encoded, so they
+do not depend on how a tokenizer cuts words into pieces.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+UNITS = ("token", "word", "sentence")
+# Behind . ! ? or … before a space, or at the end of a line: "Mr. Fox" is two. Spans of one's own
+# are for those who know better.
+_SENTENCE = re.compile(r"[^\n]+?(?:[.!?…]+[\"')\]»”’]*(?=\s|$)|(?=\n|$))")
+Span = tuple[int, int]
+Spans = Sequence[Sequence[Span]]
+
+
+class Source(NamedTuple):
+    """What a row was encoded from: the text, and the characters of each token in it.
+
+    Of a pair `text` is both, a line each, and `second` the place of the second's first token;
+    special tokens have None in the place of a span.
+    """
+
+    text: str
+    spans: tuple[Span | None, ...]
+    second: int | None = None
+
+
+class Word(NamedTuple):
+    """A word of a text, as the text spells it.
+
+    `pieces`: its tokens, by position; `spellings`: the part of the text that each of them covers;
+    `spaced`: whether a space stands before it; `opens`: whether the second text of a pair begins
+    with it, on a line of its own.
+    """
+
+    text: str
+    pieces: tuple[int, ...]
+    spellings: tuple[str, ...]
+    spaced: bool
+    opens: bool = False
+
+
+def joined(text: str, spans: Sequence[Span | None], tokens: Sequence[str]) -> list[Word]:
+    """Join a text's tokens into words, whatever tokenizer made them.
+
+    `spans`: where each token stands in it, from a fast tokenizer's offsets; None for a special
+    token, which is a word of its own. `tokens`: what to call those that are not in the text.
+    """
+    words: list[Word] = []
+    first = end = None  # of the word at hand; None behind what is not in the text
+    for place, span in enumerate(spans):
+        start, stop = span or (0, 0)
+        # Without white space at its ends: byte-level tokenizers count the space before.
+        start += len(text[start:stop]) - len(text[start:stop].lstrip())
+        stop = start + len(text[start:stop].strip())
+        if start == stop:  # special, or white space alone
+            name = tokens[place] if span is None else "␣"
+            words.append(Word(name, (place,), (name,), True))
+            end = None
+        elif end is not None and (start < end or (start == end and _goes_on(text, start))):
+            _, pieces, spellings, spaced, _ = words.pop()
+            end = max(end, stop)
+            spellings = (*spellings, text[start:stop])
+            words.append(Word(text[first:end], (*pieces, place), spellings, spaced))
+        else:
+            words.append(Word(text[start:stop], (place,), (text[start:stop],), start != end))
+            first, end = start, stop
+    return words
+
+
+def _goes_on(text: str, place: int) -> bool:
+    """Whether one word reaches across `place`: between letters, and at an apostrophe in a word."""
+    around = text[place - 1 : place + 1]
+    if around[1] in "'’":
+        return _letters(around[0] + text[place + 1 : place + 2])
+    if around[0] in "'’":
+        return place > 1 and _letters(text[place - 2] + around[1])
+    return _letters(around)
+
+
+def _letters(pair: str) -> bool:
+    """Whether both are letters, marks or digits of a script that puts spaces between words."""
+    known = [unicodedata.category(c)[0] in "LMN" and not "\u2e80" <= c <= "\u9fff" for c in pair]
+    return len(known) == 2 and all(known)
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of a batch.
+
+    Attributes:
+        numbers: of the unit that each token belongs to, counted from 0 in each text, (batch,
+            tokens); −1 at special tokens, at padding, and outside of one's own spans.
+        texts: the characters of each unit, `texts[row][unit]`.
+    """
+
+    numbers: Tensor
+    texts: tuple[tuple[str, ...], ...]
+
+    @property
+    def mask(self) -> Tensor:
+        """Boolean (batch, tokens): true at the first token of each unit, where its score stands."""
+        before = torch.nn.functional.pad(self.numbers[:, :-1], (1, 0), value=-1)
+        return (self.numbers >= 0) & (self.numbers != before)
+
+    def sum(self, scores: Tensor) -> Tensor:
+        """Add up each unit's scores (…, batch, tokens) at its first token; 0 elsewhere."""
+        columns = torch.arange(self.numbers.shape[1], device=self.numbers.device)
+        first = torch.where(self.mask, columns, 0).cummax(1).values.to(scores.device)
+        inside = scores.masked_fill((self.numbers < 0).to(scores.device), 0)
+        return torch.zeros_like(scores).scatter_add(-1, first.expand_as(scores), inside)
+
+
+def divide(
+    sources: Sequence[Source], units: str | Spans, shape: tuple[int, int], device: torch.device
+) -> Units:
+    """Return the units of a batch of this shape (batch, tokens); see `Inputs.units`."""
+    numbers, texts = torch.full(shape, -1), []
+    given = [None] * len(sources) if isinstance(units, str) else _own(sources, units)
+    for row, (source, spans) in enumerate(zip(sources, given, strict=True)):
+        words = words_of(source, units if spans is None else spans)
+        for number, word in enumerate(words):
+            numbers[row, list(word.pieces)] = number
+        texts.append(tuple(word.text for word in words))
+        if spans is not None and len(words) < len(spans):
+            met = {source.spans[word.pieces[0]][0] for word in words}
+            lost = next(s for s in spans if not any(s[0] <= place < s[1] for place in met))
+            raise ValueError(
+                f"the span {lost} of text {row}, {source.text[slice(*lost)]!r}, has no token of "
+                "its own: no token begins in it, or the text was cut before"
+            )
+    return Units(numbers.to(device), tuple(texts))
+
+
+def words_of(source: Source, units: str | Sequence[Span]) -> list[Word]:
+    """Return the units of a text, each as one word: "word", "sentence", or those of these spans."""
+    if units == "word":
+        words = joined(source.text, source.spans, [""] * len(source.spans))
+        return [word for word in words if source.spans[word.pieces[0]] is not None]
+    spans = [m.span() for m in _SENTENCE.finditer(source.text)] if units == "sentence" else units
+    numbers = _numbers(source, spans)
+    found = []
+    for number in np.unique(numbers[numbers >= 0]):
+        text = source.text[slice(*spans[number])].strip()
+        pieces = tuple(np.flatnonzero(numbers == number).tolist())
+        spellings = tuple(source.text[slice(*source.spans[piece])] for piece in pieces)
+        found.append(Word(text, pieces, spellings, True))
+    return found
+
+
+def _numbers(source: Source, spans: Sequence[Span]) -> np.ndarray:
+    """The number of the span in which each token begins, (tokens,); −1 for none.
+
+    A token of spaces alone goes with the one behind it.
+    """
+    begins = [begin for begin, _ in spans]
+    own, waiting = np.full(len(source.spans), -1), []
+    for token, span in enumerate(source.spans):
+        if span is None:
+            continue
+        written = source.text[slice(*span)]
+        if not written.strip():
+            waiting.append(token)
+            continue
+        place = span[0] + len(written) - len(written.lstrip())
+        number = int(np.searchsorted(begins, place, side="right")) - 1
+        number = number if number >= 0 and place < spans[number][1] else -1
+        own[[*waiting, token]] = number
+        waiting = []
+    if waiting and len(source.spans) > len(waiting):
+        own[waiting] = own.max()
+    return own
+
+
+def _own(sources: Sequence[Source], spans: Spans) -> list[list[Span]]:
+    """The caller's spans, checked: one list a text, inside of it, and apart."""
+    if len(spans) != len(sources):
+        raise ValueError(f"units of {len(spans)} texts, but there are {len(sources)}: a list each")
+    found = []
+    for row, (source, own) in enumerate(zip(sources, spans, strict=True)):
+        own = sorted((int(begin), int(end)) for begin, end in own)
+        before = 0
+        for begin, end in own:
+            if not before <= begin < end <= len(source.text):
+                raise ValueError(
+                    f"the span {(begin, end)} of text {row} overlaps another, is empty, or leaves "
+                    f"the text, which has {len(source.text)} characters"
+                )
+            before = end
+        found.append(own)
+    return found

@@ -1,0 +1,177 @@
+"""Words, sentences and spans that are removed at once, against plain forward passes."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+
+import lrputils as lrp
+from lrputils.model.inputs import Inputs
+from lrputils.model.units import Source
+from tests import tiny
+
+TEXTS = [
+    "The dialogue is unwatchable dreck. But the never-ending score isn't bad! I loved it.",
+    "a film that is never dull",
+]
+
+
+@pytest.fixture(scope="module")
+def clf():
+    return lrp.load_classifier(device="cpu")
+
+
+def sets_of(inputs, row, units):
+    """The columns of each unit of a text."""
+    numbers = inputs.units(units).numbers[row]
+    return [(numbers == n).nonzero()[:, 0] for n in range(int(numbers.max()) + 1)]
+
+
+def plainly(clf, inputs, row, gone, removal="attention-mask"):
+    """The predicted class's logit of one text without some columns, by a forward pass."""
+    length = int(inputs.lengths[row])
+    ids, mask = inputs.input_ids[row : row + 1, :length].clone(), torch.ones(1, length).long()
+    with torch.inference_mode():
+        target = clf.model(input_ids=ids, attention_mask=mask).logits.argmax()
+        words = clf.model.get_input_embeddings()(ids)
+        if removal == "attention-mask":
+            mask[0, gone] = 0
+        elif removal == "mask":
+            words = clf.model.get_input_embeddings()(
+                ids.index_fill(1, gone, clf.tokenizer.mask_token_id)
+            )
+        elif removal == "zero":
+            words[0, gone] = 0
+        elif removal == "delete":
+            left = [i for i in range(length) if i not in gone]
+            words, mask = words[:, left], mask[:, left]
+        return float(clf.model(inputs_embeds=words, attention_mask=mask).logits[0, target])
+
+
+@pytest.mark.parametrize("removal", ["attention-mask", "mask", "zero", "delete"])
+@pytest.mark.parametrize("units", ["word", "sentence", [[(0, 12), (16, 27)], [(7, 25)]]])
+def test_loo_of_a_unit_is_a_pass_without_all_of_its_tokens(clf, units, removal):
+    inputs = clf.encode(TEXTS)
+    found = lrp.leave_one_out(clf, inputs, units=units, removal=removal)
+    mask = inputs.units(units).mask
+    assert (found[~mask] == 0).all()
+    for row in range(len(TEXTS)):
+        whole = plainly(clf, inputs, row, torch.tensor([], dtype=torch.long))
+        right = [whole - plainly(clf, inputs, row, s, removal) for s in sets_of(inputs, row, units)]
+        assert found[row, mask[row]].tolist() == pytest.approx(right, abs=1e-5)
+
+
+def test_a_decoder_keeps_the_query_of_the_token_that_its_head_reads():
+    model, texts = tiny.build("gpt2"), tiny.texts((6,))
+    source = Source("abcdef", tuple((i, i + 1) for i in range(6)))
+    texts["special_tokens_mask"].zero_()
+    inputs = Inputs(texts, sources=[source])
+    found = lrp.leave_one_out(model, inputs, units=[[(0, 2), (3, 6)]])
+    pairs = lrp.leave_two_out(model, inputs, pairs=[[(0, 1), (3, 5)]])
+    both = pairs.interactions[0] + pairs.loo[0][:, None] + pairs.loo[0]
+    assert float(found[0, 0]) == pytest.approx(float(both[0, 1]), abs=1e-12)
+    three = lrp.shapley_values(model, inputs, units=[[(3, 6)]], permutations="all")
+    assert float(three.scores[0, 3]) == pytest.approx(float(found[0, 3]), abs=1e-12)
+
+
+def test_shapley_values_and_pairs_of_words_follow_their_definitions(clf):
+    inputs = clf.encode("unwatchable dreck")
+    one, two = sets_of(inputs, 0, "word")
+    none = torch.tensor([], dtype=torch.long)
+    f = {k: plainly(clf, inputs, 0, k_gone) for k, k_gone in {
+        "": torch.cat([one, two]), "1": two, "2": one, "12": none
+    }.items()}  # fmt: skip
+    value = (f["1"] - f[""] + f["12"] - f["2"]) / 2
+    exact = lrp.shapley_values(clf, inputs, units="word", permutations="all")
+    drawn = lrp.shapley_values(clf, inputs, units="word", permutations=4)
+    first = int(one[0])
+    assert float(exact.scores[0, first]) == pytest.approx(value, abs=1e-5)
+    assert float(drawn.scores[0, first]) == pytest.approx(value, abs=1e-5)
+    pair = lrp.leave_two_out(clf, inputs, units="word").interactions[0, first, int(two[0])]
+    assert float(pair) == pytest.approx(f["1"] + f["2"] - f["12"] - f[""], abs=1e-5)
+
+
+def test_a_curve_removes_whole_words(clf):
+    inputs = clf.encode(TEXTS[0])
+    scores = lrp.leave_one_out(clf, inputs, units="word")
+    curve = lrp.perturbation_curve(clf, inputs, scores, units="word")[0]
+    sets = sets_of(inputs, 0, "word")
+    ranked = sorted(sets, key=lambda own: -float(scores[0, own[0]]))
+    gone = torch.cat(ranked[:3])
+    assert len(curve) == len(sets) + 1
+    assert float(curve[3]) == pytest.approx(plainly(clf, inputs, 0, gone), abs=1e-5)
+
+
+def test_other_maps_are_summed_over_a_unit(clf):
+    inputs = clf.encode(TEXTS)
+    pieces = lrp.attribute(clf, inputs, "attnlrp")
+    words = lrp.attribute(clf, inputs, "attnlrp", units="word")
+    for row in range(len(TEXTS)):
+        for own in sets_of(inputs, row, "word"):
+            assert float(words[row, own[0]]) == pytest.approx(
+                float(pieces[row, own].sum()), abs=1e-6
+            )
+            assert (words[row, own[1:]] == 0).all()
+    assert torch.equal(
+        lrp.attribute(clf, inputs, "loo", units="word"),
+        lrp.leave_one_out(clf, inputs, units="word"),
+    )
+
+
+def test_words_and_sentences_are_those_of_the_text(clf):
+    inputs = clf.encode(TEXTS)
+    assert inputs.units("sentence").texts[0] == (
+        "The dialogue is unwatchable dreck.",
+        "But the never-ending score isn't bad!",
+        "I loved it.",
+    )
+    words = inputs.units("word").texts
+    assert words[1] == ("a", "film", "that", "is", "never", "dull")
+    assert {"unwatchable", "dreck", "isn't", "."} < {*words[0]}
+    assert inputs.units("token").texts[1] == inputs.tokens[1][1:-1]
+    again = pickle.loads(pickle.dumps(inputs)).rows([1]).units("word")
+    assert again.texts == words[1:]
+
+
+def test_a_pair_s_sentences_end_with_its_first_text(clf):
+    inputs = clf.encode([("a film", "never dull")])
+    assert inputs.units("sentence").texts == (("a film", "never dull"),)
+
+
+@pytest.mark.parametrize(
+    ("units", "said"),
+    [
+        ("words", "units='words' is not one of"),
+        ([[(0, 3)]], "units of 1 texts, but there are 2"),
+        ([[(0, 6), (3, 9)], []], r"the span \(3, 9\) of text 0 overlaps"),
+        ([[(0, 900)], []], "leaves the text, which has 84 characters"),
+        ([[(3, 4)], []], r"the span \(3, 4\) of text 0, ' ', has no token of its own"),
+    ],
+)
+def test_units_that_are_none_are_named(clf, units, said):
+    with pytest.raises(ValueError, match=said):
+        lrp.leave_one_out(clf, clf.encode(TEXTS), units=units)
+
+
+def test_inputs_that_do_not_know_their_characters_are_refused(clf):
+    bare = dict(clf.encode(TEXTS))
+    with pytest.raises(ValueError, match=r"encode texts by `clf.encode\(texts\)`"):
+        lrp.attribute(clf, bare, "attnlrp", units="word")
+    with pytest.raises(ValueError, match="is for units='token'"):
+        lrp.leave_one_out(clf, clf.encode(TEXTS), units="word", precision="bf16")
+
+
+def test_evaluation_compares_units(clf):
+    found = lrp.evaluate(clf, TEXTS, ["attnlrp"], units="word", chunk=1, progress=False)
+    rows = found.rows.query("method == 'attnlrp'")
+    inputs = clf.encode(TEXTS)
+    maps = [lrp.attribute(clf, inputs, name, units="word") for name in ("attnlrp", "loo")]
+    assert rows.r.tolist() == pytest.approx(
+        lrp.pearson(*maps, where=inputs.units("word").mask), abs=1e-6
+    )
+    assert rows.r.equals(rows.r_content)
+    assert [len(c.morf) for c in found.curves["attnlrp"]] == [
+        len(words) + 1 for words in inputs.units("word").texts
+    ]
