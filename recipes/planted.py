@@ -8,13 +8,12 @@ token is then what the rule says, and removal stays within what the model has se
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
 
+from lrputils.runs.options import run_alone
 from lrputils.study import zoo
 
 PAD, CLS, SEP, S, R, Q, A, B = range(8)
@@ -43,7 +42,7 @@ def drawn(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return ids, mask
 
 
-def train(seed: int, steps: int = 400, batch: int = 64) -> PreTrainedModel:
+def train(seed: int, steps: int = 400, batch: int = 64) -> nn.Module:
     """Train one model on the rule, in float64 so that other processors get nearly the same one."""
     model = zoo.build("bert", seed, **zoo.PLANTED).requires_grad_(True)
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
@@ -61,15 +60,16 @@ def train(seed: int, steps: int = 400, batch: int = 64) -> PreTrainedModel:
     return model.requires_grad_(False)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
-    parser.add_argument("--steps", type=int, default=400, help="batches")
-    chosen = parser.parse_args(arguments)
+def make(*, out: Path, steps: int = 400) -> Path:
+    """Train chapter 8's models of a planted rule again.
+
+    Args:
+        out: folder for the weights
+        steps: batches
+    """
     seeds = range(zoo.SHIPPED["planted"][1])
-    print(zoo.save({n: train(n, chosen.steps) for n in seeds}, "planted", chosen.out))
+    return zoo.save({seed: train(seed, steps) for seed in seeds}, "planted", out)
 
 
 if __name__ == "__main__":
-    main()
+    print(run_alone(make, prog="python -m recipes.planted"))

@@ -1,13 +1,8 @@
-"""Train chapter 11's small models again: `python -m recipes.small_models --data DIR --out OUT`.
-
-DIR holds `sst2/train.parquet`. Training in float32 gives models of the same kind, not the same
-bits, on another processor.
-"""
+"""Train chapter 11's small models again: `python -m recipes.small_models --data DIR --out OUT`."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,6 +12,7 @@ from torch.nn.functional import cross_entropy
 
 import lrputils as lrp
 from lrputils.model.attention import routed
+from lrputils.runs.options import run_alone
 from lrputils.study import zoo
 from recipes import planted
 
@@ -92,25 +88,36 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
     return model.requires_grad_(False)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder with sst2/train.parquet")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the weights")
-    names = [name for name in zoo.SHIPPED if name != "planted"]  # has a recipe of its own
-    parser.add_argument("--only", nargs="+", default=names, help="names of models")
-    parser.add_argument("--seeds", type=int, help="so many of each")
-    parser.add_argument("--steps", type=int, help=f"{STEPS}; {RULE_STEPS} of the rule")
-    chosen = parser.parse_args(arguments)
-    texts, images = text_batches(chosen.data / "sst2/train.parquet"), image_batches()
-    for name in chosen.only:
-        family, seeds = zoo.SHIPPED[name]
+def make(
+    *,
+    data: str,
+    out: Path,
+    only: Sequence[str] = tuple(name for name in zoo.SHIPPED if name != "planted"),
+    seeds: int | None = None,
+    steps: int | None = None,
+) -> str:
+    """Train chapter 11's small models again.
+
+    Training in float32 gives models of the same kind, not the same bits, on another processor.
+
+    Args:
+        data (DIR): folder with sst2/train.parquet
+        out: folder for the weights
+        only: names of models (default: all but planted, which has a recipe of its own)
+        seeds: so many of each (default: as many as come with the package)
+        steps: batches (default: 400; 800 of the rule)
+    """
+    texts, images = text_batches(Path(data) / "sst2/train.parquet"), image_batches()
+    paths = []
+    for name in only:
+        family, shipped = zoo.SHIPPED[name]
         ruled = name.endswith(zoo.RULE)
         batches = rule_batches() if ruled else images if family == "vit" else texts
-        steps = chosen.steps or (RULE_STEPS if ruled else STEPS)
-        models = {n: train(name, n, batches, steps) for n in range(chosen.seeds or seeds)}
-        print(zoo.save(models, name, chosen.out))
+        length = steps or (RULE_STEPS if ruled else STEPS)
+        models = {n: train(name, n, batches, length) for n in range(seeds or shipped)}
+        paths.append(zoo.save(models, name, out))
+    return "\n".join(map(str, paths))
 
 
 if __name__ == "__main__":
-    main()
+    print(run_alone(make, prog="python -m recipes.small_models"))

@@ -54,9 +54,9 @@ def add_verb(verbs: argparse._SubParsersAction, function: Callable[..., Any]) ->
 
 
 def run_alone(
-    function: Callable[..., Any], arguments: Sequence[str] | None = None, prog: str | None = None
+    function: Callable[..., Any], arguments: Sequence[str] | None = None, *, prog: str
 ) -> Any:
-    """Call a function with a command line that has its options alone; return what it returns."""
+    """Call a function by a command line of its own, `prog …`; return what it returns."""
     parser = argparse.ArgumentParser(prog=prog, **_told(function))
     add_options(parser, function)
     return call(parser.parse_args(arguments, argparse.Namespace(run=function, verb=prog)))

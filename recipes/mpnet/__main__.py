@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import torch
 import transformers
@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import lrputils  # noqa: F401  (makes a CUDA build of torchvision importable)
+from lrputils.runs.options import run_alone
 
 BASE = "sentence-transformers/all-mpnet-base-v2"
 SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
@@ -73,19 +74,22 @@ def checked(path: Path, sha256: str) -> Path:
     return path
 
 
-def main(arguments: list[str] | None = None) -> Path:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m recipes.mpnet", description=__doc__)
-    parser.add_argument("task", choices=sorted(ADAPTERS))
-    parser.add_argument("out", type=Path, help="the classifier's folder; 440 MB")
-    parser.add_argument("--base", type=Path, help=f"a folder with {BASE} (default: from the hub)")
-    options = parser.parse_args(arguments)
-    adapter = Path(__file__).parent / f"{options.task}.safetensors"
-    base = options.base or Path(snapshot_download(BASE, allow_patterns=_FILES))
-    checked(adapter, ADAPTERS[options.task])
+def make(
+    task: Literal["imdb", "sst2", "sst2-6"], out: Path, /, *, base: Path | None = None
+) -> Path:
+    """Assemble a twelve-layer classifier of the recorded runs.
+
+    Args:
+        task (TASK): imdb, sst2 or sst2-6
+        out: the classifier's folder; 440 MB
+        base: a folder with sentence-transformers/all-mpnet-base-v2 (default: from the hub)
+    """
+    adapter = Path(__file__).parent / f"{task}.safetensors"
+    base = base or Path(snapshot_download(BASE, allow_patterns=_FILES))
+    checked(adapter, ADAPTERS[task])
     checked(base / "model.safetensors", SHA256)
-    return assemble(base, adapter, options.out)
+    return assemble(base, adapter, out)
 
 
 if __name__ == "__main__":
-    print(main())
+    print(run_alone(make, prog="python -m recipes.mpnet"))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +15,11 @@ from transformers import PreTrainedTokenizerBase
 import lrputils as lrp
 from lrputils.model.classifier import quietly
 from lrputils.runs.folders import claimed
-from lrputils.runs.options import shortened
+from lrputils.runs.options import run_alone
 from lrputils.study.uniform_attention import correct
 from lrputils.training import card
 from lrputils.training.corpus import encode, row
-from lrputils.training.recipe import Recipe, add_conditions
+from lrputils.training.recipe import Recipe
 from lrputils.training.run import (
     bert_config,
     check_free,
@@ -31,165 +30,145 @@ from lrputils.training.run import (
 )
 from lrputils.training.trainer import fit
 from recipes.reviewer import teacher as teaching
-from recipes.reviewer.clock import Clock
-from recipes.reviewer.layers import deepened
-from recipes.reviewer.pupil import Collator, Pupil
-from recipes.reviewer.sentences import sentences_of
+from recipes.reviewer.pupil import Collator, Pupil, deepened
 from recipes.reviewer.vectors import neighbour_vectors
 
 CLASSES = "negative", "positive"
 # Of embeddings made from vectors. From smaller ones, steps of the usual size would soon lead away.
 VECTOR_SCALE = 0.3
 
-
-class Stage(NamedTuple):
-    """How long and by which steps a network learns.
-
-    Attributes:
-        name: also of its folder.
-        max_length: tokens a text.
-        minutes: the stage ends after this time, if its epochs take longer.
-        epochs: passes over the texts.
-        batch: texts a batch.
-        learning_rate: the highest.
-    """
-
-    name: str
-    max_length: int
-    minutes: float
-    epochs: float
-    batch: int
-    learning_rate: float
+Sets = Mapping[str, Sequence[lrp.Texts]]
 
 
 class Plan(NamedTuple):
-    """What is built, from how much, in how long.
+    """What is built, from how much, by which steps.
 
     Attributes:
         shape: of the network; its layers are those at the end.
         shallow_layers: those of the first stage.
         sentences: of the unlabelled texts, that the teacher answers for, at most.
-        first: the stage with few layers.
-        second: the stage with all layers.
+        stages: name → `max_length`, the tokens of a text, and `epochs`, `batch` and
+            `learning_rate` of `fit`; the first with few layers, the second with all.
     """
 
     shape: Recipe
     shallow_layers: int
     sentences: int
-    first: Stage
-    second: Stage
+    stages: dict[str, dict[str, Any]]
 
 
 FULL = Plan(
     Recipe("", vocabulary=8192, layers=12, hidden=128, heads=2, dropout=0.0, max_length=512),
     6,
     262_144,
-    Stage("few layers", 256, 34, 3, 64, 8e-4),
-    Stage("all layers", 512, 34, 2, 64, 4e-4),
+    {
+        "few layers": {"max_length": 256, "epochs": 1, "batch": 64, "learning_rate": 8e-4},
+        "all layers": {"max_length": 512, "epochs": 0.5, "batch": 64, "learning_rate": 4e-4},
+    },
 )
 SHORT = Plan(
     Recipe("", vocabulary=600, layers=4, hidden=32, heads=2, dropout=0.0, max_length=128),
     2,
     120,
-    Stage("few layers", 64, 34, 2, 16, 1e-3),
-    Stage("all layers", 128, 34, 1, 16, 5e-4),
+    {
+        "few layers": {"max_length": 64, "epochs": 2, "batch": 16, "learning_rate": 1e-3},
+        "all layers": {"max_length": 128, "epochs": 1, "batch": 16, "learning_rate": 5e-4},
+    },
 )
 
 
-class Sets(NamedTuple):
-    """The texts, by what they are for."""
+def load_sets(data: str | None) -> Sets:
+    """Load SST-2 and IMDB from a folder, or if it is None the package's own reviews, by use.
 
-    unlabelled: Sequence[lrp.Texts]
-    training: Sequence[lrp.Texts]
-    divided: lrp.Texts  # into sentences, for the teacher
-    taught: Sequence[lrp.Texts]  # whole, for the teacher
-    evaluate: Sequence[lrp.Texts]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return role, name, number of texts and identity of each set."""
-        sets = self._replace(divided=[self.divided])._asdict().items()
-        return [row(role, texts) for role, several in sets for texts in several]
-
-
-def load_sets(data: Path | None) -> Sets:
-    """Load SST-2 and IMDB from `data`, or if it is None the package's own reviews."""
+    The teacher answers for the sentences of the "divided" texts, and for the "taught" as a whole.
+    """
     short, long = lrp.load_texts("reviews"), lrp.load_texts("reviews-long")
+    names = ("unlabelled", "training", "divided", "taught", "evaluate")
     if data is None:
-        return Sets([long], [short], long, [short], [long])
+        return dict(zip(names, ([long], [short], [long], [short], [long]), strict=True))
 
     def texts(path: str, name: str, **options: int) -> lrp.Texts:
-        return replace(lrp.load_texts(data / path, **options), name=name)
+        return replace(lrp.load_texts(Path(data) / path, **options), name=name)
 
     sst_train = texts("sst2/train.parquet", "SST-2 training")
     imdb_train = texts("imdb/train.parquet", "IMDB training")
     unlabelled = texts("imdb/unsupervised.parquet", "IMDB unlabelled")
     sst_test = texts("sst2/validation.parquet", "SST-2")
     imdb_test = texts("imdb/test.parquet", "IMDB", limit=2000, seed=0)
-    return Sets(
-        [unlabelled, imdb_train, sst_train],
-        [sst_train, imdb_train],
-        unlabelled,
-        [sst_train],
-        [sst_test, imdb_test, short, long],
-    )
+    training, test = [sst_train, imdb_train], [sst_test, imdb_test, short, long]
+    every = ([unlabelled, imdb_train, sst_train], training, [unlabelled], [sst_train], test)
+    return dict(zip(names, every, strict=True))
 
 
 def make(
+    *,
     out: Path,
-    sets: Sets,
-    teacher: lrp.Classifier,
-    plan: Plan,
-    command: str,
-    device: str = "auto",
+    data: str | None = None,
+    teacher: str | None = None,
+    short: bool = False,
+    device: Literal["auto", "cpu"] = "auto",
     quiet: bool = False,
+    command: str = "",
 ) -> Path:
-    """Make the classifier in `out`, going on where an earlier call was killed."""
-    check_free(out)
-    facts = {"plan": plan._replace(shape=vars(plan.shape)), "teacher": teacher.identity}
-    with quietly(), claimed(out, facts | {"texts": sets.rows()}, "training") as work:
-        texts = [text for texts in (*sets.unlabelled, *sets.training) for text in texts]
-        tokenizer = learned_tokenizer(work, plan.shape, texts)
-        teaching.check(teacher, tokenizer, CLASSES)
-        asked = sentences_of(sets.divided, 4, 28, plan.sentences, 0)
-        asked += [text for texts in sets.taught for text in texts]
-        answers = teaching.ask(teacher, asked, work / "taught", plan.shape.max_length, quiet)
+    """Make the classifier that comes with `lrputils`, going on where an earlier call was killed.
 
-        def learn(stage: Stage, begin: Callable[[], Bert]) -> tuple[Bert, dict]:
-            folder = work / stage.name.replace(" ", "-")
+    Args:
+        out: a new folder
+        data (DIR): holds sst2/ and imdb/
+        teacher (MODEL): a lower-cased BERT (default: the package's own classifier)
+        short: a miniature on the book's reviews
+        device: auto takes a GPU if there is one
+        quiet: no progress
+    """
+    if (data is not None) == short:
+        raise ValueError("name --data with SST-2 and IMDB, or take --short, which needs none")
+    check_free(out)
+    plan, sets = SHORT if short else FULL, load_sets(data)
+    known = lrp.load_classifier(teacher, device=device)
+    told = [row(use, texts) for use, several in sets.items() for texts in several]
+    facts = {"plan": plan._replace(shape=vars(plan.shape)), "teacher": known.identity}
+    with quietly(), claimed(out, facts | {"texts": told}, "training") as work:
+        tokenizer = learned_tokenizer(work, plan.shape, _texts(sets, "unlabelled", "training"))
+        teaching.check(known, tokenizer, CLASSES)
+        divided = _texts(sets, "divided")
+        asked = teaching.sentences_of(divided, 4, 28, plan.sentences, 0) + _texts(sets, "taught")
+        answers = teaching.ask(known, asked, work / "taught", plan.shape.max_length, quiet)
+
+        def learn(name: str, begin: Callable[[], Bert]) -> tuple[Bert, dict]:
+            folder, how = work / name.replace(" ", "-"), dict(plan.stages[name])
 
             def fitted() -> tuple[Bert, dict]:
                 model = begin()
-                learned = _rows(tokenizer, sets.training, asked, answers, stage.max_length)
-                result = fit(
-                    Pupil(model, *learned[-1]["states"].shape[1:]),
-                    learned,
-                    Collator(tokenizer),
-                    folder.with_suffix(".checkpoints"),
-                    epochs=stage.epochs,
-                    batch=stage.batch,
-                    learning_rate=stage.learning_rate,
-                    device=device,
-                    quiet=quiet,
-                    callbacks=[Clock(stage.minutes)],
+                rows = _rows(tokenizer, sets["training"], asked, answers, how.pop("max_length"))
+                pupil = Pupil(model, *rows[-1]["states"].shape[1:])
+                place = folder.with_suffix(".checkpoints")
+                return model, fit(
+                    pupil, rows, Collator(tokenizer), place, device=device, quiet=quiet, **how
                 )
-                return model, result
 
             result = staged(folder, fitted)
             return Bert.from_pretrained(folder), result
 
-        shallow, first = learn(plan.first, lambda: _begin(tokenizer, sets, plan))
-        deep, second = learn(plan.second, lambda: deepened(shallow, plan.shape.layers))
+        first, second = plan.stages
+        shallow, few = learn(first, lambda: _begin(tokenizer, sets, plan))
+        deep, every = learn(second, lambda: deepened(shallow, plan.shape.layers))
         export(deep, tokenizer, out)
-        stages = {plan.first.name: first, plan.second.name: second}
-        _card(out, sets, teacher, stages, device, command)
+        told.append(
+            {"role": "teacher", "set": known.name, "texts": "–", "identity": known.identity}
+        )
+        clf = lrp.load_classifier(out, device=device)
+        _card(out, clf, sets["evaluate"], {first: few, second: every}, told, command)
     return out
+
+
+def _texts(sets: Sets, *uses: str) -> list[str]:
+    return [text for use in uses for texts in sets[use] for text in texts]
 
 
 def _begin(tokenizer: PreTrainedTokenizerBase, sets: Sets, plan: Plan) -> Bert:
     """Return a network of few layers whose embeddings are vectors of neighbours."""
     config = bert_config(replace(plan.shape, layers=plan.shallow_layers), len(tokenizer))
-    model = classifier(config, CLASSES, 0)
-    texts = [text for texts in sets.unlabelled for text in texts]
+    model, texts = classifier(config, CLASSES, 0), _texts(sets, "unlabelled")
     pieces = [row["input_ids"][1:-1] for row in encode(tokenizer, texts, plan.shape.max_length)]
     vectors = neighbour_vectors(pieces, len(tokenizer), config.hidden_size, 0)
     with torch.no_grad():
@@ -230,67 +209,32 @@ def _rows(
 
 def _card(
     out: Path,
-    sets: Sets,
-    teacher: lrp.Classifier,
+    clf: lrp.Classifier,
+    evaluated: Sequence[lrp.Texts],
     stages: Mapping[str, Any],
-    device: str,
+    told: Sequence[Mapping[str, Any]],
     command: str,
 ) -> None:
-    clf = lrp.load_classifier(out, device=device)
-    right = {t.name: correct(clf, t, np.array(t.labels)) for t in sets.evaluate}
-    rows = []
-    for texts in sets.evaluate:
+    """Write the card, and below it what uniform attention costs."""
+    right = {texts.name: correct(clf, texts, np.array(texts.labels)) for texts in evaluated}
+    path, rows = card.write(out, clf, stages, told, right, command), []
+    for texts in evaluated:
         matters = lrp.attention_matters(clf, texts)
-        rows.append(
-            {
-                "set": texts.name,
-                "uniform attention": card.percent(matters.uniform),
-                "fall": card.percent(matters.fall, " points"),
-            }
-            | {
-                f"layers {depth.start + 1} to {depth.stop}": card.percent(fall, " points")
-                for depth, fall in matters.fall_by_depth.items()
-            }
-        )
-    taught = {"role": "teacher", "set": teacher.name, "texts": "–", "identity": teacher.identity}
-    path = card.write(out, clf, stages, [*sets.rows(), taught], right, command)
+        falls = {"fall": matters.fall} | {
+            f"layers {depth.start + 1} to {depth.stop}": fall
+            for depth, fall in matters.fall_by_depth.items()
+        }
+        points = {name: card.percent(fall, " points") for name, fall in falls.items()}
+        uniform = card.percent(matters.uniform)
+        rows.append({"set": texts.name, "uniform attention": uniform, **points})
     attention = (
         "\n## Attention that matters\n\n"
         "Accuracy when every attention matrix is replaced by the uniform one, how many points it "
         "falls (paired by text), and how many it falls when only some layers attend evenly. A "
         "classifier that loses nothing reads a bag of words.\n\n" + card.table(rows) + "\n"
     )
-    with path.open("a", encoding="utf-8") as file:
-        file.write(attention)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m recipes.reviewer", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="holds sst2/ and imdb/")
-    parser.add_argument("--teacher", metavar="MODEL", help="default: the package's own classifier")
-    parser.add_argument("--short", action="store_true", help="a miniature on the book's reviews")
-    add_conditions(parser)
-    options = parser.parse_args(arguments)
-    if bool(options.data) == options.short:
-        parser.error("name --data with SST-2 and IMDB, or take --short, which needs none")
-    command = "python -m recipes.reviewer --out DIR" + (" --short" if options.short else "")
-    for name in ("data", "teacher"):
-        if value := getattr(options, name):
-            command += f" --{name} {shortened(str(value))}"
-    print(
-        make(
-            options.out,
-            load_sets(options.data),
-            lrp.load_classifier(options.teacher, device=options.device),
-            SHORT if options.short else FULL,
-            command,
-            options.device,
-            options.quiet,
-        )
-    )
+    path.write_text(path.read_text(encoding="utf-8") + attention, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    print(run_alone(make, prog="python -m recipes.reviewer"))

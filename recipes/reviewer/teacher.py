@@ -8,7 +8,8 @@ kept, in few dimensions: the principal components of the first texts' states.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,9 @@ from lrputils.runs.folders import atomic_write
 DEPTHS = 3  # the teacher's layers whose states are kept: a third of its depth, two thirds, all
 DIMENSIONS = 64  # of each; of a fine-tuned BERT's 384 they hold two thirds to three quarters
 _SHARD, _BATCH = 4096, 32  # texts; a killed run loses a shard at most
+
+_BREAK = re.compile(r"(?:<br\s*/?>|\n)+")
+_END = re.compile(r"""(?:(?<=[.!?…])|(?<=[.!?…]["')\]]))\s+""")
 
 
 class Answers(NamedTuple):
@@ -157,3 +161,32 @@ def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
 def _load(path: Path) -> dict[str, np.ndarray]:
     with np.load(path) as arrays:
         return dict(arrays)
+
+
+def sentences_of(
+    texts: Iterable[str], min_words: int, max_words: int, limit: int, seed: int
+) -> list[str]:
+    """Return at most `limit` sentences of the texts, each once, chosen by chance.
+
+    A sentence ends at `.`, `!` or `?` before white space, and at a line break (also HTML's);
+    abbreviations are not known. The first n of them do not depend on `limit`.
+
+    Raises:
+        ValueError: no sentence has from `min_words` to `max_words` words.
+    """
+    found = dict.fromkeys(
+        sentence
+        for text in texts
+        for sentence in _divided(text)
+        if min_words <= len(sentence.split()) <= max_words
+    )
+    if not found:
+        raise ValueError(f"the texts have no sentence of {min_words} to {max_words} words")
+    sentences = list(found)
+    order = np.random.default_rng(seed).permutation(len(sentences))
+    return [sentences[row] for row in order[:limit]]
+
+
+def _divided(text: str) -> Iterator[str]:
+    for line in _BREAK.split(text):
+        yield from (sentence.strip() for sentence in _END.split(line) if sentence.strip())

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 import lrputils as lrp
+from lrputils.runs.options import run_alone
 from recipes.mpnet import __main__ as recipe
 from tests import tiny
 
@@ -44,6 +45,7 @@ def test_every_adapter_is_merged_and_the_head_copied(base, tmp_path):
 
 
 def test_another_base_is_refused(base, tmp_path):
+    words = ["sst2", str(tmp_path / "out"), "--base", str(base[0])]
     with pytest.raises(ValueError, match="the recorded runs used 78c0197b"):
-        recipe.main(["sst2", str(tmp_path / "out"), "--base", str(base[0])])
+        run_alone(recipe.make, words, prog="mpnet")
     assert not (tmp_path / "out").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lrputils.runs.options import run_alone
 from lrputils.study import zoo
 from recipes import planted as recipe
 
@@ -39,12 +40,12 @@ def test_the_shipped_models_keep_the_rule_and_differ():
         zoo.load("planted", 3)
 
 
-def test_training_approaches_the_rule_and_can_be_loaded(tmp_path, monkeypatch, capsys):
+def test_training_approaches_the_rule_and_can_be_loaded(tmp_path, monkeypatch):
     few, more = (recipe.train(0, steps) for steps in (2, 60))
     assert error(more) < error(few)
     monkeypatch.setitem(zoo.SHIPPED, "planted", ("bert", 1))
-    recipe.main(["--out", str(tmp_path), "--steps", "2"])
-    assert capsys.readouterr().out.strip() == str(tmp_path / "planted.safetensors")
+    path = run_alone(recipe.make, ["--out", str(tmp_path), "--steps", "2"], prog="planted")
+    assert path == tmp_path / "planted.safetensors"
     again = zoo.load("planted", 0, tmp_path).state_dict()
     for name, tensor in few.state_dict().items():
         torch.testing.assert_close(again[name], tensor, atol=1e-2, rtol=1e-3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections import Counter
@@ -16,16 +15,15 @@ from torch.nn.functional import cross_entropy
 from transformers import BertForSequenceClassification
 
 import lrputils as lrp
+from lrputils.runs.options import run_alone
 from lrputils.training.corpus import encode, learn_vocabulary
 from lrputils.training.recipe import Recipe
 from lrputils.training.run import bert_config
-from lrputils.training.trainer import WARMUP, fit
 from recipes.reviewer import __main__ as recipe
-from recipes.reviewer import clock, vectors
 from recipes.reviewer import teacher as teaching
-from recipes.reviewer.layers import deepened
-from recipes.reviewer.pupil import Collator, Pupil
-from recipes.reviewer.sentences import sentences_of
+from recipes.reviewer import vectors
+from recipes.reviewer.pupil import Collator, Pupil, deepened
+from recipes.reviewer.teacher import sentences_of
 
 
 def build(layers, **options):
@@ -43,11 +41,11 @@ def test_the_short_form_gives_a_classifier_and_its_card(tmp_path, monkeypatch, c
     with monkeypatch.context() as patched:
         patched.setattr(recipe, "deepened", killed)
         with pytest.raises(KeyboardInterrupt):
-            recipe.main(words)
+            run_alone(recipe.make, words, prog="python -m recipes.reviewer")
     work = tmp_path / "out" / "training"
     assert (work / "few-layers" / "model.safetensors").is_file()
     monkeypatch.setattr(teaching, "_answers", killed)  # what is there is not made again
-    recipe.main(words)
+    run_alone(recipe.make, words, prog="python -m recipes.reviewer")
     assert not work.exists()
     clf = lrp.load_classifier(tmp_path / "out")
     assert clf.labels == ("negative", "positive")
@@ -56,36 +54,8 @@ def test_the_short_form_gives_a_classifier_and_its_card(tmp_path, monkeypatch, c
     assert re.search(r"^\| few layers \| 2\.00 \|.*\n\| all layers \| 1\.00 \|", card, re.MULTILINE)
     assert "## Attention that matters" in card
     assert lrp.load_classifier().identity in card
+    assert "python -m recipes.reviewer --short --out DIR" in card
     assert str(tmp_path) not in card
-
-
-def test_a_stage_ends_on_time_with_the_rate_at_zero(tmp_path, monkeypatch):
-    """By a clock of its own: every look at it takes a tenth of a minute."""
-    now = itertools.count(step=6.0)
-    monkeypatch.setattr(clock.time, "monotonic", lambda: next(now))
-    rates, rate_at = [], clock.rate_at
-    monkeypatch.setattr(clock, "rate_at", lambda x: rates.append(rate_at(x)) or rates[-1])
-    rows = [{"input_ids": [2, 7, 3], "label": n % 2} for n in range(8)]
-    result = fit(
-        build(1),
-        rows,
-        lambda rows: {
-            "input_ids": torch.tensor([row["input_ids"] for row in rows]),
-            "labels": torch.tensor([row["label"] for row in rows]),
-        },
-        tmp_path,
-        epochs=300,
-        batch=8,
-        learning_rate=1e-3,
-        device="cpu",
-        quiet=True,
-        callbacks=[clock.Clock(minutes=10)],
-    )
-    assert 20 < result["steps"] < 60
-    assert 0 < rates[0] < 0.3
-    assert max(rates) > 0.9
-    assert rates[-1] < 0.1
-    assert (rate_at(WARMUP), rate_at(1)) == (1, 0)
 
 
 def test_the_full_plan_is_the_shape_of_the_committed_weights():
