@@ -96,7 +96,7 @@ def record(
 
 def main(arguments: list[str] | None = None) -> Path:
     """Run the command line."""
-    return run_alone(record, arguments, "python -m recipes.recordings")
+    return run_alone(record, arguments, prog="python -m recipes.recordings")
 
 
 def measure_of(kind: str) -> Callable[..., pd.DataFrame]:
