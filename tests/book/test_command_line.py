@@ -94,14 +94,6 @@ def test_plain_papermill_runs_a_twin_from_elsewhere(in_book, tmp_path, monkeypat
     assert "this chapter has no parameter 'fctor'; it has: factor, count" in run.stderr
 
 
-@pytest.mark.parametrize("verb", ["execute", "build"])
-def test_help_says_what_a_verb_does(verb, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main([verb, "--help"])
-    assert stop.value.code == 0
-    assert "twins" in capsys.readouterr().out
-
-
 def test_a_missing_package_is_named_with_the_way_to_install_it(in_book):
     code = (
         "import sys; sys.modules['jupytext'] = None\n"
