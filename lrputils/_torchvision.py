@@ -3,9 +3,8 @@
 The registry's torchvision wheel is built for CUDA. Beside a CPU-only torch its extension does not
 load, torchvision then fails at import (`operator torchvision::nms does not exist`), and with it
 every model import of transformers. Declaring the two operators' schemas is enough: nothing in this
-project calls them, and its pinned environment has no torchvision. This happens when torchvision is
-first imported, so that importing `lrputils` does not import torch; where the extension loads,
-nothing happens.
+project calls them. This happens when torchvision is first imported, so that importing `lrputils`
+does not import torch; where the extension loads, nothing happens.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Images for the linear attention chapter: grey levels in [0, 1], resized to a few tokens.
 
-Three sources: scikit-learn's handwritten digits (in the installed package), MNIST (downloaded
-once), or a folder with MNIST's IDX files. It only reads and resizes; the network itself
+Three sources: scikit-learn's handwritten digits (in the installed package), torchvision's MNIST
+(downloaded once), or a folder with MNIST's IDX files. It only reads and resizes; the network itself
 scales the grey levels further.
 """
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import os
 import urllib.request
 from dataclasses import dataclass
@@ -23,13 +22,6 @@ from lrputils.data.files import digest
 Array = np.ndarray
 _HALVES = {"train": "train", "test": "t10k"}
 _HELD_OUT = 0.15
-_MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-_MNIST = {
-    "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-    "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
-    "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
-    "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
-}
 _WAY_OUT = "pass dataset='digits' (no files needed), 'mnist', or a folder with MNIST's IDX files"
 
 
@@ -60,12 +52,12 @@ class ImageData:
 def load_images(dataset: str | os.PathLike = "digits", *, side: int = 14) -> ImageData:
     """Return the images of `dataset`, resized to `side` × `side`; 14 in the paper, so 196 tokens.
 
-    "digits" are scikit-learn's 1,797 handwritten digits of 8 × 8; "mnist" is downloaded
-    on first use; else a folder with IDX files (plain or `.gz`), both halves or one. A
+    "digits" are scikit-learn's 1,797 handwritten digits of 8 × 8; "mnist" is torchvision's copy,
+    downloaded on first use; else a folder with IDX files (plain or `.gz`), both halves or one. A
     single half, like the digits, is split 85% / 15% by a fixed permutation.
 
     Raises:
-        ConnectionError: "mnist" is not there yet and cannot be downloaded.
+        ConnectionError: "mnist" is not there yet and no mirror answers.
         FileNotFoundError: `dataset` is neither a known name nor a folder, or holds no IDX pair.
         ValueError: a file is not in IDX format, or images and labels do not match.
     """
@@ -142,7 +134,10 @@ def _find(folder: Path, name: str) -> Path | None:
 
 
 def _read_idx(path: Path, dimensions: int) -> Array:
-    """Read an IDX file of unsigned bytes: magic 0, 0, 8, dimensions; sizes; values."""
+    """Read an IDX file of unsigned bytes: magic 0, 0, 8, dimensions; sizes; values.
+
+    torchvision has a reader too, but is an optional dependency and does not take `.gz`.
+    """
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
         try:
             content = file.read()
@@ -159,23 +154,32 @@ def _read_idx(path: Path, dimensions: int) -> Array:
 
 
 def _downloaded_mnist() -> Path:
-    """Return the cache's folder of MNIST, whose files are downloaded where they are missing."""
+    """Return the folder of torchvision's MNIST, after downloading it on first use."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lrputils"
-    for name, known in _MNIST.items():
-        if _find(cache, name) is not None:
-            continue
-        try:
-            with urllib.request.urlopen(f"{_MIRROR}{name}.gz", timeout=4.0) as answer:
-                content = answer.read()
-        except OSError as error:
-            raise ConnectionError(
-                f"dataset='mnist' is not on this computer, and {_MIRROR} does not answer "
-                f"({error}); connect to a network, or {_WAY_OUT}"
-            ) from error
-        if hashlib.md5(content, usedforsecurity=False).hexdigest() != known:
-            raise ConnectionError(f"{_MIRROR}{name}.gz is not the file that was expected")
-        cache.mkdir(parents=True, exist_ok=True)
-        partial = cache / f"{name}.part"
-        partial.write_bytes(content)
-        partial.rename(cache / f"{name}.gz")
+    if all(_find(cache, f"{s}-images-idx3-ubyte") for s in _HALVES.values()):
+        return cache
+    from torchvision.datasets import MNIST
+
+    _require_network(MNIST.mirrors)
+    try:
+        MNIST(cache, train=True, download=True)
+    except (RuntimeError, OSError) as error:
+        raise ConnectionError(f"MNIST could not be downloaded ({error}); {_WAY_OUT}") from error
     return cache
+
+
+def _require_network(mirrors: list[str], seconds: float = 4.0) -> None:
+    """Fail early: torchvision itself takes long to fail and names no alternative."""
+    for mirror in mirrors:
+        request = urllib.request.Request(
+            f"{mirror}t10k-labels-idx1-ubyte.gz", method="HEAD", headers={"User-Agent": "lrputils"}
+        )
+        try:
+            urllib.request.urlopen(request, timeout=seconds).close()
+        except OSError:
+            continue
+        return
+    raise ConnectionError(
+        "dataset='mnist' is not on this computer and no mirror answers; connect to a network, or "
+        "pass dataset='digits' or a folder with MNIST's IDX files"
+    )
