@@ -8,8 +8,15 @@ document.addEventListener("DOMContentLoaded", () => {
   // The titles of the icons count as the button's text.
   for (const button of document.querySelectorAll(".theme-switch-button"))
     button.setAttribute("aria-label", "Color mode: Light, Dark, System Settings");
-  for (const list of document.querySelectorAll(".citation-list[role]"))
-    list.removeAttribute("role");
+  // A role that ARIA has given up; the list's own would then be without its items.
+  for (const entry of document.querySelectorAll(".citation-list[role], [role=doc-biblioentry]"))
+    entry.removeAttribute("role");
+  // A corner of a table is no heading.
+  for (const head of document.querySelectorAll("th"))
+    if (!head.textContent.trim()) head.outerHTML = "<td></td>";
+  const title = document.querySelector(".sidebar-primary-item:has(.logo)");
+  title?.setAttribute("role", "region");
+  title?.setAttribute("aria-label", "Title");
   // A cell of words may break into lines, one of numbers may not; a long name gets some room.
   for (const cell of document.querySelectorAll(".lrp-table :is(td, th)"))
     cell.classList.toggle("long", cell.textContent.length > (cell.tagName === "TD" ? 32 : 20));

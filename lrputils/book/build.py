@@ -1,7 +1,7 @@
 """Building the HTML book from executed chapters, with every Sphinx warning an error.
 
 As a Sphinx extension, which `_config.yml` names, it lets pages describe themselves, load no
-needless MathJax, and link to the text.
+needless MathJax, and link to the text, and numbers the tables that cells caption.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
 
 import lrputils
 from lrputils.book.layout import DEFAULT, Book, BookError
@@ -144,6 +145,32 @@ def run_statistics(executed: Mapping[str, Path]) -> str:
     return "\n".join([*head, *lines, ""])
 
 
+class CaptionedTable(nodes.figure):
+    """A table that a cell shows, numbered and captioned as a figure is."""
+
+
+class NumberTables(SphinxTransform):
+    """Count as a table what a cell captions under a name `tab-…`; MyST-NB knows figures alone."""
+
+    default_priority = 200
+
+    def apply(self, **kwargs: Any) -> None:
+        """Put a table in the place of each such figure."""
+        for figure in [*self.document.findall(nodes.figure)]:
+            if any(name.startswith("tab-") for name in figure["names"]):
+                table = CaptionedTable("", *figure.children, **figure.attributes)
+                figure.replace_self(table)
+                self.document.ids |= dict.fromkeys(table["ids"], table)
+
+
+def _visit(writer: Any, node: nodes.Node) -> None:
+    writer.visit_figure(node)
+
+
+def _depart(writer: Any, node: nodes.Node) -> None:
+    writer.depart_figure(node)
+
+
 def _without_mathjax(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
     """Leave out MathJax (2 MB) where the page has no formula of its own.
 
@@ -195,6 +222,8 @@ def _as_html(app: Sphinx) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register before the theme reads the suffix, and behind `sphinx.ext.mathjax`."""
+    app.add_enumerable_node(CaptionedTable, "table", html=(_visit, _depart))
+    app.add_transform(NumberTables)
     app.connect("html-page-context", _point_at_text, priority=100)
     app.connect("html-page-context", _name_book, priority=100)
     app.connect("builder-inited", _as_html)

@@ -83,5 +83,7 @@ def missing_figures(notebook: NotebookNode) -> Iterator[str]:
                 yield f"code cell {number} shows {left.group()} instead of the figure"
                 break
         else:
-            if {"figure", "image"} & cell.metadata.get("mystnb", {}).keys() and not images(cell):
+            wanted = cell.metadata.get("mystnb", {})
+            table = wanted.get("figure", {}).get("name", "").startswith("tab-")
+            if {"figure", "image"} & wanted.keys() and not (table or images(cell)):
                 yield f"code cell {number} has a figure's caption or alt text, but shows no image"

@@ -134,7 +134,7 @@ def read(
     output, refusal = explained(logits, chosen), ""
     if not output.requires_grad or model.config.is_encoder_decoder:
         why = "reads its words twice" if output.requires_grad else "passes no gradient back"
-        refusal = f"{type(model).__name__} {why}: use what removes tokens, 'loo' or 'shapley'"
+        refusal = f"{type(model).__name__} {why}: use what removes tokens, as leave_one_out"
     valid = arguments.get("attention_mask")
     valid = torch.ones(site.shape[:2], device=site.device) if valid is None else valid
     return Reading(

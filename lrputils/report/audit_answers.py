@@ -197,7 +197,7 @@ _USUAL = {
 _CHANGED = {
     "as above": {},
     "read at the sum": {"read-out": "sum"},
-    "read post-norm": {"read-out": "post-norm"},
+    "read behind the LayerNorm": {"read-out": "post-norm"},
     "special tokens count": {"tokens": EVERY},
     "… but the first": {"tokens": NO_CLS},
     "maps sum to one": {"normalisation": SUM_TO_ONE},

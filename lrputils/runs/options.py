@@ -118,7 +118,7 @@ def _how(parameter: Parameter, shown: str | None, text: str) -> dict[str, Any]:
         text = f"{text} (default: {stated})"
     how = {"help": text.replace("%", "%%"), "default": default}
     if get_origin(kind) is Literal:
-        return how | {"choices": get_args(kind)}
+        return how | {"choices": get_args(kind), "metavar": shown}
     if get_origin(kind) is tuple:
         return how | {"type": listed, "metavar": shown or "A,B"}
     if get_origin(kind) is Sequence:
@@ -249,15 +249,20 @@ def listed(names: str) -> tuple[str, ...]:
 
 def command(options: argparse.Namespace) -> str:
     """Return the command of these options; of local paths only the last two parts."""
-    words = []
+    parameters = inspect.signature(options.run).parameters
+    words = options.verb.split() if " " in options.verb else ["lrputils", options.verb]
     for name, value in vars(options).items():
-        if name not in _LEFT_OUT and value not in (None, False, (), []):
-            several = value if isinstance(value, list) else [value]
-            text = ",".join(value) if isinstance(value, tuple) else ""
-            words.append(flag(name))
-            words += [] if value is True else [text or shortened(str(one)) for one in several]
-    program = options.verb if " " in options.verb else f"lrputils {options.verb}"
-    return f"{program} {shlex.join([*words, '--out', 'DIR'])}"
+        if name in _LEFT_OUT or value is None or value is False or value in ((), []):
+            continue
+        said = [",".join(value)] if isinstance(value, tuple) else value
+        values = [shortened(str(one)) for one in (said if isinstance(said, list) else [said])]
+        if name in parameters and parameters[name].kind is Parameter.POSITIONAL_ONLY:
+            words += values
+        elif len(name) == 1:  # given once a value
+            words += [word for one in values for word in (flag(name), one)]
+        else:
+            words += [flag(name), *([] if value is True else values)]
+    return shlex.join([*words, "--out", "DIR"])
 
 
 def flag(name: str) -> str:

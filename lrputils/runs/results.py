@@ -49,17 +49,6 @@ class Recording(Run):
     rows: pd.DataFrame
     provenance: Mapping[str, Any]
 
-    def caption(self) -> str:
-        """Say when, on what and how long: "recorded 2026-11-20, x86_64 CPU …, 73 minutes"."""
-        minutes = self.provenance["seconds"] / 60
-        took = f"{minutes:.0f} minutes" if minutes >= 2 else f"{60 * minutes:.0f} seconds"
-        return f"recorded {self.provenance['date']}, {self.provenance['device']}, {took}"
-
-    def facts(self) -> dict[str, Any]:
-        """What prose quotes of a text run: `caption`, `model` (its name), `texts` (how many)."""
-        model, data = self.provenance["model"], self.provenance["data"]
-        return {"caption": self.caption(), "model": model["name"], "texts": data["texts"]}
-
 
 def load(experiment: str, run: str, folder: str | Path | None = None) -> Recording:
     """Load the recorded run `results/EXPERIMENT/RUN`, as "sst" and the model it was recorded on.

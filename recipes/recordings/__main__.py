@@ -1,48 +1,33 @@
 """`python -m recipes.recordings KIND --model DIR --dataset FILE --limit N --seed 0 --out DIR`.
 
-What was killed goes on by the same command. `mnist` and `images`, which train networks, are
-commands of their own: `python -m recipes.recordings.mnist`, `python -m recipes.recordings.images`.
+`mnist` and `images`, which train networks, are commands of their own:
+`python -m recipes.recordings.mnist`, `python -m recipes.recordings.images`.
 """
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 import yaml
 
 from lrputils.data.texts import Texts, TextStream
-from lrputils.runs.datasets import Settings, compact, record
-from lrputils.runs.options import Chosen, add_options, check_numbers, shortened
+from lrputils.runs import datasets
+from lrputils.runs.options import Chosen, run_alone
 
-# Kind → what it records, by `measure` of the module of that name or by `_IN_PACKAGE`.
-KINDS = {
-    "texts": "r and perturbation curves of the methods and layer ablations: `sst`, `imdb`",
-    "maps": "maps under each convention: rules, read-out, removal",
-    "remedy": "the mask gradient's maps at a cost, under each setting",
-    "yardstick": "maps beside Shapley values and exact leave-two-out on all pairs",
-    "softmax": "how flat attention is and how far the rules for it are from an exact removal",
-    "refactored": "AttnLRP's maps when every layer computes the same attention in another way",
-    "curves": "r and perturbation curves of the methods and all layer ablations, at every read-out",
-    "baselines": "Integrated Gradients from three baselines, and rollout with the residual",
-    "epsilon": "LRP with ε > 0",
-    "depth": "the mask gradient of the last layers against exact removal there",
-    "patching": "effects of patches of the network's parts, and each backward pass's estimates",
-    "layer_pairs": "exact leave-two-out with the pair hidden from a layer on",
-    "random_weights": "agreement with LOO as the model's weights are randomised",
-    "ceiling": "LOO against itself under an edit that leaves the meaning",
-    "routes": "what AttnLRP delivers through values, queries and keys of each layer",
-    "uniform": "predictions with uniform attention in some layers",
-    "units": "agreement with LOO by tokens, words and sentences",
-}
+Kind = Literal[
+    *("texts", "maps", "remedy", "yardstick", "softmax", "refactored", "curves", "baselines"),
+    *("epsilon", "depth", "patching", "layer_pairs", "random_weights", "ceiling", "routes"),
+    *("uniform", "units"),
+]
+KINDS: tuple[str, ...] = get_args(Kind)
+# Measured by what the package has, the others by `measure` of the module of their name.
 _IN_PACKAGE = {
     "maps": "lrputils.study.conventions:maps",
     "yardstick": "lrputils.study.yardstick:measured",
@@ -51,47 +36,67 @@ _IN_PACKAGE = {
 _OWN_DEFAULTS = {"refactored": {"controls": False}}
 
 
-def main(arguments: list[str] | None = None) -> Path:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.recordings",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
-    for name, what in KINDS.items():
-        kind = kinds.add_parser(name, help=what)
-        add_options(kind, Chosen)
-        kind.add_argument(
-            "-o",
-            "--option",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help="of `measure`, in YAML: chunk=16, removals=[attention-mask]",
-        )
-        kind.add_argument("--longest", type=int, metavar="N", help="leave out texts of more words")
-        kind.add_argument("--shard", type=int, default=16, metavar="N", help="texts a shard")
-        kind.add_argument("--out", type=Path, required=True, metavar="DIR")
-        kind.add_argument("--quiet", action="store_true", help="no progress")
-    options = parser.parse_args(arguments)
-    check_numbers(vars(options), "{flag} {value}")
-    measure = measure_of(options.kind)
-    own = _own(measure, options)
-    chosen = Chosen(**{field.name: getattr(options, field.name) for field in fields(Chosen)})
+def record(
+    kind: Kind,
+    /,
+    chosen: Chosen,
+    *,
+    o: Sequence[str] | None = None,
+    longest: int | None = None,
+    shard: int = 16,
+    out: Path,
+    quiet: bool = False,
+    command: str = "",
+) -> Path:
+    """Record what the book quotes: rows of texts, with their provenance.
+
+    What was killed goes on by the same command. The kinds:
+
+        texts           r and perturbation curves of the methods and layer ablations
+        maps            maps under each convention: rules, read-out, removal
+        remedy          the mask gradient's maps at a cost, under each setting
+        yardstick       maps beside Shapley values and exact leave-two-out
+        softmax         how far rules for attention are from an exact removal
+        refactored      AttnLRP's maps through other forms of attention
+        curves          r and curves at every read-out, also under [MASK]
+        baselines       Integrated Gradients from three baselines; rollout
+        epsilon         LRP with ε > 0
+        depth           the mask gradient of the last layers
+        patching        patches, and each backward pass's estimates of them
+        layer_pairs     exact leave-two-out, hidden from a layer on
+        random_weights  agreement with LOO as the weights are randomised
+        ceiling         LOO against itself under an edit
+        routes          what goes through values, queries and keys of a layer
+        uniform         predictions with uniform attention in some layers
+        units           agreement with LOO by tokens, words and sentences
+
+    Args:
+        kind (KIND): what is recorded
+        chosen: a classifier and texts
+        o, option (NAME=VALUE): of the kind's `measure`, in YAML: chunk=16, removals=[mask]
+        longest: leave out texts of more words
+        shard: most texts a shard
+        out: where the rows go
+        quiet: no progress
+    """
+    measure = measure_of(kind)
+    own = _own(kind, measure, o or (), chosen.sizes)
     classifier, texts = chosen.load()
-    texts = take_short(texts, options.longest)
-    told = {**chosen.of_texts, **own, "longest": options.longest, "shard": options.shard}
-    return record(
+    return datasets.record(
         lambda some: rounded(measure(classifier, some, **own)),
         classifier,
-        texts,
-        options.out,
-        Settings((), options.max_length, shard=options.shard),
-        options=told,
-        command=_command(options),
-        quiet=options.quiet,
+        take_short(texts, longest),
+        out,
+        datasets.Settings((), chosen.max_length, shard=shard),
+        options={**chosen.of_texts, **own, "longest": longest, "shard": shard},
+        command=command,
+        quiet=quiet,
     )
+
+
+def main(arguments: list[str] | None = None) -> Path:
+    """Run the command line."""
+    return run_alone(record, arguments, prog="python -m recipes.recordings")
 
 
 def measure_of(kind: str) -> Callable[..., pd.DataFrame]:
@@ -108,7 +113,7 @@ def rounded(rows: pd.DataFrame) -> pd.DataFrame:
     if "form" in rows and "moved" in rows:  # differences down to the last bits
         return rows
     settings = rows[["epsilon"]] if "epsilon" in rows else rows[[]]
-    return compact(rows.drop(columns=settings.columns)).join(settings)
+    return datasets.compact(rows.drop(columns=settings.columns)).join(settings)
 
 
 def _shortened(scores: np.ndarray) -> np.ndarray:
@@ -127,34 +132,23 @@ def take_short(texts: TextStream | Texts, longest: int | None) -> TextStream | T
     return whole.take(short)
 
 
-def _own(measure: Callable[..., Any], options: argparse.Namespace) -> dict[str, Any]:
+def _own(
+    kind: str, measure: Callable[..., Any], given: Sequence[str], sizes: Mapping[str, Any]
+) -> dict[str, Any]:
     """The arguments of `measure`, its defaults included; ValueError for one that it lacks."""
     known: dict[str, Any] = {}
     for follow in (True, False):  # what is measured in batches takes their size, too
         signature = inspect.signature(measure, follow_wrapped=follow)
         named = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
         known |= {p.name: p.default for p in named if not isinstance(p.default, Mapping)}
-    own = known | _OWN_DEFAULTS.get(options.kind, {})
-    own |= {name: getattr(options, name) for name in ("batch_size", "max_length") if name in own}
-    for given in options.option:
-        name, _, value = given.partition("=")
+    own = known | _OWN_DEFAULTS.get(kind, {})
+    own |= {name: value for name, value in sizes.items() if name in own}
+    for one in given:
+        name, _, value = one.partition("=")
         if name not in own:
-            raise ValueError(f"--option {given}: {options.kind} has the options {[*own]}")
+            raise ValueError(f"-o {one}: {kind} has the options {[*own]}")
         own[name] = yaml.safe_load(value)
     return own
-
-
-def _command(options: argparse.Namespace) -> str:
-    """What to call to get the same rows, without local paths."""
-    said = ["python -m recipes.recordings", options.kind]
-    for name in ("model", "dataset"):
-        if value := getattr(options, name):
-            said += [f"--{name}", shortened(value)]
-    for name in ("split", "limit", "seed", "longest", "max_length", "batch_size", "shard"):
-        if (value := getattr(options, name)) is not None:
-            said += [f"--{name.replace('_', '-')}", str(value)]
-    said += [f"-o {given}" for given in options.option]
-    return " ".join([*said, "--out DIR"])
 
 
 if __name__ == "__main__":

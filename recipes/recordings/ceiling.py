@@ -13,7 +13,6 @@ from difflib import SequenceMatcher
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from lrputils import stats
 from lrputils.data.texts import Texts
@@ -21,6 +20,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
 from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.study.by_text import in_order, predicted
 
 _LONG_FORMS = (
     (r"\b(can) ?n't\b|\bca n't\b", "can not"),
@@ -65,41 +65,33 @@ def measure(
         two LOO maps, `error` Σ|difference| / Σ|LOO|, and `change` of the explained logit.
     """
     rows = []
-    for start in range(0, len(texts), batch_size):
-        numbers = range(start, min(start + batch_size, len(texts)))
-        whole = classifier.encode([texts[i] for i in numbers], max_length, truncate=True)
-        logits = _logits(classifier, whole)
-        target = logits.argmax(1)
-        how = {"target": target.to(classifier.device), "progress": False}
-        loo = leave_one_out(classifier.model, whole, **how).cpu()
+    for whole, target, of_texts in predicted(classifier, texts, batch_size, max_length):
+        how = {"target": target, "progress": False}
+        loo = leave_one_out(classifier.model, whole, **how).cpu().numpy()
         for name, edit in EDITS.items():
-            changed = [edit(texts[i]) for i in numbers]
+            changed = [edit(texts[row["position"]]) for row in of_texts]
             inputs = classifier.encode(changed, max_length, truncate=True)
-            other = leave_one_out(classifier.model, inputs, **how).cpu()
-            after = _logits(classifier, inputs)
-            for number, i in enumerate(numbers):
-                if changed[number] == texts[i]:
+            other = leave_one_out(classifier.model, inputs, **how).cpu().numpy()
+            with torch.inference_mode():
+                after = run(classifier.architecture, classifier.architecture.arguments(inputs))
+            for number, row in enumerate(of_texts):
+                if changed[number] == texts[row["position"]]:
                     continue
                 ours, theirs = _shared(whole, inputs, number)
-                a, b = loo[number][ours].numpy(), other[number][theirs].numpy()
-                class_ = int(target[number])
+                a, b = loo[number][ours], other[number][theirs]
                 rows.append(
                     {
-                        "id": texts.ids[i],
+                        "position": row["position"],
+                        "id": row["id"],
                         "edit": name,
                         "tokens": len(ours),
                         "r": float(stats.pearson(a, b)[0]),
                         "spearman": float(stats.spearman(a, b)[0]),
                         "error": float(np.abs(a - b).sum() / np.abs(a).sum()),
-                        "change": float(after[number, class_] - logits[number, class_]),
+                        "change": float(after[number, row["target"]]) - row["logit"],
                     }
                 )
-    return pd.DataFrame(rows)
-
-
-def _logits(classifier: Classifier, inputs: Inputs) -> Tensor:
-    with torch.inference_mode():
-        return run(classifier.architecture, classifier.architecture.arguments(inputs)).cpu()
+    return in_order(rows)
 
 
 def _shared(one: Inputs, other: Inputs, row: int) -> tuple[list[int], list[int]]:

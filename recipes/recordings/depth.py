@@ -19,7 +19,7 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.readout import read
 from lrputils.removal.mask_gradient import Gates, block_scores
 from lrputils.study.by_text import in_order, predicted
-from recipes.recordings.hiding import losses
+from recipes.recordings.layer_pairs import losses
 
 
 def measure(

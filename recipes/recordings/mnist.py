@@ -6,8 +6,6 @@ killed goes on by the same command. What the rows mean is in `lrputils.linear_at
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,50 +25,56 @@ from lrputils.linear_attention import (
     train,
 )
 from lrputils.runs import results
-from lrputils.runs.options import check_numbers, listed
+from lrputils.runs.options import run_alone
 from lrputils.runs.shards import Shard, in_shards
 
 NETWORKS = "networks"  # folder beside the rows: the networks of training seed 0
-_TOLD = ("settings", "seeds", "images")
 _SMALL = {"seed": "int16", "id": "int16", "label": "int16", "target": "int16"}
 
 
 def record_mnist(
-    dataset: str | Path,
-    out: str | Path,
+    dataset: str = "mnist",
     *,
-    settings: Iterable[Setting] = tuple(SHIPPED),
+    settings: tuple[str, ...] = tuple(setting.name for setting in SHIPPED),
     seeds: int = 10,
     images: int = 200,
     epochs: int | None = None,
+    out: Path,
     quiet: bool = False,
-    command: str,
+    command: str = "",
 ) -> Path:
-    """Train networks on `dataset`, measure their maps, and write a recorded run to `out`.
+    """Train networks on images, measure their maps, and write a recorded run.
 
     Every network is measured in float64 after its weights went through half precision. Those of
     seed 0 are kept in `out/networks`, so that their rows can be recomputed on any processor;
     training again gives other networks of the same kind wherever float32 rounds otherwise. A killed
     run loses at most the network it was at.
 
-    So many `seeds` are trained a setting, for `epochs_for` the data by default, and so many test
-    images explained, from the first. The rows are those of `measured`, with the image's `label` and
-    the network's test `accuracy`; `r_normalised` is left out, since it is `r`, or −r where
-    `flipped`.
+    The rows are those of `measured`, with the image's `label` and the network's test `accuracy`;
+    `r_normalised` is left out, since it is `r`, or −r where `flipped`.
+
+    Args:
+        dataset: as `load_images` takes it
+        settings: as learned-mean-unit
+        seeds: networks a setting
+        images: test images explained a network, from the first
+        epochs: of training (default: by the data and setting)
+        out: results/mnist/RUN
+        quiet: no progress
 
     Raises:
-        ValueError: no seeds or images, `out` holds the shards of a run on other data, or another
-            process records into it.
+        ValueError: no seeds or images, a name that is no setting, `out` holds the shards of a run
+            on other data, or another process records into it.
         FileExistsError: `out` holds a finished run.
     """
-    settings, out = list(settings), Path(out).expanduser()
     if min(seeds, images, len(settings), epochs or 1) < 1:
         raise ValueError(f"seeds={seeds}, images={images}, {len(settings)} settings: none may be 0")
+    chosen = [Setting.named(name) for name in settings]
     if (out / results.PROVENANCE).exists():
         raise FileExistsError(f"{out} holds a finished run: remove it, or name another folder")
     data = load_images(dataset)
     plan = {"data": data.name, "identity": data.identity, "images": images, "epochs": epochs}
-    taken = {setting.name: epochs or epochs_for(data, setting) for setting in settings}
+    taken = {setting.name: epochs or epochs_for(data, setting) for setting in chosen}
     decided = {"settings": list(taken), "seeds": seeds, "images": images, "epochs": taken}
 
     def cut(work: Path) -> dict[str, Shard]:
@@ -80,7 +84,7 @@ def record_mnist(
                 partial(_network, work, data, setting, seed, images, epochs)
             )
             for seed in range(seeds)
-            for setting in settings
+            for setting in chosen
         }
 
     def finish(paths: list[Path], seconds: float) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -121,24 +125,5 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     return rows[order + [name for name in rows if name not in order]].astype(types)
 
 
-def main(arguments: list[str] | None = None) -> Path:
-    """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dataset", default="mnist", help="as `load_images` takes it")
-    parser.add_argument("--settings", help="as learned-mean-unit,… (default: the shipped ones)")
-    parser.add_argument("--seeds", type=int, default=10, help="networks a setting (%(default)s)")
-    parser.add_argument("--images", type=int, default=200, help="images a network (%(default)s)")
-    parser.add_argument("--out", type=Path, required=True, help="results/mnist/RUN")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    options = parser.parse_args(arguments)
-    check_numbers(vars(options), "{flag} {value}")
-    how = {name: getattr(options, name) for name in ("seeds", "images", "quiet")}
-    if options.settings:
-        how["settings"] = [Setting.named(name) for name in listed(options.settings)]
-    said = [f"--{name} {value}" for name, value in vars(options).items() if name in _TOLD and value]
-    command = " ".join(["python -m recipes.recordings.mnist --dataset FOLDER", *said, "--out DIR"])
-    return record_mnist(options.dataset, options.out, command=command, **how)
-
-
 if __name__ == "__main__":
-    print(main())
+    print(run_alone(record_mnist, prog="python -m recipes.recordings.mnist"))

@@ -68,12 +68,6 @@ def test_folder_with_one_half_is_split_and_says_so(tmp_path):
     assert data.note == "100 images, split 85 / 15"
 
 
-def test_real_half_of_mnist(data_dir):
-    data = load_images(data_dir / "mnist")
-    assert (len(data.train_labels), len(data.test_labels)) == (8500, 1500)
-    assert 0.10 < data.train_images.mean() < 0.16
-
-
 def test_no_such_folder_and_empty_folder_name_the_way_out(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"dataset='mnisst' .* pass dataset='digits'"):
         load_images("mnisst")

@@ -133,14 +133,6 @@ def test_training_texts_are_never_the_default(tmp_path):
         load_texts(folder)
 
 
-def test_a_split_may_lie_in_several_folders(tmp_path):
-    for name in ("english", "french"):
-        (tmp_path / name).mkdir()
-        folder_of(tmp_path / name, test=TABLE)
-    assert load_texts(tmp_path).ids == ("a", "b", "c", "d") * 2
-    assert len(load_texts(tmp_path / "french")) == 4
-
-
 def test_a_folder_may_name_a_split_and_a_file_no_split_at_all(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "test").mkdir()
@@ -316,12 +308,3 @@ def test_what_is_a_path_and_what_a_name_on_the_hub(tmp_path, monkeypatch):
         assert hub.is_path(path), path
     for name in ("bert-base-uncased", "stanfordnlp/sst2", "a_b/c.d-1"):
         assert not hub.is_path(name), name
-
-
-def test_real_sentences(data_dir):
-    texts = load_texts(data_dir / "sst2", limit=200)
-    assert len(texts) == 200
-    assert set(texts.labels) == {0, 1}
-    assert texts.name == "sst2 [validation]"
-    assert len(load_texts(data_dir / "imdb", seed=0, max_words=100, limit=20)) == 20
-    assert isinstance(texts, Texts)

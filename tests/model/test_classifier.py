@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from transformers import BertForMaskedLM, BertForSequenceClassification, BertModel
+from transformers import BertForMaskedLM, BertModel
 
 import lrputils as lrp
 from lrputils.data import hub
@@ -248,13 +248,6 @@ def test_without_network_and_cache_one_clear_error_in_seconds(tmp_path, monkeypa
         load_classifier("somebody/things")
     assert time.monotonic() - start < 10
     assert capfd.readouterr() == ("", "")
-
-
-def test_real_model(models_dir):
-    clf = load_classifier(models_dir / "minilm-sst2")
-    assert isinstance(clf.model, BertForSequenceClassification)
-    logits = clf.model(**clf.encode(["a wonderful film", "a dreadful bore"]).model_kwargs()).logits
-    assert [clf.labels[i] for i in logits.argmax(1)] == ["positive", "negative"]
 
 
 def test_labels_are_classes_in_every_spelling(classifier):

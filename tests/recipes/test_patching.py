@@ -7,9 +7,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.runs import results
 from recipes.recordings import patching
-from recipes.recordings.__main__ import main
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +74,3 @@ def test_estimates_are_first_order(classifier, rows):
         np.testing.assert_allclose(zero[name], expected, rtol=1e-4, atol=1e-5)
     expected = lrp.attribute(classifier, inputs, "grad-x-input", readout="post-norm")[0]
     np.testing.assert_allclose(zero["gradient"], expected, rtol=1e-4, atol=1e-5)
-
-
-def test_a_recording_has_a_row_a_patch_and_source(tmp_path):
-    given = ["patching", "--limit", "1", "-o", "patches=2", "--out", str(tmp_path / "own")]
-    out = main([*given, "--quiet"])
-    recording = results.load(tmp_path.name, "own", folder=tmp_path.parent)
-    assert out == tmp_path / "own"
-    assert len(recording.rows) == 2 * len(patching.SITES) * len(patching.SOURCES)
-    assert {"effect", *patching.PASSES} <= {*recording.rows}
-    assert recording.provenance["parameters"]["patches"] == 2

@@ -7,19 +7,15 @@ import torch
 
 import lrputils as lrp
 from lrputils.data.texts import load_texts
-from lrputils.study.evaluation import evaluate
 from recipes.recordings import (
     __main__,
-    baselines,
     ceiling,
     curves,
     depth,
     layer_pairs,
     random_weights,
-    routes,
-    uniform,
 )
-from recipes.recordings.hiding import losses
+from recipes.recordings.layer_pairs import losses
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +60,6 @@ def test_pairs_hidden_everywhere_are_leave_two_out(clf, texts):
     pairs = lrp.leave_two_out(clf, inputs).interactions[0].numpy()
     first = rows[(rows.id == texts.ids[0]) & (rows.layer == 1)]
     assert np.allclose(first.interaction, pairs[first.i, first.j], atol=1e-4)
-
-
-def test_curves_are_those_of_evaluate(clf, texts):
-    how = {"places": ["word"], "removals": ["attention-mask", "mask"], "families": ["front"]}
-    rows = curves.measure(clf, texts, **how)
-    same = evaluate(clf, texts, ["attnlrp"], chunk=1, progress=False).rows.set_index("id")
-    plain = rows[(rows.removal == "attention-mask") & (rows.method == "attnlrp")]
-    plain = plain[plain.family == ""].set_index("id")
-    same = same[same.method == "attnlrp"]
-    for column in ("r", "r_content", "r_normalised", "lerf", "morf", "delta"):
-        assert np.allclose(plain[column], same[column], atol=1e-4), column
-    masked = rows[rows.removal == "mask"]
-    assert set(masked.method) == {"loo", "attnlrp", "cp-lrp"}
-    assert (masked.family == "").all()
 
 
 def test_replaced_tokens_are_replaced_in_the_order_of_the_scores(clf, texts):
@@ -130,22 +112,6 @@ def test_an_edit_is_compared_at_the_tokens_that_both_texts_have(clf, texts):
         rows[rows.edit == "opening"].tokens.to_numpy() == inputs.content_mask.sum(1).numpy()
     ).all()
     assert rows.r.between(0, 1).all()
-
-
-def test_baselines_and_uniform_layers(clf, texts):
-    rows = baselines.measure(clf, texts, variants=[("ig", "pad"), ("rollout", "abnar")])
-    assert (rows[rows.method == "loo"].r > 0.999).all()
-    parts = uniform.measure(clf, texts)
-    same = parts[parts.part == "none"]
-    assert (same.predicted == same.target).all()
-
-
-def test_routes_are_compared_with_exact_maps(clf, texts):
-    rows = routes.measure(clf, texts, readouts=("sum",))
-    exact = lrp.evaluate(clf, texts, [], progress=False).maps["loo"]
-    own = lrp.routes_by_layer(clf, list(texts), exact, readout="sum")
-    pd.testing.assert_frame_equal(rows[own.columns.drop("position")], own.drop(columns="position"))
-    assert list(rows.id.unique()) == list(texts.ids)
 
 
 def test_the_command_line_records_and_goes_on(tmp_path):

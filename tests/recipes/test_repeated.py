@@ -34,7 +34,9 @@ def at_hand(data_dir, models_dir):
     return clf, lrp.load_texts(data_dir / "sst2/validation.parquet")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind == "texts" or (HOME / kind).is_dir()]
+)
 def test_three_texts_give_their_rows_again(kind, at_hand):
     clf, texts = at_hand
     kept = results.load("sst" if kind == "texts" else kind, "minilm-sst2", HOME).rows

@@ -35,7 +35,7 @@ def test_the_curve_is_sorted_and_marks_stand_where_their_rows_do(table):
     assert list(curve.get_ydata()) == sorted(table.value)
     assert _points(above, "D") == {(2.5, table.value.iloc[2]), (7.5, table.value.iloc[7])}
     names = [label.get_text() for label in below.get_yticklabels()]
-    assert names == ["12 × 768", "6 × 384", "word", "sum", "post-norm", "raw", "sum to one"]
+    assert names == ["12 × 768", "6 × 384", "words", "sum", "LayerNorm", "raw", "sum to one"]
     assert "removal" not in [text.get_text() for text in below.texts]
     assert not plt.get_fignums()
 

@@ -38,22 +38,6 @@ def test_no_map_stands_twice():
     assert set(rows.model) == {frame.MINILM, frame.MPNET6, frame.MPNET}
 
 
-def test_what_no_kind_recorded_is_missing():
-    rows = frame.read_maps("remedy", runs=["mpnet-sst2"])
-    assert rows.logit.isna().all()
-
-
-def test_the_yardstick_has_words_alone():
-    rows = frame.read_maps("yardstick", runs=["minilm-sst2"])
-    assert all(map(all, rows[rows.method == "shapley"].content))
-
-
-def test_rows_of_summaries_have_the_model():
-    rows = frame.read_rows("sst", ["mpnet-sst2"])
-    assert list(rows.columns[:2]) == ["model", "data"]
-    assert set(rows.model) == {frame.MPNET}
-
-
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match=r"\['sst'\] hold no maps; choose from"):
         frame.read_maps("sst")

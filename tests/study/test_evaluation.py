@@ -15,7 +15,6 @@ from lrputils import stats
 from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
-from lrputils.propagation.composites import ATTN_LRP
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import perturbation_curve
 from lrputils.report import tables
@@ -111,11 +110,6 @@ def test_a_reference_s_loo_is_taken(placeholder, texts, result):
     assert not np.allclose(again.per_text(readout="sum")["attnlrp"], own)
 
 
-def test_a_reference_of_other_texts_is_refused(placeholder, result):
-    with pytest.raises(ValueError, match="5 texts, but there are 1"):
-        evaluate(placeholder, ["dull"], reference=result)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [{"methods": ["atnlrp"]}, {"methods": ["ig"], "options": {"shap": {}}}],
@@ -207,31 +201,6 @@ def test_a_sweep_away_from_the_words_says_so_in_its_columns(placeholder, texts, 
     assert list(found.ablations("r", "sum")) == [("single", k) for k in layers]
     with pytest.raises(ValueError, match="not among"):
         LayerSweep(families=["middle"])
-
-
-def test_a_composite_is_evaluated_under_a_name_of_its_own(placeholder, texts, result):
-    own = Variant("own", ATTN_LRP.bypass(range(placeholder.architecture.layers)))
-    found = evaluate(placeholder, texts, [own], reference=result, progress=False).per_text("r")
-    assert np.allclose(found["own"], result.per_text("r")["cp-lrp"], atol=1e-3)
-
-
-def test_no_texts_are_refused(placeholder):
-    with pytest.raises(ValueError, match="no texts"):
-        evaluate(placeholder, [])
-
-
-def test_tables_hold_means_and_paired_differences(placeholder, texts, result):
-    both = evaluate(
-        placeholder,
-        texts,
-        at_every_readout("attnlrp", "cp-lrp"),
-        reference=result,
-        progress=False,
-    )
-    places = tables.readouts(both, "attnlrp", "cp-lrp")
-    assert list(places.index) == ["word", "sum", "post-norm"]
-    assert np.allclose(places.difference, places["attnlrp"] - places["cp-lrp"])
-    assert (places["difference low"] <= places.difference).all()
 
 
 def test_the_run_card_names_model_and_texts(placeholder, texts, result):

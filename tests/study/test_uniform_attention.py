@@ -10,27 +10,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.model.attention import AttentionCall
 from lrputils.study import uniform_attention
-
-
-def test_uniform_attention_is_the_mean_over_what_may_be_seen():
-    value = torch.randn(2, 3, 5, 4)
-    query = key = torch.randn(2, 3, 5, 4)
-    mask = torch.ones(2, 1, 5, 5, dtype=bool)
-    mask[1, ..., 3:] = False
-
-    def uniform(mask):
-        call = AttentionCall(0, query, key, value, mask, 1.0)
-        return call.combined(call.even_weights())
-
-    output = uniform(mask)
-    torch.testing.assert_close(output[0, 2], value[0].mean(1))
-    torch.testing.assert_close(output[1, 2], value[1, :, :3].mean(1))
-    additive = torch.where(mask, 0.0, torch.finfo(torch.float32).min)
-    assert torch.equal(output, uniform(additive))
-    unmasked = uniform(None)
-    torch.testing.assert_close(unmasked[1, 2], value[1].mean(1))
 
 
 def test_only_a_model_that_attends_unevenly_feels_uniform_attention(placeholder):

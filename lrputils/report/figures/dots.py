@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lrputils.attribution import METHODS
-from lrputils.report.figures.style import COLORS, WIDTH, new_figure
+from lrputils.report.figures.style import COLORS, NAMES, WIDTH, new_figure
 
 _SHAPES = "osD^"
 _COLOURS = ("ink", "orange", "blue", "green")  # of series that are no methods
@@ -56,8 +56,9 @@ def dots(
             places = np.arange(len(rows)) + np.where(alone, 0, shift)
             colour = _colour(label, number)
             axis.hlines(places, part.low, part.high, color=colour, lw=2)
-            axis.plot(part.value, places, _SHAPES[number % 4], color=colour, ms=5, label=label)
-        axis.set_yticks(range(len(rows)), rows)
+            look = {"color": colour, "ms": 5, "label": NAMES.get(label, label)}
+            axis.plot(part.value, places, _SHAPES[number % 4], **look)
+        axis.set_yticks(range(len(rows)), [NAMES.get(row, row) for row in rows])
         axis.set_title(name, fontsize=10, loc="left")
         axis.tick_params(axis="y", length=0)
         axis.set_ylim(len(rows) - 0.5, -0.5)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lrputils.report.figures.style import COLORS, band, new_figure, two_columns, width
+from lrputils.report.figures.style import COLORS, NAMES, band, new_figure, two_columns, width
 from lrputils.runs import frame
 
 _SERIES = (("ink", "o"), ("blue", "s"), ("vermilion", "^"), ("green", "D"))
@@ -95,6 +95,6 @@ def _draw_series(
 
 
 def _layer_axis(axes: Axes, title: str, layers: int) -> None:
-    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_title(NAMES.get(title, title), fontsize=10, loc="left")
     axes.set_xlim(0.5, layers + 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))

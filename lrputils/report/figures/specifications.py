@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from lrputils.model.readout import READOUTS
 from lrputils.removal.leave_one_out import REMOVALS
-from lrputils.report.figures.style import COLORS, WIDTH, new_figure
+from lrputils.report.figures.style import COLORS, NAMES, WIDTH, new_figure
 from lrputils.study.agreement import COEFFICIENTS, COUNTED, NORMALISATIONS
 
 # How much more often than over the whole grid a choice is made, at the dark end.
@@ -47,10 +47,11 @@ def specification_curve(
         where = table.index.get_indexer(marked.index)
         look = {"color": COLORS[colour], "label": label, "zorder": 5, "mec": "white", "mew": 0.8}
         values = table.value.to_numpy()[where]
-        above.plot(places[where], values, shape, ms=8, **look)
+        above.plot(places[where], values, shape, ms=8, clip_on=False, **look)
         names = marked.index.get_level_values("read-out")
         for number, (x, y, name) in enumerate(zip(places[where], values, names, strict=True)):
             beside = {"textcoords": "offset points", "xytext": (7, -13 + 20 * (number % 2))}
+            name = NAMES.get(name, name)
             above.annotate(name, (x, y), color=COLORS[colour], fontsize=10, **beside)
     above.set_ylabel(_DIFFERENCE)
     above.margins(y=0.12)
@@ -93,7 +94,7 @@ def _choices(axes: Axes, table: pd.DataFrame, levels: Sequence[str], bins: int) 
             shades = (often / made.mean())[None]
             box = {"vmin": 0, "vmax": _MOST, "cmap": _SHADES, "lw": 0}
             axes.pcolormesh(edges, [place + 0.08, place + 0.92], shades, **box)
-            ticks[place + 0.5] = value
+            ticks[place + 0.5] = NAMES.get(value, value)
         place += 1
     axes.set_yticks(list(ticks), list(ticks.values()))
     axes.tick_params(length=0)

@@ -25,6 +25,21 @@ COLORS = {
     "purple": "#CC79A7",
     "green": "#009E73",
 }
+# What a reader sees in the place of a name that stands in code.
+NAMES = {
+    "word": "words",
+    "post-norm": "LayerNorm",
+    "attention-mask": "attention mask",
+    "mask": "[MASK]",
+    "pad": "[PAD]",
+    "unk": "[UNK]",
+    "zero": "zero vector",
+    "delete": "deletion",
+    "default": "each method's own",
+    "norm=held": "its mean held too",
+    "head=gradient": "head: plain gradient",
+    "activation=gradient": "GELU: plain gradient",
+}
 # Blue for negative, red for positive, white at zero; ends that keep their hue if a dark page turns
 # lightness round.
 DIVERGING = LinearSegmentedColormap.from_list(
