@@ -51,6 +51,7 @@ class Settings:
     Attributes:
         methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
         max_length: longest text in tokens; the model's own limit if not given.
+        target: the class explained, a number or a label; the predicted one if not given.
         long: "cut" longer texts, or "refuse" to begin.
         shard: most texts of a shard: what a kill can lose, and what one rank takes at a time. Of
             long texts it has fewer, so that no more than about two minutes are lost.
@@ -68,6 +69,7 @@ class Settings:
     batch_size: int = 16
     precision: str = "float32"
     tolerance: float = 0.002
+    target: int | str | None = None
 
     def __post_init__(self) -> None:
         check_numbers(vars(self))
@@ -78,7 +80,7 @@ class Settings:
         self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()
     ) -> BatchEvaluator:
         """Return what measures the texts of a shard: the methods, and `variants` behind them."""
-        names = ("max_length", "batch_size", "precision", "tolerance")
+        names = ("max_length", "batch_size", "precision", "tolerance", "target")
         how = {name: getattr(self, name) for name in names}
         return BatchEvaluator(classifier, (*self.methods, *variants), **how)
 
@@ -167,7 +169,8 @@ def record(
             model={"name": classifier.name, "identity": classifier.identity},
             data={"name": texts.name, "identity": texts.identity, "texts": shelf.texts},
         )
-        return paths, {**facts, "accuracy": accuracy(paths), "cut": shelf.cut}
+        share = accuracy(paths) if settings.target is None else None
+        return paths, {**facts, "accuracy": share, "cut": shelf.cut}
 
     return in_shards(out, plan, cut, finish, quiet=quiet)
 
