@@ -8,8 +8,7 @@ import torch
 import lrputils as lrp
 from lrputils import products
 from lrputils.attribution.relevance import lrp_everywhere
-from lrputils.linear_attention import LinearAttention, Setting
-from lrputils.linear_attention import attribution as linear
+from lrputils.linear_attention import LinearAttention, Setting, attnlrp
 from lrputils.model.architectures import describe
 from lrputils.model.attention import Recorder
 from lrputils.model.readout import FIRST_BLOCK, read
@@ -79,8 +78,8 @@ def test_linear_attention_gives_the_three_way_split_in_both_orders(unit):
         logits = network.classify(UNITS[unit](attended, *network.project(pixels)))
         logits.max(1).values.sum().backward()
         answers.append((pixels * pixels.grad).detach())
-        halved.append(linear.attnlrp(network, images, order))
-    expected = linear.attnlrp(network, images, "3-ary")
+        halved.append(attnlrp(network, images, order))
+    expected = attnlrp(network, images, "3-ary")
     for answer in answers:
         torch.testing.assert_close(answer, expected, rtol=1e-9, atol=1e-12)
     assert float((halved[0] - halved[1]).abs().max()) > 1e-3 * float(expected.abs().max())
