@@ -1,4 +1,7 @@
-"""Evaluate a data set of any size: `lrputils evaluate`, alone or on every rank of `torchrun`.
+"""One run: what is measured of a data set of any size, alone or on every rank of `torchrun`.
+
+`record` writes rows with provenance, whatever measures them; `evaluate_dataset` is `lrputils
+evaluate`, the audit calls it too, and the book's recordings are kinds of `recipes/recordings`.
 
 The texts are read once, and lie beside the shards, an Arrow batch each, while the run is
 unfinished. So memory does not grow with their number, every process reads the shards it takes, and
@@ -149,7 +152,8 @@ def record(
                 store(classifier, texts, draft, settings, quiet=quiet)
         shelf = Shelf(work / TEXTS)
         if shelf.cut and settings.long == "cut":
-            _say(f"{shelf.cut} of {shelf.texts} texts are too long, and cut: see the column `cut`")
+            share = f"{shelf.cut} of {shelf.texts}"
+            _say(f"{share} texts are too long, and cut: see `cut` in the rows of `evaluate`")
         return {
             f"{number:08d}": Shard(partial(_measure, measure, shelf, number), part.size, part.cost)
             for number, part in enumerate(shelf.parts)
