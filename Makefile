@@ -9,7 +9,7 @@ STAMP := $(VENV)/installed
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup book paper rehearse test older settings lint unit nbval bench clean
+.PHONY: help setup book paper rehearse test older settings lint unit nbval bench peers clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,12 @@ settings: $(STAMP)  ## unit tests and outputs under four settings of instruction
 
 bench: $(STAMP)  ## measure speed, side by side, with the outputs compared
 	@$(BIN)/lrputils bench
+
+peers:  ## other libraries as judges: installs them into _build/peers, fails where they differ
+	$(PYTHON) -m venv _build/peers
+	_build/peers/bin/pip install --quiet -r requirements.txt -r tests/peers/requirements.txt
+	_build/peers/bin/pip install --quiet --no-deps --editable .
+	OMP_NUM_THREADS=$(THREADS) _build/peers/bin/python -m pytest tests/peers/judges.py
 
 clean:  ## remove what was built (the environment stays)
 	rm -rf _build

@@ -5,126 +5,52 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from functools import cache
+from typing import TYPE_CHECKING
 
 import torch
 
-import lrputils  # noqa: F401  (before transformers: it keeps torchvision importable)
+from lrputils.study import zoo
 
-from transformers import (  # isort: skip
-    AlbertConfig,
-    AlbertForSequenceClassification,
-    BertConfig,
-    BertForSequenceClassification,
-    DistilBertConfig,
-    DistilBertForSequenceClassification,
-    ElectraConfig,
-    ElectraForSequenceClassification,
-    GPT2Config,
-    GPT2ForSequenceClassification,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlamaForSequenceClassification,
-    MistralConfig,
-    MistralForCausalLM,
-    MistralForSequenceClassification,
-    MPNetConfig,
-    MPNetForSequenceClassification,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen2ForSequenceClassification,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3ForSequenceClassification,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-    ViTConfig,
-    ViTForImageClassification,
-    XLMRobertaConfig,
-    XLMRobertaForSequenceClassification,
-)
+if TYPE_CHECKING:  # transformers comes after lrputils, which keeps torchvision importable
+    from transformers import PreTrainedModel
 
 PAD, FIRST, LAST, MASK = 1, 2, 3, 4
 VOCABULARY = 40
 LABELS = 3
 
-_COMMON = {
-    "vocab_size": VOCABULARY,
+_SHAPE = {
     "hidden_size": 16,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
-    "intermediate_size": 24,
+    "num_labels": LABELS,
+    "initializer_range": 0.4,
+}
+_WIDTH = {"intermediate_size": 24}
+_TEXT = {
+    **_SHAPE,
+    "vocab_size": VOCABULARY,
     "max_position_embeddings": 32,
     "pad_token_id": PAD,
-    "num_labels": LABELS,
-    "initializer_range": 0.4,
 }
-_GPT2 = {
-    "vocab_size": VOCABULARY,
-    "n_embd": 16,
-    "n_layer": 3,
-    "n_head": 4,
-    "n_inner": 24,
-    "n_positions": 32,
-    "pad_token_id": PAD,
-    "bos_token_id": FIRST,
-    "eos_token_id": LAST,
-    "num_labels": LABELS,
-    "initializer_range": 0.4,
-}
-_GROUPED = {**_COMMON, "num_key_value_heads": 2, "bos_token_id": FIRST, "eos_token_id": LAST}
+_COMMON = {**_TEXT, **_WIDTH}
+_ENDS = {"bos_token_id": FIRST, "eos_token_id": LAST}
+_GPT2 = {**_TEXT, **_ENDS, "n_inner": 24}
+_GROUPED = {**_COMMON, **_ENDS, "num_key_value_heads": 2}
 _WINDOWLESS = {**_GROUPED, "sliding_window": None}
-_DISTIL = {
-    "vocab_size": VOCABULARY,
-    "dim": 16,
-    "n_layers": 3,
-    "n_heads": 4,
-    "hidden_dim": 24,
-    "max_position_embeddings": 32,
-    "pad_token_id": PAD,
-    "num_labels": LABELS,
-    "initializer_range": 0.4,
-}
-_VIT = {
-    "image_size": 8,
-    "patch_size": 4,
-    "num_channels": 1,
-    "hidden_size": 16,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 24,
-    "num_labels": LABELS,
-    "initializer_range": 0.4,
-}
+_HEADED = {**_GROUPED, "head_dim": 4}
 
+# A family, or a family and "-lm" for its language model → its configuration.
 _MODELS = {
-    "bert": (BertForSequenceClassification, BertConfig, _COMMON),
-    "roberta": (RobertaForSequenceClassification, RobertaConfig, _COMMON),
-    "xlm_roberta": (XLMRobertaForSequenceClassification, XLMRobertaConfig, _COMMON),
-    "mpnet": (MPNetForSequenceClassification, MPNetConfig, _COMMON),
-    "distilbert": (DistilBertForSequenceClassification, DistilBertConfig, _DISTIL),
-    "electra": (
-        ElectraForSequenceClassification,
-        ElectraConfig,
-        {**_COMMON, "embedding_size": 8},
-    ),
-    "albert": (
-        AlbertForSequenceClassification,
-        AlbertConfig,
-        {**_COMMON, "embedding_size": 8, "hidden_act": "gelu_new"},
-    ),
-    "gpt2": (GPT2ForSequenceClassification, GPT2Config, _GPT2),
-    "gpt2-lm": (GPT2LMHeadModel, GPT2Config, _GPT2),
-    "llama": (LlamaForSequenceClassification, LlamaConfig, _GROUPED),
-    "llama-lm": (LlamaForCausalLM, LlamaConfig, _GROUPED),
-    "mistral": (MistralForSequenceClassification, MistralConfig, _WINDOWLESS),
-    "mistral-lm": (MistralForCausalLM, MistralConfig, _WINDOWLESS),
-    "qwen2": (Qwen2ForSequenceClassification, Qwen2Config, _GROUPED),
-    "qwen2-lm": (Qwen2ForCausalLM, Qwen2Config, _GROUPED),
-    "qwen3": (Qwen3ForSequenceClassification, Qwen3Config, {**_GROUPED, "head_dim": 4}),
-    "qwen3-lm": (Qwen3ForCausalLM, Qwen3Config, {**_GROUPED, "head_dim": 4}),
-    "vit": (ViTForImageClassification, ViTConfig, _VIT),
+    **dict.fromkeys(("bert", "roberta", "xlm_roberta", "mpnet"), _COMMON),
+    "distilbert": {**_TEXT, "hidden_dim": 24},
+    "electra": {**_COMMON, "embedding_size": 8},
+    "albert": {**_COMMON, "embedding_size": 8, "hidden_act": "gelu_new"},
+    **dict.fromkeys(("gpt2", "gpt2-lm"), _GPT2),
+    **dict.fromkeys(("llama", "llama-lm"), _GROUPED),
+    **dict.fromkeys(("mistral", "mistral-lm"), _WINDOWLESS),
+    **dict.fromkeys(("qwen2", "qwen2-lm"), _GROUPED),
+    **dict.fromkeys(("qwen3", "qwen3-lm"), _HEADED),
+    "vit": {**_SHAPE, **_WIDTH, "image_size": 8, "patch_size": 4, "num_channels": 1},
 }
 
 NAMES = tuple(_MODELS)
@@ -143,7 +69,8 @@ def build(
 ) -> PreTrainedModel:
     """A random model in evaluation mode; biases and norm weights are random, not 0 and 1.
 
-    A copy of one that is built once, with the random numbers where building leaves them.
+    `changes` are of its configuration, by the names that BERT's has for them. A copy of one that is
+    built once, with the random numbers where building leaves them.
     """
     model, numbers = _built(name, dtype, seed, tuple(sorted(changes.items())))
     torch.set_rng_state(numbers)
@@ -154,9 +81,9 @@ def build(
 def _built(
     name: str, dtype: torch.dtype, seed: int, changes: tuple[tuple[str, object], ...]
 ) -> tuple[PreTrainedModel, torch.Tensor]:
-    model_class, config_class, settings = _MODELS[name]
     torch.manual_seed(seed)
-    model = model_class(config_class(**{**settings, **dict(changes)}))
+    family = name.removesuffix("-lm")
+    model = zoo.configured(family, head=int(name != family), **_MODELS[name] | dict(changes))
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             if parameter.dim() == 1:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -84,12 +85,19 @@ def build(
     shape = _SHAPE | _OWN.get(family, {})
     if not FAMILIES[family].vision:
         shape |= {"vocab_size": vocabulary, "max_position_embeddings": POSITIONS}
-    shape |= settings
-    config = AutoConfig.for_model(family.replace("_", "-"), **shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = getattr(transformers, FAMILIES[family].heads[0])(config)
+        model = configured(family, **shape | settings)
     return model.double().eval().requires_grad_(False)
+
+
+def configured(family: str, *, head: int = 0, **settings: Any) -> PreTrainedModel:
+    """A new model of a family, as torch's random numbers come, with this one of its `heads`.
+
+    `settings` are of its configuration, by BERT's names where the family has others.
+    """
+    config = AutoConfig.for_model(family.replace("_", "-"), **settings)
+    return getattr(transformers, FAMILIES[family].heads[head])(config)
 
 
 def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | PreTrainedModel:

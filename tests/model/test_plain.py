@@ -22,7 +22,8 @@ from lrputils.model.architectures import WITHOUT_RULES
 from lrputils.model.inputs import Inputs
 from tests import tiny
 
-PAD, FIRST, LAST = 0, 2, 3
+PAD, FIRST, LAST, UNK = 0, 2, 3, 1
+SPECIAL = ("pad", "cls", "sep")
 _SIZES = {
     "vocab_size": 60,
     "hidden_size": 16,
@@ -215,3 +216,28 @@ def test_what_needs_rules_is_refused_by_name():
         lrp.certified_loo(model, inputs, precision="bf16")
     with pytest.raises(ValueError, match="use readout='word'"):
         lrp.attribute(model, inputs, "grad-x-input", readout="sum")
+
+
+@pytest.mark.parametrize("removal", ["attention-mask", "delete", "unk", "zero"])
+def test_words_of_pairs_are_removed_at_once(placeholder, removal):
+    torch.manual_seed(0)
+    tokenizer = placeholder.tokenizer
+    special = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in SPECIAL}
+    sizes = {**_MODERN, **special, "vocab_size": len(tokenizer)}
+    model = ModernBertForSequenceClassification(ModernBertConfig(**sizes)).eval()
+    inputs = lrp.load_classifier(model, tokenizer).encode([("Xylophonic rules.", "dullness")])
+    scores = lrp.leave_one_out(model, inputs, removal=removal, units="word")[0]
+    ids, units, whole = inputs["input_ids"], inputs.units("word"), model(inputs["input_ids"])
+    assert len(units.texts[0]) == 4 < ids.shape[1] - 3
+    for number in range(4):
+        gone = units.numbers[0] == number
+        if removal == "attention-mask":
+            left = model(ids, attention_mask=(~gone)[None].long())
+        elif removal == "delete":
+            left = model(ids[:, ~gone])
+        else:
+            words = model.get_input_embeddings()(ids).detach().clone()
+            words[:, gone] = 0 if removal == "zero" else model.get_input_embeddings().weight[UNK]
+            left = model(inputs_embeds=words)
+        change = (whole.logits - left.logits)[0, whole.logits.argmax()]
+        torch.testing.assert_close(scores[gone][0], change, atol=2e-5, rtol=1e-4)
