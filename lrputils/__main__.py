@@ -244,6 +244,7 @@ def bench(
 def audit(
     *,
     chosen: Chosen = Chosen(limit=50, seed=0),  # noqa: B008  (frozen)
+    target: str | None = None,
     out: Path,
     quiet: bool = False,
     command: str = "",
@@ -257,6 +258,7 @@ def audit(
     there, it writes the page again.
 
     Args:
+        target (CLASS): explain this class, a number or label (default: the predicted)
         out: where all goes
         quiet: no progress
 
@@ -273,7 +275,7 @@ def audit(
         classifier,
         texts,
         out,
-        settings(**chosen.sizes),
+        settings(**chosen.sizes, target=_class(target)),
         whole=stream_texts(chosen.dataset, **parts),
         command=command,
         parameters=chosen.of_texts,
@@ -324,6 +326,7 @@ def train(
 def evaluate(
     *,
     chosen: Chosen,
+    target: str | None = None,
     methods: tuple[str, ...] = ("attnlrp", "cp-lrp"),
     long: str = "cut",
     precision: str = "float32",
@@ -350,6 +353,7 @@ def evaluate(
     lrputils.study.batches.
 
     Args:
+        target (CLASS): explain this class, a number or label (default: the predicted)
         methods: beside loo; see lrputils.METHODS
         long (HOW): cut or refuse longer texts
         precision (P): of loo: float32 (exact), bf16, on a GPU tf32; checked on rows that run in
@@ -373,6 +377,7 @@ def evaluate(
         shard=shard,
         precision=precision,
         tolerance=tolerance,
+        target=_class(target),
         **chosen.sizes,
     )
     classifier, texts = chosen.load()

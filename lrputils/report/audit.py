@@ -125,6 +125,7 @@ def worst(
     run: Audited,
     verdict: answers.Verdict,
     count: int = 3,
+    target: int | str | None = None,
 ) -> dict[str, Heatmap]:
     """Return the texts that the verdict's map misses most: caption → LOO and three methods.
 
@@ -134,6 +135,7 @@ def worst(
         run: their rows.
         verdict: of `audit_answers.verdict`.
         count: how many.
+        target: the class explained, if not the predicted one.
     """
     place = verdict.readout
     found = run.per_text(answers.R, [verdict.method], place)[verdict.method]
@@ -153,7 +155,7 @@ def worst(
         caption = f"{which}: {label(verdict.method)} has r {r:.2f}; "
         caption += f"LOO's largest score is {largest[text]:.2g}, {usual}"
         cut = int(own[REFERENCE].tokens) if own[REFERENCE].cut else None
-        found[caption] = Heatmap.of(classifier, wanted[text], maps, max_length=cut)
+        found[caption] = Heatmap.of(classifier, wanted[text], maps, target=target, max_length=cut)
     return found
 
 
@@ -244,7 +246,8 @@ def page(
     gates = pd.DataFrame.from_dict(notes["gates"], orient="index")
     exact = {column: gates[column].map("{:.1e}".format) for column in ("off", "allowed")}
     checks = gates.assign(**exact, passed=gates.passed.map({True: "yes", False: "NO"}))
-    maps = worst(classifier, texts, run, verdict)
+    target = facts["parameters"].get("target")
+    maps = worst(classifier, texts, run, verdict, target=target)
     shown = {caption: _html(heatmap) for caption, heatmap in maps.items()}
     styles = dict.fromkeys(style for html in shown.values() for style in _STYLE.findall(html))
     loader = jinja2.FileSystemLoader(_TEMPLATE.parent)

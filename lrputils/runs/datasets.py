@@ -1,4 +1,7 @@
-"""Evaluate a data set of any size: `lrputils evaluate`, alone or on every rank of `torchrun`.
+"""One run: what is measured of a data set of any size, alone or on every rank of `torchrun`.
+
+`record` writes rows with provenance, whatever measures them; `evaluate_dataset` is `lrputils
+evaluate`, the audit calls it too, and the book's recordings are kinds of `recipes/recordings`.
 
 The texts are read once, and lie beside the shards, an Arrow batch each, while the run is
 unfinished. So memory does not grow with their number, every process reads the shards it takes, and
@@ -48,6 +51,7 @@ class Settings:
     Attributes:
         methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
         max_length: longest text in tokens; the model's own limit if not given.
+        target: the class explained, a number or a label; the predicted one if not given.
         long: "cut" longer texts, or "refuse" to begin.
         shard: most texts of a shard: what a kill can lose, and what one rank takes at a time. Of
             long texts it has fewer, so that no more than about two minutes are lost.
@@ -65,6 +69,7 @@ class Settings:
     batch_size: int = 16
     precision: str = "float32"
     tolerance: float = 0.002
+    target: int | str | None = None
 
     def __post_init__(self) -> None:
         check_numbers(vars(self))
@@ -75,7 +80,7 @@ class Settings:
         self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()
     ) -> BatchEvaluator:
         """Return what measures the texts of a shard: the methods, and `variants` behind them."""
-        names = ("max_length", "batch_size", "precision", "tolerance")
+        names = ("max_length", "batch_size", "precision", "tolerance", "target")
         how = {name: getattr(self, name) for name in names}
         return BatchEvaluator(classifier, (*self.methods, *variants), **how)
 
@@ -147,7 +152,8 @@ def record(
                 store(classifier, texts, draft, settings, quiet=quiet)
         shelf = Shelf(work / TEXTS)
         if shelf.cut and settings.long == "cut":
-            _say(f"{shelf.cut} of {shelf.texts} texts are too long, and cut: see the column `cut`")
+            share = f"{shelf.cut} of {shelf.texts}"
+            _say(f"{share} texts are too long, and cut: see `cut` in the rows of `evaluate`")
         return {
             f"{number:08d}": Shard(partial(_measure, measure, shelf, number), part.size, part.cost)
             for number, part in enumerate(shelf.parts)
@@ -163,7 +169,8 @@ def record(
             model={"name": classifier.name, "identity": classifier.identity},
             data={"name": texts.name, "identity": texts.identity, "texts": shelf.texts},
         )
-        return paths, {**facts, "accuracy": accuracy(paths), "cut": shelf.cut}
+        share = accuracy(paths) if settings.target is None else None
+        return paths, {**facts, "accuracy": share, "cut": shelf.cut}
 
     return in_shards(out, plan, cut, finish, quiet=quiet)
 

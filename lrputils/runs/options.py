@@ -25,7 +25,7 @@ _SECTION = re.compile(r"^(Args|Attributes|Example|Returns|Raises):\n((?: {4}.*\n
 _ENTRY = re.compile(r"^(\w+)((?:, \w+)*)(?: \((.+?)\))?: (.+(?:\n .+)*)", re.M)
 # Where and how it runs does not change the rows.
 _LEFT_OUT = ("verb", "run", "quiet", "device", "out", "dry_run", "price")
-_FROM_ZERO = ("seed", "ablation_curves")  # of other whole numbers the smallest is 1
+_FROM_ZERO = ("seed", "ablation_curves", "target")  # of other whole numbers the smallest is 1
 # What functions call the parameter that an option sets.
 _ALSO = {
     "model": ("name_or_folder",),

@@ -60,7 +60,15 @@ def load(experiment: str, run: str, folder: str | Path | None = None) -> Recordi
         FileNotFoundError: there is no such recording; the message lists those there are.
         ValueError: the rows are not the ones that the provenance describes.
     """
-    return _read(find(experiment, run, folder).parent)
+    place = find(experiment, run, folder).parent
+    provenance = facts(place)
+    digest, told = _digest(place / ROWS), provenance["rows"]["sha256"]
+    if digest != told:
+        raise ValueError(
+            f"{experiment}/{run}: {ROWS} has sha256 {digest[:12]}…, its provenance says "
+            f"{told[:12]}…: record the run again"
+        )
+    return Recording(pd.read_parquet(place / ROWS), provenance)
 
 
 def find(
@@ -82,17 +90,6 @@ def find(
 def facts(folder: Path) -> dict[str, Any]:
     """Return the provenance of a recording's folder."""
     return json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))
-
-
-def _read(place: Path) -> Recording:
-    provenance = facts(place)
-    digest, told = _digest(place / ROWS), provenance["rows"]["sha256"]
-    if digest != told:
-        raise ValueError(
-            f"{place.parent.name}/{place.name}: {ROWS} has sha256 {digest[:12]}…, its provenance "
-            f"says {told[:12]}…: record the run again"
-        )
-    return Recording(pd.read_parquet(place / ROWS), provenance)
 
 
 def write(

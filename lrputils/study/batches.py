@@ -23,12 +23,15 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
+from torch import Tensor
 
 from lrputils import stats
 from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.model.targets import class_labels, resolve_target
 from lrputils.removal.certified import check_options
 from lrputils.study.evaluation import REFERENCE, evaluate, of_label
 from lrputils.study.variants import Label, LayerSweep, Variant
@@ -42,6 +45,7 @@ class BatchEvaluator:
         model: str | Path | Classifier | None = None,
         methods: Sequence[str | Variant | LayerSweep] = ("attnlrp", "cp-lrp"),
         *,
+        target: int | str | None = None,
         max_length: int | None = None,
         truncate: bool = True,
         batch_size: int = 16,
@@ -51,10 +55,11 @@ class BatchEvaluator:
     ) -> None:
         """Load the model, as `load_classifier` takes it, once for all batches.
 
-        "loo" is always among the `methods`; longer texts are cut at `max_length` if `truncate`;
+        "loo" is always among the `methods`; the predicted class is explained unless a `target`, a
+        number or a label, is given; longer texts are cut at `max_length` if `truncate`;
         `precision` and `tolerance` are those of `lrputils.certified_loo`. ValueError for an unknown
-        method, TypeError for one whose rules do not cover the model, and what `load_classifier`
-        raises.
+        method or class, TypeError for one whose rules do not cover the model, and what
+        `load_classifier` raises.
         """
         names = [method for method in methods if isinstance(method, str)]
         if unknown := [name for name in names if name not in METHODS]:
@@ -65,11 +70,16 @@ class BatchEvaluator:
             describe(self.classifier)
         self.methods = (REFERENCE, *(method for method in methods if method != REFERENCE))
         self.options: dict[str, Any] = {}
+        resolve_target(target, self._no_logits(), class_labels(self.classifier.model))
         self._how = {"max_length": max_length, "truncate": truncate, "batch_size": batch_size}
+        self._how["target"] = target
         if precision != "float32":
             loo = {"precision": precision, "tolerance": tolerance}
             check_options(self.classifier.architecture, **loo)
             self.options = {REFERENCE: loo}
+
+    def _no_logits(self) -> Tensor:
+        return torch.zeros(1, len(self.classifier.labels) or len(self.classifier.tokenizer))
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Evaluate columns `text` and, if there are any, `id` and `label`; return those of `rows`.

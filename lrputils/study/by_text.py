@@ -17,6 +17,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import run
+from lrputils.model.targets import Target, class_labels, resolve_target
 from lrputils.removal.packing import bar, by_length
 
 # Columns of rows that hold a correlation of two maps.
@@ -71,8 +72,11 @@ class Run:
     def accuracy(self) -> float | None:
         """Return the share of texts whose predicted class is their label.
 
-        None where a text has no label, or one that is no class of the model.
+        None where a text has no label, or one that is no class of the model, and where a class was
+        explained that was not the predicted one.
         """
+        if "target" in self.rows.attrs:
+            return None
         texts = self.rows.drop_duplicates(_text(self.rows))
         known = texts.label.notna().all()
         return float((texts.target == texts.label).mean()) if known else None
@@ -96,14 +100,16 @@ def predicted(
     batch_size: int,
     max_length: int | None,
     *,
+    target: Target = None,
     truncate: bool = True,
     progress: bool = False,
 ) -> Iterator[tuple[Inputs, Tensor, list[dict[str, Any]]]]:
-    """Yield texts of like length: their inputs, predicted classes, and what a row says of each.
+    """Yield texts of like length: their inputs, explained classes, and what a row says of each.
 
-    Longer texts are cut if `truncate`. A row has `position`, `id`, `target`, `label` (the text's
-    own class, None without one), `logit` (of the target), `tokens` (how many) and `content`,
-    (tokens,), false at special tokens.
+    The predicted class is explained unless a `target` names one. Longer texts are cut if
+    `truncate`. A row has `position`, `id`, `target`, `label` (the text's own class, None without
+    one), `logit` (of the target), `tokens` (how many) and `content`, (tokens,), false at special
+    tokens.
     """
     given = texts.labels or [None] * len(texts)
     labels = classifier.number_labels(given)
@@ -113,20 +119,21 @@ def predicted(
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
         with torch.inference_mode(), naming([texts.ids[text] for text in batch]):
             logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
-        target, content = logits.argmax(1), inputs.content_mask.cpu().numpy()
+        chosen = resolve_target(target, logits, class_labels(classifier.model))
+        content = inputs.content_mask.cpu().numpy()
         rows = [
             {
                 "position": text,
                 "id": texts.ids[text],
-                "target": int(target[row]),
+                "target": int(chosen[row]),
                 "label": labels[text],
-                "logit": float(logits[row, target[row]]),
+                "logit": float(logits[row, chosen[row]]),
                 "tokens": length,
                 "content": content[row, :length],
             }
             for row, (text, length) in enumerate(zip(batch, inputs.lengths.tolist(), strict=True))
         ]
-        yield inputs, target, rows
+        yield inputs, chosen, rows
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 The paper's question, does LRP track leave-one-out, has an answer for each choice of rules, read-out
 and removal; how maps are then normalised, which tokens count and which coefficient compares them is
-in `lrputils.study.specifications`, which reads these maps.
+in `lrputils.study.agreement`, which reads these maps.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ def evaluate(
     methods: Sequence[str | Variant | LayerSweep] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
     *,
     units: str = "token",
+    target: int | str | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     reference: Evaluation | None = None,
     chunk: int | None = None,
@@ -74,8 +75,8 @@ def evaluate(
 ) -> Evaluation:
     """Run every method on every text and compare each map with exact LOO.
 
-    The class explained is the one predicted on the whole text; of a next-token model, the token
-    that it expects next.
+    The class explained is the one predicted on the whole text, unless a `target` names one; of a
+    next-token model, the token that it expects next.
 
     Args:
         classifier: `load_classifier`'s answer.
@@ -85,6 +86,7 @@ def evaluate(
             computed, as the reference.
         units: what is removed, scored and compared: each "token", "word" or "sentence". Of words
             and sentences r is over the units, and the maps have their scores at first tokens.
+        target: the class to explain, a number or a label.
         options: options of the methods given by name.
         reference: an evaluation of the same texts by the same classifier, whose LOO is taken.
         chunk: perturb the texts along every map, this many tokens at once (the paper: 1 on SST,
@@ -108,13 +110,16 @@ def evaluate(
             f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"
         )
     found: dict[int, dict[str, Any]] = {}
-    how = {"truncate": truncate, "progress": progress}
-    for inputs, target, rows in predicted(classifier, texts, batch_size, max_length, **how):
+    how = {"target": target, "truncate": truncate, "progress": progress}
+    for inputs, chosen, rows in predicted(classifier, texts, batch_size, max_length, **how):
         known = reference and [reference.maps[REFERENCE][row["position"]] for row in rows]
         with naming([row["id"] for row in rows]):
-            results = _batch(classifier, inputs, target, variants, known, chunk, units)
+            results = _batch(classifier, inputs, chosen, variants, known, chunk, units)
         found |= {row["position"]: row | parts for row, parts in zip(rows, results, strict=True)}
-    return _collect([found[row] for row in range(len(texts))])
+    measured = _collect([found[row] for row in range(len(texts))])
+    if target is not None:
+        measured.rows.attrs["target"] = target
+    return measured
 
 
 def variants_of(

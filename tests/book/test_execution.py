@@ -9,7 +9,6 @@ from lrputils.book.execution import (
     ChapterFailed,
     execute_profile,
     fingerprint,
-    refresh_twins,
     run_chapter,
     sources_digest,
 )
@@ -61,31 +60,6 @@ def test_a_recorded_run_that_changes_decides_too(small_book):
     recording.parent.mkdir(parents=True)
     recording.write_bytes(b"rows")
     assert sources_digest(small_book) != before
-
-
-def test_a_damaged_result_is_executed_again(executed_once):
-    book, parameters, path = executed_once
-    path.write_text("{")
-    execute_profile(book, book.chapters(), parameters, progress=False)
-    assert "0.5" in outputs(path)
-
-
-def test_twins_carry_no_trace_of_the_run(executed_once):
-    book, _, path = executed_once
-    (twin,) = refresh_twins(book, {"01_short": path})
-    text = twin.read_text()
-    assert "papermill" not in text
-    assert "fingerprint" not in text
-    assert "injected" not in text
-
-
-def test_parameters_reach_the_chapter(small_book, tmp_path):
-    chapter, out = small_book.chapter("1"), tmp_path / "out" / "x.ipynb"
-    run_chapter(
-        chapter, {"factor": 4.0, "count": 3}, out, failed=tmp_path / "failed.ipynb", progress=False
-    )
-    assert "value 2.0 of 3" in outputs(out)
-    assert not chapter.notebook.exists()
 
 
 def test_a_raising_chapter_is_named_and_overwrites_nothing(small_book, tmp_path):

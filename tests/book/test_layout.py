@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lrputils.book.layout import BookError, find_book
+from lrputils.book.layout import find_book
 
 
 @pytest.mark.parametrize("name", ["01_short", "01", "1", "01_short.md", "chapters/01_short.ipynb"])
@@ -13,11 +13,6 @@ def test_a_chapter_is_found_by_name_number_or_file(small_book, name):
 @pytest.mark.parametrize(("number", "name"), [("7", "07_remedy"), ("7b", "07b_backward")])
 def test_a_second_page_of_a_chapter_has_a_letter(number, name):
     assert find_book().chapter(number).name == name
-
-
-def test_an_unknown_chapter_is_refused_with_the_list(small_book):
-    with pytest.raises(BookError, match=r"no chapter '07'.*01_short"):
-        small_book.chapter("07")
 
 
 def test_the_book_is_found_from_within(small_book):

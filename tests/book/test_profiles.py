@@ -50,17 +50,6 @@ def test_what_is_wrong_is_refused_before_anything_runs(small_book, text, complai
         load_profile(small_book, write(small_book, text))
 
 
-def test_an_unknown_profile_is_refused_with_the_list(small_book):
-    with pytest.raises(BookError, match=r"no profile 'quick'; the profiles are: offline"):
-        load_profile(small_book, "quick")
-
-
-def test_a_profile_runs_no_code(small_book):
-    name = write(small_book, "01_short: {names: !!python/object/apply:os.getcwd []}\n")
-    with pytest.raises(BookError, match="is not YAML"):
-        load_profile(small_book, name)
-
-
 def test_the_book_s_own_profiles_are_valid():
     book = find_book()
     assert {"offline", "paper", "smoke"} <= set(book.profiles())

@@ -59,13 +59,6 @@ def test_numbers_are_compared_as_numbers(ours, reference, agree):
     assert texts_agree(ours, reference) is agree
 
 
-def test_nested_values_are_compared_leaf_by_leaf():
-    assert values_agree({"a": [1, 2.00001]}, {"a": [1, 2.0]})
-    assert not values_agree({"a": [1, 2.1]}, {"a": [1, 2.0]})
-    assert not values_agree({"a": [1]}, {"a": [1, 2.0]})
-    assert not values_agree({"a": 2}, {"a": 1})
-
-
 def shown(columns: dict[str, list[float]], digits: int = 3) -> list[dict]:
     data = show(pd.DataFrame(columns), digits=digits)._repr_mimebundle_()
     return [{"output_type": "display_data", "data": data}]
@@ -80,13 +73,6 @@ def test_rounding_scales_with_the_column_and_not_with_what_is_left():
     assert settle(moved, reference) != reference
     other_column = shown({"lost": [0.4377785, 0.4436218, -0.0058422], "near": [1e-4, 2e-4, 3.1e-4]})
     assert settle(other_column, reference) != reference
-
-
-def test_a_digit_that_is_shown_cannot_change():
-    """A relative tolerance of 1e-4 would let 1234.56 become 1234.66."""
-    reference = shown({"seconds": [1234.56, 0.5]}, digits=2)
-    assert settle(shown({"seconds": [1234.57, 0.5]}, digits=2), reference) != reference
-    assert settle(shown({"seconds": [1234.563, 0.5]}, digits=2), reference) == reference
 
 
 def test_a_chapter_without_a_model_computes_in_double(small_book):

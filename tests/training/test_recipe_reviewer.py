@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from copy import deepcopy
 
 import numpy as np
@@ -16,12 +14,11 @@ from transformers import BertForSequenceClassification
 
 import lrputils as lrp
 from lrputils.runs.options import run_alone
-from lrputils.training.corpus import encode, learn_vocabulary
+from lrputils.training.corpus import learn_vocabulary
 from lrputils.training.recipe import Recipe
 from lrputils.training.run import bert_config
 from recipes.reviewer import __main__ as recipe
 from recipes.reviewer import teacher as teaching
-from recipes.reviewer import vectors
 from recipes.reviewer.pupil import Collator, Pupil, deepened
 from recipes.reviewer.teacher import sentences_of
 
@@ -81,46 +78,6 @@ def test_a_text_divides_at_ends_of_sentences_and_lines():
         sentences_of([text], 9, 12, 1, 0)
 
 
-def _information(rows, pieces):
-    """Positive pointwise mutual information, pair by pair."""
-    near, whole, contexts = Counter(), Counter(), Counter()
-    for row in rows:
-        for i, piece in enumerate(row):
-            for j, context in enumerate(row):
-                if 0 < abs(i - j) <= vectors.WINDOW:
-                    weight = (vectors.WINDOW + 1 - abs(i - j)) / vectors.WINDOW
-                    near[piece, context] += weight
-                    whole[piece] += weight
-                    contexts[context] += weight
-    smoothed = {context: count**0.75 for context, count in contexts.items()}
-    total = sum(smoothed.values())
-    matrix = np.zeros((pieces, pieces))
-    for (piece, context), count in near.items():
-        expected = whole[piece] * smoothed[context] / total
-        matrix[piece, context] = max(0.0, math.log(count / expected))
-    return matrix
-
-
-def test_vectors_are_the_singular_vectors_of_the_neighbours_information(monkeypatch):
-    monkeypatch.setattr(vectors, "_ROUNDS", 60)  # exact, where values lie as close as here
-    tokenizer = learn_vocabulary(lrp.load_texts("reviews-long").texts, 300, 512)
-    texts = lrp.load_texts("reviews", limit=60).texts
-    rows = [row["input_ids"][1:-1] for row in encode(tokenizer, texts, 512)]
-    pieces, size = len(tokenizer), 40
-    information = _information([row.tolist() for row in rows], pieces)
-    left, values, _ = np.linalg.svd(information)
-    wanted, seen = left[:, :size] * np.sqrt(values[:size]), information.any(1)
-    assert 100 < seen.sum() < pieces
-    wanted = wanted - wanted[seen].mean(0)
-    wanted = wanted / wanted[seen].std()
-    found = vectors.neighbour_vectors(rows, pieces, size, 0).numpy()
-    # Which way the axes point is chance; how the vectors lie to each other is not.
-    np.testing.assert_allclose(found[seen] @ found[seen].T, wanted[seen] @ wanted[seen].T, atol=0.1)
-    assert found[~seen].std() == pytest.approx(1, abs=0.1)
-    alone = vectors.neighbour_vectors([np.array([7]), np.array([9])], pieces, 16, 0)
-    assert alone.std().item() == pytest.approx(1, abs=0.1)
-
-
 def test_a_deep_network_begins_as_the_shallow_one():
     shallow = build(2, hidden=64)
     with torch.no_grad():  # fresh biases and norms would all look alike
@@ -163,32 +120,6 @@ def test_the_loss_is_that_of_the_equations():
             distance += (guess - states[word, depth].float()).square().sum() / 9
     loss = pupil(ids, mask, labels, positions, states).loss
     torch.testing.assert_close(loss, expected + distance)
-
-
-def test_answers_are_probabilities_and_principal_components_of_words(placeholder, tmp_path):
-    texts = ["A film that is never dull.", "unwatchable", "It's long; loud, too."]
-    answers = teaching.ask(placeholder, texts, tmp_path, 64)
-    layers = placeholder.architecture.layers
-    depths, states = [layers // 3, 2 * layers // 3, layers], []
-    for row, text in enumerate(texts):
-        encoding = placeholder.tokenizer(text, return_tensors="pt")
-        outputs = placeholder.model(**encoding, output_hidden_states=True)
-        probabilities = outputs.logits[0].softmax(-1).numpy()
-        np.testing.assert_allclose(answers.classes[row], probabilities, atol=1e-5)
-        words = encoding.word_ids(0)
-        count = max(word for word in words if word is not None) + 1
-        firsts = [0] + [words.index(word) for word in range(count)]
-        assert len(answers.states[row]) == len(firsts)
-        states.append(torch.stack([outputs.hidden_states[d][0, firsts] for d in depths], 1))
-    centred = torch.cat(states).double()
-    centred = centred - centred.mean(0)
-    kept = np.concatenate(answers.states)
-    for depth in range(3):
-        left, values, _ = torch.linalg.svd(centred[:, depth], full_matrices=False)
-        found = torch.from_numpy(kept[:, depth]).double()
-        # Signs of components are free, and few texts have few: what they span is compared.
-        wanted = (left * values)[:, : found.shape[1]] / (values.square().sum() / len(left)).sqrt()
-        torch.testing.assert_close(found @ found.T, wanted @ wanted.T, atol=5e-3, rtol=5e-3)
 
 
 def test_a_batch_shows_each_word_with_the_teachers_state_of_it(placeholder, tmp_path):

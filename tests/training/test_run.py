@@ -154,21 +154,6 @@ def test_a_base_model_is_taken_over(trained, tmp_path, capsys, family):
     assert "--max-length 256 is more than the 64 positions" in capsys.readouterr().err
 
 
-def test_it_learns_what_can_be_learned(tmp_path):
-    words = np.random.default_rng(0).choice(["one", "two", "three", "four"], (200, 6))
-    lines = [
-        f"{' '.join(row)} {'fine' if i % 2 else 'dull'},{'up' if i % 2 else 'down'}"
-        for i, row in enumerate(words)
-    ]
-    (tmp_path / "toy.csv").write_text("text,label\n" + "\n".join(lines))
-    shape = {"vocabulary": 80, "layers": 1, "hidden": 32, "max_length": 16}
-    recipe = Recipe(str(tmp_path / "toy.csv"), epochs=10, learning_rate=3e-3, **shape)
-    clf = lrp.load_classifier(run.train(recipe, tmp_path / "toy", **SILENT))
-    assert clf.labels == ("down", "up")
-    texts = lrp.load_texts(tmp_path / "toy.csv")
-    assert correct(clf, texts, np.array([clf.class_numbers[name] for name in texts.labels])).all()
-
-
 def test_a_loss_that_is_no_number_ends_the_training(tmp_path, capsys):
     options = ["--data", "reviews", *TINY, "--learning-rate", "1e30"]
     assert call("--out", tmp_path / "out", *options) == 1
