@@ -69,7 +69,8 @@ def build(
 ) -> PreTrainedModel:
     """A random model in evaluation mode; biases and norm weights are random, not 0 and 1.
 
-    A copy of one that is built once, with the random numbers where building leaves them.
+    `changes` are of its configuration, by the names that BERT's has for them. A copy of one that is
+    built once, with the random numbers where building leaves them.
     """
     model, numbers = _built(name, dtype, seed, tuple(sorted(changes.items())))
     torch.set_rng_state(numbers)

@@ -203,14 +203,13 @@ def _describe(app: Sphinx, page: str, template: str, context: dict[str, Any], tr
     context["metatags"] = context.get("metatags", "") + "\n".join(tags)
 
 
-def _point_at_text(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
-    """Let "edit" and "show source" lead to a chapter's text, not to its notebook."""
+def _correct(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
+    """Let "edit" and "show source" lead to a chapter's text, not to its notebook.
+
+    And give the single page the book's title, which Sphinx leaves out there.
+    """
     if context.get("page_source_suffix") == ".ipynb":
         context["page_source_suffix"] = ".md"
-
-
-def _name_book(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
-    """Give the single page the book's title, which Sphinx leaves out there."""
     context["docstitle"] = context.get("docstitle") or app.config.html_title
 
 
@@ -224,8 +223,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register before the theme reads the suffix, and behind `sphinx.ext.mathjax`."""
     app.add_enumerable_node(CaptionedTable, "table", html=(_visit, _depart))
     app.add_transform(NumberTables)
-    app.connect("html-page-context", _point_at_text, priority=100)
-    app.connect("html-page-context", _name_book, priority=100)
+    app.connect("html-page-context", _correct, priority=100)
     app.connect("builder-inited", _as_html)
     app.connect("html-page-context", _describe)
     app.connect("html-page-context", _without_mathjax, priority=900)

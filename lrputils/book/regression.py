@@ -26,7 +26,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -88,35 +88,30 @@ def _number(text: str) -> int | float:
 
 
 def values_agree(
-    ours: Any, reference: Any, tolerance: Tolerance = SINGLE, unit: float = math.inf
+    ours: Any,
+    reference: Any,
+    tolerance: Tolerance = SINGLE,
+    unit: float = math.inf,
+    largest: float = 0.0,
 ) -> bool:
     """Compare two JSON-like values: floats within tolerance, texts by `texts_agree`, else equal.
 
     The floats of one list are measured by the largest of them in the reference; a float alone by
-    itself. `unit` is that of the last digit shown.
+    itself, or by the `largest` beside it. `unit` is that of the last digit shown.
     """
-    return _agree(ours, reference, tolerance, unit, largest=0.0)
-
-
-def _agree(ours: Any, reference: Any, tolerance: Tolerance, unit: float, largest: float) -> bool:
     if {type(ours), type(reference)} in ({float}, {int, float}):
         return tolerance.agree(ours, reference, largest, unit)
     if isinstance(reference, dict) and isinstance(ours, dict):
         same = ours.keys() == reference.keys()
-        return same and all(_agree(ours[k], reference[k], tolerance, unit, 0.0) for k in reference)
+        return same and all(values_agree(ours[k], reference[k], tolerance, unit) for k in reference)
     if isinstance(reference, list) and isinstance(ours, list):
-        largest = _largest(reference)
-        pairs = zip(ours, reference, strict=False)
+        floats = [abs(x) for x in reference if isinstance(x, float) and math.isfinite(x)]
+        pairs, largest = zip(ours, reference, strict=False), max(floats, default=0.0)
         same = len(ours) == len(reference)
-        return same and all(_agree(*pair, tolerance, unit, largest) for pair in pairs)
+        return same and all(values_agree(*pair, tolerance, unit, largest) for pair in pairs)
     if isinstance(reference, str) and isinstance(ours, str):
         return texts_agree(ours, reference, tolerance)
     return type(ours) is type(reference) and ours == reference
-
-
-def _largest(values: Iterable[Any]) -> float:
-    floats = (abs(x) for x in values if isinstance(x, float) and math.isfinite(x))
-    return max(floats, default=0.0)
 
 
 def default_tolerance(notebook: NotebookNode) -> Tolerance:

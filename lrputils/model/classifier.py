@@ -6,7 +6,6 @@ in float32 by default. Models that the package cannot attribute are refused here
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from transformers import (
 from transformers.utils import logging
 
 from lrputils.data import hub
+from lrputils.data.files import digest
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.inputs import Inputs
@@ -81,11 +81,8 @@ class Classifier:
         """The hub's commit, or the sha256 of the weights: which model a recorded run measured."""
         if self.revision is not None:
             return f"commit {self.revision}"
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        return f"sha256 {digest.hexdigest()}"
+        weights = sorted(self.model.state_dict().items())
+        return digest(part for name, tensor in weights for part in (name.encode(), _bytes(tensor)))
 
     @property
     def device(self) -> torch.device:
@@ -158,6 +155,11 @@ class Classifier:
     def __repr__(self) -> str:
         kind, layers = type(self.model).__name__, self.architecture.layers
         return f"Classifier({self.name}: {kind}, {layers} layers)"
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes()
 
 
 def _is_whole(label: Any) -> bool:

@@ -46,7 +46,7 @@ class TestForecast:
         assert plan.total == expected
 
     def test_a_decoder_runs_part_of_each_row(self, placeholder, one_second_a_token, monkeypatch):
-        sizes = {"vocab_size": len(placeholder.tokenizer), "n_positions": 64}
+        sizes = {"vocab_size": len(placeholder.tokenizer), "max_position_embeddings": 64}
         model = tiny.build("gpt2", pad_token_id=placeholder.tokenizer.pad_token_id, **sizes)
         decoder = Classifier(model, placeholder.tokenizer, "tiny")
         ran = []
