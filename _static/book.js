@@ -33,6 +33,14 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 });
 
+// What scrolls can be reached by keyboard; the theme sees to it where no figure is around a table.
+function reach() {
+  for (const output of document.querySelectorAll(".cell_output figure > .output"))
+    output.tabIndex = output.scrollWidth > output.clientWidth ? 0 : -1;
+}
+addEventListener("load", reach);
+addEventListener("resize", reach);
+
 let shown;
 addEventListener("beforeprint", () => {
   shown = document.documentElement.dataset.theme;
