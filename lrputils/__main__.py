@@ -38,6 +38,7 @@ def explain(
     model: str | None = None,
     methods: tuple[str, ...] = ("loo", "attnlrp"),
     target: str | None = None,
+    units: str = "token",
     max_length: int | None = None,
     device: str = "auto",
     out: Path | None = None,
@@ -53,6 +54,7 @@ def explain(
         model: folder or hub name (default: embedded)
         methods: see lrputils.METHODS
         target (CLASS): number or label (default: the predicted)
+        units: what is removed and scored: token, word or sentence
         max_length: explain the first N tokens
         device (DEVICE): auto (a GPU if there is one), cpu, cuda:1
         out, html (FILE): write FILE.html, .svg or .png instead
@@ -74,6 +76,7 @@ def explain(
         text if second is None else (text, second),
         explaining.check_methods(methods),
         target=_class(target),
+        units=units,
         max_length=max_length,
     )
     return shown.save(out) if out else shown
@@ -328,6 +331,7 @@ def evaluate(
     chosen: Chosen,
     target: str | None = None,
     methods: tuple[str, ...] = ("attnlrp", "cp-lrp"),
+    units: str = "token",
     long: str = "cut",
     precision: str = "float32",
     tolerance: float = 0.002,
@@ -355,6 +359,7 @@ def evaluate(
     Args:
         target (CLASS): explain this class, a number or label (default: the predicted)
         methods: beside loo; see lrputils.METHODS
+        units: what is removed and scored: token, word or sentence
         long (HOW): cut or refuse longer texts
         precision (P): of loo: float32 (exact), bf16, on a GPU tf32; checked on rows that run in
             both
@@ -373,6 +378,7 @@ def evaluate(
         raise ValueError("--out DIR says where the rows go; --dry-run needs none")
     settings = Settings(
         methods,
+        units=units,
         long=long,
         shard=shard,
         precision=precision,

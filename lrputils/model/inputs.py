@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from lrputils.data import given
-from lrputils.model.units import UNITS, Source, Spans, Units, divide
+from lrputils.model.units import Source, Spans, Units, check_units, divide
 
 DEFAULT_MAX_LENGTH = 512
 _MODEL_TENSORS = ("input_ids", "attention_mask", "token_type_ids")
@@ -113,8 +113,8 @@ class Inputs(BatchEncoding):
             ValueError: another name; spans that overlap, leave their text or hold no token; or
                 inputs that do not know their characters.
         """
-        if isinstance(units, str) and units not in UNITS:
-            raise ValueError(f"units={units!r} is not one of {UNITS}, nor spans of characters")
+        if isinstance(units, str):
+            check_units(units)
         if isinstance(units, str) and units == "token":
             content = self.content_mask
             texts = zip(self.tokens, content.tolist(), strict=True)

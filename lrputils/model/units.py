@@ -24,6 +24,12 @@ Span = tuple[int, int]
 Spans = Sequence[Sequence[Span]]
 
 
+def check_units(units: str) -> None:
+    """Raise ValueError unless there is such a kind of units."""
+    if units not in UNITS:
+        raise ValueError(f"units={units!r} is not one of {UNITS}, nor spans of characters")
+
+
 class Source(NamedTuple):
     """What a row was encoded from: the text, and the characters of each token in it.
 

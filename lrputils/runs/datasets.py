@@ -27,6 +27,7 @@ from tqdm import tqdm
 from lrputils.data.given import sides
 from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
+from lrputils.model.units import check_units
 from lrputils.runs import results
 from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.options import check_numbers
@@ -52,6 +53,7 @@ class Settings:
         methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
         max_length: longest text in tokens; the model's own limit if not given.
         target: the class explained, a number or a label; the predicted one if not given.
+        units: what is removed and scored: each "token", "word" or "sentence".
         long: "cut" longer texts, or "refuse" to begin.
         shard: most texts of a shard: what a kill can lose, and what one rank takes at a time. Of
             long texts it has fewer, so that no more than about two minutes are lost.
@@ -70,9 +72,13 @@ class Settings:
     precision: str = "float32"
     tolerance: float = 0.002
     target: int | str | None = None
+    units: str = "token"
 
     def __post_init__(self) -> None:
         check_numbers(vars(self))
+        check_units(self.units)
+        if self.units != "token" and self.precision != "float32":
+            raise ValueError(f"units={self.units!r} are measured in float32: leave precision out")
         if self.long not in LONG:
             raise ValueError(f"long={self.long!r} is not one of {list(LONG)}")
 
@@ -80,7 +86,7 @@ class Settings:
         self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()
     ) -> BatchEvaluator:
         """Return what measures the texts of a shard: the methods, and `variants` behind them."""
-        names = ("max_length", "batch_size", "precision", "tolerance", "target")
+        names = ("max_length", "batch_size", "precision", "tolerance", "target", "units")
         how = {name: getattr(self, name) for name in names}
         return BatchEvaluator(classifier, (*self.methods, *variants), **how)
 

@@ -32,6 +32,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.targets import class_labels, resolve_target
+from lrputils.model.units import check_units
 from lrputils.removal.certified import check_options
 from lrputils.study.evaluation import REFERENCE, evaluate, of_label
 from lrputils.study.variants import Label, LayerSweep, Variant
@@ -46,6 +47,7 @@ class BatchEvaluator:
         methods: Sequence[str | Variant | LayerSweep] = ("attnlrp", "cp-lrp"),
         *,
         target: int | str | None = None,
+        units: str = "token",
         max_length: int | None = None,
         truncate: bool = True,
         batch_size: int = 16,
@@ -56,10 +58,10 @@ class BatchEvaluator:
         """Load the model, as `load_classifier` takes it, once for all batches.
 
         "loo" is always among the `methods`; the predicted class is explained unless a `target`, a
-        number or a label, is given; longer texts are cut at `max_length` if `truncate`;
-        `precision` and `tolerance` are those of `lrputils.certified_loo`. ValueError for an unknown
-        method or class, TypeError for one whose rules do not cover the model, and what
-        `load_classifier` raises.
+        number or a label, is given; longer texts are cut at `max_length` if `truncate`; `units` are
+        those of `lrputils.evaluate`, `precision` and `tolerance` those of `lrputils.certified_loo`.
+        ValueError for an unknown method or class, TypeError for one whose rules do not cover the
+        model, and what `load_classifier` raises.
         """
         names = [method for method in methods if isinstance(method, str)]
         if unknown := [name for name in names if name not in METHODS]:
@@ -72,7 +74,8 @@ class BatchEvaluator:
         self.options: dict[str, Any] = {}
         resolve_target(target, self._no_logits(), class_labels(self.classifier.model))
         self._how = {"max_length": max_length, "truncate": truncate, "batch_size": batch_size}
-        self._how["target"] = target
+        self._how |= {"target": target, "units": units}
+        check_units(units)
         if precision != "float32":
             loo = {"precision": precision, "tolerance": tolerance}
             check_options(self.classifier.architecture, **loo)
@@ -104,7 +107,8 @@ class BatchEvaluator:
         Columns are those of `lrputils.study.evaluation.Evaluation.rows` but `position`, and
         `spearman` (with leave-one-out, over all tokens), `cut` (the text was longer than
         `max_length`), `scores` (tokens,), `pieces` (the tokens' strings) and `content` (false at
-        special tokens); an ablation has none of the last three.
+        special tokens; of words or sentences true at first tokens); an ablation has none of the
+        last three.
         """
         how = {"options": self.options, **self._how}
         found = evaluate(self.classifier, texts, self.methods, **how, progress=False)
@@ -114,7 +118,9 @@ class BatchEvaluator:
         for text, *parts in found.rows[["position", *Label._fields]].itertuples(index=False):
             label = Label(*parts)
             scores = of_label(found.maps, label)[text]
-            row = {"spearman": float(stats.spearman(scores, found.maps[REFERENCE][text])[0])}
+            where = None if self._how["units"] == "token" else found.content[text]
+            loo = found.maps[REFERENCE][text]
+            row = {"spearman": float(stats.spearman(scores, loo, where=where)[0])}
             whole = (None, None, None)
             if not label.family:
                 whole = (scores, list(found.tokens[text]), found.content[text])

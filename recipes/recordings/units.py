@@ -6,7 +6,7 @@ method "loo of tokens" is that sum for LOO itself: what is lost where tokens go 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -30,8 +30,10 @@ METHODS = {
 
 
 @in_batches("id", "label", "target")
-def measure(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[dict[str, Any]]:
-    """Return a row a text, kind of units, method and read-out.
+def measure(
+    classifier: Classifier, inputs: Inputs, target: Tensor, *, kinds: Sequence[str] = UNITS
+) -> Iterator[dict[str, Any]]:
+    """Return a row a text, kind of units, method and read-out; sentences alone need few passes.
 
     Returns:
         `id`, `label`, `target`, `units`, `method`, `readout`, `count` (of its units); `r` and
@@ -39,12 +41,14 @@ def measure(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[
         and `flipped`, in how many of these the map's sign is not LOO's.
     """
     how = {"target": target}
-    maps = {("loo of tokens", ""): leave_one_out(classifier, inputs, **how, progress=False)}
+    maps = {}
+    if "token" in kinds:
+        maps["loo of tokens", ""] = leave_one_out(classifier, inputs, **how, progress=False)
     for method, places in METHODS.items():
         for place in places:
             options = {"readout": place} if place else {}
             maps[method, place] = attribute(classifier, inputs, method, **how, **options)
-    for units in UNITS:
+    for units in kinds:
         over = inputs.units(units)
         loo = leave_one_out(classifier, inputs, **how, units=units, progress=False)
         tokens = over.sum(torch.ones_like(loo))
