@@ -16,7 +16,7 @@ from lrputils.model.targets import Target
 from lrputils.model.units import Spans, Word
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.report.heatmap import Heatmap
-from lrputils.report.words import visible
+from lrputils.report.words import named
 
 DEFAULT = "loo", "attnlrp"
 CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
@@ -148,13 +148,14 @@ def tracking(
         verdict = "Tracks LOO on this text" if r > 0 else "Runs against LOO on this text"
     said = f"{r:.2f}".replace("-", "−")
     measured = f"r = {said} over {tokens} {unit}s; shuffled, its scores reach {chance:.2f}"
-    own = [word for word in words if content[list(word.pieces)].any()]
+    own = [place for place, word in enumerate(words) if content[list(word.pieces)].any()]
     ours, exact = (
-        max(own, key=lambda word: abs(some[list(word.pieces)].sum())) for some in (scores, loo)
+        max(own, key=lambda place: abs(some[list(words[place].pieces)].sum()))
+        for some in (scores, loo)
     )
-    first = f"Both put “{visible(exact.text)}” first."
-    if ours is not exact:
-        first = f"It puts “{visible(ours.text)}” first, LOO “{visible(exact.text)}”."
+    first = f"Both put {named(words, exact)} first."
+    if ours != exact:
+        first = f"It puts {named(words, ours)} first, LOO {named(words, exact)}."
     return f"{verdict}: {measured} one time in twenty. {first}"
 
 

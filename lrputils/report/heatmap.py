@@ -9,6 +9,7 @@ rearranges others. The same on a terminal is `report/terminal.py`, drawn `report
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape as escaped
 from pathlib import Path
@@ -23,7 +24,7 @@ from lrputils.model.targets import Target, probabilities
 from lrputils.model.units import Spans, joined, words_of
 from lrputils.report.display import TABLE
 from lrputils.report.terminal import printed
-from lrputils.report.words import WordMaps, visible, writer
+from lrputils.report.words import WordMaps, named, visible, writer
 from lrputils.runs.folders import atomic_write, writable
 
 _STYLE = (Path(__file__).parents[1] / "assets/heatmap.css").read_text(encoding="ascii")
@@ -79,6 +80,17 @@ class Heatmap(WordMaps):
             words = [word._replace(opens=source.second in word.pieces) for word in words]
         found = cls(inputs.tokens[0], maps, words=words, caption=caption)
         found.label, found.probability = label, probability
+        ids, content = inputs["input_ids"][0], inputs.content_mask[0]
+        unknown = content & (ids == inputs.replacements.get("unk", -1))
+        own = [n for n, word in enumerate(found.words) if content[list(word.pieces)].any()]
+        found.unknown = frozenset(n for n in own if unknown[list(found.words[n].pieces)].any())
+        if found.unknown:
+            some = ", ".join(named(found.words, place) for place in sorted(found.unknown)[:3])
+            more = ", …" if len(found.unknown) > 3 else ""
+            found.remark = (
+                f"{len(found.unknown)} of {len(own)} words are not in the tokenizer's vocabulary "
+                f"({some}{more}): in the place of each the model reads the same [UNK]."
+            )
         return found
 
     def save(self, path: str | Path) -> Path:
@@ -114,6 +126,7 @@ class Heatmap(WordMaps):
 
     def _html(self) -> str:
         head = f"<p><b>{_safe(self.caption)}</b></p>" if self.caption else ""
+        head += f"<p>{_told(self.remark)}</p>" if self.remark else ""
         rows = "".join(map(self._row, self.maps))
         inside = f"<style>{_STYLE}</style>{head}{rows}{_LEGEND}{self._table()}"
         return f'<div class="lrp-heatmap">{inside}</div>'
@@ -122,23 +135,25 @@ class Heatmap(WordMaps):
         """One map: its name, its strongest words, the text in its colours, and its note."""
         sums, spans = self.by_word(name), ""
         shown = writer(self.maps[name], sums)
-        for word, score, share in zip(self.words, sums, self.shares(name), strict=True):
+        scored = zip(self.words, sums, self.shares(name), strict=True)
+        for place, (word, score, share) in enumerate(scored):
+            kind = ' class="unknown"' if place in self.unknown else ""
             tip = f"{word.text} {shown(score)}"
             if len(word.pieces) > 1:
                 parts = zip(word.spellings, self.maps[name][list(word.pieces)], strict=True)
                 tip += " = " + ", ".join(f"{text} {shown(part)}" for text, part in parts)
             spans += ("<br>" if word.opens else " " * word.spaced) + (
-                f'<span tabindex="-1" style="--s:{share:.2f}" '
+                f'<span{kind} tabindex="-1" style="--s:{share:.2f}" '
                 f'data-score="{_safe(tip)}">{_safe(word.text)}</span>'
             )
         note = (
-            f'<p class="note"><small>{_safe(self.notes[name])}</small></p>'
+            f'<p class="note"><small>{_told(self.notes[name])}</small></p>'
             if name in self.notes
             else ""
         )
         return (
-            f"<p><b>{_safe(name)}</b> <small>{_safe(self.strongest(name))}</small></p>"
-            f'<p class="words" aria-hidden="true">{spans}</p>{note}'
+            f"<p><b>{_safe(name)}</b> <small>{_told(self.strongest(name))}</small></p>"
+            f'<p class="words" dir="auto" aria-hidden="true">{spans}</p>{note}'
         )
 
     def _table(self) -> str:
@@ -196,6 +211,11 @@ def check_place(path: str | Path) -> Path:
 
 def _safe(text: str) -> str:
     return escaped(visible(text))
+
+
+def _told(sentence: str) -> str:
+    """A sentence in which a word that runs from right to left moves nothing around it."""
+    return re.sub("“([^”]*)”", r"“<bdi>\1</bdi>”", _safe(sentence))
 
 
 def _answer(

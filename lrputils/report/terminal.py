@@ -36,7 +36,7 @@ def printed(shown: WordMaps, colours: int | None = None, width: int | None = Non
     """Return a heat map as text, for `colours` (0, 256 or 2**24) and `width` of the terminal."""
     colours = depth() if colours is None else colours
     width = width or get_terminal_size().columns
-    lines = textwrap.wrap(visible(shown.caption), width)
+    lines = [*textwrap.wrap(visible(shown.caption), width), *textwrap.wrap(shown.remark, width)]
     for name in shown.maps:
         head = f"{visible(name)}  {shown.strongest(name)}"
         lines += ["", *textwrap.wrap(head, width)]

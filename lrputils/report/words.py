@@ -37,6 +37,14 @@ def visible(text: str) -> str:
     return shown
 
 
+def named(words: Sequence[Word], place: int) -> str:
+    """Return how a sentence names a word: in quotes, "(2 of 3)" behind one that occurs again."""
+    text = words[place].text
+    alike = [other for other, word in enumerate(words) if word.text.lower() == text.lower()]
+    again = f" ({alike.index(place) + 1} of {len(alike)})" if len(alike) > 1 else ""
+    return f"“{visible(text)}”{again}"
+
+
 class WordMaps:
     """A text under several maps, word by word.
 
@@ -48,6 +56,8 @@ class WordMaps:
 
     Attributes:
         notes: name → a sentence to stand under that map.
+        unknown: places of the words that the tokenizer does not know, in whole or in part.
+        remark: a sentence about the text, to stand above the maps.
         label: what was explained: the class's name, or the next token; "" where no model was asked.
         probability: what the model gives it; None where its logit is no class's among others.
 
@@ -67,6 +77,8 @@ class WordMaps:
         self.maps = {name: np.asarray(scores, dtype=float) for name, scores in maps.items()}
         self.caption, self.notes = caption, {}
         self.label, self.probability = "", None
+        self.unknown: frozenset[int] = frozenset()
+        self.remark = ""
         for name, scores in self.maps.items():
             if scores.shape != (len(self.tokens),):
                 raise ValueError(
@@ -107,7 +119,7 @@ class WordMaps:
         sums, shares = self.by_word(name), self.shares(name)
         shown = writer(self.maps[name], sums)
         return "; ".join(
-            f"most {side}: “{visible(self.words[place].text)}” {shown(sums[place])}"
+            f"most {side}: {named(self.words, place)} {shown(sums[place])}"
             for side, sign in (("for", 1), ("against", -1))
             for place in np.argsort(-sign * sums, kind="stable")[:1]
             if sign * shares[place] > 0.01

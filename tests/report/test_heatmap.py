@@ -19,6 +19,7 @@ import lrputils as lrp
 from lrputils.model.units import joined
 from lrputils.report.display import TABLE
 from lrputils.report.heatmap import Heatmap
+from lrputils.report.words import named
 
 TEXT = "The Paella didn't TASTE of café, naïve <b>電影</b>.\nTin"
 WORDS = ["The", "Paella", "didn't", "TASTE", "of", "café", "naïve", "Tin"]
@@ -50,7 +51,8 @@ def test_a_word_s_score_is_the_sum_of_its_pieces_and_theirs_are_in_reach():
     page = html(["t", "##in", ",", "too"], {"m": np.array([3.0, -1.0, 0.5, -1.0])}, words=words)
     assert shares(page) == [1, 0.25, -0.5]
     assert 'data-score="Tin +2.00 = T +3.00, in −1.00"' in page
-    assert "most for: “Tin” +2.00; most against: “too” −1.00" in page
+    said = "most for: “<bdi>Tin</bdi>” +2.00; most against: “<bdi>too</bdi>” −1.00"
+    assert said in page
     rows = re.findall(r"<tr><th scope=\"row\"[^>]*>(.*?)</th><td>(.*?)</td>", page)
     expected = [("Tin", "+2.00"), ("T", "+3.00"), ("in", "−1.00"), (",", "+0.50")]
     assert rows == [*expected, ("too", "−1.00")]
@@ -130,3 +132,26 @@ def test_a_text_is_shown_with_its_class_and_special_tokens(placeholder):
     assert [word.text for word in shown.words] == ["[CLS]", "a", "film", "that", "is", "[SEP]"]
     with pytest.raises(ValueError, match="shape"):
         Heatmap.of(placeholder, text, maps)
+
+
+def test_unknown_words_are_marked_counted_and_named():
+    shown = lrp.explain(None, "a very bad film, שלום ☃", "loo")
+    words = [shown.words[place].text for place in sorted(shown.unknown)]
+    assert words == ["שלום", "☃"]
+    assert shown.remark.startswith("2 of 7 words are not in the tokenizer's vocabulary (“שלום”")
+    page = shown._repr_mimebundle_()["text/html"]
+    assert page.count('class="unknown"') == 2
+    assert shown.remark.split(":")[1] in page
+    assert "“<bdi>שלום</bdi>”" in page
+    assert "[UNK]" in str(shown)
+    assert not lrp.explain(None, "a bad film", "loo").remark
+
+
+def test_a_word_that_occurs_again_is_named_by_its_place():
+    shown = lrp.explain(None, "good, never bad, never dull", "loo")
+    places = [place for place, word in enumerate(shown.words) if word.text == "never"]
+    assert [named(shown.words, place) for place in places] == [
+        "“never” (1 of 2)",
+        "“never” (2 of 2)",
+    ]
+    assert named(shown.words, 1) == "“good”"
