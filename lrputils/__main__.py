@@ -248,6 +248,7 @@ def audit(
     *,
     chosen: Chosen = Chosen(limit=50, seed=0),  # noqa: B008  (frozen)
     target: str | None = None,
+    units: str = "token",
     out: Path,
     quiet: bool = False,
     command: str = "",
@@ -262,6 +263,7 @@ def audit(
 
     Args:
         target (CLASS): explain this class, a number or label (default: the predicted)
+        units: what is removed and scored: token, word or sentence
         out: where all goes
         quiet: no progress
 
@@ -278,7 +280,7 @@ def audit(
         classifier,
         texts,
         out,
-        settings(**chosen.sizes, target=_class(target)),
+        settings(**chosen.sizes, target=_class(target), units=units),
         whole=stream_texts(chosen.dataset, **parts),
         command=command,
         parameters=chosen.of_texts,

@@ -87,7 +87,7 @@ def audit(
         return out
     facts = results.facts(out)
     notes = _notes(classifier, texts, whole or texts, settings, facts, out / NOTES, quiet)
-    run = Audited(pd.read_parquet(out / results.ROWS))
+    run = Audited(pd.read_parquet(out / results.ROWS), settings.units)
     html = page(classifier, texts, run, facts, notes)
     (out / PAGE).write_text(html, encoding="utf-8")
     return out / PAGE
@@ -155,7 +155,9 @@ def worst(
         caption = f"{which}: {label(verdict.method)} has r {r:.2f}; "
         caption += f"LOO's largest score is {largest[text]:.2g}, {usual}"
         cut = int(own[REFERENCE].tokens) if own[REFERENCE].cut else None
-        found[caption] = Heatmap.of(classifier, wanted[text], maps, target=target, max_length=cut)
+        found[caption] = Heatmap.of(
+            classifier, wanted[text], maps, target=target, units=run.units, max_length=cut
+        )
     return found
 
 
@@ -255,10 +257,11 @@ def page(
     filled.filters |= {"table": _table, "picture": _picture, "duration": duration}
     return filled.get_template(_TEMPLATE.name).render(
         facts=facts,
+        unit=run.units,
         sound=bool(gates.passed.all()),
         verdict=verdict,
         leads=answers.at_budgets(found),
-        calls={label(name): call(name, verdict.readout) for name in answers.NAMES},
+        calls={label(name): call(name, verdict.readout, run.units) for name in answers.NAMES},
         calibrated=answers.calibrated(run),
         gains=gains,
         in_layers=answers.in_layers(gains),

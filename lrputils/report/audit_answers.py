@@ -120,8 +120,10 @@ def compared(run: Audited, readout: str) -> pd.DataFrame:
     The columns stand in the order of `attrs["passes"]`, the mean cost in forward passes.
     """
     found = pd.concat([run.per_text(R, [*LRP], readout), run.per_text(R, [*COMPARED])], axis=1)
-    tokens = run.rows[run.rows.method == REFERENCE].tokens
-    passes = {name: np.mean([cost(name, n) for n in tokens]) for name in (*found, REFERENCE)}
+    exact = run.rows[run.rows.method == REFERENCE]
+    passes = {name: np.mean([cost(name, n) for n in exact.tokens]) for name in (*found, REFERENCE)}
+    if run.units != "token":
+        passes[REFERENCE] = exact.content.map(np.sum).mean()
     passes = pd.Series(passes).rename(label).sort_values(kind="stable")
     found = found.rename(columns=label)[[name for name in passes.index if name != label(REFERENCE)]]
     found.attrs["passes"] = passes

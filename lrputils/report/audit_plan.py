@@ -114,9 +114,10 @@ def label(name: str, readout: str = "") -> str:
     return METHODS[method].label + addition + (f", {readout}" if name in LRP and readout else "")
 
 
-def call(name: str, readout: str) -> str:
+def call(name: str, readout: str, units: str = "token") -> str:
     """Return the Python that computes a method's map, an LRP map at a read-out."""
     method, options, _ = COMPARED.get(name, (name, {"readout": readout}, ""))
+    options = options if units == "token" else {**options, "units": units}
     given = "".join(f", {key}={value!r}" for key, value in options.items())
     return f'lrp.attribute(clf, inputs, "{method}"{given})'
 
@@ -129,7 +130,8 @@ def settings(**sizes: Any) -> Settings:
 class Audited(Run):
     """The rows of an audit; ids may repeat in a data set, so texts go by their `position`."""
 
-    def __init__(self, rows: pd.DataFrame) -> None:
+    def __init__(self, rows: pd.DataFrame, units: str = "token") -> None:
+        self.units = units
         self.rows = rows.assign(position=(rows.method == REFERENCE).cumsum() - 1)
 
 

@@ -368,3 +368,16 @@ def test_reversals_do_not_grow_with_the_number_of_values():
     six = _signs(_grid(lambda a, b: 1.0 if a else -1.0, a=range(6), b=[0]))
     assert audit_answers.reversals(two).reversed["a"] == 1
     assert audit_answers.reversals(six).reversed["a"] == pytest.approx(5 / 15)
+
+
+def test_an_audit_by_words_says_so_and_counts_loo_s_passes(tmp_path):
+    texts, settings = stream_texts("reviews", limit=3, seed=0), audit_plan.settings(units="word")
+    out = audit.audit(lrp.load_classifier(), texts, tmp_path, settings, quiet=True)
+    page = out.read_text(encoding="utf-8")
+    assert "removes one word at a time" in page
+    assert "units=&#39;word&#39;" in page
+    run = audit_plan.Audited(pd.read_parquet(tmp_path / results.ROWS), "word")
+    exact = run.rows[run.rows.method == "loo"]
+    passes = audit_answers.compared(run, "word").attrs["passes"]["LOO"]
+    assert passes == pytest.approx(exact.content.map(sum).mean())
+    assert passes < exact.tokens.mean()
