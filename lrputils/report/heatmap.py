@@ -88,7 +88,7 @@ class Heatmap(WordMaps):
             some = ", ".join(named(found.words, place) for place in sorted(found.unknown)[:3])
             more = ", …" if len(found.unknown) > 3 else ""
             found.remark = (
-                f"{len(found.unknown)} of {len(own)} words are not in the tokenizer's vocabulary "
+                f"The tokenizer does not know {len(found.unknown)} of {len(own)} words "
                 f"({some}{more}): in the place of each the model reads the same [UNK]."
             )
         return found

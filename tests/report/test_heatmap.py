@@ -134,16 +134,19 @@ def test_a_text_is_shown_with_its_class_and_special_tokens(placeholder):
         Heatmap.of(placeholder, text, maps)
 
 
-def test_unknown_words_are_marked_counted_and_named():
+def test_unknown_words_are_marked_counted_and_named(tmp_path):
     shown = lrp.explain(None, "a very bad film, שלום ☃", "loo")
     words = [shown.words[place].text for place in sorted(shown.unknown)]
     assert words == ["שלום", "☃"]
-    assert shown.remark.startswith("2 of 7 words are not in the tokenizer's vocabulary (“שלום”")
+    assert shown.remark.startswith("The tokenizer does not know 2 of 7 words (“שלום”, “☃”)")
     page = shown._repr_mimebundle_()["text/html"]
     assert page.count('class="unknown"') == 2
     assert shown.remark.split(":")[1] in page
     assert "“<bdi>שלום</bdi>”" in page
     assert "[UNK]" in str(shown)
+    assert "The tokenizer does not know" in shown.save(tmp_path / "x.svg").read_text(
+        encoding="utf-8"
+    )
     assert not lrp.explain(None, "a bad film", "loo").remark
 
 

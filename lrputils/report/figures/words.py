@@ -48,16 +48,17 @@ def draw(shown: WordMaps) -> Drawing:
     figure = Drawing(figsize=(_WIDTH, 1.0))
     page = _Page(figure, _fonts(shown))
     page.paragraph(shown.caption, weight="bold")
+    page.paragraph(shown.remark, size=10)
     for name in shown.maps:
         page.gap()
         page.paragraph(name, weight="bold")
-        page.paragraph(shown.strongest(name), size=9)
+        page.paragraph(shown.strongest(name), size=10)
         page.down += 0.05
         page.words(shown, name)
         page.down += 0.05
-        page.paragraph(shown.notes.get(name, ""), size=9)
+        page.paragraph(shown.notes.get(name, ""), size=10)
     page.gap()
-    page.paragraph(_LEGEND, size=9)
+    page.paragraph(_LEGEND, size=10)
     page.close()
     return figure
 
@@ -75,7 +76,7 @@ class _Page:
     def paragraph(self, text: str, *, size: float = _SIZE, weight: str = "normal") -> None:
         if len(self.fonts) > 1:  # not every font is there in bold
             weight = "normal"
-        for line in textwrap.wrap(visible(text), int(1000 / size)):
+        for line in textwrap.wrap(visible(text), int(880 / size)):
             self.down += _LINE * size / _SIZE
             self._put(_MARGIN, line, size=size, weight=weight)
 
