@@ -11,11 +11,8 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from lrputils import stats
-from lrputils.data.texts import Texts
-from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
 from lrputils.study.by_text import Run
-from lrputils.study.evaluation import Evaluation
 
 AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
 MARGIN = 0.05  # a difference of r up to this is called agreement
@@ -147,25 +144,3 @@ def readouts(evaluation: Run, first: str, second: str, column: str = "r") -> pd.
 def above(low: float, high: float, bound: float) -> str:
     """Whether an interval lies above a bound: "yes", "no" (it lies below) or "cannot tell"."""
     return "yes" if low > bound else "no" if high < bound else CANNOT_TELL
-
-
-def run_card(classifier: Classifier, texts: Texts, evaluation: Evaluation) -> pd.DataFrame:
-    """Return what a run measured: model, texts, lengths and accuracy, a row each."""
-    accuracy = evaluation.accuracy()
-    lengths = [len(row) for row in evaluation.tokens]
-    kind, layers = type(classifier.model).__name__, classifier.architecture.layers
-    facts = {
-        "model": classifier.name,
-        "architecture": f"{kind}, {layers} layers",
-        "weights": _short(classifier.identity),
-        "texts": f"{len(texts)} of {texts.name}",
-        "their identity": _short(texts.identity),
-        "tokens a text": f"{min(lengths)} to {max(lengths)}",
-        "accuracy": "no labels of its classes" if accuracy is None else f"{accuracy:.1%}",
-    }
-    return pd.DataFrame({"this run": facts})
-
-
-def _short(identity: str) -> str:
-    kind, _, digits = identity.partition(" ")
-    return f"{kind} {digits[:12]}"

@@ -201,9 +201,3 @@ def test_a_sweep_away_from_the_words_says_so_in_its_columns(placeholder, texts, 
     assert list(found.ablations("r", "sum")) == [("single", k) for k in layers]
     with pytest.raises(ValueError, match="not among"):
         LayerSweep(families=["middle"])
-
-
-def test_the_run_card_names_model_and_texts(placeholder, texts, result):
-    card = tables.run_card(placeholder, texts, result)["this run"]
-    assert "untrained" in card["model"]
-    assert card["texts"] == "5 of ours"
