@@ -25,13 +25,11 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
 from lrputils.attribution import attribute
-from lrputils.model.architectures import describe
+from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import AttentionCall, additive, routed
 from lrputils.model.classifier import Classifier, load_classifier
-from lrputils.model.handles import Handle
+from lrputils.model.forwards import matmul_precision, run
 from lrputils.model.inputs import Inputs
-from lrputils.model.precision import matmul_precision
-from lrputils.model.readout import run
 from lrputils.propagation.conservation import without_biases
 from lrputils.propagation.layerwise import layerwise_bypass
 from lrputils.removal import packing
