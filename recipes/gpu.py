@@ -26,10 +26,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lrputils import stats
 from lrputils.attribution import attribute
+from lrputils.model.architectures import Handle
 from lrputils.model.classifier import Classifier, load_classifier
-from lrputils.model.handles import Handle
+from lrputils.model.forwards import matmul_precision
 from lrputils.model.inputs import Inputs
-from lrputils.model.precision import matmul_precision
 from lrputils.propagation.layerwise import layerwise_bypass
 from lrputils.removal.certified import LOW
 from lrputils.removal.leave_one_out import certified_loo, leave_one_out

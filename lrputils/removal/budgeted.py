@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import describe
-from lrputils.model.handles import Handle
-from lrputils.model.targets import Target, take_rows
+from lrputils.model.architectures import Handle, describe
+from lrputils.model.readout import Target, take_rows
 from lrputils.removal.leave_one_out import removed_rows, start
 from lrputils.removal.mask_gradient import free_tokens, mask_gradient
 from lrputils.removal.packing import evaluate

@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Architecture, describe
-from lrputils.model.handles import Handle
-from lrputils.model.precision import matmul_precision
-from lrputils.model.targets import (
+from lrputils.model.architectures import Architecture, Handle, describe
+from lrputils.model.forwards import matmul_precision
+from lrputils.model.readout import (
     Target,
-    class_labels,
     explained,
     probabilities,
     resolve_target,
@@ -54,7 +52,7 @@ def leave_one_out(
     """f(x) − f(x without token i), for every token, word or sentence of every text.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        model: a covered model in evaluation mode, or what holds one (see `describe`).
         inputs: a batch of encoded texts (or `pixel_values`, whose tokens are [CLS] and patches).
         target: the class explained, by number or label, one for all texts or one a text, or a
             `lrputils.contrast` of two; by default the class that is predicted on the whole input.
@@ -185,7 +183,7 @@ def start(
     texts = split(architecture, inputs)
     logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=batch_tokens)
     model = architecture.model
-    chosen = resolve_target(target, logits, class_labels(model))
+    chosen = resolve_target(target, logits, model)
     if output == "difference":
         if logits.shape[1] < 2:
             raise ValueError("output='difference' needs two classes or more; the model has one")

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import describe
-from lrputils.model.handles import Handle
-from lrputils.model.targets import Target
+from lrputils.model.architectures import Handle, describe
+from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.removal.coalitions import removed_at_once
 from lrputils.removal.leave_one_out import removed_rows, start

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import describe
-from lrputils.model.handles import Handle
-from lrputils.model.targets import Target
+from lrputils.model.architectures import Handle, describe
+from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.removal.coalitions import removed_at_once
 from lrputils.removal.leave_one_out import start
@@ -63,7 +62,7 @@ def perturbation_curve(
     go and [CLS] stays.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        model: a covered model in evaluation mode, or what holds one (see `describe`).
         inputs: encoded texts that know their special tokens (`clf.encode`), or `pixel_values`.
         scores: (batch, tokens), or (methods, batch, tokens) for several methods at once.
         order: "morf" removes the most relevant chunk first, "lerf" the least relevant. Of equal

@@ -23,8 +23,8 @@ import torch
 from scipy.optimize import nnls
 
 from lrputils.model.classifier import Classifier
+from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import run
 from lrputils.removal.beginnings import shareable
 from lrputils.removal.certified import rows_checked
 from lrputils.removal.packing import BATCH_TOKENS

@@ -11,8 +11,8 @@ import lrputils as lrp
 from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall, additive, fused, routed
 from lrputils.model.families import FAMILIES
-from lrputils.model.forwards import replaced
-from lrputils.model.readout import Blocks, read, run
+from lrputils.model.forwards import replaced, run
+from lrputils.model.readout import Blocks, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, RULES, installed
 from lrputils.propagation.conservation import without_biases
 from lrputils.removal.leave_one_out import leave_one_out
