@@ -32,7 +32,6 @@ from lrputils.report.figures import layers as by_layer
 from lrputils.report.figures.dots import dots
 from lrputils.report.figures.style import WIDTH, Drawing, new_figure, of_method
 from lrputils.report.heatmap import Heatmap
-from lrputils.report.leading import MARGIN
 from lrputils.runs import datasets, results
 from lrputils.runs.estimates import estimate
 from lrputils.runs.folders import write_json
@@ -284,7 +283,7 @@ def page(
             "conventions": conventions(changed),
         },
         tracks=answers.TRACKS,
-        margin=MARGIN,
+        margin=answers.MARGIN,
         loo=REFERENCE,
     )
 
