@@ -33,7 +33,7 @@ _NAMES = {
     "model.architectures": "describe",
     "model.classifier": "Classifier load_classifier",
     "model.inputs": "Inputs",
-    "model.targets": "contrast",
+    "model.readout": "contrast",
     "propagation.composites": "ATTN_LRP Composite CP_LRP propagating",
     "propagation.conservation": "check",
     "propagation.layerwise": "layerwise_bypass",

@@ -7,10 +7,6 @@ A token is one pixel, and there is no softmax: attention is a product of three m
 that product is associative, (QKᵀ)V and Q(KᵀV) are one function. What the paper leaves open
 (embedding, pooling, input scaling) is a `Setting`.
 
-The logit is ⟨M, G⟩ plus a bias, with M = KᵀV (what is written) and G = Σ_t q_t w_tᵀ (how it is
-read), both dim × dim; w_t is the output layer's row at token t. Every attribution here is a few
-products with M and G: the work of one forward pass, for all pixels together.
-
 A network trained in float32 differs from one processor to the next, and so would every number
 after it. The weights in `assets/linear_attention` are therefore fixed: trained once, rounded to
 half precision, and used in float64. They exist for scikit-learn's digits only; networks for other
@@ -21,12 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
-from operator import mul
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,16 +30,16 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from lrputils.data.images import ImageData
-from lrputils.products import flatten, parse, shares
 from lrputils.stats import Estimate, pearson, sum_to_one
 
-# A factorization's name, and its product tree; the last has one node with three factors.
-FACTORIZATIONS = {
-    "(QKᵀ)V": parse("(Q * K) * V", {"Q": 1, "K": 1, "V": 1}),
-    "Q(KᵀV)": parse("Q * (K * V)", {"Q": 1, "K": 1, "V": 1}),
-    "3-ary": flatten(parse("Q * K * V", {"Q": 1, "K": 1, "V": 1})),
+# A factorization's name, and the share of the relevance that Q, K and V get: 2 to the minus the
+# number of products above; the 3-ary equal split gives a third to each.
+SHARES = {
+    "(QKᵀ)V": (1 / 4, 1 / 4, 1 / 2),
+    "Q(KᵀV)": (1 / 2, 1 / 4, 1 / 4),
+    "3-ary": (1 / 3, 1 / 3, 1 / 3),
 }
-LEFT, RIGHT, TERNARY = FACTORIZATIONS
+LEFT, RIGHT, TERNARY = SHARES
 
 _CHOICES = {
     "embedding": ("learned", "none"),
@@ -114,14 +107,6 @@ class Setting:
 SETTINGS = tuple(Setting(*choice) for choice in product(*_CHOICES.values()))
 
 
-class Projected(NamedTuple):
-    """Queries, keys and values, each (batch, tokens, dim); or one tensor for each of the three."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-
-
 class LinearAttention(nn.Module):
     """One layer of softmax-free attention over pixels, and a linear output layer.
 
@@ -159,22 +144,12 @@ class LinearAttention(nn.Module):
         """Scale grey levels (batch, tokens) as the setting says, in the weights' precision."""
         return ((images - self.shift) / self.scale).to(self.output.weight.dtype)
 
-    def project(self, pixels: Tensor) -> Projected:
-        """Return queries, keys and values of scaled pixels (batch, tokens)."""
+    def project(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values (batch, tokens, dim) of scaled pixels (batch, tokens)."""
         tokens = pixels[..., None]
         if self.setting.embedding == "learned":
             tokens = self.embedding(tokens) + self.position
-        return Projected(self.query(tokens), self.key(tokens), self.value(tokens))
-
-    def directions(self) -> Projected:
-        """Return d(query)/d(pixel), d(key)/d(pixel), d(value)/d(pixel): (dim,), one per projection.
-
-        They are the same for every token and image, since everything up to there is affine.
-        """
-        weights = [self.query.weight, self.key.weight, self.value.weight]
-        learned = self.setting.embedding == "learned"
-        token = self.embedding.weight[:, 0] if learned else weights[0].new_ones(1)
-        return Projected(*(weight @ token for weight in weights))
+        return self.query(tokens), self.key(tokens), self.value(tokens)
 
     def output_rows(self, target: Tensor) -> Tensor:
         """Return w, (batch, tokens, dim), with logit = bias + Σ over tokens of ⟨attended, w⟩."""
@@ -190,27 +165,14 @@ class LinearAttention(nn.Module):
 
     def from_pixels(self, pixels: Tensor, factorization: str = RIGHT) -> Tensor:
         """Return logits (batch, classes) of scaled pixels, multiplied in the order asked for."""
-        return self.classify(multiplied(*self.project(pixels), factorization))
+        check_choice("factorization", factorization, (LEFT, RIGHT))
+        query, key, value = self.project(pixels)
+        left = factorization == LEFT
+        return self.classify((query @ key.mT) @ value if left else query @ (key.mT @ value))
 
     def forward(self, images: Tensor, factorization: str = RIGHT) -> Tensor:
         """Return logits (batch, classes) of grey levels (batch, tokens)."""
         return self.from_pixels(self.scaled(images), factorization)
-
-
-def multiplied(query: Tensor, key: Tensor, value: Tensor, factorization: str) -> Tensor:
-    """Return QKᵀV, (batch, tokens, dim), multiplied in the order asked for."""
-    check_choice("factorization", factorization, (LEFT, RIGHT))
-    left = factorization == LEFT
-    return (query @ key.mT) @ value if left else query @ (key.mT @ value)
-
-
-def path_shares(factorization: str) -> dict[str, float]:
-    """Return the share of the relevance that each of Q, K and V gets: 2 to the minus its depth.
-
-    The 3-ary equal split gives a third to each.
-    """
-    check_choice("factorization", factorization, FACTORIZATIONS)
-    return {name: float(share) for name, share in shares(FACTORIZATIONS[factorization]).items()}
 
 
 REMOVALS = ("zero", "black", "delete")
@@ -218,57 +180,54 @@ BASELINES = ("zero", "black", "white")
 READOUTS = ("pixel", "token")
 
 
-@torch.no_grad()
-def reads_and_writes(
-    network: LinearAttention, images: Tensor
-) -> tuple[Tensor, Projected, Tensor, Tensor, Tensor]:
-    """Return scaled pixels; Q, K and V; w, M and G of the predicted class's logit."""
-    if not len(images):
-        raise ValueError("There are no images to explain")
-    pixels = network.scaled(images)
-    query, key, value = projected = network.project(pixels)
-    written = key.mT @ value
-    rows = network.output_rows(network.classify(query @ written).argmax(1))
-    return pixels, projected, rows, written, query.mT @ rows
-
-
 def _dot(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum(-1)
 
 
 @one_thread()
-@torch.no_grad()
-def paths(network: LinearAttention, images: Tensor, *, readout: str = "pixel") -> Projected:
-    """Return gradient × input of the predicted class's logit by Q, K and V, (batch, tokens) each.
-
-    `images` are grey levels from 0 to 1; a network in float64 gives exact maps. The readout "pixel"
-    stops at the scaled pixel, so that biases and position embeddings keep their share; "token"
-    stops at the rows of Q, K and V and includes that share.
-    """
-    check_choice("readout", readout, READOUTS)
-    pixels, projected, rows, written, read = reads_and_writes(network, images)
-    gradients = (rows @ written.mT, projected.value @ read.mT, projected.key @ read)
-    if readout == "token":
-        return Projected(*map(_dot, projected, gradients))
-    towards = network.directions()
-    return Projected(*(pixels * (g @ a) for a, g in zip(towards, gradients, strict=True)))
-
-
 def attnlrp(
     network: LinearAttention, images: Tensor, factorization: str, *, readout: str = "pixel"
 ) -> Tensor:
     """Return AttnLRP's relevance (batch, tokens) of the predicted class's logit.
 
     Each matrix product halves relevance between its factors (AttnLRP's rule for bilinear maps);
-    linear layers follow the ε-rule with ε → 0, which is gradient × input. Q, K and V therefore
-    pass on 2 to the minus their depth in the factorization: 1/4, 1/4, 1/2 in (QKᵀ)V and
-    1/2, 1/4, 1/4 in Q(KᵀV); "3-ary" gives each a third.
+    linear layers follow the ε-rule with ε → 0, which is gradient × input. So it is gradient × input
+    with Q, K and V letting their `SHARES` of the gradient pass.
+
+    Args:
+        images: grey levels from 0 to 1, (batch, tokens)
+        factorization: a name in `SHARES`
+        readout: "pixel" stops at the scaled pixel, so that biases and position embeddings keep
+            their share; "token" stops at the rows of Q, K and V and includes that share
     """
-    return _weighted(paths(network, images, readout=readout), factorization)
+    check_choice("factorization", factorization, SHARES)
+    check_choice("readout", readout, READOUTS)
+    pixels = network.scaled(images).detach().requires_grad_()
+    projected = network.project(pixels)
+    query, key, value = (
+        z.detach() + share * (z - z.detach())
+        for z, share in zip(projected, SHARES[factorization], strict=True)
+    )
+    logit = network.classify(query @ (key.mT @ value)).max(1).values.sum()
+    if readout == "pixel":
+        return (pixels * torch.autograd.grad(logit, pixels)[0]).detach()
+    return sum(map(_dot, projected, torch.autograd.grad(logit, projected))).detach()
 
 
-def _weighted(by: Projected, factorization: str) -> Tensor:
-    return sum(map(mul, path_shares(factorization).values(), by))
+@torch.no_grad()
+def reads_and_writes(
+    network: LinearAttention, images: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor, Tensor, Tensor]:
+    """Return scaled pixels; Q, K and V; w, M and G of the predicted class's logit.
+
+    The logit is ⟨M, G⟩ plus a bias, with M = KᵀV (what is written) and G = Σ_t q_t w_tᵀ (how it is
+    read), both dim × dim; w_t is the output layer's row at token t.
+    """
+    pixels = network.scaled(images)
+    query, key, value = projected = network.project(pixels)
+    written = key.mT @ value
+    rows = network.output_rows(network.classify(query @ written).argmax(1))
+    return pixels, projected, rows, written, query.mT @ rows
 
 
 @one_thread()
@@ -302,76 +261,52 @@ def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "z
 
 
 @one_thread()
-@torch.no_grad()
-def leave_one_out_by_passes(
-    network: LinearAttention, images: Tensor, *, removal: str = "zero", factorization: str = RIGHT
-) -> Tensor:
-    """Return what `leave_one_out` returns, by one forward pass per pixel in the order asked for.
-
-    Batches of 8 images, as in the paper. "delete" cuts the token out of Q, K and V.
-    """
-    check_choice("removal", removal, REMOVALS)
-    maps = []
-    for part in images.split(8):
-        pixels = network.scaled(part)
-        logits = network.from_pixels(pixels, factorization)
-        without = [
-            _logits_without(network, pixels, token, removal, factorization)
-            for token in range(network.tokens)
-        ]
-        target = logits.argmax(1)[:, None, None].expand(-1, network.tokens, 1)
-        maps.append((logits[:, None] - torch.stack(without, 1)).gather(2, target)[..., 0])
-    return torch.cat(maps)
-
-
-@one_thread()
-def integrated_gradients(
+def mean_gradient(
     network: LinearAttention,
     images: Tensor,
     *,
     baseline: str = "zero",
     nodes: int = 2,
     factorization: str = RIGHT,
-) -> Tensor:
-    """Return Integrated Gradients (batch, tokens) of the predicted class's logit.
+) -> tuple[Tensor, Tensor]:
+    """Return the mean gradient on the way from the baseline, and the way, (batch, tokens) each.
 
-    The baseline "zero" is the network's input of zeros, "black" the image of grey level 0, "white"
-    that of 1. The logit is a cubic of the path's position, so its derivative is a parabola, and two
-    Gauss-Legendre nodes integrate it exactly.
+    Of the predicted class's logit. The baseline "zero" is the network's input of zeros, "black" the
+    image of grey level 0, "white" that of 1. The logit is a cubic of the path's position, so its
+    derivative is a parabola, and two Gauss-Legendre nodes integrate it exactly.
     """
     check_choice("baseline", baseline, BASELINES)
-    if nodes < 1:
-        raise ValueError(f"nodes={nodes} is not a positive number")
     pixels = network.scaled(images).detach()
-    start = emptied(network, pixels, baseline)
-    with torch.no_grad():
-        target = network.from_pixels(pixels).argmax(1, keepdim=True)
+    way = pixels - emptied(network, pixels, baseline)
+    target = network.from_pixels(pixels).argmax(1, keepdim=True)
     gradient = torch.zeros_like(pixels)
     for node, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
-        point = (start + (node + 1) / 2 * (pixels - start)).requires_grad_()
+        point = (pixels - (1 - node) / 2 * way).requires_grad_()
         logit = network.from_pixels(point, factorization).gather(1, target).sum()
         gradient += weight / 2 * torch.autograd.grad(logit, point)[0]
-    return gradient * (pixels - start)
+    return gradient, way
+
+
+def integrated_gradients(network: LinearAttention, images: Tensor, **options) -> Tensor:
+    """Return Integrated Gradients (batch, tokens): `mean_gradient`, with its options, × the way."""
+    gradient, way = mean_gradient(network, images, **options)
+    return gradient * way
 
 
 def explain(
-    network: LinearAttention, images: Tensor, *, removal: str = "zero", **options
+    network: LinearAttention,
+    images: Tensor,
+    *,
+    removal: str = "zero",
+    baseline: str = "zero",
+    readout: str = "pixel",
 ) -> dict[str, Tensor]:
-    """Return the chapter's maps, each (batch, tokens): LOO, IG, and LRP through each graph.
-
-    `options` are those of `propagated`.
-    """
-    maps = {"LOO": leave_one_out(network, images, removal=removal)}
-    return maps | propagated(network, images, **options)
-
-
-def propagated(
-    network: LinearAttention, images: Tensor, *, baseline: str = "zero", readout: str = "pixel"
-) -> dict[str, Tensor]:
-    """Return the maps other than LOO: "IG", and LRP by the factorization's name."""
-    by = paths(network, images, readout=readout)
-    maps = {name: _weighted(by, name) for name in (LEFT, RIGHT, TERNARY)}
-    return {"IG": integrated_gradients(network, images, baseline=baseline)} | maps
+    """Return the chapter's maps, each (batch, tokens): LOO, IG, and LRP through each graph."""
+    maps = {
+        "LOO": leave_one_out(network, images, removal=removal),
+        "IG": integrated_gradients(network, images, baseline=baseline),
+    }
+    return maps | {graph: attnlrp(network, images, graph, readout=readout) for graph in SHARES}
 
 
 def emptied(network: LinearAttention, pixels: Tensor, how: str) -> Tensor:
@@ -379,22 +314,6 @@ def emptied(network: LinearAttention, pixels: Tensor, how: str) -> Tensor:
     if how == "zero":
         return torch.zeros_like(pixels)
     return network.scaled(torch.full_like(pixels, 1.0 if how == "white" else 0.0))
-
-
-def _logits_without(
-    network: LinearAttention, pixels: Tensor, token: int, removal: str, factorization: str
-) -> Tensor:
-    if removal != "delete":
-        changed = pixels.clone()
-        changed[:, token] = emptied(network, pixels, removal)[:, token]
-        return network.from_pixels(changed, factorization)
-    kept = torch.arange(network.tokens) != token
-    query, key, value = (rows[:, kept] for rows in network.project(pixels))
-    attended = multiplied(query, key, value, factorization)
-    if network.setting.pooling == "mean":
-        return network.classify(attended)
-    rows = network.output.weight.view(-1, network.tokens, network.dim)[:, kept]
-    return attended.flatten(1) @ rows.flatten(1).T + network.output.bias
 
 
 GRAPHS = f"{LEFT} vs {RIGHT}"
@@ -450,78 +369,64 @@ def compared(
     return pd.concat(map(pd.DataFrame, parts), ignore_index=True)
 
 
-def crossed_estimate(values: np.ndarray, *, bound: float = 1.0) -> Estimate:
-    """Return the mean of values (seeds, images) and its 95% interval over both.
+def crossed_estimate(values: np.ndarray) -> Estimate:
+    """Return the mean of correlations (seeds, images) and its 95% interval over both.
 
     All seeds share the images and all images the seeds, so the mean varies with either. Its
     variance is taken as the sum of the two, those of the seeds' and of the images' means, which
     counts what is left in a single cell twice; the interval is Student's, with Satterthwaite's
-    degrees of freedom, and stays within ± `bound`, 1 for correlations. With one seed it is over
-    images only.
+    degrees of freedom, and stays within ±1. With one seed it is over images only. NaN is left out;
+    ValueError where nothing is left.
     """
-    known = ~np.isnan(values)
-    if not known.any():
+    known = np.ma.masked_invalid(values)
+    if not known.count():
         raise ValueError("All values are NaN: no pair of maps has a correlation")
-    used = int(known.sum())
-    mean = np.where(known, values, 0.0).sum() / used
-    means = [np.ma.masked_invalid(values).mean(axis).compressed() for axis in (1, 0)]
-    means = [some for some in means if len(some) > 1]
-    variance = np.array([some.var(ddof=1) / len(some) for some in means])
+    means = [known.mean(axis).compressed() for axis in (1, 0)]
+    variance = np.array([some.var(ddof=1) / len(some) for some in means if len(some) > 1])
+    free = np.array([len(some) - 1 for some in means if len(some) > 1])
     reach = 0.0
-    if variance.sum() > 0:
-        free = np.array([len(some) - 1 for some in means])
+    if variance.any():
         freedom = variance.sum() ** 2 / (variance**2 / free).sum()
         reach = stdtrit(freedom, 0.975) * variance.sum() ** 0.5
-    low, high = np.clip([mean - reach, mean + reach], -bound, bound)
-    return Estimate(float(mean), float(low), float(high), used, known.size - used)
+    low, high = np.clip([known.mean() - reach, known.mean() + reach], -1, 1)
+    used = int(known.count())
+    return Estimate(float(known.mean()), float(low), float(high), used, known.size - used)
 
 
 ANY = "any"  # the removal of a pair without LOO
 
 
-def measured(trained: Iterable[LinearAttention], images: Tensor) -> pd.DataFrame:
-    """Return r of every pair of maps under every removal, a row per network, image and pair.
+def distinct(setting: Setting, among: tuple[str, ...] = REMOVALS) -> list[str]:
+    """Return the removals (or baselines) that differ: black is zero where grey levels stay."""
+    return [how for how in among if how != "black" or setting.scaling != "unit"]
 
-    Networks of one setting are its training seeds 0, 1, …; `images` are grey levels from 0 to 1,
-    (images, tokens).
+
+def measured(network: LinearAttention, images: Tensor) -> pd.DataFrame:
+    """Return r of every pair of one network's maps under every removal, a row per image and pair.
+
+    `images` are grey levels from 0 to 1, (images, tokens).
 
     Returns:
-        The columns of `compared`; `setting`, `seed`; `removal`, "any" for the two graphs with each
-        other; `target`, the predicted class. Beside the pairs of `PAIRS` there are IG from the
-        other baselines, and for removal "delete" both graphs read at the rows of Q, K and V ("… @
+        The columns of `compared`; `setting`; `removal`, "any" for the two graphs with each other;
+        `target`, the predicted class. Beside the pairs of `PAIRS` there are IG from the other
+        baselines, and for removal "delete" both graphs read at the rows of Q, K and V ("… @
         token"). Black is left out, as removal and as baseline, where it is 0 (`distinct`).
     """
-    seen: dict[str, int] = {}
-    parts = []
-    for network in trained:
-        name = network.setting.name
-        seed = seen[name] = seen.get(name, -1) + 1
-        target = network(images).argmax(1).numpy()
-        rows = _measured(network, images)
-        parts.append(rows.assign(setting=name, seed=seed, target=target[rows["id"]]))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _measured(network: LinearAttention, images: Tensor) -> pd.DataFrame:
-    scaling = network.setting.scaling
-    maps = propagated(network, images)
-    at_token = propagated(network, images, readout="token")
-    for baseline in BASELINES[1:]:
-        if distinct(scaling, baseline) == baseline:
-            maps[f"IG from {baseline}"] = integrated_gradients(network, images, baseline=baseline)
+    maps = explain(network, images)
+    for start in distinct(network.setting, BASELINES[1:]):
+        maps[f"IG from {start}"] = integrated_gradients(network, images, baseline=start)
+    del maps["LOO"]
     parts = [compared(maps, {GRAPHS: PAIRS[GRAPHS]}).assign(removal=ANY)]
-    for removal in dict.fromkeys(distinct(scaling, removal) for removal in REMOVALS):
+    for removal in distinct(network.setting):
         if removal == "delete":
-            maps |= {f"{graph} @ token": at_token[graph] for graph in (LEFT, RIGHT)}
+            for graph in (LEFT, RIGHT):
+                maps[f"{graph} @ token"] = attnlrp(network, images, graph, readout="token")
         loo = {"LOO": leave_one_out(network, images, removal=removal)}
         pairs = {f"{name} vs LOO": (name, "LOO") for name in maps}
         parts.append(compared(maps | loo, pairs).assign(removal=removal))
-    return pd.concat(parts, ignore_index=True)
-
-
-def distinct(scaling: str, removal: str) -> str:
-    """Return the removal (or baseline), or "zero" for "black" where grey level 0 is input 0."""
-    return "zero" if removal == "black" and scaling == "unit" else removal
+    rows = pd.concat(parts, ignore_index=True)
+    target = network(images).argmax(1).numpy()
+    return rows.assign(setting=network.setting.name, target=target[rows["id"]])
 
 
 SHIPPED_DATA = "scikit-learn digits"
@@ -584,13 +489,9 @@ def networks(
     """
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: at least one network is needed")
-    here = train_here or not is_shipped(data, setting, seeds)
+    shipped = data.name == SHIPPED_DATA and data.side == 14 and seeds <= SHIPPED.get(setting, 0)
+    here = train_here or not shipped
     return [train(data, setting, n) if here else load_shipped(setting, n) for n in range(seeds)]
-
-
-def is_shipped(data: ImageData, setting: Setting, seeds: int = 1) -> bool:
-    """Tell whether the package carries this many trained networks for these data."""
-    return data.name == SHIPPED_DATA and data.side == 14 and seeds <= SHIPPED.get(setting, 0)
 
 
 def load_shipped(
@@ -634,17 +535,6 @@ def save_networks(trained: Iterable[LinearAttention], folder: str | Path) -> Pat
     path.parent.mkdir(parents=True, exist_ok=True)
     save_file(tensors, path)
     return path
-
-
-def rounded(network: LinearAttention) -> LinearAttention:
-    """Return a copy whose parameters went through half precision, as `save_networks` stores them.
-
-    What is measured on the copy can be measured again on the stored network, on any processor.
-    """
-    copy = deepcopy(network)
-    for parameter in copy.parameters():
-        parameter.data = parameter.data.half().double()
-    return copy
 
 
 @torch.no_grad()

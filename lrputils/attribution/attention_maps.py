@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from lrputils.attribution.registry import method
-from lrputils.model.architectures import describe
+from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import Recorder, routed, stepwise
-from lrputils.model.handles import Handle
-from lrputils.model.readout import read
-from lrputils.model.targets import Target
+from lrputils.model.readout import Target, read
 
 
 @method("rollout", "Attention Rollout", "sky")

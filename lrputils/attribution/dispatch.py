@@ -10,11 +10,10 @@ from torch import Tensor
 
 from lrputils.attribution.registry import METHODS, Method, options_in
 from lrputils.attribution.relevance import lrp
-from lrputils.model.architectures import describe
-from lrputils.model.handles import Handle
+from lrputils.model.architectures import Handle, describe
 from lrputils.model.inputs import Inputs
 from lrputils.model.inputs import special_tokens as special_in
-from lrputils.model.targets import Target
+from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.propagation.composites import Composite
 
@@ -33,7 +32,7 @@ def attribute(
     """Score every token of every text by one method.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        model: a covered model in evaluation mode, or what holds one (see `describe`).
         inputs: what the tokenizer gives: `input_ids` `(batch, tokens)`, `attention_mask`, …; for
             ViT `pixel_values`, and the tokens are [CLS] and the patches.
         method: a name in `METHODS`, or a `Composite`.

@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from lrputils.attribution.registry import method
-from lrputils.model.architectures import Architecture, describe
-from lrputils.model.handles import Handle
+from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.inputs import special_tokens
-from lrputils.model.readout import GRADIENT_TOKENS, Reading, read
-from lrputils.model.targets import Target
+from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 
 
 @method("grad-x-input", "Gradient × input", "purple", rules=False)
@@ -63,7 +61,7 @@ def integrated_gradients(
     tokens, which are their own baseline.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        model: a covered model in evaluation mode, or what holds one (see `describe`).
         inputs: encoded texts with their `special_tokens_mask`, or pixel values.
         target: the class to explain; None is the class predicted on the whole input.
         baseline: "zero", "pad", "mask" or a token id: what a token's embedding comes from.

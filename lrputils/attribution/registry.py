@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lrputils.model.handles import Handle
+from lrputils.model.architectures import Handle
 from lrputils.removal.budgeted import budgeted_loo
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import mask_gradient

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from lrputils.attribution.registry import method
-from lrputils.model.architectures import describe
+from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import Recorder
-from lrputils.model.handles import Handle
-from lrputils.model.readout import read
-from lrputils.model.targets import Target
+from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import (
     ATTN_LRP,
     CP_LRP,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,12 +20,22 @@ from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
 from lrputils.model.families import ACTIVATIONS, FAMILIES, LINEAR, Family
-from lrputils.model.handles import Handle, model_of
+
+# A model, or what keeps it as `.model`: a `Classifier`, an `Architecture`, a pipeline.
+Handle = nn.Module | Any
 
 WITHOUT_RULES = (
     "What needs no rules works: leave_one_out, shapley_values, leave_two_out, perturbation curves, "
     "and the methods 'loo', 'shapley', 'grad-x-input', 'smoothgrad' and 'ig'"
 )
+
+
+# Wrappers around the same parameters and the same function → where they keep the module.
+_WRAPPERS = {
+    "OptimizedModule": "_orig_mod",
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+}
 
 
 @dataclass(frozen=True)
@@ -197,7 +208,8 @@ def describe(handle: Handle, *, rules: bool = True) -> Architecture:
     """Find the layers, attention modules and embeddings of a supported model.
 
     Args:
-        handle: the model, or what holds it (see `model_of`). An `Architecture` is returned as such.
+        handle: the model, what keeps it as `.model` (a `Classifier`, a pipeline), or a compiled or
+            data-parallel wrapper. An `Architecture` is returned as such.
         rules: False also takes a model without rules, described without layers and attentions.
 
     Raises:
@@ -206,7 +218,7 @@ def describe(handle: Handle, *, rules: bool = True) -> Architecture:
     """
     if isinstance(handle, Architecture) and (handle.kind.rules or not rules):
         return handle
-    model = handle.model if isinstance(handle, Architecture) else model_of(handle)
+    model = handle.model if isinstance(handle, Architecture) else _model_of(handle)
     try:
         return _covered(model)
     except TypeError as reason:
@@ -216,6 +228,30 @@ def describe(handle: Handle, *, rules: bool = True) -> Architecture:
         if rules:
             raise TypeError(f"{reason}. {WITHOUT_RULES}") from None
         return plain
+
+
+def _model_of(handle: Handle) -> nn.Module:
+    """The plain model behind a handle.
+
+    What keeps its model as `.model`, a `Classifier` or a pipeline, is unwrapped, and so are
+    compiled and data-parallel models, whose module inside has the same parameters and computes the
+    same function.
+
+    Raises:
+        TypeError: a model's name, or a model with an adapter (PEFT); the message says what to pass.
+    """
+    kind = type(handle)
+    if isinstance(handle, str | Path):
+        name = str(handle)
+        raise TypeError(f"{name!r} is the name of a model: pass load_classifier({name!r})")
+    if kind.__module__.split(".")[0] == "peft":
+        raise TypeError(
+            f"{kind.__name__} keeps an adapter beside the model's weights: merge it first, "
+            "model = model.merge_and_unload(), and pass that"
+        )
+    place = _WRAPPERS.get(kind.__name__, None if isinstance(handle, nn.Module) else "model")
+    inside = getattr(handle, place, None) if place else None
+    return handle if inside is None else _model_of(inside)
 
 
 def _plain(model: nn.Module) -> Architecture | None:

@@ -24,9 +24,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 
-from lrputils.model.architectures import Architecture, describe
+from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.forwards import replaced
-from lrputils.model.handles import Handle
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from transformers import activations
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.pytorch_utils import Conv1D
-
-from lrputils.model import mpnet
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,52 @@ class Family:
         return {self.gated_mlp: "product", self.tanh_head: "head"}.get(name)
 
 
+def _mpnet_attention(attention: nn.Module, answer: Callable) -> Callable:
+    """A forward pass of one attention module whose attention is what `answer` returns.
+
+    MPNet's does not go through transformers' interface. Each of its scores gets a bias that depends
+    on how far query and key are apart; to the rules it is a constant, a part of the mask.
+
+    `answer(module, query, key, value, mask)` takes tensors `(batch, heads, tokens, size)` and a
+    mask of summands, and returns the output `(batch, tokens, heads, size)` and the weights.
+    """
+
+    def forward(
+        inner: Callable,
+        hidden: Tensor,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+        output_attentions: bool = False,
+        **_: Any,
+    ) -> tuple:
+        shape = (*hidden.shape[:-1], -1, attention.attention_head_size)
+        maps = (attention.q, attention.k, attention.v)
+        factors = (linear(hidden).view(shape).transpose(1, 2) for linear in maps)
+        summands = [part for part in (bias, mask) if part is not None]
+        output, weights = answer(attention, *factors, sum(summands) if summands else None)
+        output = attention.o(output.flatten(2))
+        return (output, weights) if output_attentions else (output,)
+
+    return forward
+
+
+def _mpnet_at_positions(encoder: nn.Module, positions: Tensor) -> Callable:
+    """A forward pass of the encoder whose biases are those of the given positions, (batch, tokens).
+
+    The model's own counts columns, so that after a deletion tokens would be too close.
+    """
+
+    def forward(inner: Callable, hidden: Tensor, attention_mask: Any = None, **_: Any) -> Any:
+        apart = positions[:, None, :] - positions[:, :, None]
+        bucket = encoder.relative_position_bucket(apart)
+        bias = encoder.relative_attention_bias(bucket).permute(0, 3, 1, 2)
+        for layer in encoder.layer:
+            hidden = layer(hidden, attention_mask, bias)[0]
+        return BaseModelOutput(last_hidden_state=hidden)
+
+    return forward
+
+
 _BERT = Family(
     "bert",
     ("BertForSequenceClassification",),
@@ -140,8 +186,8 @@ FAMILIES = {
             norm_after_attention="attention.LayerNorm",
             projections=tuple(f"attention.attn.{name}" for name in "qkvo"),
             token_types=False,
-            own_attention=mpnet.calling,
-            relative_positions=mpnet.at_positions,
+            own_attention=_mpnet_attention,
+            relative_positions=_mpnet_at_positions,
         ),
         replace(_BERT, name="electra", heads=("ElectraForSequenceClassification",)),
         replace(

@@ -1,22 +1,42 @@
-"""Give single modules another forward pass, in this thread only, and take it out again.
+"""Forward passes: a model's own, with single modules exchanged, and at another precision.
 
-The replacement belongs to one instance, not to its class. The instance holds one dispatcher while
+A replacement belongs to one instance, not to its class. The instance holds one dispatcher while
 any thread needs it; a thread that installed nothing gets the original. So two threads can use one
 model with different rules, and the last one to finish restores the instance.
+
+Of a model without rules it is known that it takes ids and an attention mask, and no more. A removed
+token is masked, tokens removed at the end are cut off. That this removes, and that rows can share a
+batch, is measured before it is used.
+
+GPUs multiply float32 matrices faster if they may round the factors to TF32 (10 bits of mantissa),
+some CPUs if they may round them to bfloat16 (7 bits). Sums and results stay float32. torch keeps
+the choice in process-wide settings; here it is a block that always restores them. A setting is a
+permission: where the hardware has no such product it changes nothing.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from lrputils.model.architectures import Architecture
 
 Forward = Callable[..., Any]
+# One text by the names of the model's arguments, (tokens,) each.
+ArgumentRow = Mapping[str, np.ndarray]
+# Which precisions a kind of device may be asked for, the full one first.
+PRECISIONS = {"cpu": ("float32", "tf32", "bf16"), "cuda": ("float32", "tf32")}
 
+_SPECIAL = ("pad", "bos", "eos", "sep", "cls", "mask", "unk")
 _lock = threading.Lock()
 
 
@@ -73,3 +93,158 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
         for module, forward in forwards.items():
             undo.enter_context(_installed(module, forward))
         yield
+
+
+def run(
+    architecture: Architecture, arguments: Mapping[str, Any], last: Tensor | None = None
+) -> Tensor:
+    """Logits `(batch, classes)` of one forward pass, of the next token for a language model.
+
+    `last`: the column of each row's last token, where the attention mask does not tell.
+
+    Raises:
+        ValueError: a logit is NaN or infinite; the message names the rows.
+    """
+    if architecture.language_model:
+        last = architecture.head_tokens(arguments["attention_mask"]) if last is None else last
+        kept, index = torch.unique(last, return_inverse=True)
+        logits = architecture.model(**arguments, logits_to_keep=kept).logits
+        index = index if logits.shape[1] == len(kept) else last  # some models keep all
+        logits = logits[torch.arange(len(logits), device=logits.device), index]
+    else:
+        logits = architecture.model(**arguments).logits
+    broken = (~torch.isfinite(logits)).any(1).nonzero().flatten().tolist()
+    if broken:
+        raise ValueError(
+            f"{type(architecture.model).__name__} returns NaN or infinite logits in rows {broken}: "
+            "there is nothing to explain. Check its weights, and its dtype (float16 overflows)"
+        )
+    return logits
+
+
+def run_rows(
+    architecture: Architecture, rows: Sequence[ArgumentRow], zeroed: Sequence[Sequence[int]] = ()
+) -> Tensor:
+    """Logits (rows, classes), in float32 at least, of the model as it is.
+
+    Args:
+        architecture: of the model.
+        rows: `input_ids`, `attention_mask` and, where the model takes them, `token_type_ids`.
+        zeroed: of each row the tokens whose word embedding is zero; none if not given.
+
+    Raises:
+        ValueError: the model reads its words twice, so that one zero does not remove them.
+    """
+    device = next(architecture.model.parameters()).device
+    fill = {"input_ids": architecture.config.pad_token_id or 0}
+    arguments: dict[str, Any] = {
+        name: pad_sequence(
+            [torch.from_numpy(row[name]) for row in rows],
+            batch_first=True,
+            padding_value=fill.get(name, 0),
+        ).to(device)
+        for name in rows[0]
+    }
+    if architecture.causal:
+        arguments["use_cache"] = False
+    last = torch.tensor([len(row["input_ids"]) - 1 for row in rows], device=device)
+
+    def without(inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
+        words = inner(*args, **kwargs).clone()
+        for row, tokens in enumerate(zeroed):
+            words[row, list(tokens)] = 0
+        return words
+
+    with ExitStack() as undo:
+        if len(zeroed) and architecture.config.is_encoder_decoder:
+            raise ValueError(
+                f"{type(architecture.model).__name__} reads its words twice: removal='zero' would "
+                "leave them in one place. Use removal='delete'"
+            )
+        if len(zeroed):
+            undo.enter_context(replaced({architecture.word_embeddings: without}))
+        logits = run(architecture, arguments, last)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def prove_removal(architecture: Architecture, row: ArgumentRow, *, masked: bool) -> bool:
+    """Whether rows may share a batch: a shortened text beside its whole gives what it gives alone.
+
+    With `masked`, also whether the mask removes: other words under it must not move a logit. Both
+    up to the root of the model's precision.
+
+    Raises:
+        ValueError: the mask does not remove; the message says which removals do.
+    """
+    tokens, dtype = len(row["input_ids"]), architecture.word_embeddings.weight.dtype
+    if tokens < 3:
+        return False
+    short = {name: np.delete(value, 1) for name, value in row.items()}
+    alone, together = run_rows(architecture, [short]), run_rows(architecture, [row, short])[1:]
+    allowed = torch.finfo(dtype).eps ** 0.5 * max(1.0, float(alone.abs().max()))
+    if masked:
+        others = [dict(row), dict(row)]
+        for other, word in zip(others, _words(architecture), strict=True):
+            other["input_ids"], other["attention_mask"] = (
+                row[name].copy() for name in ("input_ids", "attention_mask")
+            )
+            other["input_ids"][1:-1:2], other["attention_mask"][1:-1:2] = word, 0
+        first, second = (run_rows(architecture, [other]) for other in others)
+        seen = bool((first - second).abs().max() > allowed)
+        if seen or architecture.config.is_encoder_decoder:  # a decoder has no part of the mask
+            raise ValueError(
+                f"{type(architecture.model).__name__} reads what its attention mask hides: other "
+                "words there move its logits, so masking does not remove. Use leave_one_out with "
+                "removal='delete', or 'mask', 'pad' or 'unk', which replace"
+            )
+    return float((alone - together).abs().max()) <= allowed
+
+
+def _words(architecture: Architecture) -> list[int]:
+    """Two tokens that are not special, as far as the model's settings say."""
+    known = {getattr(architecture.config, f"{name}_token_id", None) for name in _SPECIAL}
+    middle = architecture.config.vocab_size // 2
+    return [token for token in range(middle, middle + 9) if token not in known][:2]
+
+
+@contextmanager
+def matmul_precision(precision: str, device: str | torch.device = "cpu") -> Iterator[None]:
+    """Compute float32 matrix products inside the block at this precision.
+
+    Everything that multiplies matrices is affected: linear layers, attention, their backward pass.
+    What was set before comes back when the block ends, also by an exception.
+
+    Args:
+        precision: "float32"; "tf32", factors rounded to 10 bits; or "bf16", to 7 bits (CPUs).
+        device: a device, or its type: each kind has settings of its own.
+
+    Raises:
+        ValueError: this kind of device does not have the precision.
+        RuntimeError: torch is older than 2.9 and the precision is not "float32".
+    """
+    kind = torch.device(device).type
+    known = PRECISIONS.get(kind, ("float32",))
+    if precision not in known:
+        raise ValueError(
+            f"precision={precision!r} is not available on {kind!r} devices; choose from {known}"
+        )
+    settings = _settings(kind)
+    if settings is None and precision != "float32":
+        raise RuntimeError(
+            f"precision={precision!r} on a {kind!r} device needs torch 2.9 or newer; this is "
+            f"{torch.__version__}. Use 'float32'"
+        )
+    settings = settings or SimpleNamespace(fp32_precision=None)
+    before = settings.fp32_precision
+    settings.fp32_precision = "ieee" if precision == "float32" else precision
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before
+
+
+def _settings(kind: str) -> Any:
+    """Where torch keeps the precision of matrix products on this kind of device; None: nowhere."""
+    backend = {"cpu": torch.backends.mkldnn, "cuda": torch.backends.cuda}.get(kind)
+    settings = getattr(backend, "matmul", None)
+    return settings if hasattr(settings, "fp32_precision") else None

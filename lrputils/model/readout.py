@@ -7,17 +7,16 @@ inside and outside `propagating`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.forwards import Forward, replaced
-from lrputils.model.targets import Target, class_labels, explained, resolve_target
+from lrputils.model.forwards import Forward, replaced, run
 
 READOUTS = {
     "word": "the word embeddings (ViT: patches and [CLS]), before positions are added",
@@ -38,6 +37,112 @@ def readouts(architecture: Architecture) -> list[str]:
 
 # Tokens whose gradients go back at once, where a method takes many.
 GRADIENT_TOKENS = 8192
+
+
+class Contrast(NamedTuple):
+    """One class against another: their logits' difference is explained; made by `contrast`."""
+
+    first: int | str
+    second: int | str
+
+
+Target = int | str | Contrast | Sequence[int | str] | Tensor | None
+
+
+def contrast(first: int | str, second: int | str) -> Contrast:
+    """Return a target that every method takes: the logit of `first` minus that of `second`.
+
+    Each is a class number or a label of the model. For the runner-up of each text there is
+    `output="difference"` of `leave_one_out`.
+
+    Raises:
+        ValueError: the same class twice.
+    """
+    if first == second:
+        raise ValueError(f"contrast({first!r}, {second!r}) compares a class with itself")
+    return Contrast(first, second)
+
+
+def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
+    """The explained class of each row, `(batch,)`; of a contrast both, `(batch, 2)`.
+
+    `target` is None (the predicted class), a class, one a row, or a contrast. What this returns is
+    a target too.
+
+    Raises:
+        ValueError: no such class, or of the wrong number.
+    """
+    batch, classes = logits.shape
+    if target is None:
+        return logits.detach().argmax(1)
+    pair = isinstance(target, Contrast) or getattr(target, "shape", ()) == (batch, 2)
+    if isinstance(target, str):
+        target = _number(target, model)
+    elif isinstance(target, Sequence):
+        target = [_number(name, model) for name in target]
+    try:
+        chosen = torch.as_tensor(target, device=logits.device)
+    except (TypeError, ValueError):
+        chosen = logits
+    if chosen.dtype.is_floating_point or chosen.dtype == torch.bool:
+        raise ValueError(f"target is a class number, or one for each row; got {target!r}")
+    chosen = chosen.to(torch.long)
+    shape = (batch, 2) if pair else (batch,)
+    chosen = chosen.expand(shape) if chosen.dim() < len(shape) else chosen
+    if chosen.shape != shape:
+        raise ValueError(
+            f"target has shape {tuple(chosen.shape)}: pass one class, or one for each of the "
+            f"{batch} rows"
+        )
+    outside = sorted({int(c) for c in chosen.flatten() if not 0 <= c < classes})
+    if outside:
+        raise ValueError(f"target {outside} out of range: the classes are 0 to {classes - 1}")
+    return chosen
+
+
+def take_rows(target: Target, which: Tensor) -> Target:
+    """The target of some rows of a batch, which `which` marks, `(batch,)`."""
+    if target is None or isinstance(target, int | str | Contrast):
+        return target
+    if isinstance(target, Sequence):
+        return [one for one, kept in zip(target, which.tolist(), strict=True) if kept]
+    target = torch.as_tensor(target)
+    return target[which.to(target.device)] if target.dim() else target
+
+
+def _number(name: Any, model: nn.Module) -> Any:
+    if not isinstance(name, str):
+        return name
+    names = getattr(model.config, "id2label", None) or {}
+    labels = {str(label): int(number) for number, label in names.items()}
+    if name not in labels:
+        known = ", ".join(labels) or "the tokens: give its number"
+        raise ValueError(f"target={name!r} is none of {known}")
+    return labels[name]
+
+
+def explained(logits: Tensor, chosen: Tensor) -> Tensor:
+    """The explained number of each row, `(batch,)`, from its logits and what is chosen of them."""
+    if chosen.dim() == 1:
+        return logits.gather(1, chosen[:, None]).squeeze(1)
+    first, second = logits.gather(1, chosen).unbind(1)
+    return first - second
+
+
+def probabilities(model: nn.Module, logits: Tensor) -> Tensor:
+    """Probabilities of the classes, `(batch, classes)`: by a sigmoid each where the model says so.
+
+    Raises:
+        ValueError: a lone logit that is a score, not a class.
+    """
+    if getattr(model.config, "problem_type", None) == "multi_label_classification":
+        return logits.sigmoid()
+    if logits.shape[1] == 1:
+        raise ValueError(
+            "this model has one logit, a score without a probability: explain it with "
+            "output='logit'"
+        )
+    return logits.softmax(dim=1)
 
 
 @dataclass(frozen=True)
@@ -129,7 +234,7 @@ def read(
         for forwards in seen.forwards():
             undo.enter_context(replaced(forwards))
         logits = run(architecture, arguments)
-    chosen = resolve_target(target, logits, class_labels(model))
+    chosen = resolve_target(target, logits, model)
     site, value = seen.place(readout)
     output, refusal = explained(logits, chosen), ""
     if not output.requires_grad or model.config.is_encoder_decoder:
@@ -148,33 +253,6 @@ def read(
         places={name: seen.place(name) for name in readouts(architecture)},
         refusal=refusal,
     )
-
-
-def run(
-    architecture: Architecture, arguments: Mapping[str, Any], last: Tensor | None = None
-) -> Tensor:
-    """Logits `(batch, classes)` of one forward pass, of the next token for a language model.
-
-    `last`: the column of each row's last token, where the attention mask does not tell.
-
-    Raises:
-        ValueError: a logit is NaN or infinite; the message names the rows.
-    """
-    if architecture.language_model:
-        last = architecture.head_tokens(arguments["attention_mask"]) if last is None else last
-        kept, index = torch.unique(last, return_inverse=True)
-        logits = architecture.model(**arguments, logits_to_keep=kept).logits
-        index = index if logits.shape[1] == len(kept) else last  # some models keep all
-        logits = logits[torch.arange(len(logits), device=logits.device), index]
-    else:
-        logits = architecture.model(**arguments).logits
-    broken = (~torch.isfinite(logits)).any(1).nonzero().flatten().tolist()
-    if broken:
-        raise ValueError(
-            f"{type(architecture.model).__name__} returns NaN or infinite logits in rows {broken}: "
-            "there is nothing to explain. Check its weights, and its dtype (float16 overflows)"
-        )
-    return logits
 
 
 class Blocks:

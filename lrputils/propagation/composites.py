@@ -25,7 +25,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lrputils.model.architectures import Architecture, describe
+from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import (
     AttentionCall,
     AttentionFunction,
@@ -35,7 +35,6 @@ from lrputils.model.attention import (
     routed,
 )
 from lrputils.model.forwards import Forward, replaced
-from lrputils.model.handles import Handle
 from lrputils.propagation import rules
 
 

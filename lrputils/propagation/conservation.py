@@ -16,11 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lrputils.model.architectures import Architecture, describe
+from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.forwards import replaced
-from lrputils.model.handles import Handle
-from lrputils.model.readout import Blocks, read
-from lrputils.model.targets import Target
+from lrputils.model.readout import Blocks, Target, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, propagating
 
 TOLERANCE = 1e-8

@@ -16,12 +16,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from lrputils.model.architectures import describe
+from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import stepwise
 from lrputils.model.forwards import replaced
-from lrputils.model.handles import Handle
-from lrputils.model.readout import GRADIENT_TOKENS, Blocks, pulled_back, read
-from lrputils.model.targets import Target
+from lrputils.model.readout import GRADIENT_TOKENS, Blocks, Target, pulled_back, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, check_layers, installed, layer_numbers
 
 Suffix = frozenset[int]

@@ -22,10 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import describe
+from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import stepwise
 from lrputils.model.forwards import replaced
-from lrputils.model.handles import Handle
 from lrputils.model.readout import (
     FIRST_BLOCK,
     GRADIENT_TOKENS,

@@ -17,9 +17,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Architecture, describe
+from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import AttentionCall, additive, with_all_heads
-from lrputils.model.handles import Handle
 from lrputils.propagation.composites import (
     ATTN_LRP,
     CANONISED_LRP,

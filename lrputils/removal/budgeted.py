@@ -13,9 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import describe
-from lrputils.model.handles import Handle
-from lrputils.model.targets import Target, take_rows
+from lrputils.model.architectures import Handle, describe
+from lrputils.model.readout import Target, take_rows
 from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.mask_gradient import free_tokens, mask_gradient
 

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.inputs import Inputs, special_tokens, to_the_left
-from lrputils.model.targets import (
+from lrputils.model.readout import (
     Target,
-    class_labels,
     explained,
     probabilities,
     resolve_target,
@@ -71,7 +70,7 @@ class Coalitions:
         logits = evaluate(
             architecture, self.texts, whole, lambda x, _: x, batch_tokens=batch_tokens
         )
-        self._chosen = resolve_target(target, logits, class_labels(architecture.model))
+        self._chosen = resolve_target(target, logits, architecture.model)
         if output == "difference":
             self._chosen = _beside_the_next(self._chosen, logits)
         self.whole = self._read(logits, torch.arange(len(whole), device=logits.device))

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Architecture, describe
-from lrputils.model.handles import Handle
-from lrputils.model.precision import matmul_precision
-from lrputils.model.targets import Target
+from lrputils.model.architectures import Architecture, Handle, describe
+from lrputils.model.forwards import matmul_precision
+from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.removal.certified import Certified, certified, check_options
 from lrputils.removal.coalitions import REMOVALS, Coalitions, units_of
@@ -42,7 +41,7 @@ def leave_one_out(
     """f(x) − f(x without token i), for every token, word or sentence of every text.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        model: a covered model in evaluation mode, or what holds one (see `describe`).
         inputs: a batch of encoded texts (or `pixel_values`, whose tokens are [CLS] and patches).
         target: the class explained, by number or label, one for all texts or one a text, or a
             `lrputils.contrast` of two; by default the class that is predicted on the whole input.

@@ -24,11 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Architecture, describe
+from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import AttentionCall, Recorder, fused, routed, with_all_heads
-from lrputils.model.handles import Handle
-from lrputils.model.readout import GRADIENT_TOKENS, Reading, read
-from lrputils.model.targets import Target
+from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 from lrputils.removal.combined import Calibration, at_one_size, plain
 
 FORMS = ("exact-block", "first-order")
@@ -53,7 +51,7 @@ def mask_gradient(
     """Estimate leave-one-out by the attention mask for every token at once.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        model: a covered model in evaluation mode, or what holds one (see `describe`).
         inputs: a batch of encoded texts, or `pixel_values`.
         target: the class explained; by default the one predicted on the whole input.
         form: "exact-block" or "first-order", see the module's equations.

@@ -21,8 +21,7 @@ from transformers import activations
 from transformers.pytorch_utils import Conv1D
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.forwards import Forward, replaced
-from lrputils.model.precision import matmul_precision
+from lrputils.model.forwards import Forward, matmul_precision, replaced
 
 # Activation → oneDNN's name for it, and which formula.
 _FUSED = {

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import describe
-from lrputils.model.handles import Handle
-from lrputils.model.targets import Target
+from lrputils.model.architectures import Handle, describe
+from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.removal.coalitions import Coalitions
 
@@ -53,7 +52,7 @@ def perturbation_curves(
     NaN. Of an image, the patches go and [CLS] stays.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        model: a covered model in evaluation mode, or what holds one (see `describe`).
         inputs: encoded texts that know their special tokens (`clf.encode`), or `pixel_values`.
         scores: (batch, tokens), or (methods, batch, tokens) for several methods at once.
         chunk: how many contiguous tokens are removed at once, from the text's first; the last chunk

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model import plain
 from lrputils.model.architectures import Architecture
-from lrputils.model.forwards import replaced
+from lrputils.model.forwards import ArgumentRow, prove_removal, replaced, run_rows
 from lrputils.model.inputs import to_the_left
 from lrputils.removal.last_layer import head_token_alone
 
@@ -130,7 +129,7 @@ class Batch:
     arguments: dict[str, Tensor]
     head: Tensor | None
     states: Tensor | None = None
-    plain: tuple[list[plain.Row], list[tuple[int, ...]]] | None = None
+    plain: tuple[list[ArgumentRow], list[tuple[int, ...]]] | None = None
 
 
 def collate(
@@ -195,7 +194,7 @@ def collate(
     return Batch(arguments, head)
 
 
-def _as_it_is(architecture: Architecture, text: Text, row: Row) -> plain.Row:
+def _as_it_is(architecture: Architecture, text: Text, row: Row) -> ArgumentRow:
     """A row for a model without rules: what is removed is masked, or cut off at the end.
 
     The token by which an encoder with a decoder finds a text's end stays; without it there is no
@@ -234,7 +233,7 @@ def prepare(
         row.hidden is not None or (row.kept is not None and not row.shifted) for row in rows
     )
     whole = _as_it_is(architecture, texts[number], Row(number, len(texts[number])))
-    return budget if plain.prove(architecture, whole, masked=masks) else 1
+    return budget if prove_removal(architecture, whole, masked=masks) else 1
 
 
 def _column(name: str, texts: Sequence[Text]) -> np.ndarray:
@@ -252,7 +251,7 @@ def put(array: np.ndarray, device: torch.device) -> Tensor:
 def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
     """Logits (rows, classes), in float32 at least; a decoder's are read at its last token."""
     if batch.plain:
-        return plain.logits_of(architecture, *batch.plain)
+        return run_rows(architecture, *batch.plain)
     model = architecture.model
     with ExitStack() as undo:
         undo.enter_context(head_token_alone(architecture, batch.head))

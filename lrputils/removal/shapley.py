@@ -23,9 +23,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from lrputils.model.architectures import describe
-from lrputils.model.handles import Handle
-from lrputils.model.targets import Target
+from lrputils.model.architectures import Handle, describe
+from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.rows import Text
@@ -88,7 +87,7 @@ def shapley_values(
     set of units.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `model_of`).
+        model: a covered model in evaluation mode, or what holds one (see `describe`).
         inputs: a batch of encoded texts with their `special_tokens_mask`, or `pixel_values`.
         target: the class explained; by default the one predicted on the whole input.
         units: what is removed at once, as in `leave_one_out`; the unit's value stands at its first

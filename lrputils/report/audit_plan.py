@@ -16,7 +16,8 @@ from lrputils.attribution import METHODS, attribute
 from lrputils.data.texts import Texts
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier
-from lrputils.model.readout import readouts, run
+from lrputils.model.forwards import run
+from lrputils.model.readout import readouts
 from lrputils.propagation.conservation import TOLERANCE, check
 from lrputils.removal import budgeted
 from lrputils.runs.datasets import Settings

@@ -12,7 +12,7 @@ from lrputils import stats
 from lrputils.attribution import METHODS, attribute
 from lrputils.data.given import Text, is_text
 from lrputils.model.classifier import Classifier, load_classifier
-from lrputils.model.targets import Target
+from lrputils.model.readout import Target
 from lrputils.model.units import Spans, Word
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.report.heatmap import Heatmap

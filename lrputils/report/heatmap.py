@@ -19,8 +19,7 @@ import torch
 
 from lrputils.data.given import Text
 from lrputils.model.classifier import Classifier
-from lrputils.model.readout import read
-from lrputils.model.targets import Target, probabilities
+from lrputils.model.readout import Target, probabilities, read
 from lrputils.model.units import Spans, joined, words_of
 from lrputils.report.display import TABLE
 from lrputils.report.terminal import printed

@@ -1,7 +1,6 @@
 """`lrputils bench`: groups of measurements, kept in one JSON file as each is done.
 
-What each group measures is in `lrputils.study.bench`; the throughput of `lrputils evaluate`,
-which runs in processes of its own, is measured here.
+What each group measures is in `lrputils.study.bench`.
 """
 
 from __future__ import annotations
@@ -10,15 +9,12 @@ import json
 import os
 import platform
 import re
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -30,65 +26,9 @@ from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.runs import results
 from lrputils.runs.folders import writable, write_json
 from lrputils.study import sides
-from lrputils.study.bench import GROUPS as _INSIDE
-from lrputils.study.bench import Bench, untrained
+from lrputils.study.bench import GROUPS, Bench, untrained
 
 FILE, MODEL = "bench.json", "6x384"
-_FEW, _MANY = 16, 240  # texts of two runs of `evaluate`: their difference has no start in it
-_TURNS = 2
-
-
-def across_processes(bench: Bench) -> list[dict[str, Any]]:
-    """Throughput of `lrputils evaluate` on sentences by one process and by two, start left out."""
-    threads, seconds = torch.get_num_threads(), {1: [], 2: []}
-    with TemporaryDirectory() as folder, _saved(bench.classifier, Path(folder)) as model:
-        for turn in range(_TURNS):
-            for processes, taken in seconds.items():
-                outs = [Path(folder, f"{turn}-{processes}-{texts}") for texts in (_FEW, _MANY)]
-                few, many = (
-                    _evaluated(model, texts, out, processes, threads)
-                    for texts, out in zip((_FEW, _MANY), outs, strict=True)
-                )
-                taken.append(many - few)
-        one, two = (pd.read_parquet(Path(folder, f"0-{n}-{_MANY}", results.ROWS)) for n in (1, 2))
-    pairs = list(zip(one.scores, two.scores, strict=True))
-    largest = max(float(np.abs(first).max()) for first, _ in pairs)
-    difference = max(float(np.abs(first - second).max()) for first, second in pairs) / largest
-    rows = []
-    for processes, taken in seconds.items():
-        ratios = np.array(taken) / np.array(seconds[1])
-        row = {"what": f"evaluate, {_MANY - _FEW} sentences", "seconds": float(np.median(taken))}
-        row |= {"side": f"{processes} process{'es' if processes > 1 else ''}"}
-        row |= {"ratio": float(np.median(ratios)), "low": ratios.min(), "high": ratios.max()}
-        rows.append({**row, "difference": difference if processes > 1 else 0.0})
-    return rows
-
-
-@contextmanager
-def _saved(classifier: Classifier, folder: Path) -> Iterator[Path]:
-    """A folder that another process can load the classifier from."""
-    if classifier.folder is None:
-        classifier.model.save_pretrained(folder / "model")
-        classifier.tokenizer.save_pretrained(folder / "model")
-    yield classifier.folder or folder / "model"
-
-
-def _evaluated(model: Path, texts: int, out: Path, processes: int, threads: int) -> float:
-    """Seconds of `lrputils evaluate` by so many processes, which share so many threads."""
-    command = [sys.executable]
-    if processes > 1:
-        command += ["-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
-    command += ["-m", "lrputils", "evaluate", "--model", str(model), "--limit", str(texts)]
-    command += ["--methods", "attnlrp", "--shard", "8", "--quiet", "--out", str(out)]
-    own = {"OMP_NUM_THREADS": str(max(1, threads // processes))}
-    began = time.perf_counter()
-    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"lrputils evaluate ended with {done.stderr[-300:]!r}")
-    return time.perf_counter() - began
-
-
-GROUPS = _INSIDE | {"evaluate": (across_processes, 60)}
 
 
 def bench(

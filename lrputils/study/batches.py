@@ -31,7 +31,7 @@ from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier, load_classifier
-from lrputils.model.targets import class_labels, resolve_target
+from lrputils.model.readout import resolve_target
 from lrputils.model.units import check_units
 from lrputils.removal.certified import check_options
 from lrputils.study.evaluation import REFERENCE, evaluate, of_label
@@ -72,7 +72,7 @@ class BatchEvaluator:
             describe(self.classifier)
         self.methods = (REFERENCE, *(method for method in methods if method != REFERENCE))
         self.options: dict[str, Any] = {}
-        resolve_target(target, self._no_logits(), class_labels(self.classifier.model))
+        resolve_target(target, self._no_logits(), self.classifier.model)
         self._how = {"max_length": max_length, "truncate": truncate, "batch_size": batch_size}
         self._how |= {"target": target, "units": units}
         check_units(units)

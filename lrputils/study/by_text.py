@@ -15,9 +15,9 @@ from torch import Tensor
 from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
+from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import run
-from lrputils.model.targets import Target, class_labels, resolve_target
+from lrputils.model.readout import Target, resolve_target
 from lrputils.removal.packing import bar, by_length
 
 # Columns of rows that hold a correlation of two maps.
@@ -119,7 +119,7 @@ def predicted(
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
         with torch.inference_mode(), naming([texts.ids[text] for text in batch]):
             logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
-        chosen = resolve_target(target, logits, class_labels(classifier.model))
+        chosen = resolve_target(target, logits, classifier.model)
         content = inputs.content_mask.cpu().numpy()
         rows = [
             {

@@ -82,19 +82,6 @@ def masked_curves(classifier: Classifier, inputs: Inputs, scores: Tensor) -> Ten
     return torch.cat(found)
 
 
-def plain_gradient(classifier: Classifier, inputs: Inputs) -> Tensor:
-    """Gradient × input at the word embeddings, by a forward and a backward pass without a rule."""
-    found = []
-    for text in alone(inputs):
-        arguments = text.model_kwargs()
-        words = classifier.architecture.word_embeddings(arguments.pop("input_ids")).detach()
-        words.requires_grad_()
-        logits = classifier.model(inputs_embeds=words, **arguments).logits
-        (gradient,) = torch.autograd.grad(logits.amax(dim=1).sum(), words)
-        found.append((gradient * words.detach()).sum(-1)[0])
-    return torch.cat(found)
-
-
 def explicit_attnlrp(classifier: Classifier, inputs: Inputs) -> Tensor:
     """AttnLRP of a BERT by LXT's explicit rules: each operation computes relevance by its own rule.
 

@@ -1,7 +1,6 @@
 """`python -m recipes.recordings KIND --model DIR --dataset FILE --limit N --seed 0 --out DIR`.
 
-`mnist` and `images`, which train networks, are commands of their own:
-`python -m recipes.recordings.mnist`, `python -m recipes.recordings.images`.
+`mnist`, which trains networks, is a command of its own: `python -m recipes.recordings.mnist`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ import torch
 from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
+from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import run
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.study.by_text import in_order, predicted
 

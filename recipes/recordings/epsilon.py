@@ -28,14 +28,12 @@ import torch
 from torch import Tensor, nn
 
 from lrputils import stats
-from lrputils.model.architectures import describe
+from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import AttentionCall, additive
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import Forward, replaced
-from lrputils.model.handles import Handle
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import read
-from lrputils.model.targets import Target
+from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, installed
 from lrputils.propagation.rules import Shares, scaled
 from lrputils.removal.leave_one_out import leave_one_out

@@ -1,7 +1,11 @@
-"""Chapter 2's experiment as a recorded run: many networks, a shard each, rows and networks kept.
+"""Chapter 2's experiment as recorded runs: many networks, a shard each.
 
-`python -m recipes.recordings.mnist --dataset mnist --out DIR` trains, measures and writes; what was
-killed goes on by the same command. What the rows mean is in `lrputils.linear_attention`.
+`python -m recipes.recordings.mnist KIND --networks DIR --out results/mnist/RUN` trains, measures
+and writes; what was killed goes on by the same command. What the rows mean is in
+`recipes.recordings.images`. A network is read from DIR/SEED, and trained into it where it is
+missing: weights in half precision, so that rows can be measured again on any processor. Those of
+seed 0 lie beside the committed rows; training again gives other networks of the same kind wherever
+float32 rounds otherwise.
 """
 
 from __future__ import annotations
@@ -13,31 +17,31 @@ from typing import Any
 import pandas as pd
 import torch
 
+import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention import (
-    SHIPPED,
-    Setting,
-    accuracy,
-    epochs_for,
-    measured,
-    rounded,
-    save_networks,
-    train,
-)
 from lrputils.runs import results
 from lrputils.runs.options import run_alone
 from lrputils.runs.shards import Shard, in_shards
+from recipes.recordings import images as measures
 
-NETWORKS = "networks"  # folder beside the rows: the networks of training seed 0
-_SMALL = {"seed": "int16", "id": "int16", "label": "int16", "target": "int16"}
+KINDS = {
+    "linear-attention": la.measured,
+    "epsilon": measures.measure_epsilon,
+    "ig": measures.measure_ig,
+    "curves": measures.measure_curves,
+}
+_CATEGORIES = ["setting", "removal", "baseline", "pair", "method"]
+_SMALL = ["seed", "id", "label", "target"]
 
 
 def record_mnist(
+    kind: str,
     dataset: str = "mnist",
     *,
-    settings: tuple[str, ...] = tuple(setting.name for setting in SHIPPED),
-    seeds: int = 10,
-    images: int = 200,
+    networks: Path,
+    settings: tuple[str, ...] = tuple(setting.name for setting in la.SETTINGS),
+    seeds: int = 3,
+    images: int = 100,
     epochs: int | None = None,
     out: Path,
     quiet: bool = False,
@@ -45,16 +49,10 @@ def record_mnist(
 ) -> Path:
     """Train networks on images, measure their maps, and write a recorded run.
 
-    Every network is measured in float64 after its weights went through half precision. Those of
-    seed 0 are kept in `out/networks`, so that their rows can be recomputed on any processor;
-    training again gives other networks of the same kind wherever float32 rounds otherwise. A killed
-    run loses at most the network it was at.
-
-    The rows are those of `measured`, with the image's `label` and the network's test `accuracy`;
-    `r_normalised` is left out, since it is `r`, or −r where `flipped`.
-
     Args:
+        kind: linear-attention, epsilon, ig or curves
         dataset: as `load_images` takes it
+        networks: folder of trained networks
         settings: as learned-mean-unit
         seeds: networks a setting
         images: test images explained a network, from the first
@@ -63,37 +61,44 @@ def record_mnist(
         quiet: no progress
 
     Raises:
-        ValueError: no seeds or images, a name that is no setting, `out` holds the shards of a run
+        ValueError: no seeds or images, no such kind or setting, `out` holds the shards of a run
             on other data, or another process records into it.
         FileExistsError: `out` holds a finished run.
     """
+    la.check_choice("kind", kind, KINDS)
     if min(seeds, images, len(settings), epochs or 1) < 1:
         raise ValueError(f"seeds={seeds}, images={images}, {len(settings)} settings: none may be 0")
-    chosen = [Setting.named(name) for name in settings]
+    chosen = [la.Setting.named(name) for name in settings]
     if (out / results.PROVENANCE).exists():
         raise FileExistsError(f"{out} holds a finished run: remove it, or name another folder")
     data = load_images(dataset)
-    plan = {"data": data.name, "identity": data.identity, "images": images, "epochs": epochs}
-    taken = {setting.name: epochs or epochs_for(data, setting) for setting in chosen}
-    decided = {"settings": list(taken), "seeds": seeds, "images": images, "epochs": taken}
+    decided = {"kind": kind, "seeds": seeds, "images": images}
+    plan = {"data": data.name, "identity": data.identity, "epochs": epochs} | decided
+    taken = {setting.name: epochs or la.epochs_for(data, setting) for setting in chosen}
+
+    def measure(setting: la.Setting, seed: int) -> pd.DataFrame:
+        network = trained(networks / str(seed), data, setting, seed, epochs=epochs)
+        rows = KINDS[kind](network, torch.from_numpy(data.test_images[:images]))
+        rows = rows.assign(setting=setting.name, seed=seed)
+        if kind == "linear-attention":
+            test, labels = map(torch.from_numpy, (data.test_images, data.test_labels))
+            right = la.accuracy(network, test, labels)
+            rows = rows.assign(label=data.test_labels[rows["id"]], accuracy=right)
+            rows = rows.drop(columns="r_normalised")  # it is r, or −r where flipped
+        return rows
 
     def cut(work: Path) -> dict[str, Shard]:
         # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
         return {
-            f"{setting.name}.{seed}": Shard(
-                partial(_network, work, data, setting, seed, images, epochs)
-            )
+            f"{setting.name}.{seed}": Shard(partial(measure, setting, seed))
             for seed in range(seeds)
             for setting in chosen
         }
 
     def finish(paths: list[Path], seconds: float) -> tuple[pd.DataFrame, dict[str, Any]]:
-        kept = paths[0].parent / NETWORKS
-        if kept.exists():
-            kept.replace(out / NETWORKS)
         return _joined([*map(pd.read_parquet, paths)]), results.provenance(
             command=command,
-            parameters=decided,
+            parameters=decided | {"settings": list(taken), "epochs": taken},
             seconds=seconds,
             data={"name": data.name, "split": data.note, "identity": data.identity},
         )
@@ -101,28 +106,23 @@ def record_mnist(
     return in_shards(out, plan, cut, finish, unit="networks", quiet=quiet)
 
 
-def _network(
-    work: Path, data: ImageData, setting: Setting, seed: int, images: int, epochs: int | None
-) -> pd.DataFrame:
-    """Train one network and measure its maps."""
-    network = rounded(train(data, setting, seed, epochs=epochs))
-    test, labels = torch.from_numpy(data.test_images), torch.from_numpy(data.test_labels)
-    rows = measured([network], test[:images])
-    if seed == 0:
-        save_networks([network], work / NETWORKS)
-    right = accuracy(network, test, labels)
-    return rows.assign(seed=seed, label=data.test_labels[rows["id"]], accuracy=right)
+def trained(
+    folder: Path, data: ImageData, setting: la.Setting, seed: int, *, epochs: int | None = None
+) -> la.LinearAttention:
+    """Return the network that lies in `folder`; train it and put it there if there is none."""
+    if not (folder / f"{setting.name}.safetensors").exists():
+        la.save_networks([la.train(data, setting, seed, epochs=epochs)], folder)
+    return la.load_shipped(setting, 0, folder, tokens=data.side**2)
 
 
 def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     """Put shards together, in the fewest bytes: categories, small integers, rounded floats."""
-    rows = pd.concat(parts, ignore_index=True).drop(columns="r_normalised")
-    order = ["setting", "removal", "pair", "seed", "id"]
-    rows = rows.sort_values(order, kind="stable", ignore_index=True)
-    floats = rows.select_dtypes("float").columns
-    types = dict.fromkeys(order[:3], "category") | dict.fromkeys(floats, "float32") | _SMALL
+    rows = pd.concat(parts, ignore_index=True)
+    floats = rows.columns.intersection(["r", "r_normalised", "pooled", "accuracy", "morf", "lerf"])
+    types = dict.fromkeys(_CATEGORIES, "category") | dict.fromkeys(floats, "float32")
+    types |= dict.fromkeys(_SMALL, "int16")
     rows[floats] = rows[floats].round(4)
-    return rows[order + [name for name in rows if name not in order]].astype(types)
+    return rows.astype({name: kind for name, kind in types.items() if name in rows})
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionCall, fused
 from lrputils.model.classifier import Classifier
 from lrputils.model.families import LINEAR
-from lrputils.model.forwards import replaced
+from lrputils.model.forwards import replaced, run
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import read, run
+from lrputils.model.readout import read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Rulebook, installed
 
 # Component → what it is: the state that enters a layer, what its attention mixes (before W_O), what

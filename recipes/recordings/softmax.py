@@ -32,10 +32,9 @@ import torch
 from torch import Tensor
 
 from lrputils import stats
-from lrputils.model.architectures import describe
+from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import AttentionCall, Recorder
 from lrputils.model.classifier import Classifier
-from lrputils.model.handles import Handle
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Reading, read
 from lrputils.propagation.composites import ATTN_LRP, Composite, check_composite, installed

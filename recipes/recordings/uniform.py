@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from lrputils.model.classifier import Classifier
+from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import run
 from lrputils.study.by_text import in_batches
 from lrputils.study.uniform_attention import uniform_attention
 

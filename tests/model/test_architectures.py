@@ -14,6 +14,7 @@ from transformers import (
 
 from lrputils.model.architectures import describe
 from lrputils.model.families import FAMILIES
+from lrputils.model.forwards import replaced
 from tests import tiny
 
 
@@ -104,6 +105,19 @@ def test_a_module_without_a_rule_is_refused_with_its_place(replacement):
     model.bert.encoder.layer[1].intermediate.intermediate_act_fn = replacement
     with pytest.raises(TypeError, match=rf"layer\.1\.intermediate.*{type(replacement).__name__}"):
         describe(model)
+
+
+def test_mpnets_biases_follow_the_given_positions():
+    model, inputs = tiny.build("mpnet"), tiny.texts()
+    architecture = describe(model)
+    arguments, encoder = architecture.arguments(inputs), architecture.backbone.encoder
+    plain = model(**arguments).logits
+    positions = architecture.position_ids(inputs["input_ids"], inputs["attention_mask"])
+    at_positions = architecture.kind.relative_positions
+    for shift, same in ((0, True), (5, True), (positions, False)):
+        with replaced({encoder: at_positions(encoder, positions + shift)}):
+            found = model(**arguments).logits
+        assert torch.allclose(found, plain, rtol=0, atol=1e-12) == same
 
 
 # --- arguments ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lrputils.model.precision import PRECISIONS, matmul_precision, takes_effect
+from lrputils.model.forwards import PRECISIONS, matmul_precision
 
 SETTINGS = {"cpu": torch.backends.mkldnn.matmul, "cuda": torch.backends.cuda.matmul}
 PAIRS = [(kind, precision) for kind, known in PRECISIONS.items() for precision in known]
@@ -18,23 +18,19 @@ def rounded(values: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("kind", "precision"), PAIRS)
-def test_the_setting_holds_inside_and_is_restored(kind, precision):
+def test_the_precision_holds_inside_and_is_restored_after_an_error_too(kind, precision):
     before = SETTINGS[kind].fp32_precision
-    with matmul_precision(precision, kind):
-        asked = {"float32": "ieee"}.get(precision, precision)
-        assert SETTINGS[kind].fp32_precision == asked
-    assert SETTINGS[kind].fp32_precision == before
 
-
-@pytest.mark.parametrize(("kind", "precision"), PAIRS)
-def test_an_exception_restores_it_too(kind, precision):
-    before = SETTINGS[kind].fp32_precision
-    with pytest.raises(KeyError), matmul_precision(precision, kind):
+    def fail():
+        assert SETTINGS[kind].fp32_precision == {"float32": "ieee"}.get(precision, precision)
         raise KeyError
+
+    with pytest.raises(KeyError), matmul_precision(precision, kind):
+        fail()
     assert SETTINGS[kind].fp32_precision == before
 
 
-def test_blocks_nest():
+def test_precisions_nest():
     with matmul_precision("bf16"):
         with matmul_precision("float32"):
             assert SETTINGS["cpu"].fp32_precision == "ieee"
@@ -60,27 +56,24 @@ def test_a_precision_that_the_device_lacks_is_named(precision, device):
         matmul_precision(precision, device).__enter__()
 
 
-def test_float32_changes_nothing():
-    assert not takes_effect("float32")
-
-
 @pytest.mark.parametrize(("precision", "bits"), [("tf32", 10), ("bf16", 7)])
 def test_where_it_takes_effect_the_factors_are_rounded(precision, bits):
-    if not takes_effect(precision):
-        pytest.skip(f"this CPU has no {precision} product")
     generator = torch.Generator().manual_seed(3)
     left, right = torch.randn(2, 128, 128, generator=generator)
     with matmul_precision(precision):
         ours = left @ right
-    assert ours.dtype == torch.float32
     exact = left.double() @ right.double()
+    # Some CPUs only add up in another order, an error of 1e-5; 10 bits make one of 5e-3.
+    if (ours - exact).abs().max() < 1e-3:
+        pytest.skip(f"this CPU has no {precision} product")
+    assert ours.dtype == torch.float32
     reference = rounded(left, bits) @ rounded(right, bits)
     # What is left besides the rounding of the factors is float32's own error in the sums.
     assert (ours - reference).abs().max() < 0.02 * (exact - reference).abs().max()
 
 
 def test_an_older_torch_is_told_so(monkeypatch):
-    monkeypatch.setattr("lrputils.model.precision._settings", lambda kind: None)
+    monkeypatch.setattr("lrputils.model.forwards._settings", lambda kind: None)
     with matmul_precision("float32"):
         pass
     with pytest.raises(RuntimeError, match=r"torch 2\.9"):

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from lrputils.model.architectures import describe
-from lrputils.model.readout import FIRST_BLOCK, READOUTS, read, run
+from lrputils.model.forwards import run
+from lrputils.model.readout import FIRST_BLOCK, READOUTS, read
 from tests import tiny
 
 

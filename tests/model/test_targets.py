@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.model.targets import resolve_target
+from lrputils.model.readout import resolve_target
 from tests import tiny
 
 # Methods whose map of a difference is the difference of their maps, up to rounding.
@@ -41,7 +41,7 @@ def test_a_contrast_explains_the_difference(three, method):
 
 def test_a_contrast_is_followed_everywhere(three):
     inputs, target = tiny.texts(), lrp.contrast("good", "other")
-    pair = resolve_target(target, torch.zeros(3, 3), {"good": 0, "other": 2})
+    pair = resolve_target(target, torch.zeros(3, 3), three)
     assert pair.tolist() == [[0, 2]] * 3
 
     def difference(function, *args, **options):

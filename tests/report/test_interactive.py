@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import log2
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def test_every_bracketing_gets_the_relevances_of_python(browser, page, k):
     for tree, ((count, name), rows) in zip(trees, answers, strict=True):
         assert (count, name) == (str(k), str(tree).replace("*", "·"))
         columns = [
-            products.leaf_depths(tree),
+            [log2(1 / share) for share in products.shares(tree).values()],
             products.relevance(tree).values(),
             products.leave_one_out(tree).values(),
             products.shapley(tree).values(),

@@ -8,7 +8,6 @@ import pytest
 
 from lrputils.__main__ import main
 from lrputils.book.layout import find_book
-from lrputils.report.figures import cost as draw
 from lrputils.runs import bench
 
 RUNS = sorted((find_book().root / "results/bench").glob("*/bench.json"))
@@ -87,11 +86,6 @@ class TestRecorded:
     def test_it_names_no_machine_and_no_folder(self, path):
         text = path.read_text()
         assert "/" not in json.dumps(json.loads(text)["provenance"])
-
-    def test_its_figures_can_be_drawn(self, path):
-        groups, _ = bench.load(path.parent.name)
-        assert len(draw.model_and_clock(groups["model"]).axes) == 4
-        assert draw.ratios(bench.contests(groups)).axes
 
 
 def test_there_is_a_recorded_bench():

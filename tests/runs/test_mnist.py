@@ -10,8 +10,8 @@ import torch
 import lrputils.linear_attention as la
 from lrputils.book.layout import find_book
 from lrputils.data.images import ImageData, load_images
-from lrputils.linear_attention import measured
 from lrputils.runs import results
+from recipes.recordings import images as measures
 from recipes.recordings import mnist as recorder
 
 SETTINGS = [la.Setting("none", "flattened", "signed"), la.Setting("learned", "mean", "unit")]
@@ -36,13 +36,14 @@ def record(out, **options):
         "epochs": 1,
         "quiet": True,
     } | options
-    options = {"command": "again"} | options
-    return recorder.record_mnist("anything", out=out, **options)
+    options = {"command": "again", "networks": out.parent / "networks"} | options
+    kind = options.pop("kind", "linear-attention")
+    return recorder.record_mnist(kind, "anything", out=out, **options)
 
 
 def test_a_run_has_rows_provenance_and_the_first_networks(tiny_data, tmp_path):
     out = record(tmp_path / "a" / "run", command="as typed")
-    assert sorted(p.name for p in out.iterdir()) == ["networks", "provenance.json", "rows.parquet"]
+    assert sorted(p.name for p in out.iterdir()) == ["provenance.json", "rows.parquet"]
     run = results.load("a", "run", tmp_path)
     assert run.provenance["command"] == "as typed"
     assert run.provenance["data"]["identity"] == "sha256 1"
@@ -54,8 +55,8 @@ def test_a_run_has_rows_provenance_and_the_first_networks(tiny_data, tmp_path):
     )
     images = torch.from_numpy(tiny_data.test_images[:5])
     for setting in SETTINGS:
-        stored = la.load_shipped(setting, 0, out / "networks")
-        again = measured([stored], images).set_index(keys)
+        stored = la.load_shipped(setting, 0, tmp_path / "a" / "networks" / "0")
+        again = la.measured(stored, images).assign(seed=0).set_index(keys)
         here = run.rows[(run.rows.setting == setting.name) & (run.rows.seed == 0)].set_index(keys)
         np.testing.assert_allclose(here.r, again.r.reindex(here.index), atol=6e-5)
         assert (here.label == tiny_data.test_labels[here.index.get_level_values("id")]).all()
@@ -63,20 +64,22 @@ def test_a_run_has_rows_provenance_and_the_first_networks(tiny_data, tmp_path):
 
 
 def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, monkeypatch):
-    whole, trained = record(tmp_path / "whole"), []
+    whole, trained = record(tmp_path / "a" / "whole"), []
 
     def interrupted(data, setting, seed, **options):
         if len(trained) == 3:
             raise KeyboardInterrupt
         trained.append((setting, seed))
-        return la.train(data, setting, seed, **options)
+        return train(data, setting, seed, **options)
 
-    monkeypatch.setattr(recorder, "train", interrupted)
+    train = la.train
+
+    monkeypatch.setattr(recorder.la, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         record(tmp_path / "run")
     assert not (tmp_path / "run" / "rows.parquet").exists()
     last = []
-    monkeypatch.setattr(recorder, "train", lambda *a, **k: last.append(a[1:]) or la.train(*a, **k))
+    monkeypatch.setattr(la, "train", lambda *a, **k: last.append(a[1:]) or train(*a, **k))
     out = record(tmp_path / "run")
     assert last == [(SETTINGS[1], 1)]
     pd.testing.assert_frame_equal(
@@ -87,6 +90,37 @@ def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, monkeypatch):
         for f in (out, whole)
     ]
     assert all(value >= 0 for value in seconds)
+
+
+def test_every_kind_has_the_rows_of_every_network(tiny_data, tmp_path):
+    out = tmp_path / "mnist"
+    kinds = {k: record(out / k, kind=k) for k in ("epsilon", "ig", "curves")}
+    epsilon, ig, curves = (results.load("mnist", kind, tmp_path).rows for kind in kinds)
+    asked = {(setting.name, seed) for setting in SETTINGS for seed in (0, 1)}
+    for rows in (epsilon, ig, curves):
+        assert set(zip(rows.setting, rows.seed, strict=True)) == asked
+        assert not rows.isna().any(axis=None)
+    keys = ["setting", "seed", "removal"]
+    assert not epsilon.duplicated([*keys, "pair", "epsilon"]).any()
+    assert set(epsilon.epsilon) == {0.0, *measures.EPSILONS}
+    assert (epsilon.r[epsilon.pair.str.endswith("ε = 0") & (epsilon.epsilon == 0)] == 1).all()
+    assert not ig.duplicated([*keys, "baseline", "pair"]).any()
+    assert not curves.duplicated([*keys, "method", "id"]).any()
+    assert (curves.groupby([*keys, "method"], observed=True).size() == 5).all()
+
+    network = recorder.trained(out / "networks/0", tiny_data, SETTINGS[0], 0)
+    images = torch.from_numpy(tiny_data.test_images[:5])
+    maps = la.explain(network, images)
+    r = la.compared(maps, {"IG vs LOO": ("IG", "LOO")}).r.mean()
+    fresh = measures.measure_ig(network, images)
+    own = fresh[
+        (fresh.baseline == "zero") & (fresh.removal == "zero") & (fresh.pair == "IG vs LOO")
+    ]
+    assert own.r.item() == pytest.approx(r)
+    curve = measures.removal_curves(network, images, maps["LOO"]).mean(1)
+    first = curves[(curves.setting == SETTINGS[0].name) & (curves.seed == 0)]
+    loo = first[(first.method == "LOO") & (first.removal == "zero")]
+    np.testing.assert_allclose(loo.morf, curve, atol=6e-5)
 
 
 def test_a_folder_of_something_else_is_refused(tiny_data, tmp_path):
@@ -100,6 +134,8 @@ def test_a_folder_of_something_else_is_refused(tiny_data, tmp_path):
         record(tmp_path / "other")
     with pytest.raises(ValueError, match="seeds=0"):
         record(tmp_path / "new", seeds=0)
+    with pytest.raises(ValueError, match="kind='maps' is not one of"):
+        record(tmp_path / "new", kind="maps")
     assert not (tmp_path / "new").exists()
 
 
@@ -130,7 +166,7 @@ def test_ten_seeds_of_every_shipped_setting_were_recorded(committed):
     table = committed.rows.groupby(by, observed=True).r.mean()
     assert not table.isna().any()
     for setting in la.SHIPPED:
-        for removal in {la.distinct(setting.scaling, removal) for removal in la.REMOVALS}:
+        for removal in la.distinct(setting):
             found = {*table[setting.name][removal].index, *table[setting.name]["any"].index}
             assert found >= {*la.PAIRS}
     files = FOLDER.rglob("*.*")
@@ -143,7 +179,7 @@ def test_recorded_rows_are_those_of_the_kept_network(setting, committed, mnist):
     few = 6
     network = la.load_shipped(setting, 0, FOLDER / "networks")
     keys = ["removal", "pair", "id"]
-    fresh = measured([network], torch.from_numpy(mnist.test_images[:few])).set_index(keys)
+    fresh = la.measured(network, torch.from_numpy(mnist.test_images[:few])).set_index(keys)
     rows = committed.rows
     rows = rows[(rows.setting == setting.name) & (rows.seed == 0) & (rows.id < few)]
     rows = rows.set_index(keys)
@@ -158,15 +194,15 @@ def test_recorded_rows_are_those_of_the_kept_network(setting, committed, mnist):
     assert rows.accuracy.iloc[0] == pytest.approx(reached, abs=6e-5)
 
 
-def test_training_again_gives_a_network_of_the_recorded_kind(committed, mnist):
+def test_training_again_gives_a_network_of_the_recorded_kind(committed, mnist, tmp_path):
     """float32 training differs between processors as one seed from another, so the seeds judge.
 
     On the processor of the recording the same seed gives the same rows.
     """
     setting = la.Setting("none", "flattened", "unit")
-    network = la.rounded(la.train(mnist, setting, 0))
+    network = recorder.trained(tmp_path, mnist, setting, 0)
     count = committed.provenance["parameters"]["images"]
-    fresh = measured([network], torch.from_numpy(mnist.test_images[:count]))
+    fresh = la.measured(network, torch.from_numpy(mnist.test_images[:count]))
     fresh["accuracy"] = la.accuracy(
         network, torch.from_numpy(mnist.test_images), torch.from_numpy(mnist.test_labels)
     )

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.model.attention import AttentionCall, fused, routed
+from lrputils.model.architectures import describe
+from lrputils.model.attention import AttentionCall, additive, fused, routed
 from lrputils.model.families import FAMILIES
-from lrputils.model.forwards import replaced
+from lrputils.model.forwards import replaced, run
 from lrputils.model.readout import Blocks, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, RULES, installed
 from lrputils.propagation.conservation import without_biases
@@ -19,8 +20,38 @@ from lrputils.study import zoo
 from lrputils.study.zoo import linear
 from recipes import planted
 from recipes import small_models as recipe
-from recipes.gpu import hidden_one_by_one
 from tests import tiny
+
+
+@torch.no_grad()
+def hidden_one_by_one(model, inputs):
+    """LOO by its definition: for each token a forward pass in which no query sees its key.
+
+    Of the class predicted on the whole input, `(batch, tokens)`, 0 at padding.
+    """
+    architecture = describe(model)
+    arguments = architecture.arguments(inputs)
+    whole = run(architecture, arguments)
+    target, tokens = whole.argmax(1, keepdim=True), 0
+
+    def hiding(call, token=None):
+        nonlocal tokens
+        tokens = call.key.shape[2]
+        scores = call.scores() + additive(call.mask, call.query.dtype)
+        seen = call.seen().clone()
+        if token is not None:
+            seen[..., token] = False
+        # A query that sees nothing gets zeros, as from the fused kernel.
+        weights = scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0.0)
+        return call.combined(weights), None
+
+    with routed(architecture, hiding):
+        run(architecture, arguments)
+    scores = []
+    for token in range(tokens):
+        with routed(architecture, lambda call, token=token: hiding(call, token)):
+            scores.append(whole - run(architecture, arguments))
+    return torch.stack([score.gather(1, target)[:, 0] for score in scores], 1)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ def relevance_trees(trees: Sequence[products.Node]) -> Figure:
     if not trees:
         raise ValueError("relevance_trees needs at least one tree")
     widest = max(len(products.leaves(tree)) for tree in trees)
-    deepest = max(max(products.leaf_depths(tree)) for tree in trees)
+    deepest = max(len(path) for tree in trees for path in products.flow(tree))
     width, height = max(2.4, 0.8 * widest), 1.5 + 0.75 * deepest
     columns = len(trees) if width * len(trees) <= WIDTH else 1  # stacked where they do not fit
     rows = len(trees) // columns
@@ -41,14 +41,15 @@ def relevance_trees(trees: Sequence[products.Node]) -> Figure:
     size = {"rows": rows, "columns": columns, "squeeze": False}
     figure, axes = new_figure(min(width * columns, WIDTH), height * rows, title=title, **size)
     for axis, tree in zip(axes.flat, trees, strict=True):
-        _draw_tree(axis, tree, products.flow(tree))
+        _draw_tree(axis, tree)
     return figure
 
 
-def _draw_tree(axis: Axes, tree: products.Node, visits: Sequence[products.Visit]) -> None:
+def _draw_tree(axis: Axes, tree: products.Node) -> None:
     """Draw one tree: root on top, leaves in order, edges as wide as their share."""
-    places = _places(tree)
-    for path, node, share in visits:
+    reached = products.flow(tree)
+    places = _places(reached)
+    for path, (node, share) in reached.items():
         x, y = places[path]
         if path:
             above = places[path[:-1]]
@@ -64,7 +65,7 @@ def _draw_tree(axis: Axes, tree: products.Node, visits: Sequence[products.Visit]
         else:
             text, look = "×", {"fontsize": 13}
         axis.annotate(text, (x, y), bbox=box, zorder=4, **_CENTRED, **{"fontsize": 11, **look})
-    x, y = places[()]
+    x, y = places[""]
     axis.annotate(number(tree.value), (x, y + 0.3), ha="center", va="bottom", fontsize=11)
     columns, rows = zip(*places.values(), strict=True)
     axis.set(xlim=(min(columns) - 0.6, max(columns) + 0.6), ylim=(min(rows) - 0.6, 0.75))
@@ -72,21 +73,12 @@ def _draw_tree(axis: Axes, tree: products.Node, visits: Sequence[products.Visit]
     axis.axis("off")
 
 
-def _places(tree: products.Node) -> dict[tuple[int, ...], tuple[float, float]]:
-    """Return path → (x, y): leaves one apart, parents midway between their outer children."""
-    places: dict[tuple[int, ...], tuple[float, float]] = {}
-    leaves_so_far = 0
-
-    def place(node: products.Node, path: tuple[int, ...]) -> float:
-        nonlocal leaves_so_far
-        if isinstance(node, products.Product):
-            inside = [place(child, (*path, i)) for i, child in enumerate(node.children)]
-            x = 0.5 * (inside[0] + inside[-1])
-        else:
-            x = float(leaves_so_far)
-            leaves_so_far += 1
-        places[path] = (x, -float(len(path)))
-        return x
-
-    place(tree, ())
-    return places
+def _places(
+    reached: Mapping[str, tuple[products.Node, Fraction]],
+) -> dict[str, tuple[float, float]]:
+    """Return path → (x, y): leaves one apart, parents midway between their children."""
+    leaves = [path for path, (node, _) in reached.items() if isinstance(node, products.Factor)]
+    across = {path: float(place) for place, path in enumerate(leaves)}
+    for path in sorted(reached.keys() - across.keys(), key=len, reverse=True):
+        across[path] = (across[path + "L"] + across[path + "R"]) / 2
+    return {path: (x, -float(len(path))) for path, x in across.items()}
