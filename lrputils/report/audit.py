@@ -31,7 +31,6 @@ from lrputils.report.display import show
 from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import WIDTH, Drawing, new_figure, of_method
 from lrputils.report.heatmap import Heatmap
-from lrputils.report.leading import MARGIN
 from lrputils.runs import datasets, results
 from lrputils.runs.estimates import estimate
 from lrputils.runs.folders import write_json
@@ -283,7 +282,7 @@ def page(
             "conventions": conventions(changed),
         },
         tracks=answers.TRACKS,
-        margin=MARGIN,
+        margin=answers.MARGIN,
         loo=REFERENCE,
     )
 

@@ -77,9 +77,9 @@ class TestForecast:
         plan = cost.forecast(placeholder, WORDS, METHODS, chunk=chunk)
         ran = []
         monkeypatch.setattr(
-            "lrputils.removal.perturbation.evaluate",
+            "lrputils.removal.coalitions.evaluate",
             lambda a, texts, rows, read, **k: (
-                ran.extend(r.length for r in rows)
+                ran.extend(r.length for r in rows if r.kept)
                 or read(torch.zeros(len(rows), 2), torch.tensor([r.text for r in rows]))
             ),
         )
