@@ -92,9 +92,9 @@ def softmax_maps(
         `structural`, Σ_j A_ji O_j·g_j, V measured from its mean; `softmax`, Σ_j Z_ji A_ji (V_i −
         O_j)·g_j, each row of Z measured from its mean, `softmax_attended` from its attended mean;
         `removal`, the exact change of the block's output, on g, when the token goes; `value`, all
-        that CP-LRP propagates, `structural` + `contrast`. `entropy` (layers, batch): mean over heads
-        and queries of the entropy of A_j· divided by log n_j, NaN where no query sees two keys.
-        `valid` (batch, tokens): true at tokens, false at padding.
+        that CP-LRP propagates, `structural` + `contrast`. `entropy` (layers, batch): mean over
+        heads and queries of the entropy of A_j· divided by log n_j, NaN where no query sees two
+        keys. `valid` (batch, tokens): true at tokens, false at padding.
 
     Raises:
         TypeError: the model is not covered, or `composite` is none.
