@@ -40,11 +40,8 @@ _NAMES = {
     "propagation.paths": "relevance_paths",
     "removal.calibration": "calibrate",
     "removal.combined": "Calibration",
-    "removal.leave_one_out": "certified_loo leave_one_out",
-    "removal.leave_two_out": "leave_two_out",
-    "removal.perturbation": (
-        "aopc curve_mean perturbation_curve perturbation_curves perturbation_scores"
-    ),
+    "removal.leave_one_out": "certified_loo leave_one_out leave_two_out",
+    "removal.perturbation": "curve_mean perturbation_curves",
     "removal.shapley": "shapley_values",
     "report.explain": "explain",
     "stats": (

@@ -132,12 +132,6 @@ def _multiplies_bf16(device: torch.device) -> bool:
     return not found or any(has for name, has in found.items() if "bf16" in name)
 
 
-def in_full(output: Tensor, texts: int) -> Certified:
-    """What there is to certify of the outputs of rows that all ran in float32: nothing."""
-    none = np.zeros(texts)
-    return Certified(output, torch.ones_like(output).bool(), 0.0, none, none, none > 0, none)
-
-
 def certified(
     texts: Sequence[Text],
     run: Callable[[Sequence[int], str], Tensor],

@@ -1,14 +1,12 @@
-"""Texts of which any set of units is left: what Shapley values, pairs and curves are made of.
+"""Texts of which any set of units is left, and f of them: what every exact removal is made of.
 
-A unit is a set of tokens that go at once, by default a single token. What is not in the set is
-hidden by the attention mask, as in `lrputils.removal.leave_one_out`: deleted while the others keep
-their positions. The token that the head reads stays in the row; where it is not in the set its key
-alone is hidden.
+A unit is a set of tokens that go at once, by default a single token; f is the explained output.
+Leave-one-out, pairs, Shapley values and perturbation curves are values of f at sets of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,71 +16,217 @@ from torch import Tensor
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.inputs import Inputs, special_tokens, to_the_left
+from lrputils.model.readout import (
+    Target,
+    explained,
+    probabilities,
+    resolve_target,
+)
 from lrputils.model.units import Spans
-from lrputils.removal.rows import Row, Text, window
+from lrputils.removal.packing import bar, evaluate
+from lrputils.removal.rows import Row, Text, split, window
+
+REMOVALS = ("attention-mask", "mask", "pad", "unk", "zero", "delete")
+OUTPUTS = ("logit", "difference", "probability")
 
 
-def removed_at_once(
+class Coalitions:
+    """The units of a batch's texts, f of each whole text, and f of what is left of it.
+
+    Arguments are those of `lrputils.leave_one_out`; special tokens are units of "token" alone, and
+    only if `special`.
+
+    Attributes:
+        texts: of the batch, without padding.
+        whole: f of each, (batch,).
+        units: of each text the number of the unit that each token belongs to, (tokens,); −1: none.
+        where: boolean (batch, tokens) on the inputs' device, where the units' scores stand.
+
+    Raises:
+        ValueError: an unknown option, or inputs that do not say which tokens are special.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        inputs: Mapping[str, Any],
+        *,
+        target: Target = None,
+        output: str = "logit",
+        units: str | Spans = "token",
+        special: bool = False,
+        batch_tokens: int | None = None,
+    ):
+        if output not in OUTPUTS:
+            raise ValueError(f"output={output!r} is not one of {OUTPUTS}")
+        self.architecture, self.inputs, self.batch_tokens = architecture, inputs, batch_tokens
+        self._output = output
+        self.texts = split(architecture, inputs)
+        self.units, self.where = units_of(architecture, inputs, self.texts, units, special=special)
+        self._window = window(architecture)
+        sizes = [torch.ones(1, len(text)) for text in self.texts]
+        self._heads = [int(architecture.head_tokens(size)) for size in sizes]
+        whole = [Row(number, len(text)) for number, text in enumerate(self.texts)]
+        logits = evaluate(
+            architecture, self.texts, whole, lambda x, _: x, batch_tokens=batch_tokens
+        )
+        self._chosen = resolve_target(target, logits, architecture.model)
+        if output == "difference":
+            self._chosen = _beside_the_next(self._chosen, logits)
+        self.whole = self._read(logits, torch.arange(len(whole), device=logits.device))
+
+    def _read(self, logits: Tensor, texts: Tensor) -> Tensor:
+        """f (n,), from logits (n, classes) of these texts' rows."""
+        if self._output == "probability":
+            logits = probabilities(self.architecture.model, logits)
+        return explained(logits, self._chosen[texts])
+
+    def each(self) -> list[np.ndarray]:
+        """Of each text its units, each as a set of its own, (units, 1)."""
+        return [np.arange(own.max(initial=-1) + 1)[:, None] for own in self.units]
+
+    def row(
+        self,
+        number: int,
+        units: Sequence[int],
+        removal: str = "attention-mask",
+        *,
+        head_stays: bool = True,
+    ) -> Row:
+        """What is left of a text without some of its units, one at least.
+
+        The token that the head reads keeps its own query under the attention mask, if `head_stays`.
+
+        Raises:
+            ValueError: nothing would be left of the text; a tokenizer without the replacement; or
+                several tokens of a text longer than the model's attention window, where deleting
+                them would pull others into it.
+        """
+        member = np.zeros(len(self.texts[number]) + 1, bool)  # the last is that of no unit
+        member[units] = True
+        gone, tokens = np.flatnonzero(member[self.units[number]]), len(self.texts[number])
+        left, first = tokens - len(gone), int(gone[0])
+        if removal not in ("attention-mask", "delete"):
+            swap_id = None if removal == "zero" else self._replacement(removal)
+            return Row(number, tokens, swapped=tuple(gone), swap_id=swap_id, start=first)
+        if removal == "attention-mask" and tokens > self._window:
+            if len(gone) > 1:
+                raise ValueError(
+                    f"text {number} has {tokens} tokens, and each token of this model sees "
+                    f"{self._window}: several can be removed at once from shorter texts only"
+                )
+            return Row(number, tokens, hidden=first, start=first)
+        head = self._heads[number]
+        if removal == "attention-mask" and head_stays and head in gone:
+            kept = np.delete(np.arange(tokens), gone[gone != head])
+            hidden, start = int(np.searchsorted(kept, head)), min(first, left)
+            return Row(number, left + 1, partial(np.copy, kept), hidden=hidden, start=start)
+        if not left:
+            raise ValueError(
+                f"Text {number} is a single token or unit; removal='delete' would leave "
+                "nothing of it. Use removal='attention-mask'"
+            )
+        kept, shifted = partial(_without, tokens, gone), removal == "delete"
+        return Row(number, left, kept, shifted=shifted, start=min(first, left - 1))
+
+    def _replacement(self, removal: str) -> int:
+        known = getattr(self.inputs, "replacements", {})
+        if removal not in known:
+            raise ValueError(
+                f"removal={removal!r} needs the tokenizer's [{removal.upper()}] token, and these "
+                f"inputs know {sorted(known) or 'none'}: encode texts by `clf.encode(texts)`, with "
+                f"a tokenizer that has the token"
+            )
+        return known[removal]
+
+    def run(
+        self, rows: Sequence[Row], name: str, *, progress: bool = True, precision: str = "float32"
+    ) -> Tensor:
+        """f of rows of these texts, (rows,), under a progress bar of this name."""
+        options = {"total": len(rows), "desc": name, "unit": "row", "delay": 3, "leave": False}
+        with bar(progress, **options) as shown:
+            return evaluate(
+                self.architecture,
+                self.texts,
+                rows,
+                self._read,
+                batch_tokens=self.batch_tokens,
+                done=shown.update,
+                precision=precision,
+            )
+
+    def values(
+        self,
+        sets: Iterable[Iterable[Sequence[int]]],
+        name: str,
+        *,
+        progress: bool = True,
+        **removed: Any,
+    ) -> list[Tensor]:
+        """f of each text without each of some sets of its units, (sets,) a text.
+
+        Equal sets of a text run once. `name`: of the progress bar; `removed`: options of `row`.
+        """
+        rows: list[Row] = []
+        places: list[list[int]] = []
+        for number, own in enumerate(sets):
+            known, place = {b"": number}, []  # without nothing it is the whole text
+            for units in own:
+                key = np.sort(np.asarray(units, dtype=np.int64)).tobytes()
+                if key not in known:
+                    known[key] = len(self.texts) + len(rows)
+                    rows.append(self.row(number, units, **removed))
+                place.append(known[key])
+            places.append(place)
+        values = torch.cat([self.whole, self.run(rows, name, progress=progress).to(self.whole)])
+        return [values[torch.tensor(place, dtype=torch.long)] for place in places]
+
+    def at_units(self, values: Tensor) -> Tensor:
+        """Numbers of all units, text after text, at the units' first tokens: (batch, tokens)."""
+        scores = values.new_zeros(self.where.shape).to(self.where.device)
+        scores[self.where] = values.to(scores.device)
+        return scores
+
+
+def _without(tokens: int, gone: np.ndarray) -> np.ndarray:
+    return np.delete(np.arange(tokens), gone)
+
+
+def _beside_the_next(chosen: Tensor, logits: Tensor) -> Tensor:
+    """Each row's class and the one that comes next, (batch, 2)."""
+    if logits.shape[1] < 2:
+        raise ValueError("output='difference' needs two classes or more; the model has one")
+    if chosen.dim() == 2:
+        raise ValueError("a contrast is a difference already: leave output='difference' out")
+    next_best = logits.scatter(1, chosen[:, None], -torch.inf).argmax(dim=1)
+    return torch.stack([chosen, next_best], dim=1)
+
+
+def units_of(
     architecture: Architecture,
     inputs: Mapping[str, Any],
     texts: Sequence[Text],
-    units: str | Spans = "token",
+    units: str | Spans,
     *,
     special: bool = False,
-) -> tuple[list[list[np.ndarray]], Tensor]:
-    """Return the sets of tokens that go at once, and where their scores stand.
-
-    The sets are numbers of tokens in their text; the other is boolean (batch, columns), on the
-    inputs' device. Special tokens (of an image, [CLS]) are units of "token" alone, and only if
-    `special`; ValueError where they matter and the inputs do not say which they are.
-    """
+) -> tuple[list[np.ndarray], Tensor]:
+    """`Coalitions.units` and `Coalitions.where`."""
     if architecture.vision:
         if units != "token":
             raise ValueError(f"units={units!r} are of texts; patches of an image are its tokens")
-        where = torch.ones(len(texts), len(texts[0]), dtype=torch.bool)
-        where[:, 0] = special
-        numbers = where.cumsum(1) - 1
-        where = where.to(inputs["pixel_values"].device)
-        valid = np.ones(numbers.shape, bool)
-    elif units == "token":
-        given = inputs.get("attention_mask")
-        valid = torch.ones_like(inputs["input_ids"]) if given is None else given
-        where = valid.bool() if special else valid.bool() & ~special_tokens(inputs)
-        numbers, valid = where.cumsum(1) - 1, valid.bool().cpu().numpy()
+        valid = torch.ones(len(texts), len(texts[0]), device=inputs["pixel_values"].device).bool()
+        where = valid.clone()
+        where[:, 0] = special  # [CLS]
     else:
+        valid = inputs.get("attention_mask")
+        valid = torch.ones_like(inputs["input_ids"]) if valid is None else valid
+        valid = where = valid.bool()
+    if units != "token":
         found = Inputs.of(to_the_left(inputs)).units(units)
         numbers, where = found.numbers, found.mask
-        valid = inputs["attention_mask"].bool().cpu().numpy()
-    own = torch.where(where, numbers, -1) if units == "token" else numbers
-    rows = zip(own.cpu().numpy(), valid, strict=True)
-    return [_sets(row[here]) for row, here in rows], where
-
-
-def _sets(numbers: np.ndarray) -> list[np.ndarray]:
-    """The tokens of each unit; `numbers` rise from token to token, but for −1."""
-    inside = np.flatnonzero(numbers >= 0)
-    ends = np.flatnonzero(np.diff(numbers[inside])) + 1
-    return np.split(inside, ends) if len(inside) else []
-
-
-def coalition_rows(
-    architecture: Architecture, number: int, text: Text, removed: np.ndarray
-) -> list[Row]:
-    """Return a row for each set of tokens that is removed, boolean (sets, tokens), from a text.
-
-    Raises:
-        ValueError: the text is longer than the model's attention window, where deleting a token
-            would pull others into it.
-    """
-    if len(text) > (limit := window(architecture)):
-        raise ValueError(
-            f"text {number} has {len(text)} tokens, and each token of this model sees {limit}: "
-            "several tokens can be removed from shorter texts only"
-        )
-    head = int(architecture.head_tokens(torch.ones(1, len(text))))
-    rows = []
-    for gone in removed:
-        kept = np.flatnonzero(~gone | (np.arange(len(text)) == head))
-        hidden = int(np.searchsorted(kept, head)) if gone[head] else None
-        rows.append(Row(number, len(kept), partial(np.copy, kept), hidden=hidden))
-    return rows
+    else:
+        if not architecture.vision and not special:
+            where = valid & ~special_tokens(inputs)
+        numbers = (where.cumsum(1) - 1).masked_fill(~where, -1)
+    rows = zip(numbers.cpu().numpy(), valid.cpu().numpy(), strict=True)
+    return [row[here] for row, here in rows], where

@@ -1,16 +1,15 @@
-"""Exact leave-one-out: the change of the output when one token is removed, for every token.
+"""Exact leave-one-out and leave-two-out: the change of the output when tokens are removed.
 
-Nothing is approximated. Each token costs one row of a batch, and `lrputils.removal.packing` runs
-the rows of all texts together, a decoder's from the removed token on. In low precision
-`lrputils.removal.certified` says what it changed.
+Nothing is approximated. Each token, or pair, costs one row of a batch, and
+`lrputils.removal.packing` runs the rows of all texts together, a decoder's from the removed token
+on. In low precision `lrputils.removal.certified` says what it changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,20 +17,12 @@ from torch import Tensor
 
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.forwards import matmul_precision
-from lrputils.model.readout import (
-    Target,
-    explained,
-    probabilities,
-    resolve_target,
-)
+from lrputils.model.readout import Target
 from lrputils.model.units import Spans
-from lrputils.removal.certified import Certified, certified, check_options, in_full
-from lrputils.removal.coalitions import removed_at_once
-from lrputils.removal.packing import bar, evaluate
-from lrputils.removal.rows import Row, Text, split, whole, window
+from lrputils.removal.certified import Certified, certified, check_options
+from lrputils.removal.coalitions import REMOVALS, Coalitions, units_of
 
-REMOVALS = ("attention-mask", "mask", "pad", "unk", "zero", "delete")
-OUTPUTS = ("logit", "difference", "probability")
+Pairs = Sequence[Iterable[tuple[int, int]]]
 
 
 def leave_one_out(
@@ -44,8 +35,6 @@ def leave_one_out(
     output: str = "logit",
     precision: str = "float32",
     tolerance: float = 0.002,
-    fallback: bool = True,
-    seed: int = 0,
     batch_tokens: int | None = None,
     progress: bool = True,
 ) -> Tensor:
@@ -73,8 +62,6 @@ def leave_one_out(
             has such products, and no longer exact: see `certified_loo`.
         tolerance: how far from 1 the correlation of a text's map with float32's may be, in low
             precision; checked on rows that run in both.
-        fallback: run texts above the tolerance again in float32; False refuses them.
-        seed: of the choice of these rows.
         batch_tokens: most tokens in one batch; the default suits the device. Where memory does not
             suffice it is halved.
         progress: on a terminal, draw a bar with rate and time left once this takes some seconds.
@@ -88,169 +75,155 @@ def leave_one_out(
         ValueError: an unknown option or unit, a target that is no class of the model, or a removal
             that the model or the inputs do not have.
     """
-    return certified_loo(
-        model,
-        inputs,
-        target=target,
-        units=units,
-        removal=removal,
-        output=output,
-        precision=precision,
-        tolerance=tolerance,
-        fallback=fallback,
-        seed=seed,
-        batch_tokens=batch_tokens,
-        progress=progress,
-    ).scores
+    if precision != "float32":
+        options = {"units": units, "removal": removal, "output": output, "progress": progress}
+        options |= {"target": target, "batch_tokens": batch_tokens, "tolerance": tolerance}
+        return certified_loo(model, inputs, precision=precision, **options).scores
+    architecture = describe(model, rules=False)
+    _check_removal(architecture, removal)
+    how = {"target": target, "output": output, "batch_tokens": batch_tokens}
+    f = Coalitions(architecture, inputs, units=units, special=True, **how)
+    without = f.values(f.each(), "LOO", removal=removal, progress=progress)
+    losses = [full - left for full, left in zip(f.whole, without, strict=True)]
+    return f.at_units(torch.cat(losses))
 
 
-def certified_loo(
-    model: Handle,
-    inputs: Mapping[str, Any],
-    *,
-    target: Target = None,
-    units: str | Spans = "token",
-    removal: str = "attention-mask",
-    output: str = "logit",
-    precision: str = "bf16",
-    tolerance: float = 0.002,
-    fallback: bool = True,
-    seed: int = 0,
-    batch_tokens: int | None = None,
-    progress: bool = True,
-) -> Certified:
-    """`leave_one_out` in low precision, and how far that is from float32.
-
-    Arguments are the same. In float32 everything is exact, and there is nothing to certify.
-
-    Raises:
-        TypeError: the model is not covered.
-        ValueError: what `leave_one_out` refuses; a precision that the device or the model's dtype
-            does not have; or a text above the tolerance where `fallback` is False.
-    """
-    architecture = describe(model, rules=precision != "float32")
+def _check_removal(architecture: Architecture, removal: str) -> None:
     if removal not in REMOVALS:
         raise ValueError(f"removal={removal!r} is not one of {REMOVALS}")
     if architecture.vision and removal != "attention-mask":
         raise ValueError(
             f"removal={removal!r} is about words; for image patches use 'attention-mask'"
         )
-    low = precision != "float32"
-    if low and units != "token":
-        raise ValueError(f"precision={precision!r} is for units='token': leave precision out")
-    if low:
-        check_options(architecture, precision, tolerance, seed)
-    device = next(architecture.model.parameters()).device
-    with matmul_precision("float32", device) if low else nullcontext():
-        texts, full, read = start(architecture, inputs, target, output, batch_tokens)
-        sets, where = removed_at_once(architecture, inputs, texts, units, special=True)
-        rows = list(removed_rows(architecture, texts, sets, removal, inputs))
-        options = {"total": len(rows), "desc": "LOO", "unit": "row", "delay": 3, "leave": False}
-        with bar(progress, **options) as shown:
-
-            def run(numbers: Sequence[int], digits: str) -> Tensor:
-                done = shown.update if digits == precision else lambda rows: None
-                chosen = [rows[number] for number in numbers]
-                how = {"batch_tokens": batch_tokens, "done": done, "precision": digits}
-                return evaluate(architecture, texts, chosen, read, **how)
-
-            if low:
-                found = certified(texts, run, precision, tolerance, fallback=fallback, seed=seed)
-            else:
-                found = in_full(run(range(len(rows)), precision), len(texts))
-    losses = full.repeat_interleave(torch.tensor(list(map(len, sets)), device=full.device))
-    scores = full.new_zeros(where.shape).to(where.device)
-    scores[where] = (losses - found.scores.to(full)).to(scores.device)
-    exact = torch.zeros_like(where)
-    exact[where] = found.exact.to(scores.device)
-    return found._replace(scores=scores, exact=exact)
 
 
-def start(
-    architecture: Architecture,
+def certified_loo(
+    model: Handle,
     inputs: Mapping[str, Any],
-    target: Target,
-    output: str,
-    batch_tokens: int | None,
-) -> tuple[list[Text], Tensor, Callable[[Tensor, Tensor], Tensor]]:
-    """Run the whole texts: the texts, f of each (batch,), and how f is read off other logits.
+    *,
+    precision: str = "bf16",
+    tolerance: float = 0.002,
+    fallback: bool = True,
+    seed: int = 0,
+    units: str | Spans = "token",
+    removal: str = "attention-mask",
+    progress: bool = True,
+    **options: Any,
+) -> Certified:
+    """`leave_one_out` in low precision, and how far that is from float32.
 
-    The last is a function of logits (n, classes) and the numbers of the n rows' texts, as
-    `lrputils.removal.packing.evaluate` takes it. Other arguments are those of `leave_one_out`.
-    """
-    if output not in OUTPUTS:
-        raise ValueError(f"output={output!r} is not one of {OUTPUTS}")
-    texts = split(architecture, inputs)
-    logits = evaluate(architecture, texts, whole(texts), lambda x, _: x, batch_tokens=batch_tokens)
-    model = architecture.model
-    chosen = resolve_target(target, logits, model)
-    if output == "difference":
-        if logits.shape[1] < 2:
-            raise ValueError("output='difference' needs two classes or more; the model has one")
-        if chosen.dim() == 2:
-            raise ValueError("a contrast is a difference already: leave output='difference' out")
-        runner_up = logits.scatter(1, chosen[:, None], -torch.inf).argmax(dim=1)
-        chosen = torch.stack([chosen, runner_up], dim=1)
+    Other arguments are those of `leave_one_out`.
 
-    def read(logits: Tensor, texts: Tensor) -> Tensor:
-        if output == "probability":
-            logits = probabilities(model, logits)
-        return explained(logits, chosen[texts])
-
-    return texts, read(logits, torch.arange(len(texts), device=logits.device)), read
-
-
-def removed_rows(
-    architecture: Architecture,
-    texts: Sequence[Text],
-    sets: Sequence[Sequence[np.ndarray]],
-    removal: str,
-    inputs: Mapping[str, Any],
-) -> Iterator[Row]:
-    """One row for each set of tokens that is removed from its text, in order.
+    Args:
+        precision: "bf16", or on a GPU "tf32".
+        tolerance: how far from 1 the correlation of a text's map with float32's may be.
+        fallback: run texts above the tolerance again in float32; False refuses them.
+        seed: of the choice of the rows that run in both.
 
     Raises:
-        ValueError: nothing would be left of a text; a tokenizer without the replacement; or several
-            tokens of a text longer than the model's attention window, where deleting them would
-            pull others into it.
+        TypeError: the model is not covered.
+        ValueError: what `leave_one_out` refuses; a precision that the device or the model's dtype
+            does not have; or a text above the tolerance where `fallback` is False.
     """
-    swap_id = _replacement(removal, inputs) if removal in ("mask", "pad", "unk") else None
-    limit = window(architecture)
-    for number, (text, own) in enumerate(zip(texts, sets, strict=True)):
-        tokens = len(text)
-        head = int(architecture.head_tokens(torch.ones(1, tokens)))
-        every = np.arange(tokens)
-        for gone in own:
-            left, first = tokens - len(gone), int(gone[0])
-            if removal == "attention-mask" and tokens > limit:
-                if len(gone) > 1:
-                    raise ValueError(
-                        f"text {number} has {tokens} tokens, and each token of this model sees "
-                        f"{limit}: several can be removed at once from shorter texts only"
-                    )
-                yield Row(number, tokens, hidden=first, start=first)
-            elif removal == "attention-mask" and head in gone:
-                kept = np.delete(every, gone[gone != head])
-                hidden, start = int(np.searchsorted(kept, head)), min(first, left)
-                yield Row(number, left + 1, partial(np.copy, kept), hidden=hidden, start=start)
-            elif removal not in ("attention-mask", "delete"):
-                yield Row(number, tokens, swapped=tuple(gone), swap_id=swap_id, start=first)
-            elif left:
-                kept, start = partial(np.delete, every, gone), min(first, left - 1)
-                yield Row(number, left, kept, shifted=removal == "delete", start=start)
-            else:
-                raise ValueError(
-                    f"Text {number} is a single token or unit; removal='delete' would leave "
-                    "nothing of it. Use removal='attention-mask'"
-                )
+    architecture = describe(model)
+    _check_removal(architecture, removal)
+    if units != "token":
+        raise ValueError(f"precision={precision!r} is for units='token': leave precision out")
+    check_options(architecture, precision, tolerance, seed)
+    with matmul_precision("float32", next(architecture.model.parameters()).device):
+        f = Coalitions(architecture, inputs, special=True, **options)
+        rows = [f.row(number, unit, removal) for number, own in enumerate(f.each()) for unit in own]
+
+        def run(numbers: Sequence[int], digits: str) -> Tensor:
+            shown = progress and digits == precision
+            chosen = [rows[number] for number in numbers]
+            return f.run(chosen, "LOO", progress=shown, precision=digits)
+
+        found = certified(f.texts, run, precision, tolerance, fallback=fallback, seed=seed)
+    sizes = torch.tensor(list(map(len, f.texts)), device=f.whole.device)
+    losses = f.whole.repeat_interleave(sizes) - found.scores.to(f.whole)
+    return found._replace(scores=f.at_units(losses), exact=f.at_units(found.exact))
 
 
-def _replacement(removal: str, inputs: Mapping[str, Any]) -> int:
-    known = getattr(inputs, "replacements", {})
-    if removal not in known:
+class LeaveTwoOut(NamedTuple):
+    """Interactions of pairs, and the leave-one-out scores of the same passes.
+
+    Attributes:
+        interactions: I_ij, (batch, tokens, tokens), symmetric; NaN where a pair was not asked for.
+        loo: LOO_i, (batch, tokens), as `leave_one_out` under the attention mask.
+    """
+
+    interactions: Tensor
+    loo: Tensor
+
+
+def leave_two_out(
+    model: Handle,
+    inputs: Mapping[str, Any],
+    *,
+    pairs: Pairs | None = None,
+    units: str | Spans = "token",
+    target: Target = None,
+    output: str = "logit",
+    batch_tokens: int | None = None,
+    progress: bool = True,
+) -> LeaveTwoOut:
+    """What a pair of tokens does that neither does alone, exactly: one pass a pair, one a token.
+
+        I_ij = LOO_ij − LOO_i − LOO_j
+
+    LOO_ij is the loss when both are removed together. I_ij is positive where the two are redundant,
+    each standing in for the other, and negative where each needs the other. To second order a
+    token's Shapley value is LOO_i + ½ Σ_j I_ij, exactly so where no three tokens act together
+    (Grabisch and Roubens, 1999, for the general index).
+
+    Args:
+        pairs: for each text the pairs (i, j) of columns to remove, of units those of their first
+            tokens; all pairs of tokens that are not special, or of units, if not given, which needs
+            the inputs' `special_tokens_mask`.
+        units: what is removed at once, as in `leave_one_out`.
+        output: "logit", "difference" or "probability", as in `leave_one_out`.
+        batch_tokens: most tokens in one batch.
+        progress: on a terminal, draw a bar once this takes some seconds.
+
+    Raises:
+        TypeError: the model is not covered.
+        ValueError: pairs that are not two different tokens of their text or not one list a text, an
+            unknown option, or a text longer than the model's attention window.
+    """
+    architecture = describe(model, rules=False)
+    how = {"target": target, "output": output, "batch_tokens": batch_tokens}
+    f = Coalitions(architecture, inputs, units=units, special=True, **how)
+    places = [np.flatnonzero(row) for row in f.where.cpu().numpy()]
+    if pairs is None:
+        _, content = units_of(architecture, inputs, f.texts, units)
+        pairs = [combinations(np.flatnonzero(row), 2) for row in content.cpu().numpy()]
+    chosen = _checked(pairs, places)
+    sets = [[*alone, *both] for alone, both in zip(f.each(), chosen, strict=True)]
+    loo = f.whole.new_zeros(f.where.shape)
+    interactions = f.whole.new_full((*f.where.shape, f.where.shape[1]), torch.nan)
+    for number, left in enumerate(f.values(sets, "pairs", progress=progress)):
+        alone, both = (f.whole[number] - left).split([len(places[number]), len(chosen[number])])
+        loo[number, places[number]] = alone
+        one, two = chosen[number].T
+        i, j = places[number][chosen[number]].T
+        interactions[number, i, j] = both - alone[one] - alone[two]
+        interactions[number, j, i] = interactions[number, i, j]
+    return LeaveTwoOut(interactions, loo)
+
+
+def _checked(pairs: Pairs, where: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The pairs as numbers of tokens in their text, (pairs, 2) a text."""
+    pairs = [np.asarray(list(own), dtype=np.int64).reshape(-1, 2) for own in pairs]
+    if len(pairs) != len(where):
         raise ValueError(
-            f"removal={removal!r} needs the tokenizer's [{removal.upper()}] token, and these "
-            f"inputs know {sorted(known) or 'none'}: encode texts by `clf.encode(texts)`, with a "
-            f"tokenizer that has the token"
+            f"pairs of {len(pairs)} texts, but there are {len(where)}: one list a text"
         )
-    return known[removal]
+    for number, (own, places) in enumerate(zip(pairs, where, strict=True)):
+        bad = own[~np.isin(own, places).all(1) | (own[:, 0] == own[:, 1])]
+        if len(bad):
+            raise ValueError(
+                f"pair {tuple(bad[0].tolist())} of text {number} is not two different tokens of "
+                f"it: its columns are {places[0]} to {places[-1]}"
+            )
+    return [np.searchsorted(places, own) for places, own in zip(where, pairs, strict=True)]

@@ -26,9 +26,7 @@ from torch import Tensor
 from lrputils.model.architectures import Handle, describe
 from lrputils.model.readout import Target
 from lrputils.model.units import Spans
-from lrputils.removal.coalitions import coalition_rows, removed_at_once
-from lrputils.removal.leave_one_out import start
-from lrputils.removal.packing import bar, evaluate
+from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.rows import Text
 
 Array = np.ndarray
@@ -36,6 +34,8 @@ ALL = "all"
 PLAYERS = ("content", "all")
 # Units of a text whose sets are all tried: 65,536 rows.
 LONGEST = 16
+# Sets of units that are removed, and what makes draws (draws, units) of f without each of them.
+_Design = tuple[list[Array], Callable[[Array], Array]]
 
 
 class Shapley(NamedTuple):
@@ -106,81 +106,49 @@ def shapley_values(
         ValueError: an option out of range, inputs that do not say which tokens are special, a text
             longer than the model's attention window, or too long for all of its orders.
     """
-    check_permutations(permutations)
+    every = permutations == ALL
+    if not every and (not isinstance(permutations, int) or permutations < 4 or permutations % 2):
+        raise ValueError(f"permutations={permutations!r} is not an even number from 4 on")
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed={seed!r} is not a whole number from 0 on")
-    architecture = describe(model, rules=False)
-    texts, _, read = start(architecture, inputs, target, output, batch_tokens)
     if players not in PLAYERS:
         raise ValueError(f"players={players!r} is not one of {PLAYERS}")
-    special = players == "all" and units == "token"
-    who, where = removed_at_once(architecture, inputs, texts, units, special=special)
-    rows, designs = [], []
-    for number, (text, own) in enumerate(zip(texts, who, strict=True)):
-        if permutations == ALL:
-            removed, draws_of = _enumerated(number, own, len(text))
-        else:
-            removed, draws_of = _sampled(text, own, permutations // 2, seed)
-        designs.append((slice(len(rows), len(rows) + len(removed)), draws_of))
-        rows += coalition_rows(architecture, number, text, removed)
-    with bar(progress, total=len(rows), desc="Shapley", unit="row", delay=3, leave=False) as shown:
-        values = evaluate(
-            architecture, texts, rows, read, batch_tokens=batch_tokens, done=shown.update
-        )
-    found = values.double().cpu().numpy()
-    draws = np.zeros((1 if permutations == ALL else permutations // 2, *where.shape))
-    for number, (sets, draws_of) in enumerate(designs):
-        draws[:, number, where[number].cpu().numpy()] = draws_of(found[sets])
-    draws = torch.from_numpy(draws).to(values)
+    architecture = describe(model, rules=False)
+    how = {"target": target, "output": output, "batch_tokens": batch_tokens}
+    f = Coalitions(architecture, inputs, units=units, special=players == "all", **how)
+    designs = [
+        _enumerated(number, len(own))
+        if every
+        else _sampled(f.texts[number], len(own), permutations // 2, seed)
+        for number, own in enumerate(f.each())
+    ]
+    values = f.values([sets for sets, _ in designs], "Shapley", progress=progress)
+    draws = [
+        torch.from_numpy(draws_of(own.double().cpu().numpy())).to(own)
+        for own, (_, draws_of) in zip(values, designs, strict=True)
+    ]
+    draws = torch.stack([f.at_units(torch.cat(one)) for one in zip(*draws, strict=True)])
     return Shapley(draws.mean(0), draws, draws[0].sum(-1))
 
 
-def check_permutations(permutations: int | str) -> None:
-    """Raise ValueError unless they are all orders, or whole pairs and enough for an error."""
-    if permutations == ALL:
-        return
-    if not isinstance(permutations, int) or permutations < 4 or permutations % 2:
-        raise ValueError(f"permutations={permutations!r} is not an even number from 4 on")
-
-
-def _ranks(text: Text, count: int, pairs: int, seed: int) -> Array:
-    """Each player's rank in each order, (2 pairs, players): the orders, then their reverses."""
+def _sampled(text: Text, count: int, pairs: int, seed: int) -> _Design:
+    """Everything behind each prefix of some orders and of their reverses."""
     known = [] if text.ids is None else text.ids
     random = np.random.default_rng([seed, *known])
     ranks = random.permuted(np.tile(np.arange(count), (pairs, 1)), axis=1)
-    return np.concatenate([ranks, count - 1 - ranks])
-
-
-def _sampled(text: Text, own: list[Array], pairs: int, seed: int) -> tuple[Array, Callable]:
-    """What is removed from each prefix of the orders, (sets, tokens), and the draws from f there.
-
-    The latter is a function of f of each set, (sets,), and returns (pairs, players).
-    """
-    ranks = _ranks(text, len(own), pairs, seed)
-    orders, count = ranks.shape
-    behind = ranks[:, None] >= np.arange(count + 1)[:, None]
-    sets, number = np.unique(behind.reshape(-1, count), axis=0, return_inverse=True)
-    removed = _of_tokens(sets, own, len(text))
+    ranks = np.concatenate([ranks, count - 1 - ranks])
+    sets = [order[size:] for order in np.argsort(ranks, axis=1) for size in range(count + 1)]
 
     def draws_of(f: Array) -> Array:
-        along = f[number.reshape(orders, count + 1)]
+        along = f.reshape(2 * pairs, count + 1)
         gains = np.take_along_axis(np.diff(along, axis=1), ranks, axis=1)
-        return gains.reshape(2, -1, count).mean(0)
+        return gains.reshape(2, pairs, count).mean(0)
 
-    return removed, draws_of
-
-
-def _of_tokens(sets: Array, own: list[Array], tokens: int) -> Array:
-    """Sets of units, boolean (sets, units), as sets of tokens, (sets, tokens)."""
-    removed = np.zeros((len(sets), tokens), bool)
-    if own:
-        removed[:, np.concatenate(own)] = np.repeat(sets, list(map(len, own)), axis=1)
-    return removed
+    return sets, draws_of
 
 
-def _enumerated(number: int, own: list[Array], tokens: int) -> tuple[Array, Callable]:
-    """`_sampled` over every set: φ_i = Σ_S (|S| − 1)! (n − |S|)! / n! (f(S) − f(S without i))."""
-    count = len(own)
+def _enumerated(number: int, count: int) -> _Design:
+    """Every set: φ_i = Σ_S (|S| − 1)! (n − |S|)! / n! (f(S) − f(S without i))."""
     if count > LONGEST:
         raise ValueError(
             f"text {number} has {count} units, and so 2^{count} sets of them: with "
@@ -188,7 +156,6 @@ def _enumerated(number: int, own: list[Array], tokens: int) -> tuple[Array, Call
         )
     codes = np.arange(2**count)
     here = (codes[:, None] >> np.arange(count) & 1).astype(bool)
-    removed = _of_tokens(~here, own, tokens)
     weight = np.array([0.0] + [1 / (size * comb(count, size)) for size in range(1, count + 1)])
 
     def draws_of(f: Array) -> Array:
@@ -197,4 +164,4 @@ def _enumerated(number: int, own: list[Array], tokens: int) -> tuple[Array, Call
         sizes = (here[sets].sum(1) for sets in with_i)
         return np.array([[gain @ weight[size] for gain, size in zip(gains, sizes, strict=True)]])
 
-    return removed, draws_of
+    return [np.flatnonzero(~row) for row in here], draws_of

@@ -28,7 +28,7 @@ from lrputils.propagation.layerwise import layerwise_bypass
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.packed import packed
 from lrputils.removal.packing import BATCH_TOKENS
-from lrputils.removal.perturbation import perturbation_curve
+from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study import sides
 from lrputils.study.cost import timed
 from lrputils.study.variants import layer_sets
@@ -192,10 +192,14 @@ def curves(bench: Bench) -> Rows:
     own = inputs.content_mask.sum(1).tolist()
 
     def ours() -> Tensor:
-        found = perturbation_curve(bench.classifier.model, inputs, ranks)
-        return torch.cat([curve[:count] for curve, count in zip(found, own, strict=True)])
+        both = perturbation_curves(bench.classifier.model, inputs, ranks)
+        pairs = [pair for found in both for pair in zip(found, own, strict=True)]
+        return torch.cat([curve[:count] for curve, count in pairs])
 
-    plain = partial(sides.masked_curves, bench.classifier, inputs, ranks)
+    def plain() -> Tensor:
+        both = [sides.masked_curves(bench.classifier, inputs, each) for each in (ranks, -ranks)]
+        return torch.cat(both)
+
     name = f"curves, {bench.named('sentences')}"
     return bench.contest(name, {OURS: ours, "plain loop": plain}, 1e-3)
 

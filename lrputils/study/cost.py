@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from scipy.optimize import nnls
 
@@ -32,7 +30,7 @@ from lrputils.removal.certified import rows_checked
 from lrputils.removal.packing import BATCH_TOKENS
 from lrputils.removal.packing import evaluate as run_rows
 from lrputils.removal.rows import Row, split
-from lrputils.study.evaluation import REFERENCE, Evaluation, variants_of
+from lrputils.study.evaluation import REFERENCE, variants_of
 from lrputils.study.variants import LayerSweep, Variant
 
 
@@ -48,17 +46,6 @@ class Spent:
     device: torch.device
     seconds: float = float("nan")
     peak_bytes: float = float("nan")
-
-    def table(self, evaluation: Evaluation) -> pd.DataFrame:
-        """Seconds, throughput over the texts (however often LOO reads them), peak memory in GiB."""
-        tokens = sum(map(len, evaluation.tokens))
-        facts = {
-            "seconds": self.seconds,
-            "texts a second": len(evaluation.tokens) / self.seconds,
-            "tokens a second": tokens / self.seconds,
-            "peak memory, GiB": self.peak_bytes / 2**30,
-        }
-        return pd.DataFrame({"this run": facts})
 
 
 @contextmanager
@@ -102,42 +89,44 @@ _CUT = 2 / 3
 
 @dataclass(frozen=True)
 class Forecast:
-    """How long an evaluation will take on `device`.
+    """What an evaluation will take, by one process on one device.
 
-    `seconds`: part → seconds, each method by name, and "curves"; `lengths`: tokens of each text.
+    Attributes:
+        seconds: part → seconds, each method by name, and "curves".
+        device: where it was timed.
+        texts: how many there are.
+        tokens: of all texts, as far as they are not cut.
+        cut: texts that are too long.
+        peak_bytes: most memory, as `Spent` counts it.
+        price: of an hour of the device.
     """
 
     seconds: Mapping[str, float]
-    device: torch.device
-    lengths: tuple[int, ...]
+    device: str
+    texts: int
+    tokens: int
+    cut: int = 0
+    peak_bytes: float = float("nan")
+    price: float | None = None
 
     @property
     def total(self) -> float:
         """All parts together, in seconds."""
         return sum(self.seconds.values())
 
-    def table(self) -> pd.DataFrame:
-        """One row per part and one for the total: `seconds` and the `share` of the total."""
-        parts = pd.Series(self.seconds)
-        parts["together"] = self.total
-        return pd.DataFrame({"seconds": parts, "share": parts / self.total})
-
-    def warn_if_long(self) -> None:
-        """Warn if the run would take a CPU more than half an hour, and say what is faster."""
-        if self.device.type == "cpu" and self.total > 1_800:
-            warnings.warn(
-                f"{self}. A GPU is far faster: device='auto' takes one if there is one. On this "
-                f"CPU, take fewer texts (limit=) or shorter ones (max_tokens=)",
-                stacklevel=2,
-            )
-
     def __str__(self) -> str:
-        longest = max(self.seconds, key=self.seconds.__getitem__)
-        return (
-            f"{len(self.lengths)} texts of {min(self.lengths)} to {max(self.lengths)} tokens will "
-            f"take about {duration(self.total)} on {self.device}, {longest} alone "
-            f"{duration(self.seconds[longest])}"
-        )
+        hours = self.total / 3600
+        cost = f"{hours:.3g} device hours"
+        if self.price is not None:
+            cost += f", {hours * self.price:.2f} at {self.price:g} an hour"
+        shares = (f"{name} {part / self.total:.0%}" for name, part in self.seconds.items())
+        lines = {
+            "texts": f"{self.texts:,}, {self.tokens:,} tokens, {self.cut:,} texts too long",
+            "time": f"{duration(self.total)} on one {self.device}: {', '.join(shares)}",
+            "memory": f"{self.peak_bytes / 2**30:.2f} GiB a process",
+            "cost": cost,
+        }
+        return "\n".join(f"{name:8}{line}" for name, line in lines.items())
 
 
 def forecast(
@@ -150,15 +139,16 @@ def forecast(
     max_length: int | None = None,
     truncate: bool = False,
     batch_size: int | None = None,
+    units: str = "token",
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
     A forward pass over one row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one
-    batch at each of three lengths. Leave-one-out is n rows of n − 1 tokens a text, two thirds of
-    that in a decoder, whose rows run from the removed token on; a curve is one row a step. Every
-    other method is timed on one text of median length (on a GPU a batch of them) and scaled by
-    tokens; with a `batch_size`, on the batch of that many longest texts, whose memory is then the
-    peak of an evaluation in such batches.
+    batch at each of three lengths. Leave-one-out is a row a unit, of n − 1 tokens where units
+    are tokens, two thirds of that in a decoder, whose rows run from the removed token on; a curve
+    is one row a step. Every other method is timed on one text of median length (on a GPU a batch of
+    them) and scaled by tokens; with a `batch_size`, on the batch of that many longest texts, whose
+    memory is then the peak of an evaluation in such batches.
 
     In low precision (`options={"loo": {"precision": …}}`) leave-one-out's rows are timed in it, and
     those that `certified_loo` checks in float32 too; texts that it runs again are not foreseen.
@@ -169,7 +159,12 @@ def forecast(
     if not len(texts):
         raise ValueError("there are no texts to forecast for")
     cut = {"max_length": max_length, "truncate": truncate}
-    lengths, content = text_lengths(classifier, texts, **cut)
+    counts = []
+    for start in range(0, len(texts), 256):
+        inputs = classifier.encode(list(texts[start : start + 256]), **cut)
+        rows = inputs.lengths if units == "token" else inputs.units(units).mask.sum(1)
+        counts.append(torch.stack([inputs.lengths, inputs.content_mask.sum(1), rows]).cpu())
+    lengths, content, removed = torch.cat(counts, dim=1).numpy()
     order = np.argsort(lengths, kind="stable")
     reference, *others = variants_of(methods, options or {}, progress=False)
     longest = classifier.encode([texts[order[-1]]], **cut)
@@ -178,7 +173,8 @@ def forecast(
     if (precision := reference.options.get("precision", "float32")) != "float32":
         low_seconds = _row_model(classifier, longest, precision)
         checked = rows_checked(lengths, min(batch_size or 1, len(texts)))
-    rows = lengths * low_seconds(lengths - 1) + checked * row_seconds(lengths - 1)
+    left = lengths - lengths / np.maximum(removed, 1)  # tokens of a row
+    rows = removed * low_seconds(left) + checked * row_seconds(left)
     if shareable(classifier.architecture, max(lengths)):
         rows = rows * _CUT
     seconds = {REFERENCE: float((rows + row_seconds(lengths)).sum())}
@@ -188,7 +184,7 @@ def forecast(
     with torch.no_grad():
         target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
     for variant in others:
-        work = partial(variant.maps, classifier.model, probe, target)
+        work = partial(variant.maps, classifier.model, probe, target, units)
         if classifier.device.type != "cpu":
             work()  # the first one loads its kernels
         taken, found = timed(classifier.device, work)
@@ -199,19 +195,7 @@ def forecast(
         # Tokens left at each step; the empty text, shared by all curves, is left out.
         steps = [np.arange(n - chunk, n - c, -chunk) for n, c in zip(lengths, content, strict=True)]
         seconds["curves"] = 2 * maps * float(row_seconds(np.concatenate(steps)).sum())
-    return Forecast(seconds, classifier.device, tuple(lengths.tolist()))
-
-
-def text_lengths(
-    classifier: Classifier, texts: Sequence[str], **cut: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return each text's tokens, with and without special ones; `cut` as in `encode`."""
-    found = []
-    for start in range(0, len(texts), 256):
-        inputs = classifier.encode(list(texts[start : start + 256]), **cut)
-        found.append(torch.stack([inputs.lengths, inputs.content_mask.sum(1)]).cpu())
-    lengths, content = torch.cat(found, dim=1).numpy()
-    return lengths, content
+    return Forecast(seconds, str(classifier.device), len(texts), int(lengths.sum()))
 
 
 def _row_model(

@@ -16,7 +16,7 @@ from lrputils.attribution import attribute
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.removal import shapley
-from lrputils.removal.leave_two_out import leave_two_out
+from lrputils.removal.leave_one_out import leave_two_out
 from lrputils.removal.shapley import shapley_values
 from lrputils.study.by_text import in_batches
 

@@ -17,7 +17,6 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import readouts
-from lrputils.removal.perturbation import Perturbation
 from lrputils.study.evaluation import Evaluation, evaluate, of_label
 from lrputils.study.variants import ABLATIONS, Label, LayerSweep, Variant
 
@@ -75,15 +74,15 @@ def _masked(
         maps = [torch.from_numpy(of_label(found.maps, label)[position]) for label in labels]
         target = torch.tensor([of_text.target.iloc[0]])
         means = replaced(classifier, inputs, torch.stack(maps)[:, None], target)
-        parts.append(of_text.assign(**{k: v[:, 0].numpy() for k, v in means._asdict().items()}))
+        parts.append(of_text.assign(**{k: v[:, 0].numpy() for k, v in means.items()}))
     return pd.concat(parts)
 
 
 @torch.inference_mode()
 def replaced(
     classifier: Classifier, inputs: Inputs, scores: Tensor, target: Tensor
-) -> Perturbation:
-    """`perturbation_scores` where a token that goes is replaced by [MASK] instead of hidden."""
+) -> dict[str, Tensor]:
+    """Means of both curves and `delta`, where what goes is replaced by [MASK], not hidden."""
     mask_id = inputs.replacements["mask"]
     scores, content = scores.double().cpu().numpy(), inputs.content_mask.cpu().numpy()
     means = np.full((2, len(scores), len(content)), np.nan)
@@ -107,4 +106,4 @@ def replaced(
         values = logits.double().cpu().numpy()[number].reshape(gone.shape[:3])
         means[:, :, text] = values.mean(-1)
     lerf, morf = torch.from_numpy(means)
-    return Perturbation(lerf, morf, lerf - morf)
+    return {"lerf": lerf, "morf": morf, "delta": lerf - morf}

@@ -43,9 +43,7 @@ FUNCTIONS = {
     "layerwise_bypass": lambda m, x: lrp.layerwise_bypass(m, x, [{0}]),
     "relevance_paths": lrp.relevance_paths,
     "softmax_maps": lambda m, x: softmax_maps(m, x).removal,
-    "perturbation_curve": lambda m, x: lrp.perturbation_curve(m, x, SCORES),
     "perturbation_curves": lambda m, x: lrp.perturbation_curves(m, x, SCORES).lerf,
-    "perturbation_scores": lambda m, x: lrp.perturbation_scores(m, x, SCORES).delta,
     "propagating": propagated,
     "check": lambda m, x: torch.tensor(lrp.check(m, x).gaps),
 } | {name: lambda m, x, name=name: lrp.attribute(m, x, name) for name in lrp.METHODS}

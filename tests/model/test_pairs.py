@@ -88,7 +88,7 @@ def test_other_exact_removals_agree_with_loo(clf):
     loo = lrp.leave_one_out(clf, inputs)
     two = lrp.leave_two_out(clf, inputs)
     torch.testing.assert_close(two.loo, loo, atol=1e-5, rtol=1e-4)
-    curve = lrp.perturbation_curve(clf, inputs, loo)
+    curve = lrp.perturbation_curves(clf, inputs, loo).morf
     first = torch.where(inputs.content_mask, loo, -torch.inf).amax(1)
     torch.testing.assert_close(curve[:, 0] - curve[:, 1], first, atol=1e-5, rtol=1e-4)
 

@@ -73,7 +73,7 @@ def test_replaced_tokens_are_replaced_in_the_order_of_the_scores(clf, texts):
             if token is not None:
                 ids[0, token] = inputs.replacements["mask"]
             values.append(float(clf.model(input_ids=ids).logits[0, 1]))
-    assert float(found.morf) == pytest.approx(np.mean(values), abs=1e-5)
+    assert float(found["morf"]) == pytest.approx(np.mean(values), abs=1e-5)
 
 
 def test_randomised_weights_change_maps_and_leave_the_model_alone(clf, texts):

@@ -17,8 +17,7 @@ from lrputils.model import readout
 from lrputils.model.architectures import describe
 from lrputils.model.forwards import replaced
 from lrputils.model.inputs import Inputs
-from lrputils.removal import leave_one_out as removal
-from lrputils.removal import packed, packing, rows
+from lrputils.removal import coalitions, packed, packing, rows
 from lrputils.removal.leave_one_out import leave_one_out
 from tests import tiny
 
@@ -387,7 +386,7 @@ def test_long_work_shows_rate_and_time_left_on_a_terminal_alone(monkeypatch, cap
         asked.update(options)
         return packing.bar(progress, **options | {"delay": 0, "leave": True})
 
-    monkeypatch.setattr(removal, "bar", bar)
+    monkeypatch.setattr(coalitions, "bar", bar)
     expected = leave_one_out(model, inputs)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)

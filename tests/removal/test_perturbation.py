@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lrputils.model.architectures import describe
 from lrputils.model.inputs import Inputs
 from lrputils.removal import packing
-from lrputils.removal.perturbation import aopc, curve_mean, perturbation_curve, perturbation_scores
+from lrputils.removal.perturbation import curve_mean, perturbation_curves
 from tests import tiny
 
 
@@ -18,6 +18,10 @@ def random_scores(inputs, methods=None, seed=0):
     shape = inputs["input_ids"].shape
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*(() if methods is None else (methods,)), *shape, generator=generator)
+
+
+def curve_of(model, inputs, scores, order, chunk=1, **options):
+    return getattr(perturbation_curves(model, inputs, scores, chunk, **options), order)
 
 
 def slow_curve(model, inputs, scores, row, order, chunk=1, mean=False):
@@ -65,7 +69,7 @@ def test_equals_one_step_at_a_time(name, how):
     inputs = tiny.texts((9, 4, 6, 3, 1))
     scores = random_scores(inputs)
     for order in ("morf", "lerf"):
-        curves = perturbation_curve(model, inputs, scores, order, chunk, chunk_score=score)
+        curves = curve_of(model, inputs, scores, order, chunk, chunk_score=score)
         assert curves.shape == (5, -(-7 // chunk) + 1)
         for row in range(5):
             slow = slow_curve(model, inputs, scores, row, order, chunk, score == "mean")
@@ -78,10 +82,10 @@ def test_equals_one_step_at_a_time(name, how):
 def test_several_methods_share_a_batch_and_agree_with_each_alone():
     model, inputs = tiny.build("bert"), tiny.texts((8, 5))
     scores = random_scores(inputs, methods=4)
-    curves = perturbation_curve(model, inputs, scores, "lerf")
+    curves = curve_of(model, inputs, scores, "lerf")
     assert curves.shape == (4, 2, 7)
     for method in range(4):
-        alone = perturbation_curve(model, inputs, scores[method], "lerf")
+        alone = curve_of(model, inputs, scores[method], "lerf")
         torch.testing.assert_close(curves[method], alone, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
@@ -92,14 +96,12 @@ def test_points_that_curves_share_are_evaluated_once(monkeypatch):
         counts.append(len(rows))
         return packing.evaluate(architecture, texts, rows, *args, **options)
 
-    for module in ("leave_one_out", "perturbation"):  # the whole texts; the points
-        monkeypatch.setattr(f"lrputils.removal.{module}.evaluate", spy)
+    monkeypatch.setattr("lrputils.removal.coalitions.evaluate", spy)
     model, inputs = tiny.build("bert"), tiny.texts((8,))
     scores = random_scores(inputs)
-    perturbation_curve(model, inputs, torch.stack([scores, scores]), "morf")
-    perturbation_scores(model, inputs, scores)
-    # The whole text; then six points of one curve, or of two that meet in the empty text.
-    assert counts == [1, 6, 1, 11]
+    perturbation_curves(model, inputs, torch.stack([scores, scores]))
+    # The whole text; then six points of each order's curve, which meet in the empty text.
+    assert counts == [1, 11]
 
 
 def test_endpoints_are_the_whole_and_the_empty_text():
@@ -112,7 +114,7 @@ def test_endpoints_are_the_whole_and_the_empty_text():
         ).logits[0]
     target = whole.argmax()
     for order in ("morf", "lerf"):
-        curve = perturbation_curve(model, inputs, random_scores(inputs), order)[0]
+        curve = curve_of(model, inputs, random_scores(inputs), order)[0]
         torch.testing.assert_close(curve[0], whole[target])
         torch.testing.assert_close(curve[-1], empty[target])
 
@@ -121,35 +123,16 @@ def test_of_equal_scores_the_left_one_goes_first():
     model, inputs = tiny.build("bert"), tiny.texts((6,))
     equal = torch.zeros(1, 6)
     falling = -torch.arange(6.0)[None]
-    left_first = perturbation_curve(model, inputs, falling, "morf")
+    left_first = curve_of(model, inputs, falling, "morf")
     for order in ("morf", "lerf"):
-        assert torch.equal(perturbation_curve(model, inputs, equal, order), left_first)
+        torch.testing.assert_close(curve_of(model, inputs, equal, order), left_first)
     with pytest.raises(AssertionError):
-        torch.testing.assert_close(perturbation_curve(model, inputs, falling, "lerf"), left_first)
+        torch.testing.assert_close(curve_of(model, inputs, falling, "lerf"), left_first)
 
 
-def test_lerf_morf_and_delta_are_means_of_the_curves():
-    model, inputs = tiny.build("roberta"), tiny.texts((8, 5))
-    scores = random_scores(inputs, methods=2)
-    summary = perturbation_scores(model, inputs, scores, 2)
-    for order in ("morf", "lerf"):
-        curves = perturbation_curve(model, inputs, scores, order, 2)
-        by_hand = torch.stack(
-            [torch.stack([c[~c.isnan()].mean() for c in method]) for method in curves]
-        )
-        torch.testing.assert_close(getattr(summary, order), by_hand)
-    torch.testing.assert_close(summary.delta, summary.lerf - summary.morf)
-    reversed_order = perturbation_scores(model, inputs, -scores, 2)
-    torch.testing.assert_close(summary.lerf, reversed_order.morf)
-
-
-def test_aopc_as_published():
+def test_a_mean_is_that_of_a_rows_own_points():
     curve = torch.tensor([[5.0, 3.0, 2.0, 2.0], [4.0, 1.0, torch.nan, torch.nan]])
-    torch.testing.assert_close(aopc(curve), torch.tensor([(0 + 2 + 3 + 3) / 4, 3 / 2]))
-    torch.testing.assert_close(aopc(curve, steps=2), torch.tensor([5 / 3, 3 / 2]))
     torch.testing.assert_close(curve_mean(curve), torch.tensor([3.0, 2.5]))
-    with pytest.raises(ValueError, match="steps=4"):
-        aopc(curve, steps=4)
 
 
 @settings(max_examples=15, deadline=None)
@@ -162,11 +145,10 @@ def test_aopc_as_published():
 def test_batching_padding_and_budget_change_nothing(name, lengths, chunk, budget):
     model, inputs = tiny.build(name), tiny.texts(tuple(lengths))
     scores = random_scores(inputs)
-    curves = perturbation_curve(model, inputs, scores, "morf", chunk, batch_tokens=budget)
+    curves = curve_of(model, inputs, scores, "morf", chunk, batch_tokens=budget)
     for row, length in enumerate(lengths):
-        alone = perturbation_curve(
-            model, tiny.row(inputs, row), scores[row : row + 1, :length], "morf", chunk
-        )[0]
+        own = scores[row : row + 1, :length]
+        alone = curve_of(model, tiny.row(inputs, row), own, "morf", chunk)[0]
         torch.testing.assert_close(
             curves[row, : len(alone)], alone, rtol=1e-9, atol=1e-9, equal_nan=True
         )
@@ -176,7 +158,7 @@ def test_batching_padding_and_budget_change_nothing(name, lengths, chunk, budget
 def test_patches_of_an_image():
     model, images = tiny.build("vit"), tiny.images(2)
     scores = torch.tensor([[9.0, 1, 4, 2, 3], [9.0, 4, 3, 2, 1]])
-    curves = perturbation_curve(model, images, scores, "morf")
+    curves = curve_of(model, images, scores, "morf")
     assert curves.shape == (2, 5)
     with torch.no_grad():
         target = model(**images).logits.argmax(1)
@@ -190,7 +172,6 @@ def test_patches_of_an_image():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"order": "first"}, "'first' is not one of"),
         ({"chunk": 0}, "chunk=0"),
         ({"chunk": 1.5}, "chunk=1.5"),
         ({"chunk_score": "max"}, "'max' is not one of"),
@@ -201,19 +182,19 @@ def test_patches_of_an_image():
 def test_mistakes_are_named(options, message):
     inputs = tiny.texts()
     with pytest.raises(ValueError, match=message):
-        perturbation_curve(tiny.build("bert"), inputs, random_scores(inputs), **options)
+        perturbation_curves(tiny.build("bert"), inputs, random_scores(inputs), **options)
 
 
 def test_scores_must_fit_and_be_finite():
     model, inputs = tiny.build("bert"), tiny.texts((5, 4))
     with pytest.raises(ValueError, match=r"\(2, 4\)"):
-        perturbation_curve(model, inputs, torch.zeros(2, 4))
+        perturbation_curves(model, inputs, torch.zeros(2, 4))
     scores = torch.zeros(2, 5)
     scores[1, 4] = torch.nan  # padding may hold anything
-    assert perturbation_curve(model, inputs, scores).shape == (2, 4)
+    assert perturbation_curves(model, inputs, scores).morf.shape == (2, 4)
     scores[1, 2] = torch.inf
     with pytest.raises(ValueError, match="text 1, token 2 is inf"):
-        perturbation_curve(model, inputs, scores)
+        perturbation_curves(model, inputs, scores)
 
 
 def test_inputs_that_do_not_know_their_special_tokens_are_refused():
@@ -221,4 +202,4 @@ def test_inputs_that_do_not_know_their_special_tokens_are_refused():
     scores = random_scores(inputs)
     del inputs["special_tokens_mask"]
     with pytest.raises(ValueError, match=r"clf\.encode"):
-        perturbation_curve(tiny.build("bert"), inputs, scores)
+        perturbation_curves(tiny.build("bert"), inputs, scores)

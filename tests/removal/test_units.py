@@ -96,7 +96,7 @@ def test_shapley_values_and_pairs_of_words_follow_their_definitions(clf):
 def test_a_curve_removes_whole_words(clf):
     inputs = clf.encode(TEXTS[0])
     scores = lrp.leave_one_out(clf, inputs, units="word")
-    curve = lrp.perturbation_curve(clf, inputs, scores, units="word")[0]
+    curve = lrp.perturbation_curves(clf, inputs, scores, units="word").morf[0]
     sets = sets_of(inputs, 0, "word")
     ranked = sorted(sets, key=lambda own: -float(scores[0, own[0]]))
     gone = torch.cat(ranked[:3])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import certified_loo, leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study import cost
-from lrputils.study.evaluation import evaluate
 from lrputils.study.variants import LayerSweep, Variant
 from tests import tiny
 
@@ -79,9 +77,9 @@ class TestForecast:
         plan = cost.forecast(placeholder, WORDS, METHODS, chunk=chunk)
         ran = []
         monkeypatch.setattr(
-            "lrputils.removal.perturbation.evaluate",
+            "lrputils.removal.coalitions.evaluate",
             lambda a, texts, rows, read, **k: (
-                ran.extend(r.length for r in rows)
+                ran.extend(r.length for r in rows if r.kept)
                 or read(torch.zeros(len(rows), 2), torch.tensor([r.text for r in rows]))
             ),
         )
@@ -110,7 +108,7 @@ class TestForecast:
 
     def test_cut_texts_cost_less(self, placeholder, one_second_a_token):
         plan = cost.forecast(placeholder, WORDS, [], max_length=8, truncate=True)
-        assert max(plan.lengths) == 8
+        assert plan.tokens == sum(min(n, 8) for n in lengths_of(placeholder, WORDS))
 
     def test_the_fit_returns_what_it_was_given(self, placeholder, monkeypatch):
         def clock(device, work):
@@ -130,9 +128,12 @@ class TestForecast:
         plan = cost.forecast(placeholder, WORDS, METHODS, chunk=4)
         assert list(plan.seconds) == ["loo", *METHODS, "curves"]
         assert all(0 < s < 60 for s in plan.seconds.values())
-        table = plan.table()
-        assert table.share["together"] == 1
-        assert table.seconds["together"] == pytest.approx(plan.total)
+
+    def test_words_take_a_row_each(self, placeholder, one_second_a_token):
+        text = "a film that is unforgettably dull"
+        n = lengths_of(placeholder, [text])[0]
+        plan = cost.forecast(placeholder, [text], [], units="word")
+        assert plan.seconds["loo"] == pytest.approx(n + 6 * (n - n / 6))
 
     def test_a_text_of_one_token_has_a_forecast(self, placeholder):
         assert cost.forecast(placeholder, ["dull"], METHODS, chunk=16).total > 0
@@ -144,26 +145,12 @@ class TestForecast:
             cost.forecast(placeholder, WORDS, ["magic"])
 
 
-class TestWarning:
-    def plan(self, seconds, device="cpu"):
-        return cost.Forecast({"loo": seconds, "ig": 1.0}, torch.device(device), (9, 300))
-
-    def test_a_long_run_on_a_cpu_says_how_to_go_on(self):
-        with pytest.warns(UserWarning, match=r"2 texts of 9 to 300 tokens.*2\.0 hours.*GPU.*limit"):
-            self.plan(7200).warn_if_long()
-
-    @pytest.mark.parametrize(("seconds", "device"), [(60, "cpu"), (7200, "cuda")])
-    def test_a_short_run_or_a_gpu_does_not(self, seconds, device):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            self.plan(seconds, device).warn_if_long()
-
-    @pytest.mark.parametrize(
-        ("seconds", "text"),
-        [(3, "3.0 seconds"), (600, "10.0 minutes"), (9000, "2.5 hours"), (864000, "10.0 days")],
-    )
-    def test_durations_are_in_units_that_people_use(self, seconds, text):
-        assert cost.duration(seconds) == text
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(3, "3.0 seconds"), (600, "10.0 minutes"), (9000, "2.5 hours"), (864000, "10.0 days")],
+)
+def test_durations_are_in_units_that_people_use(seconds, text):
+    assert cost.duration(seconds) == text
 
 
 def test_time_and_memory_of_the_block():
@@ -172,15 +159,6 @@ def test_time_and_memory_of_the_block():
         held = torch.ones(30_000_000)
     assert 0.05 <= spent.seconds < 5
     assert spent.peak_bytes > held.nbytes
-
-
-def test_throughput_is_texts_and_tokens_over_seconds(placeholder):
-    result = evaluate(placeholder, WORDS, [], progress=False)
-    spent = cost.Spent(torch.device("cpu"), seconds=2.0, peak_bytes=2.0**31)
-    facts = spent.table(result)["this run"]
-    assert facts["texts a second"] == 1.5
-    assert facts["tokens a second"] == sum(map(len, result.tokens)) / 2
-    assert facts["peak memory, GiB"] == 2
 
 
 def test_an_exception_passes_and_is_timed():

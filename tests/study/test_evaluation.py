@@ -16,7 +16,7 @@ from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.removal.perturbation import perturbation_curve
+from lrputils.removal.perturbation import perturbation_curves
 from lrputils.report import tables
 from lrputils.study.evaluation import evaluate
 from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
@@ -124,10 +124,8 @@ def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placehol
     for row, text in enumerate(texts):
         inputs = placeholder.encode([text])
         scores = torch.from_numpy(result.maps["attnlrp"][row])[None]
-        morf, lerf = (
-            perturbation_curve(placeholder.model, inputs, scores, order, chunk=2)[0]
-            for order in ("morf", "lerf")
-        )
+        both = perturbation_curves(placeholder.model, inputs, scores, chunk=2)
+        morf, lerf = (curve[0] for curve in both)
         curves = result.curves["attnlrp"][row]
         assert np.allclose(curves.morf, morf, atol=1e-5)
         assert np.allclose(curves.lerf, lerf, atol=1e-5)
