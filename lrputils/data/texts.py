@@ -63,11 +63,6 @@ class Texts(Sequence):
         numbers = range(len(self))
         return (self.take(numbers[start : start + size]) for start in numbers[::size])
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return a table with the columns `id`, `text` and, where there are labels, `label`."""
-        table = pd.DataFrame({"id": self.ids, "text": pd.Series(self.texts, dtype=object)})
-        return table if self.labels is None else table.assign(label=self.labels)
-
     def __repr__(self) -> str:
         return f"Texts({self.name}: {len(self)} texts, {self.identity[:19]}…)"
 
@@ -134,7 +129,7 @@ def load_texts(
             raise ValueError(
                 f"{', '.join(stray)} belongs to files and the hub, not to texts at hand"
             )
-        source, tables = _Source("texts at hand", []), [given.frame(dataset, text_column)]
+        source, tables = _Source("texts at hand", []), [_table(dataset, text_column)]
     rows = _rows(source.name, tables, text_column, label_column)
     if min_words > 1 or max_words is not None:
         longest = np.inf if max_words is None else max_words
@@ -200,6 +195,13 @@ def as_texts(texts: Any, text_column: str | None, label_column: str | None) -> T
     if isinstance(texts, str | Path | None):  # a name or a path is for `load_texts` alone
         texts = given.strings(texts)
     return load_texts(texts, text_column=text_column, label_column=label_column)
+
+
+def _table(held: Any, text_column: str | None) -> pd.DataFrame:
+    if not isinstance(held, Texts):
+        return given.frame(held, text_column)
+    table = pd.DataFrame({"id": held.ids, "text": pd.Series(held.texts, dtype=object)})
+    return table if held.labels is None else table.assign(label=held.labels)
 
 
 class _Source(NamedTuple):
