@@ -117,7 +117,7 @@ class WordMaps:
     def strongest(self, name: str) -> str:
         """Name the word that speaks most for the class, and the one most against, if any does."""
         sums, shares = self.by_word(name), self.shares(name)
-        shown = writer(self.maps[name], sums)
+        shown = self.writer(name)
         return "; ".join(
             f"most {side}: {named(self.words, place)} {shown(sums[place])}"
             for side, sign in (("for", 1), ("against", -1))
@@ -125,9 +125,9 @@ class WordMaps:
             if sign * shares[place] > 0.01
         )
 
-
-def writer(*scores: np.ndarray) -> Callable[[float], str]:
-    """Return how to write numbers of this size: signed, three digits of the largest."""
-    largest = max((np.abs(some).max(initial=0.0) for some in scores), default=0.0)
-    digits = int(np.clip(2 - np.floor(np.log10(largest or 1.0)), 0, 8))
-    return lambda score: f"{score:+.{digits}f}".replace("-", "−")
+    def writer(self, name: str) -> Callable[[float], str]:
+        """Return how to write a map's scores: signed, three digits of the largest."""
+        every = [self.maps[name], self.by_word(name)]
+        largest = np.abs(np.concatenate(every)).max(initial=0.0) or 1.0
+        digits = int(np.clip(2 - np.floor(np.log10(largest)), 0, 8))
+        return lambda score: f"{score:+.{digits}f}".replace("-", "−")
