@@ -232,13 +232,10 @@ def bench(
         out: where the measurements are kept
         device (DEVICE): cpu, cuda:1
     """
-    from lrputils.report.figures.cost import ratios
     from lrputils.runs import bench as measuring
 
     path = measuring.bench(model, only=only, out=out, repeats=repeats, device=device)
     groups, _ = measuring.load(path)
-    if (contests := measuring.contests(groups)) is not None:
-        path.with_name("ratios.svg").write_text(ratios(contests).svg(), encoding="utf-8")
     return "\n\n".join(
         rows.to_string(index=False, float_format="{:.3g}".format) for rows in groups.values()
     )
