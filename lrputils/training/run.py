@@ -21,8 +21,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from lrputils.data.files import digest
-from lrputils.data.hub import find_model
+from lrputils.data.files import digest, find_model
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import load_classifier, quietly
 from lrputils.runs.folders import claimed, once
