@@ -15,12 +15,15 @@ import re
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterator, Mapping
-from html import escape as escaped
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from shutil import get_terminal_size
+from typing import Any
 
+import jinja2
 import numpy as np
+from markupsafe import Markup, escape
 
 from lrputils.data.given import Text
 from lrputils.model.classifier import Classifier
@@ -31,9 +34,11 @@ from lrputils.report.display import TABLE
 from lrputils.report.words import WordMaps, named, visible
 from lrputils.runs.folders import atomic_write, writable
 
-_STYLE = (Path(__file__).parents[1] / "assets/heatmap.css").read_text(encoding="ascii")
+_ASSETS = Path(__file__).parents[1] / "assets"
+STYLE = (_ASSETS / "heatmap.css").read_text(encoding="ascii")
 FILES = ".html", ".svg", ".png"
 _FOR, _AGAINST = (178, 24, 43), (33, 102, 172)  # on a terminal
+_LEGEND = "the strongest colour is each map's own largest word"
 _FAINT = 0.05  # there a share below it gets no colour
 
 
@@ -96,8 +101,7 @@ class Heatmap(WordMaps):
         """
         path = check_place(path)
         if path.suffix.lower() == ".html":
-            title = escaped(visible(self.caption)) or "Heat map"
-            content = _PAGE.format(title=title, body=self._html()).encode()
+            content = _parts().page(self, STYLE).encode()
         else:
             from lrputils.report.figures.words import picture  # a page needs no matplotlib
 
@@ -115,7 +119,7 @@ class Heatmap(WordMaps):
             lines += textwrap.wrap(visible(self.notes.get(name, "")), width)
         if colours:
             red, blue = _paint("red", 1.0, colours), _paint("blue", -1.0, colours)
-            lines += ["", f"{red} for the class, {blue} against it; {_SCALES}"]
+            lines += ["", f"{red} for the class, {blue} against it; {_LEGEND}"]
         else:  # for a file or another program
             table = self.to_frame().set_index("word").rename(index=visible, columns=visible)
             lines += ["", table.rename_axis(None).to_string(float_format="{:+.4g}".format)]
@@ -138,73 +142,10 @@ class Heatmap(WordMaps):
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
         columns = {name: scores.tolist() for name, scores in self.maps.items()}
         return {
-            "text/html": self._html(),
+            "text/html": str(_parts().figure(self, STYLE)),
             "text/plain": f"Heatmap of {len(self.words)} words: {', '.join(self.maps)}",
             TABLE: {"index": self.tokens, "columns": columns},
         }
-
-    def _html(self) -> str:
-        head = f"<p><b>{_safe(self.caption)}</b></p>" if self.caption else ""
-        head += f"<p>{_told(self.remark)}</p>" if self.remark else ""
-        rows = "".join(map(self._row, self.maps))
-        inside = f"<style>{_STYLE}</style>{head}{rows}{_LEGEND}{self._table()}"
-        return f'<div class="lrp-heatmap">{inside}</div>'
-
-    def _row(self, name: str) -> str:
-        """One map: its name, its strongest words, the text in its colours, and its note."""
-        shown, note, spans = self.writer(name), "", ""
-        scored = zip(self.words, self.by_word(name), self.shares(name), strict=True)
-        for place, (word, score, share) in enumerate(scored):
-            kind = ' class="unknown"' if place in self.unknown else ""
-            tip = f"{word.text} {shown(score)}"
-            if len(word.pieces) > 1:
-                parts = zip(word.spellings, self.maps[name][list(word.pieces)], strict=True)
-                tip += " = " + ", ".join(f"{text} {shown(part)}" for text, part in parts)
-            spans += ("<br>" if word.opens else " " * word.spaced) + (
-                f'<span{kind} tabindex="-1" style="--s:{share:.2f}" '
-                f'data-score="{_safe(tip)}">{_safe(word.text)}</span>'
-            )
-        if name in self.notes:
-            note = f'<p class="note"><small>{_told(self.notes[name])}</small></p>'
-        return (
-            f"<p><b>{_safe(name)}</b> <small>{_told(self.strongest(name))}</small></p>"
-            f'<p class="words" dir="auto" aria-hidden="true">{spans}</p>{note}'
-        )
-
-    def _table(self) -> str:
-        """Every word's scores, and below a word of several pieces those of the pieces."""
-        lines = ""
-        shown = {name: self.writer(name) for name in self.maps}
-        for word in self.words:
-            parts = [("", word.text, list(word.pieces))]
-            if len(word.pieces) > 1:
-                pairs = zip(word.spellings, word.pieces, strict=True)
-                parts += [(' class="piece"', text, [place]) for text, place in pairs]
-            for kind, text, places in parts:
-                scores = [write(self.maps[name][places].sum()) for name, write in shown.items()]
-                cells = "".join(f"<td>{score}</td>" for score in scores)
-                lines += f'<tr><th scope="row"{kind}>{_safe(text)}</th>{cells}</tr>'
-        names = "".join(f'<th scope="col">{_safe(name)}</th>' for name in self.maps)
-        return (
-            "<details><summary>The score of every word and piece</summary>"
-            '<div class="scores" tabindex="0" role="region" aria-label="scores of every word">'
-            f'<table><thead><tr><th scope="col">word</th>{names}</tr></thead>'
-            f"<tbody>{lines}</tbody></table></div></details>"
-        )
-
-
-_SCALES = "the strongest colour is each map's own largest word"
-_LEGEND = (
-    '<p><small>against the class <span class="scale" role="img" aria-label="blue to red"></span> '
-    f"for it; {_SCALES}</small></p>"
-)
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 1rem auto;
-  padding: 0 1rem; }}</style></head><body><main>{body}</main></body></html>
-"""
 
 
 def check_place(path: str | Path) -> Path:
@@ -225,13 +166,24 @@ def check_place(path: str | Path) -> Path:
     return path
 
 
-def _safe(text: str) -> str:
-    return escaped(visible(text))
+@cache
+def _parts() -> Any:
+    """The parts of the template, which are functions."""
+    return templates().get_template("heatmap.html").module
 
 
-def _told(sentence: str) -> str:
+def templates(**filters: Callable[[Any], Any]) -> jinja2.Environment:
+    """Return what fills in pages: it escapes all; `visible` writes out what would hide."""
+    loader = jinja2.FileSystemLoader(_ASSETS)
+    found = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    found.filters |= {"visible": visible, "told": _told, **filters}
+    found.globals["zip"] = zip
+    return found
+
+
+def _told(sentence: str) -> Markup:
     """A sentence in which a word that runs from right to left moves nothing around it."""
-    return re.sub("“([^”]*)”", r"“<bdi>\1</bdi>”", _safe(sentence))
+    return Markup(re.sub("“([^”]*)”", r"“<bdi>\1</bdi>”", str(escape(visible(sentence)))))
 
 
 def _words(inputs: Inputs, units: str | Spans) -> list[Word] | None:
