@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from lrputils import stats
-from lrputils.removal.calibration import fitted
-from lrputils.removal.combined import Calibration, at_one_size, plain
+from lrputils.removal.mask_gradient import Calibration, fitted, plain_mean
 from lrputils.report import tables
 from lrputils.report.audit_plan import COMPARED, LRP, OTHER, REMOVED, Audited, cost, label
 from lrputils.report.leading import FEWEST, Lead, about, lead, needed
@@ -313,9 +312,8 @@ def calibrated(run: Audited) -> Calibrated:
     for number, (whole, grouped, exact, where) in enumerate(maps):
         fold = number % FOLDS
         how = fitted([m for i, m in enumerate(maps) if i % FOLDS != fold], GROUPS)
-        shapes = at_one_size(whole, grouped, where, GROUPS)
-        for found, coefficients in ((r, how.coefficients), (mean, plain(GROUPS))):
-            scores = shapes @ shapes.new_tensor(coefficients)
+        for found, weights in ((r, how), (mean, plain_mean(GROUPS))):
+            scores = weights.add_up(whole, grouped, where)
             found.append(float(stats.pearson(scores, exact, where)[0]))
     gain = stats.paired_difference(r, mean)
     r = stats.estimate(r, within=stats.CORRELATION)
