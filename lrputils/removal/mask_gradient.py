@@ -94,7 +94,7 @@ def mask_gradient(
         batch_tokens: how many tokens go through the model at once; bounds the memory.
 
     The queries of the token itself (j = i) do not count: once a token is masked, no one reads what
-    its own query gathers; that of the token that the head reads counts in full. This one and special
+    its own query gathers; that of the token that the head reads counts in full. It and special
     tokens stay open: with groups, their score is the mean over the groups' rows.
 
     Returns:
