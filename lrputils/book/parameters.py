@@ -202,10 +202,10 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
 
             load_images(values["dataset"], side=2)
         if "load_classifier(" in code and values.get("model") is not None:
-            from lrputils.data import hub
+            from lrputils.data import files
 
             asked = values["model"], values.get("revision")
-            hub.find_model(*asked, parameter="model", settings_alone=True)
+            files.find_model(*asked, parameter="model", settings_alone=True)
         if values.get("device", "cpu") not in ("auto", "cpu"):
             _find_device(values["device"])
     except (ValueError, TypeError, OSError, ImportError) as error:

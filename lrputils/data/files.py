@@ -1,4 +1,8 @@
-"""Tables of texts on disk: which splits a folder holds, and what stands in a file.
+"""Where data sets and models are, on disk or on the Hugging Face hub, and what stands in a file.
+
+One request says whether the hub can be reached and which commit a revision means; the files then
+come from the hub or, without a network, from the local cache. What follows works on a folder and
+never waits for a network.
 
 One file is read by pandas, which is there already; the `datasets` library would keep a copy in its
 cache and take an "NA" for a missing value. What a folder's splits are, `datasets` knows.
@@ -13,16 +17,30 @@ import lzma
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TextIO
+from threading import Thread
+from typing import Any, Literal, TextIO
 
 import pandas as pd
 import pyarrow.parquet as pq
+from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 
 Tables = Iterator[pd.DataFrame]
+_PATIENCE = 6.0
+_SETTINGS = ["config.json", "adapter_config.json"]
+_WEIGHTS = ".safetensors", ".bin"
+_SMALL_FILES = ".json", ".txt", ".model"
+_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
 
 
 def _separated(file: TextIO, rows: int, texts: Iterable[str]) -> Tables:
@@ -151,7 +169,21 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
         raise FileNotFoundError(
             f"dataset={name!r} holds no {', '.join(READABLE)} file (looked in {folder})"
         )
-    found, plain = _known_splits(folder, subset, name)
+    import datasets  # here: a single file needs none of it
+
+    place, plain = str(folder.absolute()), True
+    found: dict[str, list[Path]] = {}
+    with TemporaryDirectory() as elsewhere:  # its builder locks a file in its cache
+        try:
+            config = datasets.load_dataset_builder(place, subset, cache_dir=elsewhere).config
+            plain = config.name == "default"  # it went by names alone, as no README says more
+            found = {str(one): sorted(map(Path, of)) for one, of in config.data_files.items()}
+        except FileNotFoundError:  # no file whose name or kind it knows
+            pass
+        except ValueError as error:
+            known = datasets.get_dataset_config_names(place)
+            problem = "holds several subsets" if subset is None else f"has no subset {subset!r}"
+            raise ValueError(f"Data set {name!r} {problem}: choose from {known}") from error
     if set(found) == {"train"} and not any("train" in name for name in names):
         found = {}  # what `datasets` calls any file whose name says nothing
     assigned = [path for paths in found.values() for path in paths]
@@ -162,22 +194,133 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
     return found
 
 
-def _known_splits(
-    folder: Path, subset: str | None, name: str
-) -> tuple[dict[str, list[Path]], bool]:
-    """Return what `datasets` finds, and whether it went by names alone, as no README says more."""
-    import datasets  # here: a single file needs none of it
+def is_path(name: str) -> bool:
+    """Say whether `name` is meant as a file or folder rather than as a repository of the hub."""
+    if Path(name).expanduser().exists() or not _NAME.fullmatch(name):
+        return True
+    first = name.split("/")[0]
+    return first in ("", ".", "..", "~") or ("/" in name and Path(first).is_dir())
 
-    with TemporaryDirectory() as elsewhere:  # its builder locks a file in its cache
+
+def find(
+    name: str,
+    *,
+    kind: Literal["model", "dataset"],
+    wanted: Callable[[Iterable[str]], list[str]],
+    parameter: str,
+    revision: str | None = None,
+    local: bool = False,
+) -> tuple[str, Path, str | None]:
+    """Return the name of a file, folder or repository, where it is, and a repository's commit.
+
+    The name is a path, or `owner/name` or `owner/name@revision` on the hub; with `local` a path
+    alone. Of a repository's file names `wanted` chooses those to download; errors name the caller's
+    `parameter`.
+
+    Raises:
+        FileNotFoundError: no such path, and no such repository on the hub.
+        PermissionError: the repository asks for a log-in.
+        ValueError: it has no such revision, or a path was given one.
+        ConnectionError: the hub cannot be reached and the cache does not hold the repository.
+    """
+    if not (local or is_path(name)):
+        return _fetched(name, kind, wanted, revision, f"`{parameter}` also takes a local folder")
+    path = Path(name).expanduser()
+    if revision is not None:
+        raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a local path")
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{parameter}={name!r}: there is no such file or folder (looked in {Path.cwd()})"
+        )
+    return path.resolve().name, path, None
+
+
+def find_model(
+    name: str,
+    revision: str | None = None,
+    *,
+    parameter: str = "name_or_folder",
+    settings_alone: bool = False,
+) -> tuple[str, Path, str | None]:
+    """`find` a model; refuse a PEFT adapter, and a folder without a config.json."""
+    wanted = (lambda _: _SETTINGS) if settings_alone else needed
+    found = find(name, kind="model", wanted=wanted, parameter=parameter, revision=revision)
+    if (found[1] / "adapter_config.json").is_file():
+        raise ValueError(
+            f"{parameter}={name!r} holds a PEFT adapter: load it with its base model, call "
+            f"merge_and_unload(), and save that model and its tokenizer by `save_pretrained`"
+        )
+    if not (found[1] / "config.json").is_file():
+        raise FileNotFoundError(
+            f"{parameter}={name!r} holds no config.json: it is not a model folder as "
+            f"`save_pretrained` writes it"
+        )
+    return found
+
+
+def needed(names: Iterable[str]) -> list[str]:
+    """Choose what to download of a model: small files, and the weights in one format."""
+    top = [name for name in names if "/" not in name]
+    for suffix in _WEIGHTS:
+        weights = [name for name in top if name.endswith((suffix, f"{suffix}.index.json"))]
+        if weights:
+            break
+    others = [name for name in top if name.endswith(_SMALL_FILES) and ".index." not in name]
+    return sorted({*weights, *others})
+
+
+def _fetched(
+    name: str,
+    kind: str,
+    wanted: Callable[[Iterable[str]], list[str]],
+    revision: str | None,
+    instead: str,
+) -> tuple[str, Path, str]:
+    name, _, pinned = name.partition("@")
+    if pinned and revision not in (None, pinned):
+        raise ValueError(f"{name}@{pinned} and revision={revision!r} name two revisions: drop one")
+    revision = revision or pinned or None
+    api = HfApi()
+    info = api.model_info if kind == "model" else api.dataset_info
+    try:
+        found = _within(_PATIENCE, lambda: info(name, revision=revision, timeout=_PATIENCE))
+    except GatedRepoError as error:
+        raise PermissionError(f"The hub's {kind} {name!r} asks for a log-in; {instead}") from error
+    except RevisionNotFoundError as error:
+        raise ValueError(f"The hub's {kind} {name!r} has no revision {revision!r}") from error
+    except RepositoryNotFoundError as error:
+        raise FileNotFoundError(
+            f"{name!r} is neither a folder here nor a public {kind} on the hub; {instead}"
+        ) from error
+    except Exception as error:  # any error of the transport: the hub did not answer
+        reason = f"{type(error).__name__}: {error}"
         try:
-            config = datasets.load_dataset_builder(
-                str(folder.absolute()), subset, cache_dir=elsewhere
-            ).config
-        except FileNotFoundError:  # no file whose name or kind it knows
-            return {}, True
-        except ValueError as error:
-            names = datasets.get_dataset_config_names(str(folder.absolute()))
-            problem = "holds several subsets" if subset is None else f"has no subset {subset!r}"
-            raise ValueError(f"Data set {name!r} {problem}: choose from {names}") from error
-    found = {str(split): sorted(map(Path, paths)) for split, paths in config.data_files.items()}
-    return found, config.name == "default"
+            local = Path(
+                snapshot_download(name, repo_type=kind, revision=revision, local_files_only=True)
+            )
+        except LocalEntryNotFoundError:
+            raise ConnectionError(
+                f"{kind.capitalize()} {name!r} is not a folder here, is not in the local cache, "
+                f"and the hub cannot be reached ({reason}); {instead}"
+            ) from None
+        return name, local, local.name
+    files = wanted(entry.rfilename for entry in found.siblings or ())
+    folder = snapshot_download(name, repo_type=kind, revision=found.sha, allow_patterns=files)
+    return name, Path(folder), found.sha
+
+
+def _within(seconds: float, call: Callable[[], Any]) -> Any:
+    """Run `call`, and give up after `seconds`: name resolution has no time limit of its own."""
+    outcome = Future()
+
+    def work() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    Thread(target=work, daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    except TimeoutError:
+        raise TimeoutError(f"no answer within {seconds:.0f} s") from None

@@ -73,8 +73,7 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
     """
     if isinstance(given, Mapping):
         return _table_of(given)
-    if not isinstance(given, pd.DataFrame) and hasattr(given, "to_pandas"):
-        given = given.to_pandas()
+    given = given.to_pandas() if hasattr(given, "to_pandas") else given
     if isinstance(given, pd.DataFrame):
         return given
     rows = _listed(given)
@@ -87,8 +86,11 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
         if not is_text(text):
             kind = type(text).__name__
             raise TypeError(f"Text {row} is {text!r} ({kind}), not a string or a pair of strings")
-        for side in sides(text):
-            _check_unicode(row, side)
+        try:
+            " ".join(sides(text)).encode()
+        except UnicodeEncodeError as error:  # other bytes, read as if they were UTF-8
+            around = error.object[max(0, error.start - 20) : error.start + 20]
+            raise ValueError(f"Text {row} is not valid Unicode at {around!r}") from None
     texts = [str(text) if isinstance(text, str) else tuple(text) for text in rows]
     return pd.DataFrame({text_column or "text": pd.Series(texts, dtype=object)})
 
@@ -121,14 +123,6 @@ def _listed(given: Any) -> list[Any]:
     if not rows:
         raise ValueError("There are no texts")
     return rows
-
-
-def _check_unicode(row: int, text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:  # bytes of another encoding, read as if they were UTF-8
-        around = text[max(0, error.start - 20) : error.start + 20]
-        raise ValueError(f"Text {row} is not valid Unicode at {around!r}") from None
 
 
 def strings(given: Any) -> list[Text]:

@@ -16,14 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from lrputils.data import files, given, hub
+from lrputils.data import files, given
 from lrputils.data.given import Text
 
 REVIEWS = Path(__file__).parents[1] / "assets" / "reviews"
 OWN = {"reviews": REVIEWS / "short.csv", "reviews-long": REVIEWS / "long.csv"}
 
-# Training data are never the default.
-_PREFERRED_SPLITS = ("validation", "test")
 _ALL = 2**31  # rows at a time
 
 
@@ -109,8 +107,8 @@ def load_texts(
     Raises:
         TypeError: texts at hand that are of no type that is taken.
         FileNotFoundError: no such file, folder or data set.
-        ValueError: no such split or column, an unreadable file, an empty text among the chosen
-            ones, or nothing left after the limits on length.
+        ValueError: no such split or column, an unreadable file, an empty text among those that are
+            read, or nothing left after the limits on length.
         ConnectionError: the hub cannot be reached and the data set is not in the local cache.
     """
     if columns and (text_column or label_column):
@@ -123,31 +121,29 @@ def load_texts(
         raise ValueError(f"limit={limit} leaves no text")
     if isinstance(dataset, str | Path | None):
         source = _find(dataset, split, subset, revision)
-        tables = [*source.tables(_ALL, text_column)]
-        table = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"text": []})
+        tables = source.tables(_ALL, text_column)
     else:
-        source, table = _Source("texts at hand", []), _at_hand(dataset, text_column)
         options = {"split": split, "subset": subset, "revision": revision}
         stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
         if stray:
             raise ValueError(
                 f"{', '.join(stray)} belongs to files and the hub, not to texts at hand"
             )
-    found = source.columns(table, text_column, label_column)
-    texts = found.texts(table)
-    rows = _choose_rows(texts, found, min_words, max_words, limit, seed, source.name)
-    labels = None if found.label is None else table[found.label].tolist()
-    identity = source.identity
-    if not source.paths:
-        held = [texts] if labels is None else [texts, labels]
-        identity = files.digest([json.dumps(held, default=str).encode()])
-    return Texts(
-        texts=tuple(texts[row] for row in rows),
-        labels=labels and tuple(labels[row] for row in rows),
-        ids=tuple(map(str, rows if found.id is None else table[found.id].iloc[rows])),
-        name=source.name,
-        identity=identity,
-    )
+        source, tables = _Source("texts at hand", []), [_table(dataset, text_column)]
+    rows = _rows(source.name, tables, text_column, label_column)
+    if min_words > 1 or max_words is not None:
+        longest = np.inf if max_words is None else max_words
+        rows = [row for row in rows if min_words <= _count_words(row[1]) <= longest]
+    if seed is not None:
+        rows = [*rows]
+        rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
+    chosen = [*islice(rows, limit)]
+    if not chosen:
+        raise ValueError(
+            f"Data set {source.name!r} has no text of {min_words} to "
+            f"{max_words or 'any number of'} words"
+        )
+    return _texts(chosen, source.name, source.identity if source.paths else None)
 
 
 @dataclass(frozen=True)
@@ -184,47 +180,28 @@ def stream_texts(
     identity = source.identity
 
     def parts(size: int) -> Iterator[Texts]:
-        records = islice(_records(source, text_column, label_column), limit)
-        while part := [*islice(records, size)]:
-            ids, texts, labels = zip(*part, strict=True)
-            yield Texts(texts, labels, ids, source.name, identity)
+        tables = source.tables(1_024, text_column)
+        rows = islice(_rows(source.name, tables, **wanted), limit)
+        while part := [*islice(rows, size)]:
+            yield _texts(part, source.name, identity)
 
     return TextStream(source.name, identity, parts)
 
 
-def _records(
-    source: _Source, text_column: str | None, label_column: str | None
-) -> Iterator[tuple[str, Text, Any]]:
-    """Yield the identifier, text and label of each row, the label None where there is none."""
-    row = 0
-    for table in source.tables(1_024, text_column):
-        found = source.columns(table, text_column, label_column)
-        numbers = range(row, row := row + len(table))
-        ids = numbers if found.id is None else table[found.id].tolist()
-        labels = repeat(None) if found.label is None else table[found.label].tolist()
-        for number, identity, text, label in zip(numbers, ids, found.texts(table), labels):  # noqa: B905
-            _check_text(number, text, found, source.name)
-            yield str(identity), text, label
-    if not row:
-        raise ValueError(f"Data set {source.name!r} holds no texts")
-
-
 def as_texts(texts: Any, text_column: str | None, label_column: str | None) -> Texts:
     """Return texts at hand as `Texts`: these themselves, one string, or what `load_texts` takes."""
-    if isinstance(texts, Texts):
-        if text_column or label_column:
-            raise ValueError("choose text_column and label_column when loading these texts")
+    if isinstance(texts, Texts) and not (text_column or label_column):
         return texts
     if isinstance(texts, str | Path | None):  # a name or a path is for `load_texts` alone
         texts = given.strings(texts)
     return load_texts(texts, text_column=text_column, label_column=label_column)
 
 
-def _at_hand(dataset: Any, text_column: str | None) -> pd.DataFrame:
-    if isinstance(dataset, Texts):
-        columns = {"id": dataset.ids, "text": dataset.texts, "label": dataset.labels}
-        return pd.DataFrame({name: [*values] for name, values in columns.items() if values})
-    return given.frame(dataset, text_column)
+def _table(held: Any, text_column: str | None) -> pd.DataFrame:
+    if not isinstance(held, Texts):
+        return given.frame(held, text_column)
+    table = pd.DataFrame({"id": held.ids, "text": pd.Series(held.texts, dtype=object)})
+    return table if held.labels is None else table.assign(label=held.labels)
 
 
 class _Source(NamedTuple):
@@ -246,11 +223,43 @@ class _Source(NamedTuple):
         for path in self.paths:
             yield from files.tables(path, rows, texts)
 
-    def columns(
-        self, table: pd.DataFrame, text_column: str | None, label_column: str | None
-    ) -> given.Columns:
-        """Return which of a table's columns hold texts, labels and identifiers."""
-        return given.find_columns(table, text_column, label_column, name=f"Data set {self.name!r}")
+
+def _rows(
+    name: str,
+    tables: Iterable[pd.DataFrame],
+    text_column: str | None,
+    label_column: str | None,
+) -> Iterator[tuple[str, Text, Any]]:
+    """Yield the identifier, text and label of each row, the label None where there is none."""
+    first = 0
+    for table in tables:
+        found = given.find_columns(table, text_column, label_column, name=f"Data set {name!r}")
+        numbers = range(first, first + len(table))
+        ids = numbers if found.id is None else table[found.id].tolist()
+        labels = repeat(None) if found.label is None else table[found.label].tolist()
+        for number, identity, text, label in zip(numbers, ids, found.texts(table), labels):  # noqa: B905
+            if not given.is_text(text) or not all(map(str.strip, given.sides(text))):
+                column = ",".join(map(str, found.text))
+                raise ValueError(
+                    f"Data set {name!r} has no text in row {number} of column {column!r}: "
+                    f"{text!r}. Remove such rows, or choose another text_column"
+                )
+            yield str(identity), text, label
+        first += len(table)
+    if not first:
+        raise ValueError(f"Data set {name!r} holds no texts")
+
+
+def _count_words(text: Text) -> int:
+    return len(" ".join(given.sides(text)).split())
+
+
+def _texts(rows: Sequence[tuple[str, Text, Any]], name: str, identity: str | None) -> Texts:
+    """Return rows as texts; what has no identity of its source is known by itself."""
+    ids, texts, labels = zip(*rows, strict=True)
+    held = [texts, labels] if any(label is not None for label in labels) else [texts]
+    identity = identity or files.digest([json.dumps(held, default=str).encode()])
+    return Texts(texts, held[1] if held[1:] else None, ids, name, identity)
 
 
 def _find(
@@ -260,7 +269,7 @@ def _find(
     if name in OWN:
         places = {name: [OWN[name]]}
     else:
-        name, path, commit = hub.find(
+        name, path, commit = files.find(
             name,
             kind="dataset",
             wanted=_wanted,
@@ -273,59 +282,15 @@ def _find(
             places = {name: [path]}
         else:
             places = files.splits(path, subset, name)
-    chosen = _choose_split(places, split, name)
-    return _Source(name if chosen == name else f"{name} [{chosen}]", places[chosen], commit)
+    if split is None:  # training data are never the default
+        known = [*places] if len(places) == 1 else ("validation", "test")
+        split = next((one for one in known if one in places), None)
+    if split not in places:
+        problem = "needs a split" if split is None else f"has no split {split!r}"
+        raise ValueError(f"Data set {name!r} {problem}: choose from {sorted(places)}")
+    return _Source(name if split == name else f"{name} [{split}]", places[split], commit)
 
 
 def _wanted(names: Iterable[str]) -> list[str]:
     """Choose what to download: data, and the README that says which files are which split."""
     return [name for name in names if name == "README.md" or files.readable(name)]
-
-
-def _choose_split(places: dict[str, list[Path]], split: str | None, name: str) -> str:
-    if split is None:
-        known = [*places] if len(places) == 1 else _PREFERRED_SPLITS
-        split = next((one for one in known if one in places), None)
-    if split not in places:
-        problem = "needs a split" if split is None else f"has no split {split!r}"
-        raise ValueError(f"Data set {name!r} {problem}: choose from {sorted(places)}")
-    return split
-
-
-def _choose_rows(
-    texts: list[Any],
-    columns: given.Columns,
-    min_words: int,
-    max_words: int | None,
-    limit: int | None,
-    seed: int | None,
-    name: str,
-) -> list[int]:
-    """Return the numbers of the chosen rows; none of them is without a text."""
-    if not texts:
-        raise ValueError(f"Data set {name!r} holds no texts")
-    rows = np.arange(len(texts))
-    if min_words > 1 or max_words is not None:
-        words = [len(" ".join(given.sides(t)).split()) if given.is_text(t) else 1 for t in texts]
-        longest = np.inf if max_words is None else max_words
-        rows = rows[(np.array(words) >= min_words) & (np.array(words) <= longest)]
-    if seed is not None:
-        rows = np.random.default_rng(seed).permutation(rows)
-    if not len(rows):
-        raise ValueError(
-            f"Data set {name!r} has no text of {min_words} to {max_words or 'any number of'} "
-            f"words among its {len(texts)}"
-        )
-    for row in rows[:limit]:
-        _check_text(row, texts[row], columns, name)
-    return rows[:limit].tolist()
-
-
-def _check_text(row: int, value: Any, columns: given.Columns, name: str) -> None:
-    """Raise ValueError if a row holds no text."""
-    if not given.is_text(value) or not all(map(str.strip, given.sides(value))):
-        column = ",".join(map(str, columns.text))
-        raise ValueError(
-            f"Data set {name!r} has no text in row {row} of column {column!r}: {value!r}. "
-            f"Remove such rows, or choose another text_column"
-        )

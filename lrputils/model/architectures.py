@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
 from lrputils.model.families import ACTIVATIONS, FAMILIES, LINEAR, Family
+from lrputils.model.inputs import checked_tensors
 
 # A model, or what keeps it as `.model`: a `Classifier`, an `Architecture`, a pipeline.
 Handle = nn.Module | Any
@@ -104,8 +105,7 @@ class Architecture:
 
     def head_mask(self, mask: Tensor) -> Tensor:
         """`head_tokens` as a boolean `(batch, tokens)`."""
-        places = torch.arange(mask.shape[1], device=mask.device)
-        return self.head_tokens(mask)[:, None] == places
+        return self.head_tokens(mask)[:, None] == torch.arange(mask.shape[1], device=mask.device)
 
     def position_ids(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
@@ -140,16 +140,16 @@ class Architecture:
         device = next(self.model.parameters()).device
         model = type(self.model).__name__
         if self.vision:
-            return {"pixel_values": _required(inputs, "pixel_values", 4, model).to(device)}
-        input_ids = _required(inputs, "input_ids", 2, model).to(device)
-        mask = inputs.get("attention_mask")
-        mask = torch.ones_like(input_ids) if mask is None else mask.to(device)
+            pixels = inputs.get("pixel_values")
+            if not isinstance(pixels, Tensor) or pixels.dim() != 4:
+                raise ValueError(f"{model} needs 'pixel_values' (batch, channels, height, width)")
+            return {"pixel_values": pixels.to(device)}
+        input_ids, mask = (part.to(device) for part in checked_tensors(inputs))
         self._check_text(input_ids, mask)
         input_ids = self._with_own_padding(input_ids, mask)
         arguments = {"input_ids": input_ids, "attention_mask": mask}
-        types = inputs.get("token_type_ids")
-        if types is not None and self.kind.token_types:
-            arguments["token_type_ids"] = types.to(device)
+        if self.kind.token_types and inputs.get("token_type_ids") is not None:
+            arguments["token_type_ids"] = inputs["token_type_ids"].to(device)
         if inputs.get("position_ids") is not None:
             arguments["position_ids"] = inputs["position_ids"].to(device)
         elif not bool(mask[:, 0].all()):
@@ -181,13 +181,7 @@ class Architecture:
         return input_ids if pad is None else torch.where(mask.bool(), input_ids, pad)
 
     def _check_text(self, input_ids: Tensor, mask: Tensor) -> None:
-        if mask.shape != input_ids.shape:
-            shapes = f"{tuple(mask.shape)} and input_ids {tuple(input_ids.shape)}"
-            raise ValueError(f"attention_mask has shape {shapes}: both are (batch, tokens)")
         lengths = mask.sum(1)
-        if input_ids.numel() == 0 or bool((lengths == 0).any()):
-            empty = (lengths == 0).nonzero().flatten().tolist()
-            raise ValueError(f"the texts in rows {empty} have no tokens: leave them out")
         if input_ids.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"input_ids are whole numbers (int64); got {input_ids.dtype}")
         model, limit = type(self.model).__name__, self.max_positions
@@ -218,9 +212,20 @@ def describe(handle: Handle, *, rules: bool = True) -> Architecture:
     """
     if isinstance(handle, Architecture) and (handle.kind.rules or not rules):
         return handle
-    model = handle.model if isinstance(handle, Architecture) else _model_of(handle)
+    model = _model_of(handle)
+    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
+        if type(module).__module__.startswith("peft."):
+            raise TypeError(
+                f"{type(model).__name__} has an adapter at {path!r}: merge it and pass the result, "
+                "model = model.merge_and_unload()"
+            )
     try:
         return _covered(model)
+    except AttributeError as missing:
+        raise TypeError(
+            f"{type(model).__name__}: {missing}; this version of transformers lays the model out "
+            "differently"
+        ) from missing
     except TypeError as reason:
         plain = _plain(model)
         if plain is None:
@@ -244,11 +249,6 @@ def _model_of(handle: Handle) -> nn.Module:
     if isinstance(handle, str | Path):
         name = str(handle)
         raise TypeError(f"{name!r} is the name of a model: pass load_classifier({name!r})")
-    if kind.__module__.split(".")[0] == "peft":
-        raise TypeError(
-            f"{kind.__name__} keeps an adapter beside the model's weights: merge it first, "
-            "model = model.merge_and_unload(), and pass that"
-        )
     place = _WRAPPERS.get(kind.__name__, None if isinstance(handle, nn.Module) else "model")
     inside = getattr(handle, place, None) if place else None
     return handle if inside is None else _model_of(inside)
@@ -258,10 +258,8 @@ def _plain(model: nn.Module) -> Architecture | None:
     """What is known of a model without rules; None where tokens cannot be removed from it."""
     kinds = ("ForSequenceClassification", "LMHeadModel", "ForCausalLM")
     names = [known.__name__ for known in type(model).__mro__]
-    if not isinstance(model, PreTrainedModel) or not any(name.endswith(kinds) for name in names):
-        return None
-    adapted = any(type(module).__module__.startswith("peft.") for module in model.modules())
-    if adapted or model.main_input_name != "input_ids":
+    texts = isinstance(model, PreTrainedModel) and model.main_input_name == "input_ids"
+    if not texts or not any(name.endswith(kinds) for name in names):
         return None
     config, taken = model.config.get_text_config(), inspect.signature(model.forward).parameters
     try:
@@ -302,7 +300,7 @@ def _covered(model: nn.Module) -> Architecture:
     blocks = _blocks(family, backbone)
     attentions: dict[nn.Module, tuple[int, ...]] = {}
     for layer, block in enumerate(blocks):
-        attention = _part(model, block, family.attention)
+        attention = block.get_submodule(family.attention)
         attentions[attention] = (*attentions.get(attention, ()), layer)
     _refuse_unknown(model, family)
     norm, limit = family.embedding_norm, None
@@ -315,8 +313,8 @@ def _covered(model: nn.Module) -> Architecture:
         backbone=backbone,
         blocks=blocks,
         attentions=attentions,
-        word_embeddings=_part(model, backbone, family.word_embeddings),
-        embedding_norm=None if norm is None else _part(model, backbone, norm),
+        word_embeddings=backbone.get_submodule(family.word_embeddings),
+        embedding_norm=None if norm is None else backbone.get_submodule(norm),
         language_model=_head(model).__name__.endswith(("LMHeadModel", "ForCausalLM")),
         max_positions=limit,
     )
@@ -353,18 +351,8 @@ def _family(model: nn.Module) -> Family:
     return family
 
 
-def _part(model: nn.Module, root: nn.Module, path: str) -> nn.Module:
-    try:
-        return root.get_submodule(path)
-    except AttributeError as missing:
-        raise TypeError(
-            f"{type(model).__name__}: {type(root).__name__} has no {path!r}; this version of "
-            "transformers lays the model out differently"
-        ) from missing
-
-
 def _blocks(family: Family, backbone: nn.Module) -> tuple[nn.Module, ...]:
-    container = _part(backbone, backbone, family.blocks)
+    container = backbone.get_submodule(family.blocks)
     if not family.shared_blocks:
         return tuple(container)
     config = backbone.config
@@ -378,11 +366,6 @@ def _refuse_unknown(model: nn.Module, family: Family) -> None:
     for path, module in model.named_modules():
         cls = type(module)
         known = cls in (*LINEAR, *ACTIVATIONS, nn.LayerNorm) or cls.__module__.startswith(own)
-        if cls.__module__.startswith("peft."):
-            raise TypeError(
-                f"{name} has an adapter at {path!r}: merge it and pass the result, "
-                "model = model.merge_and_unload()"
-            )
         if not (known or module is model):
             kind = f"{cls.__module__}.{cls.__qualname__}"
             raise TypeError(f"{name} is not covered: no rule for {path!r}, a {kind}")
@@ -390,14 +373,3 @@ def _refuse_unknown(model: nn.Module, family: Family) -> None:
         raise TypeError(f"{name} with is_decoder=True is not covered: use an encoder")
     if getattr(model.config, "add_cross_attention", False):
         raise TypeError(f"{name} with cross-attention is not covered")
-
-
-def _required(inputs: Mapping[str, Any], name: str, dimensions: int, model: str) -> Tensor:
-    value = inputs.get(name)
-    if not isinstance(value, Tensor) or value.dim() != dimensions:
-        found = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(
-            f"{model} needs {name!r}, a tensor of {dimensions} dimensions; got {found}. "
-            "A tokenizer gives it with return_tensors='pt', padding=True"
-        )
-    return value

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.forwards import replaced
@@ -137,9 +137,6 @@ class Recorder:
         return output, weights
 
 
-NAME = "lrputils"
-
-
 class Route:
     """One model's attention in one thread; `layer` is the running one, None outside blocks."""
 
@@ -147,48 +144,47 @@ class Route:
         self.architecture = architecture
         self.function = function
         self.layer: int | None = None
-        self._calls: dict[nn.Module, int] = {}
+        self._blocks = 0  # of this pass, so far: a block that serves several layers comes again
 
     def forwards(self) -> dict[nn.Module, Callable]:
         """Forward passes that keep count of the layers, and those of attentions that need one."""
         parts = self.architecture
-        forwards: dict[nn.Module, Callable] = {parts.backbone: self._whole}
-        forwards |= {block: self._block(block) for block in parts.blocks}
+        forwards = {parts.backbone: self._whole} | dict.fromkeys(parts.blocks, self._block)
         if own := parts.kind.own_attention:
             forwards |= {module: own(module, _attention) for module in parts.attentions}
         return forwards
 
     def _whole(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        self._calls.clear()
-        self.layer = None
-        return original(*args, **kwargs)
+        around = _thread.route
+        self._blocks = 0
+        _thread.route = self
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _thread.route = around
 
-    def _block(self, block: nn.Module) -> Callable:
-        # A block that serves several layers (ALBERT) computes them in the order of its calls.
-        layers = [i for i, other in enumerate(self.architecture.blocks) if other is block]
-
-        def forward(original: Callable, *args: Any, **kwargs: Any) -> Any:
-            call = self._calls.get(block, 0)
-            self._calls[block] = call + 1
-            self.layer = layers[call % len(layers)]
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self.layer = None
-
-        return forward
+    def _block(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
+        self.layer = self._blocks
+        self._blocks += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self.layer = None
 
 
-class _Routes(threading.local):
+class _Thread(threading.local):
+    """This thread's routed backbones, and whose forward pass is running."""
+
     def __init__(self) -> None:
-        self.of_module: dict[nn.Module, Route] = {}
-        self.of_config: Counter[int] = Counter()
+        self.routed: list[nn.Module] = []
+        self.route: Route | None = None
 
 
-_routes = _Routes()
+_NAME = "lrputils"
+_thread = _Thread()
 _lock = threading.Lock()
-_users: dict[int, tuple[int, str]] = {}
-_original: dict[int, str] = {}
+_users: Counter[int] = Counter()  # a model's config → its routes, in all threads
+_original: dict[int, str] = {}  # a part's config → what its attention was set to
 
 
 @contextmanager
@@ -200,50 +196,41 @@ def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
         RuntimeError: this thread already routes this model.
     """
     architecture = describe(model)
-    model = architecture.model
-    if any(module in _routes.of_module for module in architecture.attentions):
+    if architecture.backbone in _thread.routed:
         raise RuntimeError(
-            f"the attention of this {type(model).__name__} is already taken over in this thread: "
-            "leave the first `with` block before entering a second one on the same model"
+            f"the attention of this {type(architecture.model).__name__} is already taken over in "
+            "this thread: leave the first `with` block before entering a second one on the same "
+            "model"
         )
     route = Route(architecture, function)
-    configs = {id(module.config) for module in architecture.attentions if hasattr(module, "config")}
-    configs |= {id(part.config) for part in model.modules() if isinstance(part, PreTrainedModel)}
-    with ExitStack() as undo:
-        undo.enter_context(replaced(route.forwards()))
-        if architecture.kind.own_attention is None:
-            undo.enter_context(_implementation(model, configs))
-        _routes.of_module.update(dict.fromkeys(architecture.attentions, route))
-        _routes.of_config.update(configs)
+    with replaced(route.forwards()), _registered(architecture):
+        _thread.routed.append(architecture.backbone)
         try:
             yield route
         finally:
-            for module in architecture.attentions:
-                _routes.of_module.pop(module, None)
-            _routes.of_config -= Counter(configs)
+            _thread.routed.remove(architecture.backbone)
 
 
 @contextmanager
-def _implementation(model: nn.Module, configs: set[int]) -> Iterator[None]:
+def _registered(architecture: Architecture) -> Iterator[None]:
     """Set the model to the registered name while any thread, or a model of its config, needs it."""
+    model = architecture.model
+    parts = {id(part.config) for part in model.modules() if hasattr(part, "config")}
     shared = id(model.config)
     with _lock:
-        count, original = _users.get(shared, (0, model.config._attn_implementation))
-        if not count:
-            model.set_attn_implementation(NAME)
-            _original.update(dict.fromkeys(configs, original))
-        _users[shared] = (count + 1, original)
+        if not _users[shared]:
+            _original.update(dict.fromkeys(parts, model.config._attn_implementation))
+            model.set_attn_implementation(_NAME)
+        _users[shared] += 1
     try:
         yield
     finally:
         with _lock:
-            count, original = _users.pop(shared)
-            if count > 1:
-                _users[shared] = (count - 1, original)
-            else:
-                model.set_attn_implementation(original)
-                for config in configs:
-                    _original.pop(config, None)
+            _users[shared] -= 1
+            if not _users[shared]:
+                model.set_attn_implementation(_original[shared])
+                for config in parts:
+                    del _original[config]
 
 
 def _attention(
@@ -255,8 +242,8 @@ def _attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    route = _routes.of_module.get(module)
-    if route is None:
+    route = _thread.route
+    if route is None or module not in route.architecture.attentions:
         kernel = ALL_ATTENTION_FUNCTIONS.get(_original.get(id(module.config)), None)
         kernel = sdpa_attention_forward if kernel in (None, _attention) else kernel
         return kernel(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
@@ -265,15 +252,15 @@ def _attention(
 
 
 def _mask(*args: Any, config: Any = None, **kwargs: Any) -> Tensor | None:
-    if not _routes.of_config[id(config)]:
+    if _thread.route is None:
         original = _original.get(id(config), "sdpa")
         return ALL_MASK_ATTENTION_FUNCTIONS[original](*args, config=config, **kwargs)
     # Without a mask the function could not know that a decoder is causal.
     return sdpa_mask(*args, config=config, **{**kwargs, "allow_is_causal_skip": False})
 
 
-AttentionInterface.register(NAME, _attention)
-AttentionMaskInterface.register(NAME, _mask)
+AttentionInterface.register(_NAME, _attention)
+AttentionMaskInterface.register(_NAME, _mask)
 
 
 def with_all_heads(key_or_value: Tensor, query: Tensor) -> Tensor:

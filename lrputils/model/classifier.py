@@ -25,7 +25,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from lrputils.data import hub
+from lrputils.data import files
 from lrputils.data.files import digest
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
@@ -199,7 +199,7 @@ def load_classifier(
         return _at_hand(name_or_folder, tokenizer)
     device, dtype = _device(device), _dtype(dtype)
     if name_or_folder is not None:
-        name, folder, commit = hub.find_model(str(name_or_folder), revision)
+        name, folder, commit = files.find_model(str(name_or_folder), revision)
     elif revision is not None:
         raise ValueError(f"revision={revision!r} belongs to the hub, not to our own model")
     else:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -36,14 +36,14 @@ ArgumentRow = Mapping[str, np.ndarray]
 # Which precisions a kind of device may be asked for, the full one first.
 PRECISIONS = {"cpu": ("float32", "tf32", "bf16"), "cuda": ("float32", "tf32")}
 
-_SPECIAL = ("pad", "bos", "eos", "sep", "cls", "mask", "unk")
 _lock = threading.Lock()
 
 
 class _Dispatcher:
-    """The `forward` of a module: this thread's replacements around the original."""
+    """The `forward` of a module: this thread's replacements around the original, outermost last."""
 
     def __init__(self, module: nn.Module):
+        self.module = module
         self.previous = module.__dict__.get("forward")
         self.original: Forward = module.forward
         self.users = 0
@@ -51,7 +51,6 @@ class _Dispatcher:
 
     @property
     def replacements(self) -> list[Forward]:
-        """This thread's replacements, the outermost last."""
         return self._local.__dict__.setdefault("replacements", [])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -60,25 +59,13 @@ class _Dispatcher:
             forward = partial(replacement, forward)
         return forward(*args, **kwargs)
 
-
-@contextmanager
-def _installed(module: nn.Module, replacement: Forward) -> Iterator[None]:
-    with _lock:
-        dispatcher = module.__dict__.get("forward")
-        if not isinstance(dispatcher, _Dispatcher):
-            dispatcher = module.forward = _Dispatcher(module)
-        dispatcher.users += 1
-        dispatcher.replacements.append(replacement)
-    try:
-        yield
-    finally:
-        with _lock:
-            dispatcher.replacements.pop()
-            dispatcher.users -= 1
-            if not dispatcher.users:
-                del module.forward
-                if dispatcher.previous is not None:
-                    module.forward = dispatcher.previous
+    def remove(self) -> None:
+        self.replacements.pop()
+        self.users -= 1
+        if not self.users:
+            del self.module.forward
+            if self.previous is not None:
+                self.module.forward = self.previous
 
 
 @contextmanager
@@ -89,10 +76,21 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
     enclosing block. Only this thread sees the replacements; they are removed when the block ends,
     also by an exception.
     """
-    with ExitStack() as undo:
-        for module, forward in forwards.items():
-            undo.enter_context(_installed(module, forward))
+    installed = []
+    try:
+        with _lock:
+            for module, forward in forwards.items():
+                dispatcher = module.__dict__.get("forward")
+                if not isinstance(dispatcher, _Dispatcher):
+                    dispatcher = module.forward = _Dispatcher(module)
+                dispatcher.users += 1
+                dispatcher.replacements.append(forward)
+                installed.append(dispatcher)
         yield
+    finally:
+        with _lock:
+            for dispatcher in installed:
+                dispatcher.remove()
 
 
 def run(
@@ -155,14 +153,12 @@ def run_rows(
             words[row, list(tokens)] = 0
         return words
 
-    with ExitStack() as undo:
-        if len(zeroed) and architecture.config.is_encoder_decoder:
-            raise ValueError(
-                f"{type(architecture.model).__name__} reads its words twice: removal='zero' would "
-                "leave them in one place. Use removal='delete'"
-            )
-        if len(zeroed):
-            undo.enter_context(replaced({architecture.word_embeddings: without}))
+    if len(zeroed) and architecture.config.is_encoder_decoder:
+        raise ValueError(
+            f"{type(architecture.model).__name__} reads its words twice: removal='zero' would "
+            "leave them in one place. Use removal='delete'"
+        )
+    with replaced({architecture.word_embeddings: without} if len(zeroed) else {}):
         logits = run(architecture, arguments, last)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -183,28 +179,24 @@ def prove_removal(architecture: Architecture, row: ArgumentRow, *, masked: bool)
     alone, together = run_rows(architecture, [short]), run_rows(architecture, [row, short])[1:]
     allowed = torch.finfo(dtype).eps ** 0.5 * max(1.0, float(alone.abs().max()))
     if masked:
-        others = [dict(row), dict(row)]
-        for other, word in zip(others, _words(architecture), strict=True):
-            other["input_ids"], other["attention_mask"] = (
-                row[name].copy() for name in ("input_ids", "attention_mask")
+        seen = row["attention_mask"].copy()
+        seen[1:-1:2] = 0
+        middle = architecture.config.vocab_size // 2  # special tokens stand at either end
+        first, second = (
+            run_rows(
+                architecture,
+                [{**row, "attention_mask": seen, "input_ids": np.where(seen, row["input_ids"], w)}],
             )
-            other["input_ids"][1:-1:2], other["attention_mask"][1:-1:2] = word, 0
-        first, second = (run_rows(architecture, [other]) for other in others)
-        seen = bool((first - second).abs().max() > allowed)
-        if seen or architecture.config.is_encoder_decoder:  # a decoder has no part of the mask
+            for w in (middle, middle + 1)
+        )
+        moved = bool((first - second).abs().max() > allowed)
+        if moved or architecture.config.is_encoder_decoder:  # a decoder has no part of the mask
             raise ValueError(
                 f"{type(architecture.model).__name__} reads what its attention mask hides: other "
                 "words there move its logits, so masking does not remove. Use leave_one_out with "
                 "removal='delete', or 'mask', 'pad' or 'unk', which replace"
             )
     return float((alone - together).abs().max()) <= allowed
-
-
-def _words(architecture: Architecture) -> list[int]:
-    """Two tokens that are not special, as far as the model's settings say."""
-    known = {getattr(architecture.config, f"{name}_token_id", None) for name in _SPECIAL}
-    middle = architecture.config.vocab_size // 2
-    return [token for token in range(middle, middle + 9) if token not in known][:2]
 
 
 @contextmanager
@@ -228,23 +220,18 @@ def matmul_precision(precision: str, device: str | torch.device = "cpu") -> Iter
         raise ValueError(
             f"precision={precision!r} is not available on {kind!r} devices; choose from {known}"
         )
-    settings = _settings(kind)
-    if settings is None and precision != "float32":
-        raise RuntimeError(
-            f"precision={precision!r} on a {kind!r} device needs torch 2.9 or newer; this is "
-            f"{torch.__version__}. Use 'float32'"
-        )
-    settings = settings or SimpleNamespace(fp32_precision=None)
+    backend = torch.backends.cuda if kind == "cuda" else torch.backends.mkldnn
+    settings = getattr(backend, "matmul", None)
+    if not hasattr(settings, "fp32_precision"):
+        if precision != "float32":
+            raise RuntimeError(
+                f"precision={precision!r} on a {kind!r} device needs torch 2.9 or newer; this is "
+                f"{torch.__version__}. Use 'float32'"
+            )
+        settings = SimpleNamespace(fp32_precision=None)
     before = settings.fp32_precision
     settings.fp32_precision = "ieee" if precision == "float32" else precision
     try:
         yield
     finally:
         settings.fp32_precision = before
-
-
-def _settings(kind: str) -> Any:
-    """Where torch keeps the precision of matrix products on this kind of device; None: nowhere."""
-    backend = {"cpu": torch.backends.mkldnn, "cuda": torch.backends.cuda}.get(kind)
-    settings = getattr(backend, "matmul", None)
-    return settings if hasattr(settings, "fp32_precision") else None

@@ -38,11 +38,6 @@ class Inputs(BatchEncoding):
             the tokenizer does not tell.
     """
 
-    tokens: tuple[tuple[str, ...], ...]
-    truncated: tuple[int, ...]
-    replacements: dict[str, int]
-    sources: tuple[Source, ...]
-
     def __init__(
         self,
         data: Mapping[str, Any],
@@ -53,12 +48,15 @@ class Inputs(BatchEncoding):
         sources: Iterable[Source] = (),
     ):
         super().__init__({name: torch.as_tensor(value) for name, value in data.items()})
-        lengths = _checked_lengths(self.data)
-        self.data.setdefault("attention_mask", torch.ones_like(self.data["input_ids"]))
+        ids, mask = checked_tensors(self.data)
+        self.data["attention_mask"] = mask
+        if bool((mask.int().diff(dim=1) > 0).any()):
+            raise ValueError("padding stands on the left: set tokenizer.padding_side = 'right'")
+        lengths = mask.sum(dim=1).tolist()
         if tokens is None:
             tokens = (
                 (f"#{i}" for i in row[:length].tolist())
-                for row, length in zip(self.data["input_ids"], lengths, strict=True)
+                for row, length in zip(ids, lengths, strict=True)
             )
         self.tokens = tuple(map(tuple, tokens))
         self.truncated = tuple(truncated)
@@ -341,19 +339,24 @@ def _pad(fields: Mapping[str, list[list[int]]], padding_id: int) -> dict[str, to
     }
 
 
-def _checked_lengths(data: Mapping[str, torch.Tensor]) -> list[int]:
-    """Return the row lengths; refuse tensors of several shapes, and padding but on the right."""
-    ids, shapes = data.get("input_ids"), {name: tuple(value.shape) for name, value in data.items()}
-    if ids is None or ids.dim() != 2 or any(shape[:2] != ids.shape for shape in shapes.values()):
+def checked_tensors(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the ids and the attention mask of a batch, (batch, tokens); without a mask, all ones.
+
+    Raises:
+        ValueError: no such tensors, or a text without tokens.
+    """
+    ids, mask = batch.get("input_ids"), batch.get("attention_mask")
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2:
+        found = tuple(ids.shape) if isinstance(ids, torch.Tensor) else type(ids).__name__
         raise ValueError(
-            f"inputs are `input_ids` (batch, tokens) and tensors of that shape; got {shapes}"
+            f"inputs have `input_ids`, a tensor (batch, tokens), as a tokenizer gives it with "
+            f"return_tensors='pt', padding=True; got {found}"
         )
-    mask = data.get("attention_mask", torch.ones_like(ids)).bool()
-    lengths = mask.sum(dim=1, keepdim=True)
-    right = mask == (torch.arange(ids.shape[1], device=ids.device) < lengths)
-    for row in (~right.all(1) | (lengths[:, 0] == 0)).nonzero()[:1]:
-        raise ValueError(
-            f"Row {int(row)} of the attention mask marks no token, or has padding that is not on "
-            "the right: leave empty texts out, and set tokenizer.padding_side = 'right'"
-        )
-    return lengths[:, 0].tolist()
+    mask = torch.ones_like(ids) if mask is None else mask
+    if mask.shape != ids.shape:
+        shapes = f"{tuple(mask.shape)} and input_ids {tuple(ids.shape)}"
+        raise ValueError(f"attention_mask has shape {shapes}: both are (batch, tokens)")
+    empty = (mask.sum(1) == 0).nonzero().flatten().tolist()
+    if empty or not ids.numel():
+        raise ValueError(f"the texts in rows {empty} have no tokens: leave them out")
+    return ids, mask

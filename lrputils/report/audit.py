@@ -28,11 +28,9 @@ from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
 from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, label
 from lrputils.report.display import show
-from lrputils.report.figures import layers as by_layer
-from lrputils.report.figures.dots import dots
+from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import WIDTH, Drawing, new_figure, of_method
 from lrputils.report.heatmap import Heatmap
-from lrputils.report.leading import MARGIN
 from lrputils.runs import datasets, results
 from lrputils.runs.estimates import estimate
 from lrputils.runs.folders import write_json
@@ -210,7 +208,7 @@ def conventions(found: answers.Sensitivity) -> Drawing:
 def bypassed(gains: Mapping[str, pd.DataFrame]) -> Drawing:
     """Draw what the bypass of one layer adds, a panel a read-out."""
     title = "CP-LRP's rule in one layer alone"
-    return by_layer.by_layer(gains, zero=True, label="change of r", title=title)
+    return lines(gains, xlabel="layer", ylabel="change of r", title=title, zero=True)
 
 
 def forecast(notes: Mapping[str, Any]) -> pd.DataFrame:
@@ -284,7 +282,7 @@ def page(
             "conventions": conventions(changed),
         },
         tracks=answers.TRACKS,
-        margin=MARGIN,
+        margin=answers.MARGIN,
         loo=REFERENCE,
     )
 

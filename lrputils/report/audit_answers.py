@@ -7,19 +7,18 @@ texts. r is over a text's own tokens: special ones count in `sensitivity` alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from scipy.special import ndtri, stdtrit
 
 from lrputils import stats
+from lrputils.model.readout import READOUTS
 from lrputils.removal.mask_gradient import Calibration, fitted, plain_mean
-from lrputils.report import tables
 from lrputils.report.audit_plan import COMPARED, LRP, OTHER, REMOVED, Audited, cost, label
-from lrputils.report.leading import FEWEST, Lead, about, lead, needed
 from lrputils.report.tables import CANNOT_TELL, side_by_side
 from lrputils.study.agreement import (
     COEFFICIENTS,
@@ -42,6 +41,13 @@ NAMES = (*LRP, *COMPARED, REFERENCE)
 # A map tracks LOO if it explains half of LOO's variance over a text's tokens: r² = 1/2.
 TRACKS = math.sqrt(0.5)
 GROUPS, FOLDS = 2, 5
+# Methods are alike if their means differ by no more.
+MARGIN = 0.02
+# Fewer texts decide nothing: from here on 95% intervals of the differences covered 93% or more, on
+# the recorded runs (chapter 10).
+FEWEST = 20
+_POWER = 0.8
+CLEAR, ALIKE = "clear", "alike"
 _ADDED = ("mask-gradient", "mask-gradient-2", REFERENCE)
 
 
@@ -71,7 +77,7 @@ class Verdict(NamedTuple):
         said = {
             "yes": f"The interval lies above {half}.",
             "no": f"The interval lies below {half}.",
-            CANNOT_TELL: f"Whether it is above {half}, {about(self.texts)} texts would tell.",
+            CANNOT_TELL: f"Whether it is above {half}, {_about(self.texts)} texts would tell.",
         }[self.answer]
         value, low, high = self.r[:3]
         return (
@@ -94,23 +100,23 @@ class Verdict(NamedTuple):
         return f"Of the two, {'; '.join(parts)}."
 
 
-def verdict(run: Run, column: str = R) -> Verdict:
-    """Judge AttnLRP and CP-LRP at every read-out, by a column of the rows."""
-    table = tables.readouts(run, *LRP, column)
-    found = {(m, p): run.per_text(column, [m], p)[m] for m in LRP for p in table.index}
-    method, readout = max(found, key=lambda name: round(found[name].mean(), 6))
-    best = found[method, readout].dropna()
+def verdict(run: Run) -> Verdict:
+    """Judge AttnLRP and CP-LRP at every read-out."""
+    known = set(run.rows.readout[run.rows.method.isin(LRP)])
+    places = [place for place in READOUTS if place in known]
+    r = {m: pd.DataFrame({p: run.per_text(R, [m], p)[m] for p in places}) for m in LRP}
+    parts = {label(method): stats.estimates(r[method]) for method in LRP}
+    parts["difference"] = stats.estimates(r[LRP[0]] - r[LRP[1]], method="t")
+    maps = pd.concat(r, axis=1)
+    method, readout = maps.mean().round(6).idxmax()
+    best = maps[method, readout].dropna()
     # The best of so many on the same texts: its interval makes up for the choice.
-    level = {"confidence": 1 - 0.05 / len(found)}
-    own = stats.estimate(best, within=stats.CORRELATION, **level)
-    told = tables.above(own.low, own.high, TRACKS) if own.used >= FEWEST else CANNOT_TELL
-    names = {**{label(m): m for m in LRP}, "difference": "difference"}
-    parts = {name: table[[m, f"{m} low", f"{m} high"]] for name, m in names.items()}
-    ends = ["value", "low", "high"]
-    table = side_by_side({name: part.set_axis(ends, axis=1) for name, part in parts.items()})
-    below = float((best < TRACKS).mean())
-    texts = needed(best - TRACKS, **level)
-    return Verdict(told, method, readout, own, texts, below, table)
+    level = {"confidence": 1 - 0.05 / maps.shape[1]}
+    own, told = stats.estimate(best, within=stats.CORRELATION, **level), CANNOT_TELL
+    if own.used >= FEWEST and not own.low <= TRACKS <= own.high:
+        told = "yes" if own.low > TRACKS else "no"
+    below, texts = float((best < TRACKS).mean()), needed(best - TRACKS, **level)
+    return Verdict(told, method, readout, own, texts, below, side_by_side(parts))
 
 
 def compared(run: Audited, readout: str) -> pd.DataFrame:
@@ -146,6 +152,97 @@ def by_method(found: pd.DataFrame, seconds: Mapping[str, float] | None = None) -
         table["seconds"] = pd.Series({label(n): s for n, s in seconds.items() if n in NAMES})
     table.attrs["intervals"] = {"r": ("low", "high")}
     return table.sort_values("passes", kind="stable")
+
+
+class Lead(NamedTuple):
+    """The best of several methods, and whether it leads.
+
+    `outcome` is `CLEAR`, it is ahead of every other one; `ALIKE`, those that it is not ahead of are
+    within `MARGIN` of it; or "cannot tell". `rival` is the one that is hardest to tell from it, ""
+    if there is no other; `difference` is best − rival, its interval widened for the number of
+    rivals; so many `texts` would decide.
+    """
+
+    best: str
+    mean: stats.Estimate
+    outcome: str
+    rival: str
+    difference: stats.Estimate
+    texts: float
+
+    def __str__(self) -> str:
+        if not self.rival:
+            return f"{self.best}: nothing else costs as little."
+        value, low, high = self.difference[:3]
+        gap = f"{value:+.3f} [{low:.3f}, {high:.3f}]"
+        return {
+            CLEAR: f"Use {self.best}: ahead of all others, of {self.rival} by {gap}.",
+            ALIKE: f"Use {self.best} or {self.rival}: alike within {MARGIN} ({gap}).",
+            CANNOT_TELL: f"Cannot tell {self.best} from {self.rival} ({gap}): n too small, "
+            f"{_about(self.texts)} texts needed in all.",
+        }[self.outcome]
+
+
+def _about(texts: float) -> str:
+    """Write a number of texts in two digits, as an estimate: "about 140"."""
+    if math.isnan(texts):
+        return "two or more"
+    if texts >= 1e6:
+        return "more than a million"
+    step = 10 ** max(0, math.floor(math.log10(texts)) - 1)
+    return f"about {math.ceil(texts / step) * step:,}"
+
+
+def lead(found: pd.DataFrame) -> Lead:
+    """Compare the best of several methods with each other one, text by text.
+
+    The best is chosen on the same texts. So that one which is not is called clearly best with a
+    probability of 5% at most, each of the k − 1 intervals has a confidence of 1 − 5% / (k − 1).
+    `found` is (texts, methods), the higher the better; a text that lacks a value is left out.
+
+    Raises:
+        ValueError: no text has all values.
+    """
+    found = found.dropna(axis=1, how="all").dropna()
+    if found.empty:
+        raise ValueError("no text has a correlation: its maps, or LOO, are constant")
+    best = str(found.mean().idxmax())
+    mean = stats.estimate(found[best], within=stats.CORRELATION)
+    gaps = found.drop(columns=best).rsub(found[best], axis=0)
+    if gaps.empty:
+        return Lead(best, mean, CLEAR, "", stats.estimate([math.nan]), math.nan)
+    level = {"confidence": 1 - 0.05 / gaps.shape[1]}
+    table = stats.estimates(gaps, method="t", **level)
+    beaten = table.low > 0
+    decided = beaten | ((table.low >= -MARGIN) & (table.high <= MARGIN))
+    decided &= len(found) >= FEWEST
+    outcome = CANNOT_TELL if not decided.all() else CLEAR if beaten.all() else ALIKE
+    open_ = {CANNOT_TELL: ~decided, CLEAR: beaten, ALIKE: ~beaten}[outcome]
+    texts = {name: needed(gaps[name], MARGIN, **level) for name in table.index[open_]}
+    rival = max(texts, key=lambda name: (texts[name], -gaps[name].mean()))
+    gap = stats.paired_difference(found[best], found[rival], **level)
+    return Lead(best, mean, outcome, str(rival), gap, texts[rival])
+
+
+def needed(differences: pd.Series, margin: float = 0.0, *, confidence: float = 0.95) -> float:
+    """Return how many texts decide a paired comparison, if these differences are typical.
+
+    Decided means that Student's interval leaves 0 on one side, or lies within ± `margin`; the
+    answer is the smaller number at which one of the two happens with a probability of 80%: the
+    smallest n with (t + z) s / √n ≤ what is left to decide. It is infinite if the mean is 0 and
+    there is no margin, NaN below two texts.
+    """
+    values = differences.dropna()
+    if len(values) < 2:
+        return math.nan
+    size, spread, texts = abs(values.mean()), values.std(), math.inf
+    apart = spread / size if size else math.inf
+    within = spread / (margin - size) if size < margin else math.inf
+    for _ in range(8):  # from the normal quantile upwards: t's depends on n itself
+        t = stdtrit(max(texts - 1, 1), 0.5 + confidence / 2)
+        ends = min((t + ndtri(_POWER)) * apart, (t + ndtri(0.5 + _POWER / 2)) * within)
+        texts = max(np.ceil(ends**2), FEWEST)
+    return float(texts)
 
 
 def at_budgets(found: pd.DataFrame) -> dict[float, Lead]:
@@ -214,23 +311,26 @@ class Sensitivity(NamedTuple):
 
     Attributes:
         one: a row a choice changed alone: AttnLRP, CP-LRP and the difference, with intervals.
-        count: specifications in all.
-        outcome: the share of them with the difference above zero, below, or undecided.
-        reversals: by choice, the share of pairs of its values that reverse the order.
+        every: the difference under every combination of choices, indexed by them.
     """
 
     one: pd.DataFrame
-    count: int
-    outcome: pd.Series
-    reversals: pd.Series
+    every: pd.DataFrame
 
     def __str__(self) -> str:
-        first, second = (label(method) for method in LRP)
-        flips, none = ", ".join(self.reversals.index), "No choice alone can reverse the order"
+        first, second = map(label, LRP)
+        above, below = self.every.low > 0, self.every.high < 0
+        signs, turning = above.astype(int) - below, []
+        for choice in signs.index.names:  # the others being the same
+            alone = signs.unstack(choice)
+            if ((alone.min(axis=1) < 0) & (alone.max(axis=1) > 0)).any():
+                turning.append(choice)
+        told = "No choice alone can reverse the order"
+        if turning:
+            told = f"Reversed by one choice alone: {', '.join(turning)}"
         return (
-            f"Over {self.count} combinations of conventions {first} is ahead in "
-            f"{self.outcome['above']:.0%} and {second} in {self.outcome['below']:.0%}; the rest is "
-            f"undecided. {f'Reversed by one choice alone: {flips}' if flips else none}."
+            f"Over {len(signs)} combinations of conventions {first} is ahead in {above.mean():.0%} "
+            f"and {second} in {below.mean():.0%}; the rest is undecided. {told}."
         )
 
 
@@ -256,8 +356,7 @@ def over_conventions(maps: pd.DataFrame) -> Sensitivity:
     means = over_texts(rows, ["method", *_USUAL])
     tables = {label(name): means.loc[name] for name in LRP} | {"difference": gaps}
     one = {name: table.loc[[*keys.values()]].set_axis([*keys]) for name, table in tables.items()}
-    flips = reversals(gaps).reversed
-    return Sensitivity(side_by_side(one), len(gaps), outcome(gaps), flips[flips > 0])
+    return Sensitivity(side_by_side(one), gaps)
 
 
 def _maps(run: Audited) -> pd.DataFrame:
@@ -307,50 +406,16 @@ class Calibrated(NamedTuple):
 
 def calibrated(run: Audited) -> Calibrated:
     """Fit a calibration on the texts of an audit, and judge it in folds."""
-    maps = list(_of_texts(run))
-    r, mean = [], []
-    for number, (whole, grouped, exact, where) in enumerate(maps):
-        fold = number % FOLDS
-        how = fitted([m for i, m in enumerate(maps) if i % FOLDS != fold], GROUPS)
-        for found, weights in ((r, how), (mean, plain_mean(GROUPS))):
-            scores = weights.add_up(whole, grouped, where)
-            found.append(float(stats.pearson(scores, exact, where)[0]))
-    gain = stats.paired_difference(r, mean)
-    r = stats.estimate(r, within=stats.CORRELATION)
-    return Calibrated(fitted(maps, GROUPS), r, gain)
-
-
-def _of_texts(run: Audited) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Each text's open map, grouped map, exact map and own tokens, (1, tokens)."""
     rows = run.rows[(run.rows.family == "") & run.rows.method.isin(_ADDED)]
+    maps, r, mean = [], [], []
     for _, text in rows.groupby("position", sort=False):
-        text = text.set_index("method")
-        found = (torch.tensor(text.scores[name], dtype=torch.float64)[None] for name in _ADDED)
-        yield (*found, torch.tensor(text.content.iloc[0], dtype=torch.bool)[None])
-
-
-def outcome(table: pd.DataFrame) -> pd.Series:
-    """Return the share of specifications whose interval is above zero, below, or reaches it."""
-    above, below = (table.low > 0).mean(), (table.high < 0).mean()
-    return pd.Series({"above": above, "below": below, "undecided": 1 - above - below})
-
-
-def reversals(table: pd.DataFrame) -> pd.DataFrame:
-    """Return by choice how often changing it alone reverses the answer, most often first.
-
-    Compared are all pairs of specifications that differ in this choice alone, so that a choice with
-    many values is not counted for their number: `reversed`, the share of pairs with one interval
-    above zero and the other below; `undecided`, the share in which one of them, or both, reaches
-    zero: nothing can be reversed there. A choice that never varies alone has no row.
-    """
-    signs = np.sign((table.low > 0) * 1.0 - (table.high < 0))
-    found = {}
-    for level in table.index.names:
-        wide = signs.unstack(level).to_numpy()
-        pairs = [wide[:, i] * wide[:, j] for j in range(wide.shape[1]) for i in range(j)]
-        both = np.concatenate([*pairs, [np.nan]])
-        both = both[~np.isnan(both)]
-        if len(both):
-            found[level] = {"reversed": (both < 0).mean(), "undecided": (both == 0).mean()}
-    frame = pd.DataFrame.from_dict(found, orient="index", columns=["reversed", "undecided"])
-    return frame.sort_values("reversed", ascending=False, kind="stable")
+        scores = text.set_index("method").scores[[*_ADDED]]
+        found = (torch.tensor(own, dtype=torch.float64)[None] for own in scores)
+        maps.append((*found, torch.tensor(text.content.iloc[0], dtype=torch.bool)[None]))
+    for number, (whole, grouped, exact, where) in enumerate(maps):
+        others = [one for place, one in enumerate(maps) if (place - number) % FOLDS]
+        for values, weights in ((r, fitted(others, GROUPS)), (mean, plain_mean(GROUPS))):
+            scores = weights.add_up(whole, grouped, where)
+            values.append(float(stats.pearson(scores, exact, where)[0]))
+    gain = stats.paired_difference(r, mean)
+    return Calibrated(fitted(maps, GROUPS), stats.estimate(r, within=stats.CORRELATION), gain)

@@ -32,7 +32,7 @@ _ALSO = {
     "base": ("name_or_folder",),
     "columns": ("text_column", "label_column"),
 }
-_PLACES = ("model", "dataset", "base", "data", "validation", "unlabelled")
+_PLACES = ("model", "dataset", "base", "data", "validation")
 
 
 class _Paragraphs(argparse.HelpFormatter):
@@ -151,8 +151,7 @@ def call(options: argparse.Namespace) -> Any:
 
 def _check_places(given: Mapping[str, Any]) -> None:
     """Refuse files and folders that are not there."""
-    from lrputils.data.files import readable
-    from lrputils.data.hub import is_path
+    from lrputils.data.files import is_path, readable
 
     for name in _PLACES:
         value = given.get(name)

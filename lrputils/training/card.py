@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from lrputils.data import hub
+from lrputils.data import files
 from lrputils.model.classifier import Classifier
 from lrputils.runs import results
 from lrputils.stats import Estimate, estimate
@@ -93,7 +93,7 @@ def write(
         ModelCardData(
             library_name="transformers",
             pipeline_tag="text-classification",
-            base_model=None if base is None or hub.is_path(base) else base,
+            base_model=None if base is None or files.is_path(base) else base,
             model_name=name,
             eval_results=[_result(*found) for found in accuracy.items()],
         ),

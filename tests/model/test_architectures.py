@@ -145,8 +145,8 @@ def test_what_the_model_does_not_take_is_left_out(name):
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("bert", {"input_ids": None}, "needs 'input_ids'"),
-        ("bert", {"input_ids": torch.ones(7)}, "needs 'input_ids'"),
+        ("bert", {"input_ids": None}, "have `input_ids`"),
+        ("bert", {"input_ids": torch.ones(7)}, "have `input_ids`"),
         ("vit", {"pixel_values": torch.ones(1, 8, 8)}, "needs 'pixel_values'"),
         ("bert", {"attention_mask": torch.ones(3, 2)}, "attention_mask has shape"),
         ("bert", {"attention_mask": torch.zeros(3, 7)}, "no tokens"),

@@ -16,7 +16,7 @@ import torch
 from transformers import BertForMaskedLM, BertModel
 
 import lrputils as lrp
-from lrputils.data import hub
+from lrputils.data import files
 from lrputils.model.classifier import EMBEDDED, NAME, load_classifier
 from lrputils.study.uniform_attention import classes_of, correct
 from tests import tiny, untrained
@@ -216,15 +216,15 @@ def test_a_decoder_without_a_padding_token_gets_one(folder, tmp_path):
 
 def test_only_what_is_needed_is_downloaded():
     both = ["config.json", "vocab.txt", "model.safetensors", "pytorch_model.bin", "tf_model.h5"]
-    assert hub.needed([*both, "onnx/model.safetensors"]) == [
+    assert files.needed([*both, "onnx/model.safetensors"]) == [
         "config.json",
         "model.safetensors",
         "vocab.txt",
     ]
-    assert "pytorch_model.bin" in hub.needed(["config.json", "pytorch_model.bin", "README.md"])
+    assert "pytorch_model.bin" in files.needed(["config.json", "pytorch_model.bin", "README.md"])
     parts = ["model-1-of-2.safetensors", "model-2-of-2.safetensors", "model.safetensors.index.json"]
-    assert hub.needed([*parts, "pytorch_model.bin", "pytorch_model.bin.index.json"]) == parts
-    assert hub.needed(["README.md"]) == []
+    assert files.needed([*parts, "pytorch_model.bin", "pytorch_model.bin.index.json"]) == parts
+    assert files.needed(["README.md"]) == []
 
 
 def test_a_cached_model_loads_without_a_network(folder, tmp_path, monkeypatch):
@@ -243,7 +243,7 @@ def test_a_cached_model_loads_without_a_network(folder, tmp_path, monkeypatch):
 def test_without_network_and_cache_one_clear_error_in_seconds(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://localhost:9")
-    monkeypatch.setattr(hub, "_PATIENCE", 2.0)
+    monkeypatch.setattr(files, "_PATIENCE", 2.0)
     start = time.monotonic()
     with pytest.raises(ConnectionError, match="`name_or_folder` also takes a local folder"):
         load_classifier("somebody/things")

@@ -117,10 +117,10 @@ def test_of_takes_any_batch_of_tensors():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"attention_mask": [[1]]}, "inputs are `input_ids`"),
-        ({"input_ids": [1, 2]}, r"'input_ids': \(2,\)"),
-        ({"input_ids": [[1, 2]], "attention_mask": [[1]]}, r"'attention_mask': \(1, 1\)"),
-        ({"input_ids": [[1, 2]], "attention_mask": [[0, 0]]}, "Row 0 .* marks no token"),
+        ({"attention_mask": [[1]]}, "inputs have `input_ids`"),
+        ({"input_ids": [1, 2]}, r"got \(2,\)"),
+        ({"input_ids": [[1, 2]], "attention_mask": [[1]]}, r"attention_mask has shape \(1, 1\)"),
+        ({"input_ids": [[1, 2]], "attention_mask": [[0, 0]]}, "rows .0. have no tokens"),
         ({"input_ids": [[1, 2]], "attention_mask": [[0, 1]]}, "padding_side"),
     ],
 )

@@ -15,8 +15,7 @@ import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.data.texts import stream_texts
 from lrputils.report import audit, audit_answers, audit_plan
-from lrputils.report.audit_answers import calibrated
-from lrputils.report.leading import FEWEST
+from lrputils.report.audit_answers import FEWEST, calibrated
 from lrputils.runs import datasets, results
 from lrputils.study.variants import layer_sets
 from tests import untrained
@@ -108,8 +107,7 @@ class TestNumbers:
             assert name in one
             if method:
                 assert one[name] == pytest.approx(run.per_text(column)[method].mean(), abs=1e-4)
-        assert found.count == 3 * 4 * 2 * 3 * 2 + 3 * 4 * 2 * 3
-        assert sum(found.outcome) == pytest.approx(1)
+        assert len(found.every) == 3 * 4 * 2 * 3 * 2 + 3 * 4 * 2 * 3
 
 
 @pytest.mark.parametrize("kind", ["decoder", "one output", "one layer"])
@@ -341,33 +339,15 @@ def test_a_mistake_gets_one_sentence(table, tmp_path, capsys, arguments, sentenc
     assert not (tmp_path / "out").exists()
 
 
-def _grid(function, **levels):
-    index = pd.MultiIndex.from_product(levels.values(), names=list(levels))
-    return pd.Series([function(*choice) for choice in index], index)
-
-
-def _signs(signs):
-    return pd.DataFrame({"value": signs, "low": signs - 0.5, "high": signs + 0.5})
-
-
-def test_reversals_count_what_one_choice_alone_turns_round():
+def test_a_choice_that_alone_turns_the_order_is_named():
     # decided by `a` where b = 0; undecided where b = 1
-    table = _signs(_grid(lambda a, b: (2.0 * a - 1) * (1 - b), a=[0, 1], b=[0, 1]))
-    found = audit_answers.reversals(table)
-    assert found.reversed.to_dict() == {"a": 0.5, "b": 0.0}
-    assert found.undecided.to_dict() == {"a": 0.5, "b": 1.0}
-    assert audit_answers.outcome(table).to_dict() == {
-        "above": 0.25,
-        "below": 0.25,
-        "undecided": 0.5,
-    }
-
-
-def test_reversals_do_not_grow_with_the_number_of_values():
-    two = _signs(_grid(lambda a, b: 2.0 * a - 1, a=[0, 1], b=[0]))
-    six = _signs(_grid(lambda a, b: 1.0 if a else -1.0, a=range(6), b=[0]))
-    assert audit_answers.reversals(two).reversed["a"] == 1
-    assert audit_answers.reversals(six).reversed["a"] == pytest.approx(5 / 15)
+    index = pd.MultiIndex.from_product([[0, 1], [0, 1]], names=["a", "b"])
+    sign = pd.Series([-1.0, 0, 1, 0], index)
+    every = pd.DataFrame({"value": sign, "low": sign - 0.5, "high": sign + 0.5})
+    said = str(audit_answers.Sensitivity(every, every))
+    assert "AttnLRP is ahead in 25% and CP-LRP in 25%" in said
+    assert said.endswith("Reversed by one choice alone: a.")
+    assert "No choice alone" in str(audit_answers.Sensitivity(every, every.iloc[:2]))
 
 
 def test_an_audit_by_words_says_so_and_counts_loo_s_passes(tmp_path):

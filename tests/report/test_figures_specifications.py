@@ -47,10 +47,3 @@ def test_a_choice_is_dark_where_it_is_made_more_often(table):
         own = table.index.get_level_values("model") == model
         expected = [own[:6].mean() / own.mean(), own[6:].mean() / own.mean()]
         assert mesh.get_array().ravel().tolist() == pytest.approx(expected)
-
-
-def test_the_shares_are_bars(table):
-    shares = pd.DataFrame({"alone": [0.5, 0.1], "with others": [0.8, 0.2]}, ["tokens", "data"])
-    first, second = draw.importance({"one": shares, "two": shares / 2}).axes
-    assert sorted(bar.get_width() for bar in first.patches) == [0.1, 0.2, 0.5, 0.8]
-    assert max(bar.get_width() for bar in second.patches) == 0.4

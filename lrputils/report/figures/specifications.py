@@ -105,24 +105,3 @@ def _choices(axes: Axes, table: pd.DataFrame, levels: Sequence[str], bins: int) 
 def rank(value: str) -> tuple[int, str]:
     """Return a key that sorts a choice's values as the figures list them."""
     return (_ORDER.index(value) if value in _ORDER else -1), value
-
-
-def importance(
-    tables: Mapping[str, pd.DataFrame], *, title: str = "Which choice decides?"
-) -> Figure:
-    """Draw how much each choice explains, columns `alone` and `with others`, a panel a grid."""
-    heights = [len(table) for table in tables.values()]
-    size = {"rows": len(tables), "sharex": True, "squeeze": False, "height_ratios": heights}
-    figure, panels = new_figure(WIDTH, 1.3 + 0.42 * sum(heights), title=title, **size)
-    for axes, (name, table) in zip(panels.flat, tables.items(), strict=True):
-        places = np.arange(len(table))
-        look = {"height": 0.36}
-        both = table["with others"]
-        axes.barh(places - 0.19, table["alone"], color=COLORS["blue"], label="alone", **look)
-        axes.barh(places + 0.19, both, color=COLORS["sky"], label="with others", **look)
-        axes.set_yticks(places, list(table.index))
-        axes.invert_yaxis()
-        axes.set_title(name, fontsize=10, loc="left")
-    panels.flat[-1].set_xlabel("share of the variance over the grid")
-    figure.legend_below()
-    return figure

@@ -6,7 +6,6 @@ import io
 import textwrap
 from typing import Any
 
-import pandas as pd
 import seaborn as sns
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -121,14 +120,6 @@ def two_columns(
     for panel in axes.flat[count:]:
         panel.set_visible(False)
     return figure, list(axes.flat[:count])
-
-
-def band(axes: Axes, table: pd.DataFrame, *, alpha: float = 0.18, **options: Any) -> None:
-    """Draw the column `value` over the index as a line, and `low` to `high` as a band around it."""
-    (line,) = axes.plot(table.index, table.value, **options)
-    if table.low.notna().any():
-        ends = table.index, table.low, table.high
-        axes.fill_between(*ends, color=line.get_color(), alpha=alpha, lw=0)
 
 
 def of_method(name: str) -> str:

@@ -1,0 +1,144 @@
+"""The two marks of the book: dots with intervals, row by row, and lines with bands over an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import MaxNLocator
+
+from lrputils.attribution import METHODS
+from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, new_figure, two_columns
+from lrputils.runs import frame
+
+Table = pd.DataFrame | pd.Series  # the latter has no intervals
+Panel = pd.DataFrame | Mapping[str, Table]
+
+_SHAPES = "osD^"
+# A method and a model have one colour in the whole book; other series go by their number.
+_OWN = {method.label: method.colour for method in METHODS.values()}
+_OWN |= {frame.MINILM: "orange", frame.MPNET6: "sky", frame.MPNET: "blue", "the paper": "muted"}
+_MODELS = [frame.MINILM, frame.MPNET6, frame.MPNET]
+_OTHERS = ("ink", "orange", "blue", "green")
+
+
+def dots(
+    panels: Mapping[str, Panel],
+    *,
+    xlabel: str,
+    title: str,
+    lines: Mapping[str, float] | None = None,
+    line: str = "",
+    zero: float | None = None,
+    columns: int = 3,
+) -> Drawing:
+    """Draw means with intervals as dots: a panel a run, one below the other.
+
+    Args:
+        panels: name → series → columns `value`, `low`, `high` by row, or values alone; or such a
+            table, indexed by (series, row).
+        lines: panel → where to draw a dashed line; `line` is what it stands for.
+        zero: where to draw a thin line in every panel.
+        columns: of the legend.
+    """
+    tables = {name: pd.concat(_series(panel)) for name, panel in panels.items()}
+    heights = [table.index.unique(1).size for table in tables.values()]
+    size = {"rows": len(tables), "squeeze": False, "sharex": True, "height_ratios": heights}
+    height = 1.4 + 0.3 * len(tables) + 0.36 * sum(heights)
+    figure, axes = new_figure(WIDTH, height, title=title, **size)
+    for axis, (name, table) in zip(axes.flat, tables.items(), strict=True):
+        if zero is not None:
+            axis.axvline(zero, color=COLORS["faint"], lw=1, zorder=0)
+        if lines is not None and name in lines:
+            style = {"color": COLORS["ink"], "ls": (0, (3, 2)), "lw": 1.5, "zorder": 0}
+            axis.axvline(lines[name], label=line, **style)
+        rows, series = list(table.index.unique(1)), list(table.index.unique(0))
+        shifts = np.linspace(-0.22, 0.22, len(series)) if len(series) > 1 else [0.0]
+        alone = table.value.groupby(level=1).count().reindex(rows).to_numpy() == 1
+        for number, (shift, label) in enumerate(zip(shifts, series, strict=True)):
+            part = table.loc[label].reindex(rows)
+            places = np.arange(len(rows)) + np.where(alone, 0, shift)
+            colour, shape = _look(label, number)
+            axis.hlines(places, part.low, part.high, color=colour, lw=2)
+            look = {"color": colour, "ms": 5, "label": NAMES.get(label, label) or None}
+            axis.plot(part.value, places, shape, **look)
+        axis.set_yticks(range(len(rows)), [NAMES.get(row, row) for row in rows])
+        axis.set_title(name, fontsize=10, loc="left")
+        axis.tick_params(axis="y", length=0)
+        axis.set_ylim(len(rows) - 0.5, -0.5)
+    axes.flat[-1].set_xlabel(xlabel)
+    figure.legend_below(columns)
+    return figure
+
+
+def lines(
+    panels: Mapping[str | tuple[str, str], Panel],
+    *,
+    xlabel: str,
+    title: str,
+    ylabel: str = "",
+    height: float = 1.9,
+    zero: bool = False,
+    dashed: Collection[str] = ("the paper",),
+    columns: int = 2,
+    **sharing: bool | str,
+) -> Drawing:
+    """Draw means over an axis as lines with their intervals as bands: panels in two columns.
+
+    Args:
+        panels: name → series → columns `value`, `low`, `high` by place, or values alone; or such a
+            table, indexed by (series, place). A name may be (heading, label of the vertical axis).
+        ylabel: of the panels that name none.
+        height: of a row of panels, in inches.
+        zero: draw a thin line there in every panel.
+        dashed: series that are.
+        columns: of the legend.
+        sharing: `sharex` and `sharey` of the panels; by default they share the vertical axis.
+    """
+    figure, grid = two_columns(len(panels), height, title, **{"sharey": True} | sharing)
+    before = ""
+    for number, (axes, name) in enumerate(zip(grid, panels, strict=True)):
+        heading, label = name if isinstance(name, tuple) else (name, ylabel)
+        if zero:
+            axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
+        for place, (series, table) in enumerate(_series(panels[name]).items()):
+            colour, shape = _look(series, place)
+            look = {"color": colour, "lw": 1.6}
+            if table.low.notna().any():
+                axes.fill_between(
+                    table.index, table.low, table.high, alpha=0.18, **look | {"lw": 0}
+                )
+            look["label"] = NAMES.get(series, series) or None
+            look["ls"] = (0, (3, 2)) if series in dashed else "-"
+            look["marker"] = shape if len(table) < 20 and series not in dashed else ""
+            axes.plot(table.index, table.value, ms=4, **look)
+            if pd.api.types.is_integer_dtype(table.index):
+                axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+        axes.set_title(NAMES.get(heading, heading), fontsize=10, loc="left")
+        if number % 2 == 0 or label != before:
+            axes.set_ylabel(label)
+        if number + 2 >= len(panels):
+            axes.set_xlabel(xlabel)
+        before = label
+    figure.legend_below(columns)
+    return figure
+
+
+def _series(panel: Panel) -> dict[str, pd.DataFrame]:
+    """A panel's tables by series; one without a name if its index has one level."""
+    if not isinstance(panel, Mapping):
+        names = panel.index.unique(0) if panel.index.nlevels > 1 else [""]
+        panel = {name: panel.loc[name] if name else panel for name in names}
+    tables = {
+        name: table.to_frame("value") if isinstance(table, pd.Series) else table
+        for name, table in panel.items()
+    }
+    return {n: table.reindex(columns=["value", "low", "high"]) for n, table in tables.items()}
+
+
+def _look(label: str, number: int) -> tuple[str, str]:
+    """The colour and the shape of a series: its own, or those of its number."""
+    own = _OWN.get(label)
+    shape = _SHAPES[_MODELS.index(label) if label in _MODELS else number % 4]
+    return COLORS[own if own in COLORS else _OTHERS[number % 4]], shape
