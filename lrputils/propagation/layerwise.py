@@ -18,8 +18,7 @@ from torch.autograd import Function
 
 from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import stepwise
-from lrputils.model.forwards import replaced
-from lrputils.model.readout import GRADIENT_TOKENS, Blocks, Target, pulled_back, read
+from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, pulled_back, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, check_layers, installed, layer_numbers
 
 Suffix = frozenset[int]
@@ -66,18 +65,18 @@ def bypass_at(
     if not variants:
         raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
     check_layers(frozenset().union(*variants), architecture)
-    switch, blocks = _Switch(), Blocks(architecture)
-    with installed(architecture, switch.rule, stepwise), replaced(blocks.forwards):
+    switch = _Switch()
+    with installed(architecture, switch.rule, stepwise):
         reading = read(architecture, inputs, target=target, readout=places[0])
     # The head is the same for every variant.
-    last = torch.autograd.grad(reading.output.sum(), blocks.outputs[-1], retain_graph=True)
+    last = torch.autograd.grad(reading.output.sum(), reading.outputs[-1], retain_graph=True)
     gradients = {frozenset(): last[0]}
     for layer in reversed(range(architecture.layers)):
-        gradients = _through_block(layer, gradients, variants, blocks, switch, batch_tokens)
+        gradients = _through_block(layer, gradients, variants, reading, switch, batch_tokens)
     below, found = torch.stack(list(gradients.values())), {}
     for place in places:
         site, value = reading.places[place]
-        down = pulled_back(blocks.inputs[0], site, below, batch_tokens)
+        down = pulled_back(reading.inputs[0], site, below, batch_tokens)
         pairs = zip(gradients, down, strict=True)
         scores = {suffix: reading.relevance(x, value) for suffix, x in pairs}
         found[place] = torch.stack([scores[variant] for variant in variants]).to(torch.float32)
@@ -124,7 +123,7 @@ def _through_block(
     layer: int,
     gradients: Mapping[Suffix, Tensor],
     variants: Sequence[Suffix],
-    blocks: Blocks,
+    reading: Reading,
     switch: _Switch,
     batch_tokens: int,
 ) -> dict[Suffix, Tensor]:
@@ -136,6 +135,6 @@ def _through_block(
         switch.bypassed = frozenset({layer} if bypass else ())
         if suffixes:
             above = torch.stack([gradients[suffix - {layer}] for suffix in suffixes])
-            below = pulled_back(blocks.outputs[layer], blocks.inputs[layer], above, batch_tokens)
+            below = pulled_back(reading.outputs[layer], reading.inputs[layer], above, batch_tokens)
             passed |= zip(suffixes, below, strict=True)
     return passed

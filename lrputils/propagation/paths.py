@@ -24,12 +24,10 @@ from torch import Tensor
 
 from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import stepwise
-from lrputils.model.forwards import replaced
 from lrputils.model.readout import (
     FIRST_BLOCK,
     GRADIENT_TOKENS,
     READOUTS,
-    Blocks,
     Reading,
     Target,
     pulled_back,
@@ -75,7 +73,7 @@ def relevance_paths(
         raise ValueError(f"unknown read-out {readout!r}; there are {[LAYER, *READOUTS]}")
     architecture = describe(model)
     check_composite(composite, architecture)
-    blocks, factors = Blocks(architecture), []
+    factors = []
 
     def tapped(operation: str, layer: int | None) -> Callable:
         rule = composite.rule(operation, layer)
@@ -90,15 +88,15 @@ def relevance_paths(
         return kept
 
     place = FIRST_BLOCK if readout == LAYER else readout
-    with installed(architecture, tapped, stepwise), replaced(blocks.forwards):
+    with installed(architecture, tapped, stepwise):
         reading = read(architecture, inputs, target=target, readout=place)
-    whole, by_path = _at_inputs(reading, blocks.inputs, factors)
+    whole, by_path = _at_inputs(reading, reading.inputs, factors)
     if readout == LAYER:
-        layers = zip(by_path, whole, blocks.inputs, strict=True)
+        layers = zip(by_path, whole, reading.inputs, strict=True)
         scores = [reading.relevance(torch.cat([three, x[None]]), at) for three, x, at in layers]
         attention, total = torch.stack(scores).split((3, 1), dim=1)
     else:
-        down = _carried(reading, blocks.inputs, by_path, whole[0], batch_tokens)
+        down = _carried(reading, reading.inputs, by_path, whole[0], batch_tokens)
         scores = torch.stack([reading.relevance(gradient) for gradient in down])
         attention, total = scores[:-1].unflatten(0, (-1, 3)), scores[-1:]
     return torch.cat([attention, total - attention.sum(1, keepdim=True)], dim=1)
