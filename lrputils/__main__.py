@@ -297,14 +297,13 @@ def train(
     Train a text classifier: a small BERT from scratch, or with --base any pretrained model.
 
       1. A lower-cased WordPiece vocabulary is learned from the texts (not with --base).
-      2. With --unlabelled, the network first learns to guess masked words in those texts.
-      3. It is fine-tuned on --data. After each epoch its accuracy on --validation is shown.
-      4. Weights, tokenizer, config and a model card with the accuracy are written to --out,
+      2. The network is trained on --data. After each epoch its accuracy on --validation is shown.
+      3. Weights, tokenizer, config and a model card with the accuracy are written to --out,
          which load_classifier() takes.
 
     DATA is what load_texts() takes: a CSV, TSV, Parquet, JSON or JSON-lines file, a folder with a
     file a split, a data set of the Hugging Face hub, "reviews" or "reviews-long". Where a folder or
-    a data set of the hub has several splits, --data and --unlabelled take "train".
+    a data set of the hub has several splits, --data takes "train".
 
     What was killed goes on by the same command. Training runs on a GPU if there is one, in bfloat16
     where the GPU has it. It is done by the Trainer of `transformers`, which needs `accelerate`.
@@ -317,8 +316,8 @@ def train(
     Example:
         lrputils train --data reviews.csv --out mine
         lrputils train --data mine.csv --validation test.csv --base bert-base-uncased --out mine
-        lrputils train --data sst2/train.parquet --unlabelled imdb/unsupervised.parquet \\
-          --epochs 2 --validation sst2/validation.parquet --labels negative positive --out mine
+        lrputils train --data sst2/train.parquet --validation sst2/validation.parquet \\
+          --epochs 2 --labels negative positive --out mine
     """
     from lrputils.training import run
 

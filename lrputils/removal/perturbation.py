@@ -37,6 +37,7 @@ def perturbation_curves(
     *,
     units: str | Spans = "token",
     chunk_score: str = "sum",
+    removal: str = "attention-mask",
     target: Target = None,
     output: str = "logit",
     batch_tokens: int | None = None,
@@ -60,6 +61,7 @@ def perturbation_curves(
         units: what counts as a token here, as in `leave_one_out`: whole words or sentences are
             removed, by the scores at their first tokens.
         chunk_score: a chunk's "sum" of scores, or their "mean".
+        removal: what takes tokens out, as in `leave_one_out`.
         target: the class followed; by default the one predicted on the whole input.
         output: "logit", "difference" or "probability", as in `leave_one_out`.
         batch_tokens: most tokens in one batch.
@@ -83,7 +85,7 @@ def perturbation_curves(
     where = f.where.cpu().numpy()
     maps = _as_maps(scores, where)
     plans = [_sets(own, maps[:, i, where[i]], chunk, chunk_score) for i, own in enumerate(f.units)]
-    values = f.values(plans, "curves", progress=False, head_stays=False)
+    values = f.values(plans, "curves", progress=False, removal=removal, head_stays=False)
     points = max(-(-len(own) // chunk) for own in f.each()) + 1
     curves = f.whole.new_full((2, len(maps), len(where), points), torch.nan)
     for number, of_text in enumerate(values):

@@ -32,7 +32,7 @@ _ALSO = {
     "base": ("name_or_folder",),
     "columns": ("text_column", "label_column"),
 }
-_PLACES = ("model", "dataset", "base", "data", "validation", "unlabelled")
+_PLACES = ("model", "dataset", "base", "data", "validation")
 
 
 class _Paragraphs(argparse.HelpFormatter):

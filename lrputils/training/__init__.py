@@ -1,1 +1,1 @@
-"""A text classifier of one's own: vocabulary, pretraining if asked for, fine-tuning, card."""
+"""A text classifier of one's own: vocabulary, training, card."""

@@ -23,7 +23,7 @@ HELD_OUT = "(held out)"  # the end of the name of a set held out from the traini
 
 @dataclass(frozen=True)
 class Corpus:
-    """The texts of a recipe: labelled to learn from, labelled to measure on, and to pretrain on.
+    """The texts of a recipe: labelled, to learn from and to measure on.
 
     `labels` are the labels as the data have them, sorted: class 0, class 1, …; `names` what they
     are called.
@@ -31,7 +31,6 @@ class Corpus:
 
     data: Texts
     validation: Texts
-    unlabelled: Texts | None
     labels: list[int | str]
     names: tuple[str, ...]
 
@@ -41,9 +40,7 @@ class Corpus:
 
     def table(self) -> list[dict[str, Any]]:
         """Return role, name, number of texts and identity of each set."""
-        roles = ("training", "validation", "pretraining")
-        sets = zip(roles, (self.data, self.validation, self.unlabelled), strict=True)
-        return [row(role, texts) for role, texts in sets if texts is not None]
+        return [row("training", self.data), row("validation", self.validation)]
 
 
 def row(role: str, texts: Texts) -> dict[str, Any]:
@@ -65,16 +62,13 @@ def load_corpus(recipe: Recipe) -> Corpus:
     names = tuple(recipe.labels) or tuple(map(str, labels))
     if len(names) != len(labels):
         raise ValueError(f"--labels names {len(names)} classes, but the data have {labels}")
-    unlabelled = None
-    if recipe.unlabelled:
-        unlabelled = _load(recipe.unlabelled, _of_texts(recipe.columns), training=True)
     if recipe.validation:
         validation = _load(recipe.validation, recipe.columns)
         if unknown := [label for label in _labels_of(validation) if label not in labels]:
             raise ValueError(f"{validation.name!r} has labels {unknown} that {data.name!r} lacks")
     else:
         data, validation = _divided(data, recipe.seed)
-    return Corpus(data, validation, unlabelled, labels, names)
+    return Corpus(data, validation, labels, names)
 
 
 def _load(dataset: str, columns: str, *, training: bool = False) -> Texts:
@@ -82,12 +76,6 @@ def _load(dataset: str, columns: str, *, training: bool = False) -> Texts:
     if training and dataset not in OWN and not Path(dataset).expanduser().is_file():
         split = "train"
     return replace(load_texts(dataset, columns, split=split), name=shortened(dataset))
-
-
-def _of_texts(columns: str) -> str:
-    """Return `columns` without that of labels: of pairs with an empty name in its place."""
-    *texts, label = columns.split(",")
-    return ",".join([*texts, ""]) if len(texts) > 1 else (texts or [label])[0]
 
 
 def alone(texts: Iterable[Text]) -> list[str]:
@@ -144,16 +132,14 @@ def encode(
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[Text],
     max_length: int,
-    labels: Sequence[Any] | None = None,
+    labels: Sequence[Any],
 ) -> list[dict[str, Any]]:
-    """Turn texts into rows for a Trainer: `input_ids`, an int32 array, and `label` if given.
+    """Turn texts into rows for a Trainer: `input_ids`, an int32 array, and `label`.
 
-    Rows of pairs have `token_type_ids` too, where the tokenizer makes them. With labels, what is
-    longer than `max_length` is cut off, of a pair the longer side; without, a long text becomes
-    several, and so does a pair.
+    Rows of pairs have `token_type_ids` too, where the tokenizer makes them. What is longer than
+    `max_length` is cut off, of a pair the longer side.
     """
     rows: list[dict[str, Any]] = []
-    texts = alone(texts) if labels is None else texts
     pairs = not isinstance(texts[0], str)
     for start in range(0, len(texts), _CHUNK):  # lists of numbers take ten times as much as arrays
         part = texts[start : start + _CHUNK]
@@ -161,15 +147,9 @@ def encode(
             *([sides(text)[side] for text in part] for side in range(1 + pairs)),
             max_length=max_length,
             truncation=True,
-            return_overflowing_tokens=labels is None,
             return_attention_mask=False,
         )
-        names = [
-            "input_ids",
-            *(["token_type_ids"] if pairs and "token_type_ids" in encoded else []),
-        ]
+        names = ["input_ids", "token_type_ids"][: 1 + (pairs and "token_type_ids" in encoded)]
         columns = [[np.array(ids, dtype=np.int32) for ids in encoded[name]] for name in names]
         rows += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    if labels is None:
-        return rows
     return [row | {"label": label} for row, label in zip(rows, labels, strict=True)]

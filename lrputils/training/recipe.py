@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 
 from lrputils.runs.options import flag, shortened
 
-PRETRAINED_RATE, FROM_SCRATCH_RATE, MASKED_RATE = 5e-5, 5e-4, 1e-3  # learning rates, the highest
+PRETRAINED_RATE, FROM_SCRATCH_RATE = 5e-5, 5e-4  # learning rates, the highest
 _SHAPE = ("vocabulary", "layers", "hidden", "heads", "dropout")  # of a network from scratch
 
 
@@ -19,13 +19,11 @@ _SHAPE = ("vocabulary", "layers", "hidden", "heads", "dropout")  # of a network 
 class Recipe:
     """What to learn from, what to build, how to train it; each field is an option.
 
-    Two trainings of one recipe on one machine give the same weights, unless one was killed in
-    pretraining: its masks are then drawn again.
+    Two trainings of one recipe on one machine give the same weights, also if one was killed.
 
     Attributes:
         data (DATA): labelled texts to learn from
         validation (DATA): labelled texts to measure on (default: a tenth of --data, held out)
-        unlabelled (DATA): texts to pretrain on: masks are guessed
         columns (TEXT,LABEL): of texts (pairs: A,B) and labels (default: usual)
         labels: names of the classes, in order of the sorted labels
         base (MODEL): a model to fine-tune: hub name or folder
@@ -35,17 +33,15 @@ class Recipe:
         heads: attention heads a layer
         dropout: of hidden states, in a network from scratch
         max_length: tokens a text; the rest is cut
-        pretraining_epochs: passes over --unlabelled
         epochs: passes over --data
         learning_rate: the highest in fine-tuning (default: 5e-05 for a pretrained network, 0.0005
             from scratch)
         batch: texts a batch
-        seed: of first weights, dropout, masks and the order of texts
+        seed: of first weights, dropout and the order of texts
     """
 
     data: str
     validation: str | None = None
-    unlabelled: str | None = None
     columns: str = ""
     labels: Sequence[str] = ()
     base: str | None = None
@@ -55,7 +51,6 @@ class Recipe:
     heads: int = 2
     dropout: float = 0.1
     max_length: int = 256
-    pretraining_epochs: float = 10.0
     epochs: float = 4.0
     learning_rate: float | None = None
     batch: int = 32
@@ -82,8 +77,7 @@ class Recipe:
     @property
     def rate(self) -> float:
         """The highest learning rate of fine-tuning."""
-        pretrained = self.base or self.unlabelled
-        return self.learning_rate or (PRETRAINED_RATE if pretrained else FROM_SCRATCH_RATE)
+        return self.learning_rate or (PRETRAINED_RATE if self.base else FROM_SCRATCH_RATE)
 
     def command(self) -> str:
         """Return the command of this recipe: what differs from the defaults, paths shortened."""

@@ -11,11 +11,9 @@ from typing import Any
 
 import torch
 from transformers import (
-    AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertConfig,
-    DataCollatorForLanguageModeling,
     DataCollatorWithPadding,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -28,7 +26,7 @@ from lrputils.runs.folders import claimed, once
 from lrputils.study.uniform_attention import correct
 from lrputils.training import card
 from lrputils.training.corpus import Corpus, alone, encode, learn_vocabulary, load_corpus
-from lrputils.training.recipe import MASKED_RATE, PRETRAINED_RATE, Recipe
+from lrputils.training.recipe import Recipe
 from lrputils.training.trainer import fit
 
 Start = Path | BertConfig  # a pretrained network's folder, or what a new one looks like
@@ -66,8 +64,7 @@ def train(recipe: Recipe, out: str | Path, *, device: str = "auto", quiet: bool 
             tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=False)
             tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # decoders have none
         else:
-            texts = [*alone(corpus.data), *alone(corpus.unlabelled or ())]
-            tokenizer = learned_tokenizer(work, recipe, texts)
+            tokenizer = learned_tokenizer(work, recipe, alone(corpus.data))
         conditions = {"device": device, "quiet": quiet}
         model, stages = _trained(work, recipe, corpus, base, tokenizer, conditions)
         export(model, tokenizer, out)
@@ -145,26 +142,21 @@ def staged(folder: Path, learn: Callable[[], tuple[PreTrainedModel, dict]]) -> d
     return json.loads((once(folder, write) / "result.json").read_text())
 
 
-def _network(kind: Any, start: Start, seed: int, **changes: Any) -> PreTrainedModel:
-    """Return a network of an automatic kind; `seed` decides what is new in it."""
+def classifier(start: Start, names: Sequence[str], seed: int) -> PreTrainedModel:
+    """Return a classifier of the named classes; `seed` decides what is new in it."""
+    named = {"id2label": dict(enumerate(names))}
+    named |= {"label2id": {name: number for number, name in enumerate(names)}}
     torch.manual_seed(seed)
     if isinstance(start, BertConfig):
-        start.update(changes)
-        return kind.from_config(start)
-    return kind.from_pretrained(
+        start.update(named)
+        return AutoModelForSequenceClassification.from_config(start)
+    return AutoModelForSequenceClassification.from_pretrained(
         start,
         dtype=torch.float32,
         ignore_mismatched_sizes=True,  # the output layer is kept if it has as many classes
         trust_remote_code=False,
-        **changes,
+        **named,
     )
-
-
-def classifier(start: Start, names: Sequence[str], seed: int) -> PreTrainedModel:
-    """Return a classifier of the named classes; `seed` decides what is new in it."""
-    numbers = {name: number for number, name in enumerate(names)}
-    named = {"id2label": dict(enumerate(names)), "label2id": numbers}
-    return _network(AutoModelForSequenceClassification, start, seed, **named)
 
 
 def _trained(
@@ -176,40 +168,22 @@ def _trained(
     conditions: dict[str, Any],
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Return the trained classifier, and what each stage reported."""
-    start: Start = base or bert_config(recipe, len(tokenizer))
-    common = {"batch": recipe.batch, "seed": recipe.seed, **conditions}
-    stages = {}
-
-    def pretrain() -> tuple[PreTrainedModel, dict]:
-        model = _network(AutoModelForMaskedLM, start, recipe.seed)
-        result = fit(
-            model,
-            encode(tokenizer, corpus.unlabelled, recipe.max_length),
-            DataCollatorForLanguageModeling(tokenizer, pad_to_multiple_of=_MULTIPLE),
-            work / "pretraining",
-            epochs=recipe.pretraining_epochs,
-            learning_rate=PRETRAINED_RATE if base else MASKED_RATE,
-            **common,
-        )
-        return model, result
-
-    if corpus.unlabelled:
-        stages["pretraining"] = staged(work / "pretrained", pretrain)
-        start = work / "pretrained"
-    model = classifier(start, corpus.names, recipe.seed)
+    model = classifier(base or bert_config(recipe, len(tokenizer)), corpus.names, recipe.seed)
     model.config.pad_token_id = tokenizer.pad_token_id
     rows, held = (
         encode(tokenizer, texts, recipe.max_length, corpus.classes(texts))
         for texts in (corpus.data, corpus.validation)
     )
-    stages["fine-tuning"] = fit(
+    result = fit(
         model,
         rows,
         DataCollatorWithPadding(tokenizer, pad_to_multiple_of=_MULTIPLE),
         work / "fine-tuning",
         epochs=recipe.epochs,
         learning_rate=recipe.rate,
+        batch=recipe.batch,
+        seed=recipe.seed,
         validation=held,
-        **common,
+        **conditions,
     )
-    return model, stages
+    return model, {"fine-tuning": result}

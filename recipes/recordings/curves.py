@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
-from lrputils.model.inputs import Inputs
 from lrputils.model.readout import readouts
+from lrputils.removal.perturbation import curve_mean, perturbation_curves
 from lrputils.study.evaluation import Evaluation, evaluate, of_label
 from lrputils.study.variants import ABLATIONS, Label, LayerSweep, Variant
-
-_ROWS = 512  # of replaced texts in one forward pass
 
 
 def measure(
@@ -72,38 +68,8 @@ def _masked(
         inputs = classifier.encode([texts[position]], max_length, truncate=True)
         labels = map(Label._make, of_text[[*Label._fields]].itertuples(index=False))
         maps = [torch.from_numpy(of_label(found.maps, label)[position]) for label in labels]
-        target = torch.tensor([of_text.target.iloc[0]])
-        means = replaced(classifier, inputs, torch.stack(maps)[:, None], target)
-        parts.append(of_text.assign(**{k: v[:, 0].numpy() for k, v in means.items()}))
+        how = {"target": torch.tensor([of_text.target.iloc[0]]), "removal": "mask"}
+        curves = perturbation_curves(classifier, inputs, torch.stack(maps)[:, None], **how)
+        morf, lerf = (curve_mean(each)[:, 0].cpu().numpy() for each in curves)
+        parts.append(of_text.assign(morf=morf, lerf=lerf, delta=lerf - morf))
     return pd.concat(parts)
-
-
-@torch.inference_mode()
-def replaced(
-    classifier: Classifier, inputs: Inputs, scores: Tensor, target: Tensor
-) -> dict[str, Tensor]:
-    """Means of both curves and `delta`, where what goes is replaced by [MASK], not hidden."""
-    mask_id = inputs.replacements["mask"]
-    scores, content = scores.double().cpu().numpy(), inputs.content_mask.cpu().numpy()
-    means = np.full((2, len(scores), len(content)), np.nan)
-    for text, length in enumerate(inputs.lengths.tolist()):
-        own = np.flatnonzero(content[text, :length])
-        gone = np.zeros((2, len(scores), len(own) + 1, length), bool)
-        for o, sign in enumerate((1, -1)):  # least relevant first, then most
-            for m, each in enumerate(scores[:, text, own]):
-                order = own[np.argsort(sign * each, kind="stable")]
-                for step in range(1, len(own) + 1):
-                    gone[o, m, step, order[:step]] = True
-        sets, number = np.unique(gone.reshape(-1, length), axis=0, return_inverse=True)
-        ids = inputs["input_ids"][text, :length]
-        rows = torch.where(torch.from_numpy(sets).to(ids.device), mask_id, ids)
-        logits = torch.cat(
-            [
-                classifier.model(input_ids=part, attention_mask=torch.ones_like(part)).logits
-                for part in rows.split(_ROWS)
-            ]
-        )[:, target[text]]
-        values = logits.double().cpu().numpy()[number].reshape(gone.shape[:3])
-        means[:, :, text] = values.mean(-1)
-    lerf, morf = torch.from_numpy(means)
-    return {"lerf": lerf, "morf": morf, "delta": lerf - morf}

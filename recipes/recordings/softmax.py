@@ -24,7 +24,6 @@ Effects leave out the removed token's own query, except at the token that the he
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -76,48 +75,26 @@ def measure(classifier: Classifier, inputs: Inputs, _: Tensor) -> Iterator[dict[
         yield {"layer": layer + 1} | {name: values[layer] for name, values in found.items()}
 
 
-@dataclass(frozen=True)
-class SoftmaxMaps:
-    """Each token's score in each layer's attention block, by each account; see the module.
-
-    All are (layers, batch, tokens), 0 at padding, but for `entropy` (layers, batch) and `valid`.
-
-    Attributes:
-        contrast: Σ_j A_ji (V_i − O_j)·g_j, the Taylor estimate of `removal`, and the part of the
-            value path that knows V_i.
-        structural: Σ_j A_ji O_j·g_j, the part that does not, V measured from its mean.
-        softmax: Σ_j Z_ji A_ji (V_i − O_j)·g_j, each row of Z measured from its mean.
-        softmax_attended: the same, each row of Z measured from its attended mean.
-        removal: the exact change of the block's output, on g, when the token goes.
-        entropy: mean over heads and queries of the entropy of A_j· divided by log n_j; NaN where no
-            query sees two keys.
-        valid: (batch, tokens), true at tokens, false at padding.
-    """
-
-    contrast: Tensor
-    structural: Tensor
-    softmax: Tensor
-    softmax_attended: Tensor
-    removal: Tensor
-    entropy: Tensor
-    valid: Tensor
-
-    @property
-    def value(self) -> Tensor:
-        """Σ_j A_ji V_i·g_j, all that CP-LRP propagates, V measured from its mean."""
-        return self.structural + self.contrast
-
-
 @torch.inference_mode(False)
 def softmax_maps(
     model: Handle,
     inputs: Mapping[str, Any],
     *,
     composite: Composite = ATTN_LRP,
-) -> SoftmaxMaps:
+) -> dict[str, Tensor]:
     """Take every layer's attention apart, in one forward and one backward pass.
 
     By the rules of `composite` g flows down to the blocks' outputs.
+
+    Returns:
+        each token's score in each layer's block by each account, (layers, batch, tokens), 0 at
+        padding: `contrast`, Σ_j A_ji (V_i − O_j)·g_j, the Taylor estimate of `removal`;
+        `structural`, Σ_j A_ji O_j·g_j, V measured from its mean; `softmax`, Σ_j Z_ji A_ji (V_i −
+        O_j)·g_j, each row of Z measured from its mean, `softmax_attended` from its attended mean;
+        `removal`, the exact change of the block's output, on g, when the token goes; `value`, all
+        that CP-LRP propagates, `structural` + `contrast`. `entropy` (layers, batch): mean over
+        heads and queries of the entropy of A_j· divided by log n_j, NaN where no query sees two
+        keys. `valid` (batch, tokens): true at tokens, false at padding.
 
     Raises:
         TypeError: the model is not covered, or `composite` is none.
@@ -133,7 +110,8 @@ def softmax_maps(
         pairs = zip(blocks.calls, gradients, strict=True)
         layers = [_layer(call, gradient, reading) for call, gradient in pairs]
     stacked = {name: torch.stack([layer[name] for layer in layers]) for name in layers[0]}
-    return SoftmaxMaps(**stacked, valid=reading.valid)
+    stacked["value"] = stacked["structural"] + stacked["contrast"]
+    return stacked | {"valid": reading.valid}
 
 
 def _layer(call: AttentionCall, gradient: Tensor, reading: Reading) -> dict[str, Tensor]:
@@ -180,26 +158,26 @@ def _entropy(weights: Tensor, seen: Tensor) -> Tensor:
     return torch.where(usable, share, torch.nan).flatten(1).nanmean(1)
 
 
-def measures(maps: SoftmaxMaps) -> dict[str, np.ndarray]:
+def measures(maps: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     """The numbers of `MEASURES`, each float64 (layers, batch); see `measure`."""
-    error = maps.contrast - maps.removal
+    error = maps["contrast"] - maps["removal"]
     structural, contrast, removal, error = (
         scores.abs().double().sum(-1)
-        for scores in (maps.structural, maps.contrast, maps.removal, error)
+        for scores in (maps["structural"], maps["contrast"], maps["removal"], error)
     )
     found = {
-        "entropy": maps.entropy.double(),
+        "entropy": maps["entropy"].double(),
         "linearisation": error / removal,
         "structural": structural / (structural + contrast),
     }
     found = {name: x.where(x.isfinite(), torch.nan).cpu().numpy() for name, x in found.items()}
     accounts = {
-        "r_taylor": maps.contrast,
-        "r_value": maps.value,
-        "r_softmax": maps.softmax,
-        "r_softmax_attended": maps.softmax_attended,
+        "r_taylor": maps["contrast"],
+        "r_value": maps["value"],
+        "r_softmax": maps["softmax"],
+        "r_softmax_attended": maps["softmax_attended"],
     }
     for name, account in accounts.items():
-        pairs = zip(account, maps.removal, strict=True)
-        found[name] = np.stack([stats.pearson(*pair, where=maps.valid) for pair in pairs])
+        pairs = zip(account, maps["removal"], strict=True)
+        found[name] = np.stack([stats.pearson(*pair, where=maps["valid"]) for pair in pairs])
     return {name: found[name] for name in MEASURES}

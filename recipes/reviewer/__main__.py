@@ -18,7 +18,7 @@ from lrputils.runs.folders import claimed
 from lrputils.runs.options import run_alone
 from lrputils.study.uniform_attention import correct
 from lrputils.training import card
-from lrputils.training.corpus import encode, row
+from lrputils.training.corpus import row
 from lrputils.training.recipe import Recipe
 from lrputils.training.run import (
     bert_config,
@@ -169,7 +169,8 @@ def _begin(tokenizer: PreTrainedTokenizerBase, sets: Sets, plan: Plan) -> Bert:
     """Return a network of few layers whose embeddings are vectors of neighbours."""
     config = bert_config(replace(plan.shape, layers=plan.shallow_layers), len(tokenizer))
     model, texts = classifier(config, CLASSES, 0), _texts(sets, "unlabelled")
-    pieces = [row["input_ids"][1:-1] for row in encode(tokenizer, texts, plan.shape.max_length)]
+    encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False)
+    pieces = [np.array(ids, dtype=np.int32) for ids in encoded["input_ids"]]
     vectors = neighbour_vectors(pieces, len(tokenizer), config.hidden_size, 0)
     with torch.no_grad():
         model.bert.embeddings.word_embeddings.weight.copy_(VECTOR_SCALE * vectors)

@@ -42,7 +42,7 @@ FUNCTIONS = {
     "mask_gradient": mask_gradient,
     "layerwise_bypass": lambda m, x: lrp.layerwise_bypass(m, x, [{0}]),
     "relevance_paths": lrp.relevance_paths,
-    "softmax_maps": lambda m, x: softmax_maps(m, x).removal,
+    "softmax_maps": lambda m, x: softmax_maps(m, x)["removal"],
     "perturbation_curves": lambda m, x: lrp.perturbation_curves(m, x, SCORES).lerf,
     "propagating": propagated,
     "check": lambda m, x: torch.tensor(lrp.check(m, x).gaps),

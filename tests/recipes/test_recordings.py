@@ -7,10 +7,10 @@ import torch
 
 import lrputils as lrp
 from lrputils.data.texts import load_texts
+from lrputils.removal.perturbation import curve_mean, perturbation_curves
 from recipes.recordings import (
     __main__,
     ceiling,
-    curves,
     depth,
     layer_pairs,
     random_weights,
@@ -65,7 +65,8 @@ def test_pairs_hidden_everywhere_are_leave_two_out(clf, texts):
 def test_replaced_tokens_are_replaced_in_the_order_of_the_scores(clf, texts):
     inputs = clf.encode([texts[0]])
     scores = lrp.attribute(clf, inputs, "attnlrp")
-    found = curves.replaced(clf, inputs, scores[None], torch.tensor([1]))
+    how = {"target": torch.tensor([1]), "removal": "mask"}
+    found = curve_mean(perturbation_curves(clf, inputs, scores, **how).morf)
     ids, values = inputs["input_ids"].clone(), []
     own = inputs.content_mask[0].nonzero()[:, 0]
     with torch.no_grad():
@@ -73,7 +74,7 @@ def test_replaced_tokens_are_replaced_in_the_order_of_the_scores(clf, texts):
             if token is not None:
                 ids[0, token] = inputs.replacements["mask"]
             values.append(float(clf.model(input_ids=ids).logits[0, 1]))
-    assert float(found["morf"]) == pytest.approx(np.mean(values), abs=1e-5)
+    assert float(found) == pytest.approx(np.mean(values), abs=1e-5)
 
 
 def test_randomised_weights_change_maps_and_leave_the_model_alone(clf, texts):

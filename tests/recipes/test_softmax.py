@@ -10,7 +10,7 @@ import lrputils as lrp
 from lrputils.model.attention import routed, with_all_heads
 from lrputils.propagation.composites import GRADIENT
 from lrputils.removal.mask_gradient import mask_gradient
-from recipes.recordings.softmax import MEASURES, SoftmaxMaps, measures, softmax_maps
+from recipes.recordings.softmax import MEASURES, measures, softmax_maps
 from tests import tiny
 from tests.gauge import CHANGES, INSIDE, reparameterised
 
@@ -83,11 +83,11 @@ def test_every_account_equals_its_equation(name):
     maps = softmax_maps(model, inputs, composite=GRADIENT)
     for row in (0, 1):
         blocks = Blocks(model, tiny.row(inputs, row))
-        for layer in range(maps.entropy.shape[0]):
+        for layer in range(maps["entropy"].shape[0]):
             expected, entropy = by_hand(blocks, layer)
-            assert maps.entropy[layer, row].item() == pytest.approx(entropy)
+            assert maps["entropy"][layer, row].item() == pytest.approx(entropy)
             for account, scores in expected.items():
-                found = getattr(maps, account)[layer, row]
+                found = maps[account][layer, row]
                 assert not found[len(scores) :].any()
                 torch.testing.assert_close(found[: len(scores)], scores, rtol=1e-9, atol=1e-9)
             assert expected["removal"].abs().max() > 1e-4
@@ -99,7 +99,7 @@ def test_estimates_of_removal_add_up_to_the_mask_gradient(name):
     maps = softmax_maps(model, inputs, composite=GRADIENT)
     for account, form in (("removal", "exact-block"), ("contrast", "first-order")):
         expected = mask_gradient(model, inputs, form=form)
-        torch.testing.assert_close(getattr(maps, account).sum(0), expected)
+        torch.testing.assert_close(maps[account].sum(0), expected)
 
 
 class TestGauge:
@@ -154,7 +154,8 @@ def test_measures_equal_their_equations():
         name: torch.where(valid, torch.randn(2, 2, 5, generator=generator).double(), 0.0)
         for name in ACCOUNTS
     }
-    maps = SoftmaxMaps(**drawn, entropy=torch.rand(2, 2), valid=valid)
+    value = drawn["structural"] + drawn["contrast"]
+    maps = drawn | {"entropy": torch.rand(2, 2), "valid": valid, "value": value}
     found = measures(maps)
     assert list(found) == list(MEASURES)
     for layer, row, tokens in ((0, 0, 5), (1, 1, 3)):

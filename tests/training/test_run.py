@@ -27,8 +27,7 @@ from lrputils.training.recipe import Recipe
 
 TINY = shlex.split("--layers 2 --hidden 32 --vocabulary 600 --max-length 64 --epochs 2 --batch 16")
 QUIET = ["--device", "cpu", "--quiet"]
-TEXTS = shlex.split("--labels negative positive --data reviews --unlabelled reviews-long")
-TEXTS += shlex.split("--validation reviews --pretraining-epochs 1")
+TEXTS = shlex.split("--labels negative positive --data reviews --validation reviews")
 SILENT = {"device": "cpu", "quiet": True}
 
 
@@ -64,7 +63,7 @@ def test_the_result_can_be_loaded_and_attributed(trained):
 def test_the_card_says_what_was_done_and_not_where(trained):
     card = (trained / "README.md").read_text()
     clf, texts = lrp.load_classifier(trained), lrp.load_texts("reviews")
-    for identity in (texts.identity, lrp.load_texts("reviews-long").identity, clf.identity):
+    for identity in (texts.identity, clf.identity):
         assert identity in card
     assert torch.__version__ in card
     assert "**It was trained on texts of the same file as reviews.**" in card
@@ -182,15 +181,13 @@ def test_a_checkpoint_due_between_epochs_is_written_a_step_later(tmp_path):
     assert trainer.last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-39")
 
 
-def test_texts_are_cut_or_divided_and_a_tenth_is_held_out():
+def test_texts_are_cut_and_a_tenth_is_held_out():
     tokenizer = learn_vocabulary(lrp.load_texts().texts, 500, 64)
     long, short = "one two three four five six seven", "a film"
     whole = tokenizer(long, add_special_tokens=False)["input_ids"]
     cut = encode(tokenizer, [long, short], 6, [1, 0])
     assert cut[0]["input_ids"].tolist()[1:-1] == whole[:4]
     assert [row["label"] for row in cut] == [1, 0]
-    divided = [row["input_ids"].tolist()[1:-1] for row in encode(tokenizer, [long, short], 6)]
-    assert [piece for row in divided[:-1] for piece in row] == whole
     loaded = load_corpus(Recipe("reviews"))
     assert len(loaded.validation) == 24
     ids = (*loaded.data.ids, *loaded.validation.ids)
@@ -217,13 +214,11 @@ def test_local_paths_are_shortened_and_a_folders_training_split_is_taken(tmp_pat
 
 def test_columns_of_other_names_are_named_once_for_all_texts(tmp_path):
     (tmp_path / "a.csv").write_text("said,mood\n" + 5 * "fine,up\ndull,down\n")
-    (tmp_path / "b.csv").write_text("said\n" + 5 * "so\n")
-    recipe = Recipe(str(tmp_path / "a.csv"), unlabelled=str(tmp_path / "b.csv"))
+    recipe = Recipe(str(tmp_path / "a.csv"))
     with pytest.raises(ValueError, match=r"none of the columns .*'said', 'mood'"):
         load_corpus(recipe)
     loaded = load_corpus(replace(recipe, columns="said,mood"))
     assert loaded.labels == ["down", "up"]
-    assert set(loaded.unlabelled) == {"so"}
 
 
 def test_the_verb_shows_its_help_without_torch_and_its_examples_are_recipes():
