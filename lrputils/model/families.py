@@ -38,8 +38,8 @@ class Family:
             other's, and the one behind attention; None where they are not such layers of an
             encoder, or of one layer only.
         shared_blocks: whether blocks come in groups that compute several layers each.
-        causal: whether a token sees only itself and the tokens before it.
-        head_token: "first" or "last": the token whose final state the head reads.
+        causal: whether a token sees only itself and the tokens before it; the head then reads the
+            last token's final state, else the first one's.
         vision: whether the tokens are image patches behind one [CLS] token.
         token_types: whether the model takes `token_type_ids`.
         limited_positions: whether the table of positions limits the length of a text.
@@ -64,7 +64,6 @@ class Family:
     projections: tuple[str, str, str, str] | None = None
     shared_blocks: bool = False
     causal: bool = False
-    head_token: str = "first"
     vision: bool = False
     token_types: bool = False
     limited_positions: bool = True
@@ -167,7 +166,6 @@ def _llama_like(name: str, prefix: str) -> Family:
         word_embeddings="embed_tokens",
         norm_after_attention="post_attention_layernorm",
         causal=True,
-        head_token="last",
         limited_positions=False,
         rms_norm=f"{prefix}RMSNorm",
         gated_mlp=f"{prefix}MLP",
@@ -218,7 +216,6 @@ FAMILIES = {
             word_embeddings="wte",
             norm_after_attention="ln_2",
             causal=True,
-            head_token="last",
         ),
         _llama_like("llama", "Llama"),
         _llama_like("mistral", "Mistral"),
