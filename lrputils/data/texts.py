@@ -233,18 +233,20 @@ def _rows(
     """Yield the identifier, text and label of each row, the label None where there is none."""
     first = 0
     for table in tables:
-        found = given.find_columns(table, text_column, label_column, name=f"Data set {name!r}")
+        own, label, identifier = given.find_columns(
+            table, text_column, label_column, name=f"Data set {name!r}"
+        )
         numbers = range(first, first + len(table))
-        ids = numbers if found.id is None else table[found.id].tolist()
-        labels = repeat(None) if found.label is None else table[found.label].tolist()
-        for number, identity, text, label in zip(numbers, ids, found.texts(table), labels):  # noqa: B905
+        ids = numbers if identifier is None else table[identifier].tolist()
+        labels = repeat(None) if label is None else table[label].tolist()
+        for number, identity, text, meant in zip(numbers, ids, given.texts_in(table, own), labels):  # noqa: B905
             if not given.is_text(text) or not all(map(str.strip, given.sides(text))):
-                column = ",".join(map(str, found.text))
+                column = ",".join(map(str, own))
                 raise ValueError(
                     f"Data set {name!r} has no text in row {number} of column {column!r}: "
                     f"{text!r}. Remove such rows, or choose another text_column"
                 )
-            yield str(identity), text, label
+            yield str(identity), text, meant
         first += len(table)
     if not first:
         raise ValueError(f"Data set {name!r} holds no texts")
