@@ -148,15 +148,15 @@ def find_columns(
     """
     plain = {str(known).strip().lower(): known for known in reversed(list(table))}
 
-    def usual(role: str) -> Any | None:
+    def _usual(role: str) -> Any | None:
         return next((plain[known] for known in COLUMNS[role] if known in plain), None)
 
-    def choose(problem: str, role: str) -> ValueError:
+    def _choose(problem: str, role: str) -> ValueError:
         way = f"choose {role}_column (in a chapter, `columns`) from {list(table)}"
         return ValueError(f"{name} {problem}: {way}")
 
     pair = next((tuple(plain[side] for side in two) for two in PAIRS if {*two} <= {*plain}), None)
-    text = pair or (usual("text"),)
+    text = pair or (_usual("text"),)
     if text_column:
         whole = text_column in table
         text = (text_column,) if whole else tuple(map(str.strip, text_column.split(",")))
@@ -168,10 +168,10 @@ def find_columns(
                 stacklevel=4,
             )
     elif text == (None,):
-        raise choose(f"has none of the columns {list(COLUMNS['text'])}", "text")
+        raise _choose(f"has none of the columns {list(COLUMNS['text'])}", "text")
     if len(text) > 2:
         raise ValueError(f"text_column={text_column!r}: a text has one column, and a pair two")
     for role, wanted in (*(("text", one) for one in text), ("label", label_column or None)):
         if wanted is not None and wanted not in table:
-            raise choose(f"has no column {wanted!r}", role)
-    return text, label_column or usual("label"), usual("id")
+            raise _choose(f"has no column {wanted!r}", role)
+    return text, label_column or _usual("label"), _usual("id")

@@ -121,7 +121,7 @@ def load_texts(
         raise ValueError(f"limit={limit} leaves no text")
     if isinstance(dataset, str | Path | None):
         source = _find(dataset, split, subset, revision)
-        tables = source.tables(_ALL, text_column)
+        tables = source._tables(_ALL, text_column)
     else:
         options = {"split": split, "subset": subset, "revision": revision}
         stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
@@ -143,7 +143,7 @@ def load_texts(
             f"Data set {source.name!r} has no text of {min_words} to "
             f"{max_words or 'any number of'} words"
         )
-    return _texts(chosen, source.name, source.identity if source.paths else None)
+    return _texts(chosen, source.name, source._identity if source.paths else None)
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,10 @@ def stream_texts(
         whole = load_texts(dataset, split=split, limit=limit, seed=seed, **wanted)
         return TextStream(whole.name, whole.identity, whole.parts)
     source = _find(dataset, split, None, None)
-    identity = source.identity
+    identity = source._identity
 
     def parts(size: int) -> Iterator[Texts]:
-        tables = source.tables(1_024, text_column)
+        tables = source._tables(1_024, text_column)
         rows = islice(_rows(source.name, tables, **wanted), limit)
         while part := [*islice(rows, size)]:
             yield _texts(part, source.name, identity)
@@ -212,11 +212,11 @@ class _Source(NamedTuple):
     commit: str | None = None
 
     @property
-    def identity(self) -> str:
+    def _identity(self) -> str:
         """The hub's commit, or the sha256 of the files."""
         return f"commit {self.commit}" if self.commit else files.digest(files.blocks(self.paths))
 
-    def tables(self, rows: int, text_column: str | None) -> Iterator[pd.DataFrame]:
+    def _tables(self, rows: int, text_column: str | None) -> Iterator[pd.DataFrame]:
         """Yield what the files hold, about so many rows at a time."""
         usual = {*given.COLUMNS["text"]}.union(*given.PAIRS)
         texts = usual | {text_column or "text", *(text_column or "").split(",")}

@@ -147,7 +147,7 @@ class Route:
         self.layer: int | None = None
         self._blocks = 0  # of this pass, so far: a block that serves several layers comes again
 
-    def forwards(self) -> dict[nn.Module, Callable]:
+    def _forwards(self) -> dict[nn.Module, Callable]:
         """Forward passes that keep count of the layers, and those of attentions that need one."""
         parts = self.architecture
         forwards = {parts.backbone: self._whole} | dict.fromkeys(parts.blocks, self._block)
@@ -197,7 +197,7 @@ def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
             "model"
         )
     route = Route(architecture, function)
-    with replaced(route.forwards()), _registered(architecture):
+    with replaced(route._forwards()), _registered(architecture):
         before = _routed.set((*_routed.get(), architecture.backbone))
         try:
             yield route

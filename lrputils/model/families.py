@@ -95,7 +95,7 @@ def _mpnet_attention(attention: nn.Module, answer: Callable) -> Callable:
     mask of summands, and returns the output `(batch, tokens, heads, size)` and the weights.
     """
 
-    def forward(
+    def _forward(
         inner: Callable,
         hidden: Tensor,
         mask: Tensor | None = None,
@@ -111,7 +111,7 @@ def _mpnet_attention(attention: nn.Module, answer: Callable) -> Callable:
         output = attention.o(output.flatten(2))
         return (output, weights) if output_attentions else (output,)
 
-    return forward
+    return _forward
 
 
 def _mpnet_at_positions(encoder: nn.Module, positions: Tensor) -> Callable:
@@ -120,7 +120,7 @@ def _mpnet_at_positions(encoder: nn.Module, positions: Tensor) -> Callable:
     The model's own counts columns, so that after a deletion tokens would be too close.
     """
 
-    def forward(inner: Callable, hidden: Tensor, attention_mask: Any = None, **_: Any) -> Any:
+    def _forward(inner: Callable, hidden: Tensor, attention_mask: Any = None, **_: Any) -> Any:
         apart = positions[:, None, :] - positions[:, :, None]
         bucket = encoder.relative_position_bucket(apart)
         bias = encoder.relative_attention_bias(bucket).permute(0, 3, 1, 2)
@@ -128,7 +128,7 @@ def _mpnet_at_positions(encoder: nn.Module, positions: Tensor) -> Callable:
             hidden = layer(hidden, attention_mask, bias)[0]
         return BaseModelOutput(last_hidden_state=hidden)
 
-    return forward
+    return _forward
 
 
 _BERT = Family(

@@ -240,10 +240,10 @@ def read(
         )
     arguments = architecture.arguments(inputs)
     seen = _Seen(architecture, change)
-    with replaced(seen.forwards()), torch.enable_grad():
+    with replaced(seen._forwards()), torch.enable_grad():
         logits = run(architecture, arguments)
     chosen = resolve_target(target, logits, model)
-    site, value = seen.place(readout)
+    site, value = seen._place(readout)
     output, refusal = explained(logits, chosen), ""
     if not output.requires_grad or model.config.is_encoder_decoder:
         why = "reads its words twice" if output.requires_grad else "passes no gradient back"
@@ -257,7 +257,7 @@ def read(
         value=value,
         valid=valid.bool(),
         head=architecture.head_mask(valid),
-        places={name: seen.place(name) for name in readouts(architecture)},
+        places={name: seen._place(name) for name in readouts(architecture)},
         inputs=seen.inputs,
         outputs=seen.outputs,
         refusal=refusal,
@@ -296,7 +296,7 @@ class _Seen:
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
 
-    def forwards(self) -> dict[nn.Module, Forward]:
+    def _forwards(self) -> dict[nn.Module, Forward]:
         parts = self.architecture
         forwards = {parts.word_embeddings: self._embeddings}
         forwards |= dict.fromkeys(parts.blocks, self._block)
@@ -327,7 +327,7 @@ class _Seen:
         self.outputs.append(output[0] if isinstance(output, tuple) else output)
         return output
 
-    def place(self, readout: str) -> tuple[Tensor, Tensor]:
+    def _place(self, readout: str) -> tuple[Tensor, Tensor]:
         """Where gradients are taken, and what they are multiplied with, out of the graph."""
         # Without a norm nothing stands between the sum and the first block.
         value = self.caught[readout] if readout in self.caught else self.inputs[0]
