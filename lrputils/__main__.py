@@ -63,7 +63,7 @@ def explain(
         lrputils explain 'a film that is never dull' --out film.html
     """
     from lrputils.model.classifier import load_classifier
-    from lrputils.report import explain as explaining
+    from lrputils.report.explain import explain as explain_text
     from lrputils.report.heatmap import check_place
 
     if out:
@@ -71,10 +71,10 @@ def explain(
     text = sys.stdin.read() if text == "-" else text
     with suppress(UnicodeError):  # in locale C, UTF-8 arrives as bytes in disguise
         text = os.fsencode(text).decode()
-    shown = explaining.explain(
+    shown = explain_text(
         load_classifier(model, device=device),
         text if second is None else (text, second),
-        explaining.check_methods(methods),
+        methods,
         target=_class(target),
         units=units,
         max_length=max_length,

@@ -15,12 +15,10 @@ from hypothesis import strategies as st
 from lrputils import paper, products
 from lrputils.products import (
     bracketings,
-    flow,
     integrated_gradients,
     leave_one_out,
     relevance,
     shapley,
-    shares,
     symbols,
 )
 
@@ -135,13 +133,6 @@ def test_a_factor_that_occurs_twice_gets_the_sum_of_its_leaves():
     assert relevance((a * b) * a) == {"a": 9, "b": 3}
 
 
-def test_flow_visits_every_node_with_what_reaches_it():
-    x1, x2, x3 = symbols([2, 3, 4])
-    reached = {path: share for path, (_, share) in flow((x1 * x2) * x3).items()}
-    half, quarter = Fraction(1, 2), Fraction(1, 4)
-    assert reached == {"": 1, "L": half, "LL": quarter, "LR": quarter, "R": half}
-
-
 # --- what depends on the function only -------------------------------------------------------
 
 
@@ -194,18 +185,6 @@ def test_with_a_repeated_factor_ig_and_shapley_part():
     assert as_floats(integrated_gradients(tree, Fraction(1, 2))) == pytest.approx(expected)
 
 
-def test_no_bracketing_changes_what_the_function_says():
-    trees = bracketings(symbols([2, "-1/2", 3, 5]))
-    for method in (leave_one_out, shapley, integrated_gradients):
-        assert len({tuple(method(tree).items()) for tree in trees}) == 1
-    assert len({tuple(relevance(tree).items()) for tree in trees}) == len(trees)
-
-
-def test_a_removal_of_a_kth_of_each_factor_conserves():
-    tree = bracketings(symbols([-4, -4, -4, -4]))[0]
-    assert sum(leave_one_out(tree, -3).values()) == tree.value
-
-
 # --- counting --------------------------------------------------------------------------------
 
 
@@ -219,64 +198,7 @@ def test_bracketings_are_catalan_many_and_their_depths_all_differ(k):
     assert len({tuple(depths(tree)) for tree in trees}) == len(trees)
 
 
-@pytest.mark.parametrize("k", range(3, 9))
-def test_outer_factors_reach_a_half_and_inner_ones_a_quarter(k):
-    halves = [Fraction(1, 2**depth) for depth in range(1, k)]
-    each = [shares(tree).values() for tree in bracketings(symbols([1] * k))]
-    for place, found in enumerate(zip(*each, strict=True)):
-        outer = place in (0, k - 1)
-        assert sorted(set(found), reverse=True) == halves[0 if outer else 1 :]
-
-
-def test_over_all_orders_the_mean_share_is_one_kth():
-    names = ["a", "b", "c", "d"]
-    for shape in range(5):
-        total = dict.fromkeys(names, Fraction(0))
-        for order in permutations(names):
-            tree = bracketings(symbols(dict.fromkeys(order, 1)))[shape]
-            for name, share in shares(tree).items():
-                total[name] += share / 24
-        assert set(total.values()) == {Fraction(1, 4)}
-
-
 # --- matrices --------------------------------------------------------------------------------
-
-
-def test_linear_attention_splits_as_its_brackets_say():
-    generator = torch.Generator().manual_seed(0)
-    x, read_out, *weights = (
-        torch.randn(*shape, dtype=torch.float64, generator=generator)
-        for shape in ((5, 3), (5, 4), (3, 4), (3, 4), (3, 4))
-    )
-
-    def through(keep, matmul, right_first, scale=1.0):
-        """Gradient × input at the scaled tokens, through the projections in `keep` only."""
-        tokens = (x * scale).requires_grad_()
-        q, k, v = (
-            (tokens if name in keep else tokens.detach()) @ w
-            for name, w in zip("qkv", weights, strict=True)
-        )
-        out = matmul(q, matmul(k.mT, v)) if right_first else matmul(matmul(q, k.mT), v)
-        (gradient,) = torch.autograd.grad((out * read_out).sum(), tokens)
-        return tokens.detach() * gradient, (out * read_out).sum().item()
-
-    parts = {name: through(name, torch.matmul, False)[0] for name in "qkv"}
-    value = through("qkv", torch.matmul, False)[1]
-    for part in parts.values():
-        assert part.sum().item() == pytest.approx(value)
-    q, k, v = symbols(dict.fromkeys("qkv", 1))
-    for right_first, tree in ((False, (q * k) * v), (True, q * (k * v))):
-        split = shares(tree)
-        expected = sum(float(split[name]) * parts[name] for name in "qkv")
-        torch.testing.assert_close(
-            through("qkv", lambda a, b: halved(a @ b), right_first)[0], expected
-        )
-    nodes, weights_at = np.polynomial.legendre.leggauss(3)
-    whole = sum(parts.values())
-    ig = torch.zeros_like(whole)
-    for node, weight in zip((nodes + 1) / 2, weights_at / 2, strict=True):
-        ig += weight / node * through("qkv", torch.matmul, False, scale=node)[0]
-    torch.testing.assert_close(ig, whole / 3)
 
 
 # --- refusing --------------------------------------------------------------------------------

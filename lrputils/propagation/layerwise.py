@@ -32,12 +32,10 @@ from torch import Tensor
 
 from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import stepwise
-from lrputils.model.forwards import replaced
 from lrputils.model.readout import (
     FIRST_BLOCK,
     GRADIENT_TOKENS,
     READOUTS,
-    Blocks,
     Reading,
     Target,
     pulled_back,
@@ -100,18 +98,18 @@ def bypass_at(
     if not variants:
         raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
     check_layers(frozenset().union(*variants), architecture)
-    switch, blocks = _Switch(), Blocks(architecture)
-    with installed(architecture, switch, stepwise), replaced(blocks.forwards):
+    switch = _Switch()
+    with installed(architecture, switch, stepwise):
         reading = read(architecture, inputs, target=target, readout=places[0])
     # The head is the same for every variant.
-    last = torch.autograd.grad(reading.output.sum(), blocks.outputs[-1], retain_graph=True)
+    last = torch.autograd.grad(reading.output.sum(), reading.outputs[-1], retain_graph=True)
     gradients = {frozenset(): last[0]}
     for layer in reversed(range(architecture.layers)):
-        gradients = _through_block(layer, gradients, variants, blocks, switch, batch_tokens)
+        gradients = _through_block(layer, gradients, variants, reading, switch, batch_tokens)
     below, found = torch.stack(list(gradients.values())), {}
     for place in places:
         site, value = reading.places[place]
-        down = pulled_back(blocks.inputs[0], site, below, batch_tokens)
+        down = pulled_back(reading.inputs[0], site, below, batch_tokens)
         pairs = zip(gradients, down, strict=True)
         scores = {suffix: reading.relevance(x, value) for suffix, x in pairs}
         found[place] = torch.stack([scores[variant] for variant in variants]).to(torch.float32)
@@ -147,7 +145,7 @@ def _through_block(
     layer: int,
     gradients: Mapping[_Suffix, Tensor],
     variants: Sequence[_Suffix],
-    blocks: Blocks,
+    reading: Reading,
     switch: _Switch,
     batch_tokens: int,
 ) -> dict[_Suffix, Tensor]:
@@ -159,7 +157,7 @@ def _through_block(
         switch.bypassed = frozenset({layer} if bypass else ())
         if suffixes:
             above = torch.stack([gradients[suffix - {layer}] for suffix in suffixes])
-            below = pulled_back(blocks.outputs[layer], blocks.inputs[layer], above, batch_tokens)
+            below = pulled_back(reading.outputs[layer], reading.inputs[layer], above, batch_tokens)
             passed |= zip(suffixes, below, strict=True)
     return passed
 
@@ -198,7 +196,7 @@ def relevance_paths(
         raise ValueError(f"unknown read-out {readout!r}; there are {[LAYER, *READOUTS]}")
     architecture = describe(model)
     check_composite(composite, architecture)
-    blocks, factors = Blocks(architecture), []
+    factors = []
 
     def _tapped(operation: str, layer: int | None) -> Callable:
         rule = composite.rule(operation, layer)
@@ -213,15 +211,15 @@ def relevance_paths(
         return _kept
 
     place = FIRST_BLOCK if readout == LAYER else readout
-    with installed(architecture, _tapped, stepwise), replaced(blocks.forwards):
+    with installed(architecture, _tapped, stepwise):
         reading = read(architecture, inputs, target=target, readout=place)
-    whole, by_path = _at_inputs(reading, blocks.inputs, factors)
+    whole, by_path = _at_inputs(reading, reading.inputs, factors)
     if readout == LAYER:
-        layers = zip(by_path, whole, blocks.inputs, strict=True)
+        layers = zip(by_path, whole, reading.inputs, strict=True)
         scores = [reading.relevance(torch.cat([three, x[None]]), at) for three, x, at in layers]
         attention, total = torch.stack(scores).split((3, 1), dim=1)
     else:
-        down = _carried(reading, blocks.inputs, by_path, whole[0], batch_tokens)
+        down = _carried(reading, reading.inputs, by_path, whole[0], batch_tokens)
         scores = torch.stack([reading.relevance(gradient) for gradient in down])
         attention, total = scores[:-1].unflatten(0, (-1, 3)), scores[-1:]
     return torch.cat([attention, total - attention.sum(1, keepdim=True)], dim=1)

@@ -9,28 +9,24 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
-from markupsafe import Markup, escape
-from matplotlib.ticker import NullLocator
 
-from lrputils.attribution import METHODS
-from lrputils.data.texts import Texts, TextStream
+from lrputils.data.texts import TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
 from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, label
 from lrputils.report.display import show
 from lrputils.report.figures.marks import dots, lines
-from lrputils.report.figures.style import WIDTH, Drawing, new_figure, of_method
-from lrputils.report.heatmap import Heatmap
+from lrputils.report.figures.style import Drawing
+from lrputils.report.heatmap import STYLE, Heatmap, templates
+from lrputils.report.tables import side_by_side
 from lrputils.runs import datasets, results
 from lrputils.runs.estimates import estimate
 from lrputils.runs.folders import write_json
@@ -39,8 +35,6 @@ from lrputils.study.cost import duration
 from lrputils.study.evaluation import REFERENCE
 
 PAGE, NOTES = "audit.html", "audit.json"
-_TEMPLATE = Path(__file__).parents[1] / "assets" / "audit.html"
-_STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 _ENDS = ["value", "low", "high"]
 
 
@@ -86,7 +80,7 @@ def audit(
     facts = results.facts(out)
     notes = _notes(classifier, texts, whole or texts, settings, facts, out / NOTES, quiet)
     run = Audited(pd.read_parquet(out / results.ROWS), settings.units)
-    html = page(classifier, texts, run, facts, notes)
+    html = _page(classifier, texts, run, facts, notes)
     (out / PAGE).write_text(html, encoding="utf-8")
     return out / PAGE
 
@@ -117,85 +111,53 @@ def _notes(
     return notes
 
 
-def worst(
+def _worst(
     classifier: Classifier,
-    texts: TextStream | Texts,
+    texts: TextStream,
     run: Audited,
     verdict: answers.Verdict,
-    count: int = 3,
-    target: int | str | None = None,
+    target: int | str | None,
 ) -> dict[str, Heatmap]:
-    """Return the texts that the verdict's map misses most: caption → LOO and three methods.
-
-    Args:
-        classifier: the audited one.
-        texts: those that were measured.
-        run: their rows.
-        verdict: of `audit_answers.verdict`.
-        count: how many.
-        target: the class explained, if not the predicted one.
-    """
+    """The texts that the verdict's map misses most: caption → LOO and three methods."""
     place = verdict.readout
     found = run.per_text(answers.R, [verdict.method], place)[verdict.method]
-    lowest = found.round(6).nsmallest(count)  # of r that float32 cannot tell apart, the first
-    parts = texts.parts(256) if isinstance(texts, TextStream) else [texts]
-    wanted = dict(enumerate(text for part in parts for text in part))
+    lowest = found.round(6).nsmallest(3)  # of r that float32 cannot tell apart, the first
+    given = [text for part in texts.parts(256) for text in part]
     rows = run.rows[run.rows.family == ""].set_index(["position", "method", "readout"])
     shown = {REFERENCE: "word", **dict.fromkeys(LRP, place), "mask-gradient": "word"}
-    exact = run.rows[run.rows.method == REFERENCE].set_index("position")
+    exact = rows.xs((REFERENCE, "word"), level=("method", "readout"))
     largest = exact.apply(lambda row: abs(row.scores[row.content]).max(), axis=1)
-    usual, found = f"on the median text {largest.median():.2g}", {}
+    found = {}
     for text, r in lowest.items():
-        own = {name: rows.loc[(text, name, at)] for name, at in shown.items()}
-        told = {n: "" if n == REFERENCE else f" (r {row[answers.R]:.2f})" for n, row in own.items()}
-        maps = {label(name) + told[name]: row.scores for name, row in own.items()}
-        which = f"Text {text + 1}, id {own[REFERENCE].id}"
-        caption = f"{which}: {label(verdict.method)} has r {r:.2f}; "
-        caption += f"LOO's largest score is {largest[text]:.2g}, {usual}"
-        cut = int(own[REFERENCE].tokens) if own[REFERENCE].cut else None
-        found[caption] = Heatmap.of(
-            classifier, wanted[text], maps, target=target, units=run.units, max_length=cut
+        maps = {}
+        for name, at in shown.items():
+            own = rows.loc[(text, name, at)]
+            told = "" if name == REFERENCE else f" (r {own[answers.R]:.2f})"
+            maps[label(name) + told] = own.scores
+        caption = (
+            f"Text {text + 1}, id {exact.id[text]}: {label(verdict.method)} has r {r:.2f}; LOO's "
+            f"largest score is {largest[text]:.2g}, on the median text {largest.median():.2g}"
         )
+        cut = int(exact.tokens[text]) if exact.cut[text] else None
+        how = {"target": target, "units": run.units, "max_length": cut}
+        found[caption] = Heatmap.of(classifier, given[text], maps, **how)
     return found
 
 
 def readouts(verdicts: Mapping[str, answers.Verdict]) -> Drawing:
     """Draw AttnLRP and CP-LRP at each read-out, a panel a run, and the bound between yes and no."""
-    panels = {
-        name: {
-            method: verdict.table[[method, *ends]].set_axis(_ENDS, axis=1)
-            for method, ends in verdict.table.attrs["intervals"].items()
-            if method != "difference"
-        }
-        for name, verdict in verdicts.items()
-    }
+    panels = {name: verdict.table.drop("difference") for name, verdict in verdicts.items()}
     bound = {"lines": dict.fromkeys(panels, answers.TRACKS), "line": f"{answers.TRACKS:.2f}"}
     title = f"Is the mean r with LOO above {answers.TRACKS:.2f}?"
     return dots(panels, title=title, xlabel="mean r with LOO", **bound)
 
 
 def prices(methods: pd.DataFrame) -> Drawing:
-    """Draw each method of `audit_answers.by_method`: its forward passes, and beside them its r."""
-    rows = methods.iloc[::-1]
-    title, size = "What a method's forward passes buy", {"columns": 2, "sharey": True}
-    ratios = {"width_ratios": [2, 3]}
-    figure, (left, right) = new_figure(WIDTH, 1.2 + 0.27 * len(rows), title=title, **size, **ratios)
-    for place, (name, row) in enumerate(rows.iterrows()):
-        colour = of_method(next(m for m in METHODS if name.startswith(METHODS[m].label)))
-        left.hlines(place, 1, row.passes, color=colour, lw=2)
-        left.plot(row.passes, place, "o", color=colour, ms=5)
-        right.hlines(place, row.low, row.high, color=colour, lw=2)
-        right.plot(row.r, place, "o", color=colour, ms=5)
-    left.set_xscale("log")
-    ticks = [tick for tick in (1, 3, 10, 30, 100, 300) if tick <= rows.passes.max()]
-    left.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    left.xaxis.set_minor_locator(NullLocator())
-    left.set_yticks(range(len(rows)), rows.index)
-    left.set_xlabel("forward passes")
-    right.set_xlabel("mean r with LOO")
-    for axes in (left, right):
-        axes.tick_params(axis="y", length=0)
-    return figure
+    """Draw each method's r, of `audit_answers.by_method`, cheapest first."""
+    names = [f"{name} ({passes:.3g})" for name, passes in methods.passes.items()]
+    panels = {"": methods.rename(columns={"r": "value"}).set_axis(names)}
+    title = "What a method's forward passes (in brackets) buy"
+    return dots(panels, title=title, xlabel="mean r with LOO")
 
 
 def conventions(found: answers.Sensitivity) -> Drawing:
@@ -211,18 +173,7 @@ def bypassed(gains: Mapping[str, pd.DataFrame]) -> Drawing:
     return lines(gains, xlabel="layer", ylabel="change of r", title=title, zero=True)
 
 
-def forecast(notes: Mapping[str, Any]) -> pd.DataFrame:
-    """Return what each method takes for the whole file, a row each, from an audit's notes."""
-    texts, seconds = notes["forecast"]["texts"], notes["forecast"]["seconds"]
-    rows = {
-        label(name): {"the whole file": duration(seconds[name]), "seconds a text": each}
-        for name in answers.NAMES
-        if (each := seconds.get(name, 0) / texts)
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def page(
+def _page(
     classifier: Classifier,
     texts: TextStream,
     run: Audited,
@@ -246,14 +197,12 @@ def page(
     gates = pd.DataFrame.from_dict(notes["gates"], orient="index")
     exact = {column: gates[column].map("{:.1e}".format) for column in ("off", "allowed")}
     checks = gates.assign(**exact, passed=gates.passed.map({True: "yes", False: "NO"}))
-    target = facts["parameters"].get("target")
-    maps = worst(classifier, texts, run, verdict, target=target)
-    shown = {caption: _html(heatmap) for caption, heatmap in maps.items()}
-    styles = dict.fromkeys(style for html in shown.values() for style in _STYLE.findall(html))
-    loader = jinja2.FileSystemLoader(_TEMPLATE.parent)
-    filled = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    filled.filters |= {"table": _table, "picture": _picture, "duration": duration}
-    return filled.get_template(_TEMPLATE.name).render(
+    missed = _worst(classifier, texts, run, verdict, facts["parameters"].get("target"))
+    forecast = methods.seconds.dropna().to_frame("seconds a text")
+    forecast.insert(0, "the whole file", (forecast * whole["texts"]).map(duration))
+    parts = {name: verdict.table.loc[name] for name in verdict.table.index.unique(0)}
+    filled = templates(rounded=_rounded, base64=_base64, duration=duration)
+    return filled.get_template("audit.html").render(
         facts=facts,
         unit=run.units,
         sound=bool(gates.passed.all()),
@@ -265,15 +214,15 @@ def page(
         in_layers=answers.in_layers(gains),
         sensitivity=changed,
         whole=whole,
-        styles=Markup("\n".join(styles)),
-        heatmaps={caption: Markup(_STYLE.sub("", html)) for caption, html in shown.items()},
+        style=STYLE,
+        heatmaps=missed,
         tables={
-            "verdict": verdict.table,
+            "verdict": side_by_side(parts),
             "methods": methods,
             "checks": checks,
             "layers": pd.concat(gains)[_ENDS],
             "conventions": changed.one,
-            "forecast": forecast(notes),
+            "forecast": forecast,
         },
         figures={
             "verdict": readouts({"": verdict}),
@@ -287,22 +236,11 @@ def page(
     )
 
 
-def _html(shown: Any) -> str:
-    return shown._repr_mimebundle_()["text/html"]
-
-
-def _table(frame: pd.DataFrame, caption: str) -> Markup:
-    """A table with a caption and the scope of its headings; a wide one scrolls by itself."""
+def _rounded(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table's texts, the index in front, an interval in a cell's second line."""
     ends = {"value": ("low", "high")} if "value" in frame else None
-    head, body = _html(show(frame, intervals=ends)).split("</thead>")
-    head = re.sub(r"(<table[^>]*>)", rf"\1<caption>{escape(caption)}</caption>", head, count=1)
-    head = head.replace("<th></th>", "<td></td>").replace("<th>", '<th scope="col">')
-    body = re.sub("<th(?=[ >])", '<th scope="row"', body)
-    region = f'<div class="scrolls" tabindex="0" role="region" aria-label="{escape(caption)}">'
-    return Markup(f"{region}{head}</thead>{body}</div>")
+    return show(frame, intervals=ends).rounded(between="{}\n{}").reset_index()
 
 
-def _picture(figure: Drawing, alt: str) -> Markup:
-    data = base64.b64encode(figure.svg().encode()).decode()
-    source = f"data:image/svg+xml;base64,{data}"
-    return Markup(f'<figure><img src="{source}" alt="{escape(alt)}"></figure>')
+def _base64(figure: Drawing) -> str:
+    return base64.b64encode(figure.svg().encode()).decode()

@@ -61,7 +61,7 @@ class Verdict(NamedTuple):
         r: its mean r, its interval widened for the number of maps it was chosen from.
         texts: how many texts would decide.
         below: the share of texts on which its r is below `TRACKS`.
-        table: AttnLRP, CP-LRP and their paired difference at each read-out.
+        table: mean r of AttnLRP and CP-LRP and their paired difference, by (which, read-out).
     """
 
     answer: str
@@ -91,10 +91,8 @@ class Verdict(NamedTuple):
         if self.r.used < FEWEST:
             return f"So few texts put neither of the two ahead; {FEWEST} are the least."
         ahead: dict[str, list[str]] = {}
-        for place, row in self.table.iterrows():
-            low, high = row["difference low"], row["difference high"]
-            names = {1: label(LRP[0]), -1: label(LRP[1]), 0: "neither"}
-            name = names[int(low > 0) - int(high < 0)]
+        for place, row in self.table.loc["difference"].iterrows():
+            name = label(LRP[0]) if row.low > 0 else label(LRP[1]) if row.high < 0 else "neither"
             ahead.setdefault(name, []).append(str(place))
         parts = [f"{name} is ahead at {', '.join(places)}" for name, places in ahead.items()]
         return f"Of the two, {'; '.join(parts)}."
@@ -116,7 +114,7 @@ def verdict(run: Run) -> Verdict:
     if own.used >= FEWEST and not own.low <= TRACKS <= own.high:
         told = "yes" if own.low > TRACKS else "no"
     below, texts = float((best < TRACKS).mean()), needed(best - TRACKS, **level)
-    return Verdict(told, method, readout, own, texts, below, side_by_side(parts))
+    return Verdict(told, method, readout, own, texts, below, pd.concat(parts))
 
 
 def compared(run: Audited, readout: str) -> pd.DataFrame:

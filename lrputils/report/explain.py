@@ -66,7 +66,7 @@ def explain(
         ValueError: an unknown method, option or class, or a text that is empty or too long.
         OSError: no such model.
     """
-    names = check_methods(methods)
+    names = _known(methods)
     if stray := [name for name in options or () if name not in names]:
         raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
     if isinstance(text, list) or not is_text(text):
@@ -103,7 +103,7 @@ def explain(
     return shown
 
 
-def check_methods(methods: str | Sequence[str]) -> list[str]:
+def _known(methods: str | Sequence[str]) -> list[str]:
     """Return the names of methods, each once.
 
     Raises:
@@ -142,7 +142,7 @@ def tracking(
     r = float(stats.pearson(scores, loo, where=content)[0])
     if np.isnan(r):
         return f"It cannot be compared with LOO: {tokens} {unit}s, or the same score everywhere."
-    chance = by_chance(scores[content], loo[content])
+    chance = _by_chance(scores[content], loo[content])
     verdict = "On this text it cannot be told from chance whether it tracks LOO"
     if abs(r) - chance > 0.005:  # more than what the two decimals below can show
         verdict = "Tracks LOO on this text" if r > 0 else "Runs against LOO on this text"
@@ -159,12 +159,7 @@ def tracking(
     return f"{verdict}: {measured} one time in twenty. {first}"
 
 
-def by_chance(scores: np.ndarray, loo: np.ndarray) -> float:
-    """Return the size of r with LOO that a map's scores reach in one of twenty random orders.
-
-    Args:
-        scores: the map at the tokens compared, `(tokens,)`.
-        loo: exact LOO there.
-    """
+def _by_chance(scores: np.ndarray, loo: np.ndarray) -> float:
+    """The size of r with LOO that a map's scores reach in one of twenty random orders."""
     orders = np.random.default_rng(0).permuted(np.tile(scores, (_SHUFFLES, 1)), axis=1)
     return float(np.quantile(np.abs(stats.pearson(orders, np.tile(loo, (_SHUFFLES, 1)))), 0.95))

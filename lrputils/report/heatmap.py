@@ -4,30 +4,42 @@ A word's relevance is the sum over its pieces. Red speaks for the class; blue, d
 against it. Each map is scaled by its own largest word, so that colours compare within a map, never
 between maps. A word that is pointed at or tapped shows its score; a table under the maps holds all
 of them. It needs no script, every text is escaped, and no character of it is invisible or
-rearranges others. The same on a terminal is `report/terminal.py`, drawn `report/figures/words.py`.
+rearranges others. On a terminal the words are coloured where colours are shown, else it is a table
+of the scores; `report/figures/words.py` draws the picture.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping
-from html import escape as escaped
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from shutil import get_terminal_size
+from typing import Any
 
+import jinja2
 import numpy as np
-import torch
+from markupsafe import Markup, escape
 
 from lrputils.data.given import Text
 from lrputils.model.classifier import Classifier
-from lrputils.model.readout import Target, probabilities, read
-from lrputils.model.units import Spans, joined, words_of
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import Reading, Target, probabilities, read
+from lrputils.model.units import Spans, Word, joined, words_of
 from lrputils.report.display import TABLE
-from lrputils.report.terminal import printed
-from lrputils.report.words import WordMaps, named, visible, writer
+from lrputils.report.words import WordMaps, named, visible
 from lrputils.runs.folders import atomic_write, writable
 
-_STYLE = (Path(__file__).parents[1] / "assets/heatmap.css").read_text(encoding="ascii")
+_ASSETS = Path(__file__).parents[1] / "assets"
+STYLE = (_ASSETS / "heatmap.css").read_text(encoding="ascii")
 FILES = ".html", ".svg", ".png"
+_FOR, _AGAINST = (178, 24, 43), (33, 102, 172)  # on a terminal
+_LEGEND = "the strongest colour is each map's own largest word"
+_FAINT = 0.05  # there a share below it gets no colour
 
 
 class Heatmap(WordMaps):
@@ -53,41 +65,28 @@ class Heatmap(WordMaps):
         the predicted class; `units`: what a score stands for (words are shown in any case, and
         sentences or spans as one); `max_length`: where the text was cut, in tokens, if it was.
         """
-        cut = {"max_length": max_length} if max_length else {}
-        inputs = classifier.encode([text], truncate=bool(cut), **cut)
+        inputs = classifier.encode([text], max_length, truncate=bool(max_length))
         reading = read(classifier.architecture, inputs, target=target)
-        label, probability = _answer(classifier, reading.logits[0], reading.target[0].tolist())
+        label, probability = _answer(classifier, reading)
         value = float(reading.output.detach())
-        if reading.target.dim() == 2:
-            caption = f"{label}: logits differ by {value:+.2f}"
-        elif reading.logits.shape[1] == 1 and probability is None:
-            caption = f"{label}: {value:+.2f}"
-        else:
+        caption = f"{label}: {value:+.2f}"
+        if probability is not None:
             said = "Predicted" if target is None else "Class"
             caption = f"{said}: {label}, probability {probability:.2f}"
-        words = None
-        for source in inputs.sources:
-            words = joined(source.text, source.spans, inputs.tokens[0])
-            if units not in ("token", "word"):
-                of_units = {
-                    piece: word
-                    for word in words_of(source, units if isinstance(units, str) else units[0])
-                    for piece in word.pieces
-                }
-                words = [of_units.get(word.pieces[0], word) for word in words]
-                words = list(dict.fromkeys(words))
-            words = [word._replace(opens=source.second in word.pieces) for word in words]
-        found = cls(inputs.tokens[0], maps, words=words, caption=caption)
+        elif reading.target.dim() == 2:
+            caption = f"{label}: logits differ by {value:+.2f}"
+        found = cls(inputs.tokens[0], maps, words=_words(inputs, units), caption=caption)
         found.label, found.probability = label, probability
-        ids, content = inputs["input_ids"][0], inputs.content_mask[0]
-        unknown = content & (ids == inputs.replacements.get("unk", -1))
-        own = [n for n, word in enumerate(found.words) if content[list(word.pieces)].any()]
-        found.unknown = frozenset(n for n in own if unknown[list(found.words[n].pieces)].any())
+        content = inputs.content_mask[0]
+        unknown = content & (inputs["input_ids"][0] == inputs.replacements.get("unk", -1))
+        pieces = [list(word.pieces) for word in found.words]
+        found.unknown = frozenset(n for n, own in enumerate(pieces) if unknown[own].any())
         if found.unknown:
+            words = sum(bool(content[own].any()) for own in pieces)
             some = ", ".join(named(found.words, place) for place in sorted(found.unknown)[:3])
             more = ", …" if len(found.unknown) > 3 else ""
             found.remark = (
-                f"The tokenizer does not know {len(found.unknown)} of {len(own)} words "
+                f"The tokenizer does not know {len(found.unknown)} of {words} words "
                 f"({some}{more}): in the place of each the model reads the same [UNK]."
             )
         return found
@@ -102,8 +101,7 @@ class Heatmap(WordMaps):
         """
         path = check_place(path)
         if path.suffix.lower() == ".html":
-            title = escaped(visible(self.caption)) or "Heat map"
-            content = _PAGE.format(title=title, body=self._html()).encode()
+            content = _parts().page(self, STYLE).encode()
         else:
             from lrputils.report.figures.words import picture  # a page needs no matplotlib
 
@@ -113,81 +111,41 @@ class Heatmap(WordMaps):
         return path
 
     def __str__(self) -> str:
-        return printed(self)
+        colours, width = _colours(), get_terminal_size().columns
+        lines = [*textwrap.wrap(visible(self.caption), width), *textwrap.wrap(self.remark, width)]
+        for name in self.maps:
+            lines += ["", *textwrap.wrap(f"{visible(name)}  {self.strongest(name)}", width)]
+            lines += self._coloured(name, colours, width) if colours else []
+            lines += textwrap.wrap(visible(self.notes.get(name, "")), width)
+        if colours:
+            red, blue = _paint("red", 1.0, colours), _paint("blue", -1.0, colours)
+            lines += ["", f"{red} for the class, {blue} against it; {_LEGEND}"]
+        else:  # for a file or another program
+            table = self.to_frame().set_index("word").rename(index=visible, columns=visible)
+            lines += ["", table.rename_axis(None).to_string(float_format="{:+.4g}".format)]
+        return "\n".join(lines)
+
+    def _coloured(self, name: str, colours: int, width: int) -> Iterator[str]:
+        """The text in a map's colours, in lines of at most `width` columns if its words allow."""
+        line, used = "", 0
+        for word, share in zip(self.words, self.shares(name), strict=True):
+            text = visible(word.text)
+            size = sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
+            if used and (word.opens or used + word.spaced + size > width):
+                yield line
+                line, used = "", 0
+            space = " " if word.spaced and used else ""
+            line += space + _paint(text, share, colours)
+            used += len(space) + size
+        yield line
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
         columns = {name: scores.tolist() for name, scores in self.maps.items()}
         return {
-            "text/html": self._html(),
+            "text/html": str(_parts().figure(self, STYLE)),
             "text/plain": f"Heatmap of {len(self.words)} words: {', '.join(self.maps)}",
             TABLE: {"index": self.tokens, "columns": columns},
         }
-
-    def _html(self) -> str:
-        head = f"<p><b>{_safe(self.caption)}</b></p>" if self.caption else ""
-        head += f"<p>{_told(self.remark)}</p>" if self.remark else ""
-        rows = "".join(map(self._row, self.maps))
-        inside = f"<style>{_STYLE}</style>{head}{rows}{_LEGEND}{self._table()}"
-        return f'<div class="lrp-heatmap">{inside}</div>'
-
-    def _row(self, name: str) -> str:
-        """One map: its name, its strongest words, the text in its colours, and its note."""
-        sums, spans = self.by_word(name), ""
-        shown = writer(self.maps[name], sums)
-        scored = zip(self.words, sums, self.shares(name), strict=True)
-        for place, (word, score, share) in enumerate(scored):
-            kind = ' class="unknown"' if place in self.unknown else ""
-            tip = f"{word.text} {shown(score)}"
-            if len(word.pieces) > 1:
-                parts = zip(word.spellings, self.maps[name][list(word.pieces)], strict=True)
-                tip += " = " + ", ".join(f"{text} {shown(part)}" for text, part in parts)
-            spans += ("<br>" if word.opens else " " * word.spaced) + (
-                f'<span{kind} tabindex="-1" style="--s:{share:.2f}" '
-                f'data-score="{_safe(tip)}">{_safe(word.text)}</span>'
-            )
-        note = (
-            f'<p class="note"><small>{_told(self.notes[name])}</small></p>'
-            if name in self.notes
-            else ""
-        )
-        return (
-            f"<p><b>{_safe(name)}</b> <small>{_told(self.strongest(name))}</small></p>"
-            f'<p class="words" dir="auto" aria-hidden="true">{spans}</p>{note}'
-        )
-
-    def _table(self) -> str:
-        """Every word's scores, and below a word of several pieces those of the pieces."""
-        lines = ""
-        shown = {name: writer(self.maps[name], self.by_word(name)) for name in self.maps}
-        for word in self.words:
-            parts = [("", word.text, list(word.pieces))]
-            if len(word.pieces) > 1:
-                pairs = zip(word.spellings, word.pieces, strict=True)
-                parts += [(' class="piece"', text, [place]) for text, place in pairs]
-            for kind, text, places in parts:
-                scores = [write(self.maps[name][places].sum()) for name, write in shown.items()]
-                cells = "".join(f"<td>{score}</td>" for score in scores)
-                lines += f'<tr><th scope="row"{kind}>{_safe(text)}</th>{cells}</tr>'
-        names = "".join(f'<th scope="col">{_safe(name)}</th>' for name in self.maps)
-        return (
-            "<details><summary>The score of every word and piece</summary>"
-            '<div class="scores" tabindex="0" role="region" aria-label="scores of every word">'
-            f'<table><thead><tr><th scope="col">word</th>{names}</tr></thead>'
-            f"<tbody>{lines}</tbody></table></div></details>"
-        )
-
-
-_LEGEND = (
-    '<p><small>against the class <span class="scale" role="img" aria-label="blue to red"></span> '
-    "for it; the strongest colour is each map's own largest word</small></p>"
-)
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 46rem; margin: 1rem auto;
-  padding: 0 1rem; }}</style></head><body><main>{body}</main></body></html>
-"""
 
 
 def check_place(path: str | Path) -> Path:
@@ -208,30 +166,75 @@ def check_place(path: str | Path) -> Path:
     return path
 
 
-def _safe(text: str) -> str:
-    return escaped(visible(text))
+@cache
+def _parts() -> Any:
+    """The parts of the template, which are functions."""
+    return templates().get_template("heatmap.html").module
 
 
-def _told(sentence: str) -> str:
+def templates(**filters: Callable[[Any], Any]) -> jinja2.Environment:
+    """Return what fills in pages: it escapes all; `visible` writes out what would hide."""
+    loader = jinja2.FileSystemLoader(_ASSETS)
+    found = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
+    found.filters |= {"visible": visible, "told": _told, **filters}
+    found.globals["zip"] = zip
+    return found
+
+
+def _told(sentence: str) -> Markup:
     """A sentence in which a word that runs from right to left moves nothing around it."""
-    return re.sub("“([^”]*)”", r"“<bdi>\1</bdi>”", _safe(sentence))
+    return Markup(re.sub("“([^”]*)”", r"“<bdi>\1</bdi>”", str(escape(visible(sentence)))))
 
 
-def _answer(
-    classifier: Classifier, logits: torch.Tensor, chosen: int | list[int]
-) -> tuple[str, float | None]:
+def _words(inputs: Inputs, units: str | Spans) -> list[Word] | None:
+    """The words of a text that was encoded, units longer than a word as one; None if unknown."""
+    if not inputs.sources:
+        return None
+    source = inputs.sources[0]
+    words = joined(source.text, source.spans, inputs.tokens[0])
+    if units not in ("token", "word"):
+        longer = words_of(source, units if isinstance(units, str) else units[0])
+        unit_of = {piece: unit for unit in longer for piece in unit.pieces}
+        words = list(dict.fromkeys(unit_of.get(word.pieces[0], word) for word in words))
+    return [word._replace(opens=source.second in word.pieces) for word in words]
+
+
+def _answer(classifier: Classifier, reading: Reading) -> tuple[str, float | None]:
     """Name the class, the two of a contrast, or the next token; its probability if it has one."""
+    chosen = reading.target[0].reshape(-1).tolist()
     if classifier.architecture.language_model:
-        names = [repr(classifier.tokenizer.decode([each])) for each in _listed(chosen)]
+        names = [repr(classifier.tokenizer.decode([each])) for each in chosen]
     else:
-        names = [str(classifier.labels[each]) for each in _listed(chosen)]
+        names = [str(classifier.labels[each]) for each in chosen]
     if len(names) == 2:
         return " against ".join(names), None
     try:
-        return names[0], float(probabilities(classifier.model, logits[None])[0, chosen])
+        return names[0], float(probabilities(classifier.model, reading.logits[:1])[0, chosen[0]])
     except ValueError:  # a lone logit names no class, unless someone named it
         return ("score" if names[0] == "LABEL_0" else names[0]), None
 
 
-def _listed(chosen: int | list[int]) -> list[int]:
-    return chosen if isinstance(chosen, list) else [chosen]
+def _colours() -> int:
+    """How many colours to print in: 256, 2**24, or 0.
+
+    None where it is no terminal, where `NO_COLOR` is set (no-color.org), or on a dumb one.
+    """
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return 0
+    return 2**24 if os.environ.get("COLORTERM") in ("truecolor", "24bit") else 256
+
+
+def _paint(text: str, share: float, colours: int) -> str:
+    """Colour the ground, with letters that stand out from it; underline what speaks against."""
+    if abs(share) < _FAINT:
+        return text
+    full = np.array(_FOR if share > 0 else _AGAINST)
+    ground = np.rint(255 + (full - 255) * abs(share)).astype(int)
+    letters = 231 if abs(share) > 0.85 else 16  # white or black, whichever stands out
+    if colours == 256:  # the cube of 6 × 6 × 6
+        red, green, blue = np.rint(ground / 51).astype(int)
+        code = f"48;5;{16 + 36 * red + 6 * green + blue}"
+    else:
+        code = "48;2;" + ";".join(map(str, ground))
+    line = ";4" if share < 0 else ""
+    return f"\x1b[38;5;{letters};{code}{line}m{text}\x1b[0m"

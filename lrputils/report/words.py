@@ -59,6 +59,7 @@ class WordMaps:
         unknown: places of the words that the tokenizer does not know, in whole or in part.
         remark: a sentence about the text, to stand above the maps.
         label: what was explained: the class's name, or the next token; "" where no model was asked.
+        writers: name → how that map's scores are written.
         probability: what the model gives it; None where its logit is no class's among others.
 
     Raises:
@@ -89,6 +90,7 @@ class WordMaps:
                 raise ValueError(f"map {name!r} holds a score that is not finite")
         alone = [Word(token, (place,), (token,), True) for place, token in enumerate(self.tokens)]
         self.words = alone if words is None else list(words)
+        self.writers = {name: _writer(own, self.by_word(name)) for name, own in self.maps.items()}
 
     def to_frame(self, *, pieces: bool = False) -> pd.DataFrame:
         """Return the scores: a row a word, `word` and a column a map.
@@ -117,17 +119,21 @@ class WordMaps:
     def strongest(self, name: str) -> str:
         """Name the word that speaks most for the class, and the one most against, if any does."""
         sums, shares = self.by_word(name), self.shares(name)
-        shown = writer(self.maps[name], sums)
         return "; ".join(
-            f"most {side}: {named(self.words, place)} {shown(sums[place])}"
+            f"most {side}: {named(self.words, place)} {self.writers[name](sums[place])}"
             for side, sign in (("for", 1), ("against", -1))
             for place in np.argsort(-sign * sums, kind="stable")[:1]
             if sign * shares[place] > 0.01
         )
 
+    def parts(self, word: Word) -> list[tuple[str, list[int]]]:
+        """Return a word and, if it has several pieces, each: its text, and its tokens' places."""
+        pieces = zip(word.spellings, ([place] for place in word.pieces), strict=True)
+        return [(word.text, list(word.pieces)), *(pieces if len(word.pieces) > 1 else ())]
 
-def writer(*scores: np.ndarray) -> Callable[[float], str]:
+
+def _writer(*scores: np.ndarray) -> Callable[[float], str]:
     """Return how to write numbers of this size: signed, three digits of the largest."""
-    largest = max((np.abs(some).max(initial=0.0) for some in scores), default=0.0)
-    digits = int(np.clip(2 - np.floor(np.log10(largest or 1.0)), 0, 8))
+    largest = max(np.abs(some).max(initial=0.0) for some in scores) or 1.0
+    digits = int(np.clip(2 - np.floor(np.log10(largest)), 0, 8))
     return lambda score: f"{score:+.{digits}f}".replace("-", "−")

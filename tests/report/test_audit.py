@@ -28,9 +28,9 @@ SETTINGS = audit_plan.settings(shard=6, batch_size=6)
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """Twelve texts, ids that repeat, one of them hostile."""
-    path = tmp_path_factory.mktemp("data") / "films.csv"
-    texts = [HOSTILE, *(text for text in lrp.load_texts(limit=11))]
+    """Twelve texts, ids that repeat; texts and the file's name are hostile."""
+    path = tmp_path_factory.mktemp("data") / "seen <img src=x onerror=alert(2)>.csv"
+    texts = [f"{text} {HOSTILE}" for text in lrp.load_texts(limit=12)]
     pd.DataFrame({"id": [7] * 12, "text": texts, "label": [0, 1] * 6}).to_csv(path, index=False)
     return path
 
@@ -80,8 +80,8 @@ class TestNumbers:
         quarter = [max(3, int(0.25 * n)) for n in tokens]
         assert passes["Budgeted LOO, a quarter"] == np.mean(quarter)
 
-    def test_the_runner_up_is_explained_and_the_other_removal_measured(self, run, placeholder):
-        inputs = placeholder.encode([HOSTILE])
+    def test_the_runner_up_and_the_other_removal_are_measured(self, run, placeholder, table):
+        inputs = placeholder.encode(list(pd.read_csv(table).text[:1]))
         other = 1 - run.rows.target[0]
         rows = run.rows[run.rows.position == 0].set_index("method")
         slow = lrp.leave_one_out(placeholder, inputs, target=other, progress=False)[0]
@@ -130,12 +130,11 @@ def test_other_models_are_audited(kind, placeholder):
     run = audit_plan.measure(clf, texts)
     found = audit_answers.verdict(run)
     assert found.answer == "cannot tell"
-    assert ("post-norm" in found.table.index) == (kind != "decoder")
+    assert ("post-norm" in found.table.loc["difference"].index) == (kind != "decoder")
     assert audit_answers.at_budgets(audit_answers.compared(run, found.readout))
     assert len(next(iter(audit_answers.layers(run).values()))) == (1 if kind == "one layer" else 2)
     changed = audit_answers.sensitivity(run).one
     assert ("the runner-up's class" in changed.index) == (kind != "one output")
-    assert len(audit.worst(clf, texts, run, found)) == 3
     assert audit_plan.gates(clf, texts.take([0, 1])).passed.all()
 
 
@@ -220,25 +219,17 @@ class TestPage:
         assert [tag for tag, _ in page.tags if tag in ("header", "main", "footer")] == [
             "header", "main", "footer"]  # fmt: skip
 
-    def test_texts_and_names_are_escaped(self, placeholder, table, run, done):
-        facts = results.facts(done)
-        facts["data"]["name"] = "<img src=x onerror=alert(2)>"
-        notes = json.loads((done / audit.NOTES).read_text())
-        verdict = audit_answers.verdict(run)
-        every = audit.worst(placeholder, stream_texts(table), run, verdict, 12)
-        maps = "".join(audit._html(heatmap) for heatmap in every.values())
-        html = audit.page(placeholder, stream_texts(table), run, facts, notes)
-        assert len(every) == 12
-        assert "&lt;" in maps
+    def test_texts_and_names_are_escaped(self, html):
+        assert html.count(">&lt;<") > 3
         assert "&lt;img src=x" in html
-        assert not re.search("<script|<b>film|<img src=x", maps + html)
+        assert not re.search("<script|<b>film|<img src=x", html)
 
     def test_the_answers_stand_in_it(self, html, run):
         text = Reader(html).text
         assert " ".join(str(audit_answers.verdict(run)).split()) in " ".join(text.split())
         assert str(audit_answers.sensitivity(run)) in text
         assert "All checks passed." in text
-        assert "films" in text
+        assert "seen <img" in text
         assert "on the median text" in text
         assert " ".join(str(calibrated(run)).split()) in " ".join(text.split())
 
@@ -263,12 +254,17 @@ class TestPage:
         assert np.allclose(scores[0], row.scores, atol=1e-4)
         assert audit_plan.call("cp-lrp", "sum").endswith("\"cp-lrp\", readout='sum')")
 
-    def test_a_failed_check_stands_at_the_top(self, placeholder, table, run, done):
-        notes = json.loads((done / audit.NOTES).read_text())
+    def test_a_failed_check_stands_at_the_top(self, placeholder, table, done, html):
+        path = done / audit.NOTES
+        kept = path.read_text()
+        notes = json.loads(kept)
         next(iter(notes["gates"].values())).update(passed=False, off=0.3)
-        html = audit.page(placeholder, stream_texts(table), run, results.facts(done), notes)
-        assert "Do not use these numbers" in html
-        assert "comes closest to LOO" not in html
+        path.write_text(json.dumps(notes))
+        audit.audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
+        path.write_text(kept)
+        failed = (done / audit.PAGE).read_text(encoding="utf-8")
+        assert "Do not use these numbers" in failed
+        assert "comes closest to LOO" not in failed
 
     @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
     @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -329,9 +325,8 @@ class TestFolder:
     ],
 )
 def test_a_mistake_gets_one_sentence(table, tmp_path, capsys, arguments, sentence):
-    for capitals, path in {"FILE": table, "OUT": tmp_path / "out"}.items():
-        arguments = arguments.replace(capitals, str(path))
-    assert main(["audit", "--quiet", *arguments.split()]) == 1
+    places = {"FILE": str(table), "OUT": str(tmp_path / "out")}
+    assert main(["audit", "--quiet", *(places.get(a, a) for a in arguments.split())]) == 1
     said = capsys.readouterr().err
     assert sentence in said
     assert said.startswith("lrputils: ")

@@ -13,9 +13,8 @@ import torch
 from PIL import Image
 
 import lrputils as lrp
-from lrputils.report.explain import by_chance, tracking
+from lrputils.report.explain import tracking
 from lrputils.report.heatmap import Heatmap
-from lrputils.report.terminal import depth, printed
 from lrputils.report.words import Word, visible
 from tests import tiny
 
@@ -56,7 +55,9 @@ def test_a_class_is_named_by_number_or_label(placeholder):
 def test_what_chance_reaches_is_a_quantile_over_all_orders():
     scores, loo = np.array([3.0, 1.0, 0.2, -0.5, 0.1, 0.0]), np.array([2.0, 2.5, 0.3, 0.1, -1, 0])
     every = [np.corrcoef(order, loo)[0, 1] for order in itertools.permutations(scores)]
-    assert by_chance(scores, loo) == pytest.approx(np.quantile(np.abs(every), 0.95), abs=0.03)
+    said = tracking(scores, loo, np.ones(6, dtype=bool), words(*"abcdef"))
+    reached = float(re.search(r"scores reach ([\d.]+) one", said)[1])
+    assert reached == pytest.approx(np.quantile(np.abs(every), 0.95), abs=0.03)
 
 
 def words(*texts: str) -> list[Word]:
@@ -191,37 +192,34 @@ def test_pictures_are_drawn_of_any_text(hostile, tmp_path):
     assert again == svg
 
 
-def test_a_terminal_shows_words_in_colour_and_a_file_a_table(hostile, monkeypatch, capsys):
-    plain = printed(hostile, 0, 80)
+@pytest.mark.parametrize(
+    ("variables", "code"),
+    [
+        ({}, r"48;5;\d+"),
+        ({"COLORTERM": "truecolor"}, r"48;2;\d+;\d+;\d+"),
+        ({"NO_COLOR": "1", "COLORTERM": "truecolor"}, ""),
+        ({"TERM": "dumb"}, ""),
+    ],
+)
+def test_a_terminal_shows_words_in_the_colours_that_it_has(hostile, monkeypatch, variables, code):
+    for name in ("COLORTERM", "NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"COLUMNS": "40", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    painted = str(hostile)
+    if not code:
+        assert "\x1b" not in painted
+        return
+    assert harmless(re.sub(rf"\x1b\[(38;5;(16|231);{code}(;4)?|0)m", "", painted))
+    bare = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in painted.splitlines()[:-1]]
+    assert max(map(len, bare)) <= 40
+    assert "48;" in painted
+
+
+def test_a_file_gets_a_table(hostile, capsys):
+    print(hostile)
+    plain = capsys.readouterr().out
     assert harmless(plain)
     assert "⟨001B⟩]0;own⟨0007⟩" in plain
     assert [line.split()[-1] for line in plain.splitlines()[-2:]] == ["+0.7143", "+1"]
-    for colours, code in {256: r"48;5;\d+", 2**24: r"48;2;\d+;\d+;\d+"}.items():
-        painted = printed(hostile, colours, 40)
-        assert harmless(re.sub(rf"\x1b\[(38;5;(16|231);{code}(;4)?|0)m", "", painted))
-        bare = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in painted.splitlines()[:-1]]
-        assert max(map(len, bare)) <= 40
-    print(hostile)
-    assert "\x1b" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("variables", "colours"),
-    [
-        ({}, 256),
-        ({"COLORTERM": "truecolor"}, 2**24),
-        ({"NO_COLOR": "1", "COLORTERM": "truecolor"}, 0),
-        ({"TERM": "dumb"}, 0),
-    ],
-)
-def test_colours_are_what_the_terminal_says(monkeypatch, variables, colours):
-    for name in ("COLORTERM", "NO_COLOR", "TERM"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-
-    class Terminal:
-        def isatty(self):
-            return True
-
-    assert depth(Terminal()) == colours

@@ -38,7 +38,7 @@ def test_markup_among_the_tokens_and_names_is_escaped():
     for tag in ("<script>", "<i>", "<b><b>", "<u>"):
         assert tag not in page
     assert "&lt;script&gt;" in page
-    assert "&quot;&amp;&#x27;&gt;" in page
+    assert "&#34;&amp;&#39;&gt;" in page
 
 
 def test_a_word_s_colour_is_its_share_of_the_largest_score():

@@ -20,7 +20,6 @@ from lrputils.training.run import bert_config
 from recipes.reviewer import __main__ as recipe
 from recipes.reviewer import teacher as teaching
 from recipes.reviewer.pupil import Collator, Pupil, deepened
-from recipes.reviewer.teacher import sentences_of
 
 
 def build(layers, **options):
@@ -62,20 +61,6 @@ def test_the_full_plan_is_the_shape_of_the_committed_weights():
         assert getattr(built, name) == getattr(committed, name)
     assert built.max_position_embeddings == committed.max_position_embeddings
     assert 2 * sum(p.numel() for p in clf.model.parameters()) < 16e6
-
-
-def test_a_text_divides_at_ends_of_sentences_and_lines():
-    text = 'A film. "Really?" she said!  Yes (truly.) No end<br /><br />3.5 stars…\nof five'
-    expected = ["A film.", '"Really?"', "she said!", "Yes (truly.)"]
-    expected += ["No end", "3.5 stars…", "of five"]
-    found = sentences_of([text, "A film."], 1, 9, 100, 0)
-    assert sorted(found) == sorted(expected)
-    assert found[:3] == sentences_of([text], 1, 9, 3, 0)
-    assert sorted(sentences_of([text], 2, 2, 100, 1)) == sorted(
-        s for s in expected if len(s.split()) == 2
-    )
-    with pytest.raises(ValueError, match="no sentence of 9 to 12 words"):
-        sentences_of([text], 9, 12, 1, 0)
 
 
 def test_a_deep_network_begins_as_the_shallow_one():
