@@ -50,27 +50,16 @@ def table2() -> pd.DataFrame:
     return pd.read_csv(file, index_col=["data", "method"])
 
 
-def table_a3() -> pd.DataFrame:
-    """Return Table A3, the layer ablation behind Figure 2: 72 rows.
-
-    Columns: `data` (sst, imdb), `family` (front: layers 1..layer bypassed, back: layers layer..12,
-    single: that layer alone), `layer` (counted from 1), `loo_r`, `lerf`, `morf`, `delta`.
-    """
-    return pd.read_csv(Path(__file__).parent / "assets/paper/table_a3.csv")
-
-
 def ablations(data: str) -> pd.DataFrame:
     """Return a task's rows of Table A3, with AttnLRP's and CP-LRP's of Table 2 before them.
 
-    The task is "sst" or "imdb". Rows by `family` and `layer` ("attnlrp" and "cp-lrp" with layer 0),
-    columns `r`, `lerf`, `morf`, `delta`.
+    The task is "sst" or "imdb". Rows by `family` (front: layers 1..layer bypassed, back: layers
+    layer..12, single: that layer alone; "attnlrp" and "cp-lrp" with layer 0) and `layer` (counted
+    from 1), columns `r`, `lerf`, `morf`, `delta`. Table A3 is the ablation behind Figure 2.
     """
-    printed = table_a3().rename(columns={"loo_r": "r"})
-    tasks = list(printed.data.unique())
-    if data not in tasks:
-        raise ValueError(f"{data!r} is no task of the paper: choose from {tasks}")
-    printed = printed[printed.data == data].sort_values(["family", "layer"])
-    printed = printed.drop(columns="data").set_index(["family", "layer"])
+    printed = pd.read_csv(Path(__file__).parent / "assets/paper/table_a3.csv", index_col="data")
+    printed = printed.loc[data].rename(columns={"loo_r": "r"})
+    printed = printed.sort_values(["family", "layer"]).set_index(["family", "layer"])
     before = table2().loc[data].loc[["attnlrp", "cp-lrp"]]
     before.index = pd.MultiIndex.from_product([before.index, [0]], names=printed.index.names)
     return pd.concat([before, printed])

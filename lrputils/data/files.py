@@ -243,7 +243,7 @@ def find_model(
     settings_alone: bool = False,
 ) -> tuple[str, Path, str | None]:
     """`find` a model; refuse a PEFT adapter, and a folder without a config.json."""
-    wanted = (lambda _: _SETTINGS) if settings_alone else needed
+    wanted = (lambda _: _SETTINGS) if settings_alone else _needed
     found = find(name, kind="model", wanted=wanted, parameter=parameter, revision=revision)
     if (found[1] / "adapter_config.json").is_file():
         raise ValueError(
@@ -258,7 +258,7 @@ def find_model(
     return found
 
 
-def needed(names: Iterable[str]) -> list[str]:
+def _needed(names: Iterable[str]) -> list[str]:
     """Choose what to download of a model: small files, and the weights in one format."""
     top = [name for name in names if "/" not in name]
     for suffix in _WEIGHTS:
@@ -313,13 +313,13 @@ def _within(seconds: float, call: Callable[[], Any]) -> Any:
     """Run `call`, and give up after `seconds`: name resolution has no time limit of its own."""
     outcome = Future()
 
-    def work() -> None:
+    def _work() -> None:
         try:
             outcome.set_result(call())
         except BaseException as error:
             outcome.set_exception(error)
 
-    Thread(target=work, daemon=True).start()
+    Thread(target=_work, daemon=True).start()
     try:
         return outcome.result(seconds)
     except TimeoutError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, ValuesView
 from io import IOBase
-from typing import Any, NamedTuple
+from typing import Any
 from warnings import warn
 
 import numpy as np
@@ -32,19 +32,6 @@ _TAKES = (
     "a string, a list or an iterator of strings, of pairs or of records, an array or a Series of "
     "them, a DataFrame or a datasets.Dataset"
 )
-
-
-class Columns(NamedTuple):
-    """Which columns of a table hold texts (two where they are pairs), labels and identifiers."""
-
-    text: tuple[Any, ...]
-    label: Any | None
-    id: Any | None
-
-    def texts(self, table: pd.DataFrame) -> list[Any]:
-        """Return the table's texts, one or a pair a row."""
-        columns = [table[name] for name in self.text]
-        return list(columns[0] if len(columns) == 1 else zip(*columns, strict=True))
 
 
 def sides(text: Text) -> tuple[str, ...]:
@@ -132,7 +119,15 @@ def strings(given: Any) -> list[Text]:
         TypeError, ValueError: see `frame` and `find_columns`.
     """
     table = frame(given)
-    return frame(find_columns(table).texts(table))["text"].tolist()
+    text, _, _ = find_columns(table)
+    return frame(texts_in(table, text))["text"].tolist()
+
+
+def texts_in(table: pd.DataFrame, columns: Sequence[Any]) -> list[Any]:
+    """Return what stands in a table's column of texts, or in two columns as pairs."""
+    if len(columns) == 1:
+        return table[columns[0]].tolist()
+    return [*zip(*(table[name] for name in columns), strict=True)]
 
 
 def find_columns(
@@ -141,26 +136,27 @@ def find_columns(
     label_column: str | None = None,
     *,
     name: str = "The table",
-) -> Columns:
-    """Return the columns that are asked for, or else those with usual names.
+) -> tuple[tuple[Any, ...], Any | None, Any | None]:
+    """Return a table's columns of texts (two where they are pairs), of labels and of identifiers.
 
-    `text_column` names one column, or the two of pairs, as "premise,hypothesis". Warns where only
-    one of two columns is read that usually hold pairs.
+    Those that are asked for, or else those with usual names, or None. `text_column` names one
+    column, or the two of pairs, as "premise,hypothesis". Warns where only one of two columns is
+    read that usually hold pairs.
 
     Raises:
         ValueError: no such column, or none of a usual name that could hold texts.
     """
     plain = {str(known).strip().lower(): known for known in reversed(list(table))}
 
-    def usual(role: str) -> Any | None:
+    def _usual(role: str) -> Any | None:
         return next((plain[known] for known in COLUMNS[role] if known in plain), None)
 
-    def choose(problem: str, role: str) -> ValueError:
+    def _choose(problem: str, role: str) -> ValueError:
         way = f"choose {role}_column (in a chapter, `columns`) from {list(table)}"
         return ValueError(f"{name} {problem}: {way}")
 
     pair = next((tuple(plain[side] for side in two) for two in PAIRS if {*two} <= {*plain}), None)
-    text = pair or (usual("text"),)
+    text = pair or (_usual("text"),)
     if text_column:
         whole = text_column in table
         text = (text_column,) if whole else tuple(map(str.strip, text_column.split(",")))
@@ -172,10 +168,10 @@ def find_columns(
                 stacklevel=4,
             )
     elif text == (None,):
-        raise choose(f"has none of the columns {list(COLUMNS['text'])}", "text")
+        raise _choose(f"has none of the columns {list(COLUMNS['text'])}", "text")
     if len(text) > 2:
         raise ValueError(f"text_column={text_column!r}: a text has one column, and a pair two")
     for role, wanted in (*(("text", one) for one in text), ("label", label_column or None)):
         if wanted is not None and wanted not in table:
-            raise choose(f"has no column {wanted!r}", role)
-    return Columns(text, label_column or usual("label"), usual("id"))
+            raise _choose(f"has no column {wanted!r}", role)
+    return text, label_column or _usual("label"), _usual("id")

@@ -121,7 +121,7 @@ def load_texts(
         raise ValueError(f"limit={limit} leaves no text")
     if isinstance(dataset, str | Path | None):
         source = _find(dataset, split, subset, revision)
-        tables = source.tables(_ALL, text_column)
+        tables = source._tables(_ALL, text_column)
     else:
         options = {"split": split, "subset": subset, "revision": revision}
         stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
@@ -143,7 +143,7 @@ def load_texts(
             f"Data set {source.name!r} has no text of {min_words} to "
             f"{max_words or 'any number of'} words"
         )
-    return _texts(chosen, source.name, source.identity if source.paths else None)
+    return _texts(chosen, source.name, source._identity if source.paths else None)
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,10 @@ def stream_texts(
         whole = load_texts(dataset, split=split, limit=limit, seed=seed, **wanted)
         return TextStream(whole.name, whole.identity, whole.parts)
     source = _find(dataset, split, None, None)
-    identity = source.identity
+    identity = source._identity
 
     def parts(size: int) -> Iterator[Texts]:
-        tables = source.tables(1_024, text_column)
+        tables = source._tables(1_024, text_column)
         rows = islice(_rows(source.name, tables, **wanted), limit)
         while part := [*islice(rows, size)]:
             yield _texts(part, source.name, identity)
@@ -212,11 +212,11 @@ class _Source(NamedTuple):
     commit: str | None = None
 
     @property
-    def identity(self) -> str:
+    def _identity(self) -> str:
         """The hub's commit, or the sha256 of the files."""
         return f"commit {self.commit}" if self.commit else files.digest(files.blocks(self.paths))
 
-    def tables(self, rows: int, text_column: str | None) -> Iterator[pd.DataFrame]:
+    def _tables(self, rows: int, text_column: str | None) -> Iterator[pd.DataFrame]:
         """Yield what the files hold, about so many rows at a time."""
         usual = {*given.COLUMNS["text"]}.union(*given.PAIRS)
         texts = usual | {text_column or "text", *(text_column or "").split(",")}
@@ -233,18 +233,20 @@ def _rows(
     """Yield the identifier, text and label of each row, the label None where there is none."""
     first = 0
     for table in tables:
-        found = given.find_columns(table, text_column, label_column, name=f"Data set {name!r}")
+        own, label, identifier = given.find_columns(
+            table, text_column, label_column, name=f"Data set {name!r}"
+        )
         numbers = range(first, first + len(table))
-        ids = numbers if found.id is None else table[found.id].tolist()
-        labels = repeat(None) if found.label is None else table[found.label].tolist()
-        for number, identity, text, label in zip(numbers, ids, found.texts(table), labels):  # noqa: B905
+        ids = numbers if identifier is None else table[identifier].tolist()
+        labels = repeat(None) if label is None else table[label].tolist()
+        for number, identity, text, meant in zip(numbers, ids, given.texts_in(table, own), labels):  # noqa: B905
             if not given.is_text(text) or not all(map(str.strip, given.sides(text))):
-                column = ",".join(map(str, found.text))
+                column = ",".join(map(str, own))
                 raise ValueError(
                     f"Data set {name!r} has no text in row {number} of column {column!r}: "
                     f"{text!r}. Remove such rows, or choose another text_column"
                 )
-            yield str(identity), text, label
+            yield str(identity), text, meant
         first += len(table)
     if not first:
         raise ValueError(f"Data set {name!r} holds no texts")

@@ -99,7 +99,7 @@ class Architecture:
             mask: `(batch, tokens)`, true at tokens and false at padding.
         """
         places = torch.arange(mask.shape[1], device=mask.device)
-        if self.kind.head_token == "first":
+        if not self.causal:
             return places.new_zeros(len(mask))
         return (mask * (places + 1)).argmax(1)
 
@@ -279,7 +279,6 @@ def _plain(model: nn.Module) -> Architecture | None:
         kind=Family(
             config.model_type,
             causal=causal,
-            head_token="last" if causal else "first",
             token_types="token_type_ids" in taken,
             rules=False,
         ),

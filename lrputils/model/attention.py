@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -146,7 +147,7 @@ class Route:
         self.layer: int | None = None
         self._blocks = 0  # of this pass, so far: a block that serves several layers comes again
 
-    def forwards(self) -> dict[nn.Module, Callable]:
+    def _forwards(self) -> dict[nn.Module, Callable]:
         """Forward passes that keep count of the layers, and those of attentions that need one."""
         parts = self.architecture
         forwards = {parts.backbone: self._whole} | dict.fromkeys(parts.blocks, self._block)
@@ -155,13 +156,12 @@ class Route:
         return forwards
 
     def _whole(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        around = _thread.route
         self._blocks = 0
-        _thread.route = self
+        before = _running.set(self)
         try:
             return original(*args, **kwargs)
         finally:
-            _thread.route = around
+            _running.reset(before)
 
     def _block(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
         self.layer = self._blocks
@@ -172,16 +172,10 @@ class Route:
             self.layer = None
 
 
-class _Thread(threading.local):
-    """This thread's routed backbones, and whose forward pass is running."""
-
-    def __init__(self) -> None:
-        self.routed: list[nn.Module] = []
-        self.route: Route | None = None
-
-
 _NAME = "lrputils"
-_thread = _Thread()
+# Of this thread: whose forward pass is running, and which backbones are routed.
+_running: ContextVar[Route | None] = ContextVar("running", default=None)
+_routed: ContextVar[tuple[nn.Module, ...]] = ContextVar("routed", default=())
 _lock = threading.Lock()
 _users: Counter[int] = Counter()  # a model's config → its routes, in all threads
 _original: dict[int, str] = {}  # a part's config → what its attention was set to
@@ -196,19 +190,19 @@ def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
         RuntimeError: this thread already routes this model.
     """
     architecture = describe(model)
-    if architecture.backbone in _thread.routed:
+    if architecture.backbone in _routed.get():
         raise RuntimeError(
             f"the attention of this {type(architecture.model).__name__} is already taken over in "
             "this thread: leave the first `with` block before entering a second one on the same "
             "model"
         )
     route = Route(architecture, function)
-    with replaced(route.forwards()), _registered(architecture):
-        _thread.routed.append(architecture.backbone)
+    with replaced(route._forwards()), _registered(architecture):
+        before = _routed.set((*_routed.get(), architecture.backbone))
         try:
             yield route
         finally:
-            _thread.routed.remove(architecture.backbone)
+            _routed.reset(before)
 
 
 @contextmanager
@@ -242,7 +236,7 @@ def _attention(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    route = _thread.route
+    route = _running.get()
     if route is None or module not in route.architecture.attentions:
         kernel = ALL_ATTENTION_FUNCTIONS.get(_original.get(id(module.config)), None)
         kernel = sdpa_attention_forward if kernel in (None, _attention) else kernel
@@ -252,7 +246,7 @@ def _attention(
 
 
 def _mask(*args: Any, config: Any = None, **kwargs: Any) -> Tensor | None:
-    if _thread.route is None:
+    if _running.get() is None:
         original = _original.get(id(config), "sdpa")
         return ALL_MASK_ATTENTION_FUNCTIONS[original](*args, config=config, **kwargs)
     # Without a mask the function could not know that a decoder is causal.

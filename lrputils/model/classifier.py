@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from warnings import catch_warnings, warn
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import (
@@ -26,7 +27,6 @@ from transformers import (
 from transformers.utils import logging
 
 from lrputils.data import files
-from lrputils.data.files import digest
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.inputs import Inputs
@@ -82,7 +82,7 @@ class Classifier:
         if self.revision is not None:
             return f"commit {self.revision}"
         weights = sorted(self.model.state_dict().items())
-        return digest(part for name, tensor in weights for part in (name.encode(), _bytes(tensor)))
+        return files.digest(part for named in weights for part in _bytes(*named))
 
     @property
     def device(self) -> torch.device:
@@ -94,24 +94,16 @@ class Classifier:
         """The names of the classes, in the order of the logits; a next-token model has none."""
         if self.architecture.language_model:
             return ()
-        names = self.model.config.id2label
-        return tuple(names[i] for i in sorted(names))
-
-    @property
-    def class_numbers(self) -> dict[int | str, int]:
-        """The class that a label means: its number, or its name among `labels`."""
-        named = {name: number for number, name in enumerate(self.labels)}
-        return named | {number: number for number in named.values()}
+        return tuple(name for _, name in sorted(self.model.config.id2label.items()))
 
     def number_labels(self, labels: Iterable[Any]) -> list[int | None]:
         """Return the class that each label means: a number, also as text or float, or a name.
 
         None where it names no class, as a missing label, a list of several, or a score.
         """
-        named = self.class_numbers
-        named |= {str(number): number for number in named.values()}
-        plain = (int(label) if _is_whole(label) else label for label in labels)
-        return [named.get(label) if isinstance(label, Hashable) else None for label in plain]
+        named = {name: number for number, name in enumerate(self.labels)}
+        named |= {spelling(number): number for number in named.values() for spelling in (int, str)}
+        return [named.get(label) if isinstance(label, Hashable) else None for label in labels]
 
     def warn_of_labels(self, labels: Sequence[Any], numbers: Sequence[int | None]) -> None:
         """Warn where labels name no class of a model with several: a regression's are scores."""
@@ -157,13 +149,9 @@ class Classifier:
         return f"Classifier({self.name}: {kind}, {layers} layers)"
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
+def _bytes(name: str, tensor: torch.Tensor) -> tuple[bytes, np.ndarray]:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes()
-
-
-def _is_whole(label: Any) -> bool:
-    return isinstance(label, float) and label.is_integer()
+    return name.encode(), flat.view(torch.uint8).numpy()
 
 
 def load_classifier(

@@ -38,8 +38,8 @@ class Family:
             other's, and the one behind attention; None where they are not such layers of an
             encoder, or of one layer only.
         shared_blocks: whether blocks come in groups that compute several layers each.
-        causal: whether a token sees only itself and the tokens before it.
-        head_token: "first" or "last": the token whose final state the head reads.
+        causal: whether a token sees only itself and the tokens before it; the head then reads the
+            last token's final state, else the first one's.
         vision: whether the tokens are image patches behind one [CLS] token.
         token_types: whether the model takes `token_type_ids`.
         limited_positions: whether the table of positions limits the length of a text.
@@ -47,6 +47,8 @@ class Family:
         rms_norm: class of its RMSNorm, x · weight / rms(x).
         gated_mlp: class of its SwiGLU block, down(act(gate(x)) · up(x)).
         tanh_head: class of a head that calls `torch.tanh` as a function.
+        rms_epsilon: the RMSNorm's attribute that holds its ε.
+        gated_parts: a SwiGLU block's gate, activation, up and down.
         own_attention: makes a forward pass for an attention module that does not go through
             transformers' interface.
         rules: whether its operations are known, so that there are rules for them.
@@ -64,7 +66,6 @@ class Family:
     projections: tuple[str, str, str, str] | None = None
     shared_blocks: bool = False
     causal: bool = False
-    head_token: str = "first"
     vision: bool = False
     token_types: bool = False
     limited_positions: bool = True
@@ -72,6 +73,8 @@ class Family:
     rms_norm: str | None = None
     gated_mlp: str | None = None
     tanh_head: str | None = None
+    rms_epsilon: str = "variance_epsilon"
+    gated_parts: tuple[str, ...] = ("gate_proj", "act_fn", "up_proj", "down_proj")
     own_attention: Callable | None = None
     rules: bool = True
     relative_positions: Callable | None = None
@@ -96,7 +99,7 @@ def _mpnet_attention(attention: nn.Module, answer: Callable) -> Callable:
     mask of summands, and returns the output `(batch, tokens, heads, size)` and the weights.
     """
 
-    def forward(
+    def _forward(
         inner: Callable,
         hidden: Tensor,
         mask: Tensor | None = None,
@@ -112,7 +115,7 @@ def _mpnet_attention(attention: nn.Module, answer: Callable) -> Callable:
         output = attention.o(output.flatten(2))
         return (output, weights) if output_attentions else (output,)
 
-    return forward
+    return _forward
 
 
 def _mpnet_at_positions(encoder: nn.Module, positions: Tensor) -> Callable:
@@ -121,7 +124,7 @@ def _mpnet_at_positions(encoder: nn.Module, positions: Tensor) -> Callable:
     The model's own counts columns, so that after a deletion tokens would be too close.
     """
 
-    def forward(inner: Callable, hidden: Tensor, attention_mask: Any = None, **_: Any) -> Any:
+    def _forward(inner: Callable, hidden: Tensor, attention_mask: Any = None, **_: Any) -> Any:
         apart = positions[:, None, :] - positions[:, :, None]
         bucket = encoder.relative_position_bucket(apart)
         bias = encoder.relative_attention_bias(bucket).permute(0, 3, 1, 2)
@@ -129,7 +132,7 @@ def _mpnet_at_positions(encoder: nn.Module, positions: Tensor) -> Callable:
             hidden = layer(hidden, attention_mask, bias)[0]
         return BaseModelOutput(last_hidden_state=hidden)
 
-    return forward
+    return _forward
 
 
 _BERT = Family(
@@ -167,7 +170,6 @@ def _llama_like(name: str, prefix: str) -> Family:
         word_embeddings="embed_tokens",
         norm_after_attention="post_attention_layernorm",
         causal=True,
-        head_token="last",
         limited_positions=False,
         rms_norm=f"{prefix}RMSNorm",
         gated_mlp=f"{prefix}MLP",
@@ -218,7 +220,6 @@ FAMILIES = {
             word_embeddings="wte",
             norm_after_attention="ln_2",
             causal=True,
-            head_token="last",
         ),
         _llama_like("llama", "Llama"),
         _llama_like("mistral", "Mistral"),

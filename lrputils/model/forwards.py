@@ -50,17 +50,17 @@ class _Dispatcher:
         self._local = threading.local()
 
     @property
-    def replacements(self) -> list[Forward]:
+    def _replacements(self) -> list[Forward]:
         return self._local.__dict__.setdefault("replacements", [])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         forward = self.original
-        for replacement in self.replacements:
+        for replacement in self._replacements:
             forward = partial(replacement, forward)
         return forward(*args, **kwargs)
 
-    def remove(self) -> None:
-        self.replacements.pop()
+    def _remove(self) -> None:
+        self._replacements.pop()
         self.users -= 1
         if not self.users:
             del self.module.forward
@@ -84,13 +84,13 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
                 if not isinstance(dispatcher, _Dispatcher):
                     dispatcher = module.forward = _Dispatcher(module)
                 dispatcher.users += 1
-                dispatcher.replacements.append(forward)
+                dispatcher._replacements.append(forward)
                 installed.append(dispatcher)
         yield
     finally:
         with _lock:
             for dispatcher in installed:
-                dispatcher.remove()
+                dispatcher._remove()
 
 
 def run(
@@ -147,7 +147,7 @@ def run_rows(
         arguments["use_cache"] = False
     last = torch.tensor([len(row["input_ids"]) - 1 for row in rows], device=device)
 
-    def without(inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
+    def _without(inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
         words = inner(*args, **kwargs).clone()
         for row, tokens in enumerate(zeroed):
             words[row, list(tokens)] = 0
@@ -158,7 +158,7 @@ def run_rows(
             f"{type(architecture.model).__name__} reads its words twice: removal='zero' would "
             "leave them in one place. Use removal='delete'"
         )
-    with replaced({architecture.word_embeddings: without} if len(zeroed) else {}):
+    with replaced({architecture.word_embeddings: _without} if len(zeroed) else {}):
         logits = run(architecture, arguments, last)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 

@@ -62,11 +62,6 @@ class Inputs(BatchEncoding):
         self.truncated = tuple(truncated)
         self.replacements = dict(replacements or {})
         self.sources = tuple(sources)
-        if [len(row) for row in self.tokens] != lengths:
-            raise ValueError(
-                f"`tokens` has rows of {[len(row) for row in self.tokens]} strings, but the "
-                f"attention mask marks {lengths} tokens"
-            )
 
     @classmethod
     def of(cls, batch: Mapping[str, Any]) -> Inputs:
@@ -153,11 +148,10 @@ class Inputs(BatchEncoding):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("data", "tokens", "truncated", "replacements", "sources")
-        return {name: getattr(self, name) for name in kept}
+        return self.__dict__
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state)
+        self.__dict__.update(state)
 
     def __repr__(self) -> str:
         batch, tokens = self.data["input_ids"].shape

@@ -8,7 +8,6 @@ inside and outside `propagating`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -159,6 +158,8 @@ class Reading:
         valid: boolean `(batch, tokens)`, False at padding.
         head: boolean `(batch, tokens)`, True at the token whose final state the head reads.
         places: `site` and `value` of every read-out that the model has, by name.
+        inputs: the states `(batch, tokens, size)` that each layer takes, in the graph.
+        outputs: those that it gives.
         refusal: why gradients at `site` would be none, or half of them; "" where they are fine.
     """
 
@@ -170,6 +171,8 @@ class Reading:
     valid: Tensor
     head: Tensor
     places: Mapping[str, tuple[Tensor, Tensor]]
+    inputs: list[Tensor]
+    outputs: list[Tensor]
     refusal: str = ""
 
     def gradient(self) -> Tensor:
@@ -228,20 +231,24 @@ def read(
             f"{type(model).__name__} is in training mode, where dropout makes every pass another "
             "one: call model.eval() first"
         )
+    if readout not in (*READOUTS, FIRST_BLOCK):
+        raise ValueError(f"unknown read-out {readout!r}; there are {sorted(READOUTS)}")
+    if readout not in (*readouts(architecture), FIRST_BLOCK):
+        raise ValueError(
+            f"{type(model).__name__} has no LayerNorm after its embeddings: "
+            f"use readout={readouts(architecture)[-1]!r}"
+        )
     arguments = architecture.arguments(inputs)
-    seen = _Sites(architecture, readout, change)
-    with ExitStack() as undo, torch.enable_grad():
-        for forwards in seen.forwards():
-            undo.enter_context(replaced(forwards))
+    seen = _Seen(architecture, change)
+    with replaced(seen._forwards()), torch.enable_grad():
         logits = run(architecture, arguments)
     chosen = resolve_target(target, logits, model)
-    site, value = seen.place(readout)
+    site, value = seen._place(readout)
     output, refusal = explained(logits, chosen), ""
     if not output.requires_grad or model.config.is_encoder_decoder:
         why = "reads its words twice" if output.requires_grad else "passes no gradient back"
         refusal = f"{type(model).__name__} {why}: use what removes tokens, as leave_one_out"
-    valid = arguments.get("attention_mask")
-    valid = torch.ones(site.shape[:2], device=site.device) if valid is None else valid
+    valid = arguments.get("attention_mask", torch.ones(site.shape[:2], device=site.device))
     return Reading(
         output=output,
         logits=logits.detach(),
@@ -250,30 +257,11 @@ def read(
         value=value,
         valid=valid.bool(),
         head=architecture.head_mask(valid),
-        places={name: seen.place(name) for name in readouts(architecture)},
+        places={name: seen._place(name) for name in readouts(architecture)},
+        inputs=seen.inputs,
+        outputs=seen.outputs,
         refusal=refusal,
     )
-
-
-class Blocks:
-    """Keeps what goes into and comes out of each block, in order, in the graph of a forward pass.
-
-    Attributes:
-        forwards: replacements that look, one a block.
-        inputs: the states `(batch, tokens, size)` that each layer takes.
-        outputs: those that it gives.
-    """
-
-    def __init__(self, architecture: Architecture):
-        self.forwards: dict[nn.Module, Forward] = dict.fromkeys(architecture.blocks, self._block)
-        self.inputs: list[Tensor] = []
-        self.outputs: list[Tensor] = []
-
-    def _block(self, inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        self.inputs.append(hidden)
-        output = inner(hidden, *args, **kwargs)
-        self.outputs.append(output[0] if isinstance(output, tuple) else output)
-        return output
 
 
 def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, batch_tokens: int) -> Tensor:
@@ -298,29 +286,21 @@ def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, batch_tokens:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-class _Sites:
-    """Catches the read-out tensor while a forward pass runs."""
+class _Seen:
+    """Catches tensors while a forward pass runs: read-outs, and what the blocks take and give."""
 
-    def __init__(self, architecture: Architecture, readout: str, change: Callable | None):
-        if readout not in (*READOUTS, FIRST_BLOCK):
-            raise ValueError(f"unknown read-out {readout!r}; there are {sorted(READOUTS)}")
-        if readout not in (*readouts(architecture), FIRST_BLOCK):
-            place = readouts(architecture)[-1]
-            raise ValueError(
-                f"{type(architecture.model).__name__} has no LayerNorm after its embeddings: "
-                f"use readout={place!r}"
-            )
-        self.architecture, self.readout, self.change = architecture, readout, change
+    def __init__(self, architecture: Architecture, change: Callable | None):
+        self.architecture = architecture
+        self.change = change
         self.caught: dict[str, Tensor] = {}
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
 
-    def forwards(self) -> list[dict[nn.Module, Forward]]:
-        """Replacements that record, one mapping each: two may record the same module."""
+    def _forwards(self) -> dict[nn.Module, Forward]:
         parts = self.architecture
-        looks = [{parts.word_embeddings: self._embeddings}]
-        looks += [{block: self._block} for block in parts.blocks[:1]]
-        if parts.embedding_norm is not None:
-            looks.append({parts.embedding_norm: self._norm})
-        return looks
+        forwards = {parts.word_embeddings: self._embeddings}
+        forwards |= dict.fromkeys(parts.blocks, self._block)
+        return forwards | ({parts.embedding_norm: self._norm} if parts.embedding_norm else {})
 
     def _embeddings(self, inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
         output = inner(*args, **kwargs)
@@ -337,17 +317,18 @@ class _Sites:
         return self.caught["input"]
 
     def _norm(self, inner: Forward, x: Tensor) -> Tensor:
-        output = inner(x)
-        self.caught["sum"], self.caught["post-norm"] = x, output
-        return output
+        self.caught["sum"] = x
+        self.caught["post-norm"] = inner(x)
+        return self.caught["post-norm"]
 
     def _block(self, inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        self.caught.setdefault(FIRST_BLOCK, hidden)
-        return inner(hidden, *args, **kwargs)
+        self.inputs.append(hidden)
+        output = inner(hidden, *args, **kwargs)
+        self.outputs.append(output[0] if isinstance(output, tuple) else output)
+        return output
 
-    def place(self, readout: str) -> tuple[Tensor, Tensor]:
+    def _place(self, readout: str) -> tuple[Tensor, Tensor]:
         """Where gradients are taken, and what they are multiplied with, out of the graph."""
-        if readout == "sum" and "sum" not in self.caught:
-            readout = FIRST_BLOCK  # nothing stands between the sum and the first block
-        value = self.caught[readout]
+        # Without a norm nothing stands between the sum and the first block.
+        value = self.caught[readout] if readout in self.caught else self.inputs[0]
         return (self.caught["input"] if readout == "word" else value), value.detach()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,6 +21,7 @@ UNITS = ("token", "word", "sentence")
 # Behind . ! ? or … before a space, or at the end of a line: "Mr. Fox" is two. Spans of one's own
 # are for those who know better.
 _SENTENCE = re.compile(r"[^\n]+?(?:[.!?…]+[\"')\]»”’]*(?=\s|$)|(?=\n|$))")
+_INK = re.compile(r"\S")
 Span = tuple[int, int]
 Spans = Sequence[Sequence[Span]]
 
@@ -87,12 +89,12 @@ def joined(text: str, spans: Sequence[Span | None], tokens: Sequence[str]) -> li
 
 def _goes_on(text: str, place: int) -> bool:
     """Whether one word reaches across `place`: between letters, and at an apostrophe in a word."""
-    around = text[place - 1 : place + 1]
-    if around[1] in "'’":
-        return _letters(around[0] + text[place + 1 : place + 2])
-    if around[0] in "'’":
-        return place > 1 and _letters(text[place - 2] + around[1])
-    return _letters(around)
+    before, after = text[place - 1 : place], text[place : place + 1]
+    if after in "'’":
+        after = text[place + 1 : place + 2]
+    elif before in "'’":
+        before = text[max(0, place - 2) : place - 1]
+    return _letters(before + after)
 
 
 def _letters(pair: str) -> bool:
@@ -132,77 +134,64 @@ def divide(
     sources: Sequence[Source], units: str | Spans, shape: tuple[int, int], device: torch.device
 ) -> Units:
     """Return the units of a batch of this shape (batch, tokens); see `Inputs.units`."""
+    own = not isinstance(units, str)
+    if own and len(units) != len(sources):
+        raise ValueError(f"units of {len(units)} texts, but there are {len(sources)}: a list each")
     numbers, texts = torch.full(shape, -1), []
-    given = [None] * len(sources) if isinstance(units, str) else _own(sources, units)
-    for row, (source, spans) in enumerate(zip(sources, given, strict=True)):
-        words = words_of(source, units if spans is None else spans)
+    for row, source in enumerate(sources):
+        words = words_of(source, _checked(source, units[row], row) if own else units)
         for number, word in enumerate(words):
             numbers[row, list(word.pieces)] = number
         texts.append(tuple(word.text for word in words))
-        if spans is not None and len(words) < len(spans):
-            met = {source.spans[word.pieces[0]][0] for word in words}
-            lost = next(s for s in spans if not any(s[0] <= place < s[1] for place in met))
-            raise ValueError(
-                f"the span {lost} of text {row}, {source.text[slice(*lost)]!r}, has no token of "
-                "its own: no token begins in it, or the text was cut before"
-            )
     return Units(numbers.to(device), tuple(texts))
 
 
 def words_of(source: Source, units: str | Sequence[Span]) -> list[Word]:
     """Return the units of a text, each as one word: "word", "sentence", or those of these spans."""
+    text = source.text
     if units == "word":
-        words = joined(source.text, source.spans, [""] * len(source.spans))
+        words = joined(text, source.spans, [""] * len(source.spans))
         return [word for word in words if source.spans[word.pieces[0]] is not None]
-    spans = [m.span() for m in _SENTENCE.finditer(source.text)] if units == "sentence" else units
-    numbers = _numbers(source, spans)
-    found = []
-    for number in np.unique(numbers[numbers >= 0]):
-        text = source.text[slice(*spans[number])].strip()
-        pieces = tuple(np.flatnonzero(numbers == number).tolist())
-        spellings = tuple(source.text[slice(*source.spans[piece])] for piece in pieces)
-        found.append(Word(text, pieces, spellings, True))
-    return found
-
-
-def _numbers(source: Source, spans: Sequence[Span]) -> np.ndarray:
-    """The number of the span in which each token begins, (tokens,); −1 for none.
-
-    A token of spaces alone goes with the one behind it.
-    """
+    spans = [m.span() for m in _SENTENCE.finditer(text)] if units == "sentence" else units
     begins = [begin for begin, _ in spans]
-    own, waiting = np.full(len(source.spans), -1), []
-    for token, span in enumerate(source.spans):
-        if span is None:
-            continue
-        written = source.text[slice(*span)]
-        if not written.strip():
-            waiting.append(token)
-            continue
-        place = span[0] + len(written) - len(written.lstrip())
-        number = int(np.searchsorted(begins, place, side="right")) - 1
-        number = number if number >= 0 and place < spans[number][1] else -1
-        own[[*waiting, token]] = number
-        waiting = []
-    if waiting and len(source.spans) > len(waiting):
-        own[waiting] = own.max()
-    return own
+    pieces: dict[Span, list[int]] = {}
+    for token, place in _places(source).items():
+        number = bisect_right(begins, place) - 1
+        if number >= 0 and place < spans[number][1]:
+            pieces.setdefault(spans[number], []).append(token)
+    return [
+        Word(
+            text[slice(*span)].strip(),
+            tuple(own),
+            tuple(text[slice(*source.spans[piece])] for piece in own),
+            True,
+        )
+        for span, own in pieces.items()
+    ]
 
 
-def _own(sources: Sequence[Source], spans: Spans) -> list[list[Span]]:
-    """The caller's spans, checked: one list a text, inside of it, and apart."""
-    if len(spans) != len(sources):
-        raise ValueError(f"units of {len(spans)} texts, but there are {len(sources)}: a list each")
-    found = []
-    for row, (source, own) in enumerate(zip(sources, spans, strict=True)):
-        own = sorted((int(begin), int(end)) for begin, end in own)
-        before = 0
-        for begin, end in own:
-            if not before <= begin < end <= len(source.text):
-                raise ValueError(
-                    f"the span {(begin, end)} of text {row} overlaps another, is empty, or leaves "
-                    f"the text, which has {len(source.text)} characters"
-                )
-            before = end
-        found.append(own)
-    return found
+def _places(source: Source) -> dict[int, int]:
+    """Where each token begins, behind spaces; one of spaces alone goes with the token behind it."""
+    tokens = {token: span for token, span in enumerate(source.spans) if span is not None}
+    inked = {token: _INK.search(source.text, *span) for token, span in tokens.items()}
+    starts = pd.Series({token: ink and ink.start() for token, ink in inked.items()}, dtype=float)
+    return starts.bfill().ffill().fillna(-1).astype(int).to_dict()
+
+
+def _checked(source: Source, spans: Sequence[Span], row: int) -> list[Span]:
+    """The caller's spans of a text, in order: inside of it, apart, and with tokens of their own."""
+    spans = sorted((int(begin), int(end)) for begin, end in spans)
+    places, before = _places(source).values(), 0
+    for begin, end in spans:
+        if not before <= begin < end <= len(source.text):
+            raise ValueError(
+                f"the span {(begin, end)} of text {row} overlaps another, is empty, or leaves "
+                f"the text, which has {len(source.text)} characters"
+            )
+        if not any(begin <= place < end for place in places):
+            raise ValueError(
+                f"the span {(begin, end)} of text {row}, {source.text[begin:end]!r}, has no token "
+                "of its own: no token begins in it, or the text was cut before"
+            )
+        before = end
+    return spans

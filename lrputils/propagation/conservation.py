@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.model.architectures import Architecture, Handle, describe
-from lrputils.model.forwards import replaced
-from lrputils.model.readout import Blocks, Target, read
+from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, propagating
 
 TOLERANCE = 1e-8
@@ -101,11 +100,10 @@ def check(
 def _gaps(
     architecture: Architecture, inputs: Mapping[str, Any], target: Tensor, composite: Composite
 ) -> tuple[float, ...]:
-    blocks = Blocks(architecture)
-    with propagating(architecture, composite), replaced(blocks.forwards):
+    with propagating(architecture, composite):
         reading = read(architecture, inputs, target=target)
-        gradients = torch.autograd.grad(reading.output.sum(), blocks.inputs)
-    pairs = zip(blocks.inputs, gradients, strict=True)
+        gradients = torch.autograd.grad(reading.output.sum(), reading.inputs)
+    pairs = zip(reading.inputs, gradients, strict=True)
     totals = [(hidden * gradient).sum((1, 2)) for hidden, gradient in pairs]
     return tuple((total / reading.output - 1).abs().max().item() for total in totals)
 

@@ -26,7 +26,6 @@ def test_layers_attentions_and_embeddings_are_found(name):
     assert found.layers == model.config.num_hidden_layers == 3
     assert sorted(layer for layers in found.attentions.values() for layer in layers) == [0, 1, 2]
     assert found.causal == (found.family in ("gpt2", "llama", "mistral", "qwen2", "qwen3"))
-    assert found.kind.head_token == ("last" if found.causal else "first")
     assert found.language_model == name.endswith("-lm")
     if name != "vit":
         assert found.word_embeddings is model.get_input_embeddings()

@@ -216,15 +216,15 @@ def test_a_decoder_without_a_padding_token_gets_one(folder, tmp_path):
 
 def test_only_what_is_needed_is_downloaded():
     both = ["config.json", "vocab.txt", "model.safetensors", "pytorch_model.bin", "tf_model.h5"]
-    assert files.needed([*both, "onnx/model.safetensors"]) == [
+    assert files._needed([*both, "onnx/model.safetensors"]) == [
         "config.json",
         "model.safetensors",
         "vocab.txt",
     ]
-    assert "pytorch_model.bin" in files.needed(["config.json", "pytorch_model.bin", "README.md"])
+    assert "pytorch_model.bin" in files._needed(["config.json", "pytorch_model.bin", "README.md"])
     parts = ["model-1-of-2.safetensors", "model-2-of-2.safetensors", "model.safetensors.index.json"]
-    assert files.needed([*parts, "pytorch_model.bin", "pytorch_model.bin.index.json"]) == parts
-    assert files.needed(["README.md"]) == []
+    assert files._needed([*parts, "pytorch_model.bin", "pytorch_model.bin.index.json"]) == parts
+    assert files._needed(["README.md"]) == []
 
 
 def test_a_cached_model_loads_without_a_network(folder, tmp_path, monkeypatch):
