@@ -17,8 +17,7 @@ from scipy.special import ndtri, stdtrit
 
 from lrputils import stats
 from lrputils.model.readout import READOUTS
-from lrputils.removal.calibration import fitted
-from lrputils.removal.combined import Calibration, at_one_size, plain
+from lrputils.removal.mask_gradient import Calibration, fitted, plain_mean
 from lrputils.report.audit_plan import COMPARED, LRP, OTHER, REMOVED, Audited, cost, label
 from lrputils.report.tables import CANNOT_TELL, side_by_side
 from lrputils.study.agreement import (
@@ -399,9 +398,8 @@ def calibrated(run: Audited) -> Calibrated:
         maps.append((*found, torch.tensor(text.content.iloc[0], dtype=torch.bool)[None]))
     for number, (whole, grouped, exact, where) in enumerate(maps):
         others = [one for place, one in enumerate(maps) if (place - number) % FOLDS]
-        shapes = at_one_size(whole, grouped, where, GROUPS)
-        for values, weights in ((r, fitted(others, GROUPS).coefficients), (mean, plain(GROUPS))):
-            scores = shapes @ shapes.new_tensor(weights)
+        for values, weights in ((r, fitted(others, GROUPS)), (mean, plain_mean(GROUPS))):
+            scores = weights.add_up(whole, grouped, where)
             values.append(float(stats.pearson(scores, exact, where)[0]))
     gain = stats.paired_difference(r, mean)
     return Calibrated(fitted(maps, GROUPS), stats.estimate(r, within=stats.CORRELATION), gain)

@@ -8,7 +8,7 @@ import pytest
 import lrputils as lrp
 from lrputils import stats
 from lrputils.propagation.composites import CP_LRP
-from lrputils.propagation.paths import relevance_paths
+from lrputils.propagation.layerwise import relevance_paths
 from lrputils.study.routes import ROUTES, routes_by_layer
 from tests import tiny
 
