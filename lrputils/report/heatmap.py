@@ -75,7 +75,6 @@ class Heatmap(WordMaps):
         elif reading.target.dim() == 2:
             caption = f"{label}: logits differ by {value:+.2f}"
         found = cls(inputs.tokens[0], maps, words=_words(inputs, units), caption=caption)
-        found.label, found.probability = label, probability
         content = inputs.content_mask[0]
         unknown = content & (inputs["input_ids"][0] == inputs.replacements.get("unk", -1))
         pieces = [list(word.pieces) for word in found.words]
