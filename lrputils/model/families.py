@@ -47,6 +47,8 @@ class Family:
         rms_norm: class of its RMSNorm, x · weight / rms(x).
         gated_mlp: class of its SwiGLU block, down(act(gate(x)) · up(x)).
         tanh_head: class of a head that calls `torch.tanh` as a function.
+        rms_epsilon: the RMSNorm's attribute that holds its ε.
+        gated_parts: a SwiGLU block's gate, activation, up and down.
         own_attention: makes a forward pass for an attention module that does not go through
             transformers' interface.
         rules: whether its operations are known, so that there are rules for them.
@@ -71,6 +73,8 @@ class Family:
     rms_norm: str | None = None
     gated_mlp: str | None = None
     tanh_head: str | None = None
+    rms_epsilon: str = "variance_epsilon"
+    gated_parts: tuple[str, ...] = ("gate_proj", "act_fn", "up_proj", "down_proj")
     own_attention: Callable | None = None
     rules: bool = True
     relative_positions: Callable | None = None

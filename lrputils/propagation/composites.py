@@ -23,7 +23,9 @@ from functools import partial
 from numbers import Integral
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import (
@@ -37,24 +39,13 @@ from lrputils.model.attention import (
 from lrputils.model.forwards import Forward, replaced
 from lrputils.propagation import rules
 
-
-def _held(inner: Forward, norm: nn.Module, x: Tensor, *, mean: bool) -> Tensor:
-    if isinstance(norm, nn.LayerNorm):
-        return rules.layer_norm_held(x, norm.weight, norm.bias, norm.eps, mean=mean)
-    return rules.rms_norm_held_rms(x, norm.weight, norm.variance_epsilon)
-
-
 # operation → name of a rule → the rule
 RULES: dict[str, dict[str, Callable]] = {
     "attention": rules.ATTENTION,
     "product": rules.PRODUCT,
     "activation": rules.ACTIVATION,
     "head": rules.ACTIVATION,
-    "norm": {
-        "held-std": partial(_held, mean=False),
-        "held": partial(_held, mean=True),
-        "gradient": lambda inner, norm, x: inner(x),
-    },
+    "norm": rules.NORM,
 }
 
 
@@ -201,14 +192,14 @@ def installed(
     A `recorder` keeps what each layer's attention took and gave.
     """
 
-    def attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    def _attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         rule = rulebook("attention", call.layer)
         call = call.with_factors(*rule(*call.factors))
         inside = getattr(rule, "inside", None)
         return (inside(call, kernel), None) if inside else kernel(call)
 
     with ExitStack() as undo:
-        seen = attention if recorder is None else replace(recorder, inner=attention)
+        seen = _attention if recorder is None else replace(recorder, inner=_attention)
         route = undo.enter_context(routed(architecture, seen))
         undo.enter_context(replaced(_forwards(architecture, rulebook, route)))
         yield route
@@ -218,28 +209,46 @@ def _forwards(
     architecture: Architecture, rulebook: Rulebook, route: Route
 ) -> Mapping[nn.Module, Forward]:
     """The replacement for each norm, activation and gated product of the model."""
+    kind = architecture.kind
 
-    def norm(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
-        return rulebook("norm", route.layer)(inner, module, x)
+    def _norm(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
+        epsilon = "eps" if isinstance(module, nn.LayerNorm) else kind.rms_epsilon
+        return rulebook("norm", route.layer)(inner, module, x, epsilon)
 
-    def activation(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
+    def _activation(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
         return rulebook("head" if route.layer is None else "activation", route.layer)(inner, x)
 
-    def gated_mlp(mlp: nn.Module, inner: Forward, x: Tensor) -> Tensor:
-        rule = rulebook("product", route.layer)
-        gate, up = rule(mlp.act_fn(mlp.gate_proj(x)), mlp.up_proj(x))
-        return mlp.down_proj(gate * up)
+    def _gated_mlp(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
+        gate, activation, up, down = map(module.get_submodule, kind.gated_parts)
+        left, right = rulebook("product", route.layer)(activation(gate(x)), up(x))
+        return down(left * right)
 
-    def tanh_head(module: nn.Module, inner: Forward, *args: Any, **kwargs: Any) -> Any:
-        with rules.TanhRule(rulebook("head", None)):
+    def _tanh_head(module: nn.Module, inner: Forward, *args: Any, **kwargs: Any) -> Any:
+        with _TanhRule(rulebook("head", None)):
             return inner(*args, **kwargs)
 
-    ruled = {"norm": norm, "activation": activation, "product": gated_mlp, "head": tanh_head}
+    ruled = {"norm": _norm, "activation": _activation, "product": _gated_mlp, "head": _tanh_head}
     return {
         module: partial(ruled[operation], module)
         for module in architecture.model.modules()
-        if (operation := architecture.kind.operation(module))
+        if (operation := kind.operation(module))
     }
+
+
+class _TanhRule(TorchFunctionMode):
+    """Gives `torch.tanh`, called as a function, the activation's rule, and changes nothing else."""
+
+    def __init__(self, rule: Callable):
+        super().__init__()
+        self.rule = rule
+
+    def __torch_function__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        # Inside here the mode is off, so that the rule's own call of tanh is the plain one.
+        if function is torch.tanh:
+            return self.rule(torch.tanh, *args)
+        return function(*args, **(kwargs or {}))
 
 
 def layer_numbers(layers: Iterable[int]) -> frozenset[int]:

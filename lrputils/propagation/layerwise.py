@@ -1,27 +1,60 @@
-"""Many bypass variants of AttnLRP in one forward pass.
+"""Relevance layer by layer: many bypass variants of AttnLRP, and the path by which it arrives.
 
-A variant is a set of layers whose attention (and gated product) gets CP-LRP's rule. All variants
-share the forward pass, and two variants that agree on every layer from l on share the backward pass
-down to l. So the backward pass goes layer by layer, from the last to the first, and carries one
-gradient for each *different* suffix: the paper's 3 × L ablations (first k, last k, layer k alone)
-need about half of 3 × L × L block passes, and none of their 3 × L × L forward block passes.
+*Variants*, in one forward pass. A variant is a set of layers whose attention (and gated product)
+gets CP-LRP's rule. All variants share the forward pass, and two variants that agree on every layer
+from l on share the backward pass down to l. So the backward pass goes layer by layer, from the last
+to the first, and carries one gradient for each *different* suffix: the paper's 3 × L ablations
+(first k, last k, layer k alone) need about half of 3 × L × L block passes, and none of their
+3 × L × L forward block passes.
+
+*Paths.* Relevance reaches a layer's input x in four ways: from the attention's values, its queries
+and its keys, all three maps of x, and along the residual connection around the attention.
+Propagation is linear in the relevance, so the four add up to the whole, and each can be followed
+separately down to the words:
+
+    R(x) = R_value(x) + R_query(x) + R_key(x) + R_residual(x),   R_p(x_i) = x_i · J_pᵀ g(p),
+
+with J_p the derivative, by the composite's rules, of the path's tensor p with respect to x. Every
+way from the logit to a word crosses each layer by exactly one of them. Under CP-LRP the queries and
+the keys carry nothing. What a path carries down does not depend on how the layers on its way are
+parameterised; what stands at a layer's own input does, since the bias of the LayerNorm below it
+moves the zero of x (the book's page on what a function leaves open).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import stepwise
-from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, pulled_back, read
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP, check_layers, installed, layer_numbers
+from lrputils.model.readout import (
+    FIRST_BLOCK,
+    GRADIENT_TOKENS,
+    READOUTS,
+    Reading,
+    Target,
+    pulled_back,
+    read,
+)
+from lrputils.propagation.composites import (
+    ATTN_LRP,
+    CP_LRP,
+    Composite,
+    check_composite,
+    check_layers,
+    installed,
+    layer_numbers,
+)
+from lrputils.propagation.rules import with_backward
 
-Suffix = frozenset[int]
+_Suffix = frozenset[int]
+PATHS = ("value", "query", "key", "residual")
+LAYER = "layer"
 
 
 def layerwise_bypass(
@@ -66,7 +99,7 @@ def bypass_at(
         raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
     check_layers(frozenset().union(*variants), architecture)
     switch = _Switch()
-    with installed(architecture, switch.rule, stepwise):
+    with installed(architecture, switch, stepwise):
         reading = read(architecture, inputs, target=target, readout=places[0])
     # The head is the same for every variant.
     last = torch.autograd.grad(reading.output.sum(), reading.outputs[-1], retain_graph=True)
@@ -83,53 +116,42 @@ def bypass_at(
     return found
 
 
-class _Switched(Function):
-    """Returns its input; its backward pass asks which share of the gradient passes now."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, switch: _Switch, layer: int | None, shares: tuple) -> Tensor:
-        ctx.switch, ctx.layer, ctx.shares = switch, layer, shares
-        ctx.set_materialize_grads(False)
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor | None) -> tuple:
-        share = ctx.shares[ctx.layer in ctx.switch.bypassed]
-        passed = None if gradient is None or share == 0 else gradient * share
-        return passed, None, None, None
-
-
 class _Switch:
-    """Chooses between two composites' shares when the backward pass runs.
+    """A rulebook that chooses between two composites' shares when the backward pass runs.
 
     `bypassed` holds the layers that follow CP-LRP right now; the others follow AttnLRP.
     """
 
     def __init__(self) -> None:
-        self.bypassed: Suffix = frozenset()
+        self.bypassed: _Suffix = frozenset()
 
-    def rule(self, operation: str, layer: int | None) -> Any:
+    def __call__(self, operation: str, layer: int | None) -> Callable:
         """The rule of an operation in a layer, as in `Composite.rule`."""
         attnlrp, cp = (composite.rule(operation, layer) for composite in (ATTN_LRP, CP_LRP))
         if attnlrp is cp:
             return attnlrp
         shares = list(zip(attnlrp.shares, cp.shares, strict=True))
         return lambda *factors: tuple(
-            _Switched.apply(x, self, layer, share) for x, share in zip(factors, shares, strict=True)
+            with_backward(x, x, partial(self._kept, layer, share))
+            for x, share in zip(factors, shares, strict=True)
         )
+
+    def _kept(self, layer: int | None, shares: Sequence[float], gradient: Tensor) -> Tensor | None:
+        share = shares[layer in self.bypassed]
+        return None if share == 0 else gradient * share
 
 
 def _through_block(
     layer: int,
-    gradients: Mapping[Suffix, Tensor],
-    variants: Sequence[Suffix],
+    gradients: Mapping[_Suffix, Tensor],
+    variants: Sequence[_Suffix],
     reading: Reading,
     switch: _Switch,
     batch_tokens: int,
-) -> dict[Suffix, Tensor]:
+) -> dict[_Suffix, Tensor]:
     """From gradients at a layer's output, by suffix above it, to those at its input."""
     wanted = {frozenset(i for i in variant if i >= layer) for variant in variants}
-    passed: dict[Suffix, Tensor] = {}
+    passed: dict[_Suffix, Tensor] = {}
     for bypass in (False, True):
         suffixes = sorted((s for s in wanted if (layer in s) == bypass), key=sorted)
         switch.bypassed = frozenset({layer} if bypass else ())
@@ -138,3 +160,102 @@ def _through_block(
             below = pulled_back(reading.outputs[layer], reading.inputs[layer], above, batch_tokens)
             passed |= zip(suffixes, below, strict=True)
     return passed
+
+
+@torch.inference_mode(False)
+def relevance_paths(
+    model: Handle,
+    inputs: Mapping[str, Any],
+    composite: Composite = ATTN_LRP,
+    *,
+    target: Target = None,
+    readout: str = "word",
+    batch_tokens: int = GRADIENT_TOKENS,
+) -> Tensor:
+    """Return relevance by the layer and the path through which it came, for every token.
+
+    Args:
+        composite: the rules; `ATTN_LRP` and `CP_LRP` are those of the paper.
+        readout: where the relevance is read. "layer": at the layer's own input, where the path
+            ends. "word", "sum", "post-norm": carried on from there, through all layers below, down
+            to that read-out of the embeddings.
+        batch_tokens: how many tokens' gradients go back at once; bounds the memory.
+
+    Returns:
+        `(layers, paths, batch, tokens)`, paths in the order of `PATHS`, 0 at padding; float32, for
+        a float64 model float64. For "layer" the paths of a layer sum to the relevance at its input.
+        For the others they sum, in every layer, to the same whole: the map of `attribute(model,
+        inputs, composite, readout=readout)`.
+
+    Raises:
+        TypeError: the model is not covered, or `composite` is no composite.
+        ValueError: an unknown read-out, a layer that the model does not have, or what `read`
+            refuses.
+    """
+    if readout not in (LAYER, *READOUTS):
+        raise ValueError(f"unknown read-out {readout!r}; there are {[LAYER, *READOUTS]}")
+    architecture = describe(model)
+    check_composite(composite, architecture)
+    factors = []
+
+    def _tapped(operation: str, layer: int | None) -> Callable:
+        rule = composite.rule(operation, layer)
+        if operation != "attention":
+            return rule
+
+        def _kept(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+            factors.append((v, q, k))  # in the graph
+            return rule(q, k, v)
+
+        _kept.inside = rule.inside
+        return _kept
+
+    place = FIRST_BLOCK if readout == LAYER else readout
+    with installed(architecture, _tapped, stepwise):
+        reading = read(architecture, inputs, target=target, readout=place)
+    whole, by_path = _at_inputs(reading, reading.inputs, factors)
+    if readout == LAYER:
+        layers = zip(by_path, whole, reading.inputs, strict=True)
+        scores = [reading.relevance(torch.cat([three, x[None]]), at) for three, x, at in layers]
+        attention, total = torch.stack(scores).split((3, 1), dim=1)
+    else:
+        down = _carried(reading, reading.inputs, by_path, whole[0], batch_tokens)
+        scores = torch.stack([reading.relevance(gradient) for gradient in down])
+        attention, total = scores[:-1].unflatten(0, (-1, 3)), scores[-1:]
+    return torch.cat([attention, total - attention.sum(1, keepdim=True)], dim=1)
+
+
+def _at_inputs(
+    reading: Reading, inputs: Sequence[Tensor], factors: Sequence[tuple[Tensor, Tensor, Tensor]]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What flows back to each layer's input: in all, and `(3, …)` by value, query and key alone."""
+    tensors = [*inputs, *(factor for layer in factors for factor in layer)]
+    whole = torch.autograd.grad(
+        reading.output.sum(), tensors, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+    arriving = iter(whole[len(inputs) :])
+    by_path = [
+        torch.stack(
+            [
+                torch.autograd.grad(factor, hidden, next(arriving), retain_graph=True)[0]
+                for factor in layer
+            ]
+        )
+        for hidden, layer in zip(inputs, factors, strict=True)
+    ]
+    return list(whole[: len(inputs)]), by_path
+
+
+def _carried(
+    reading: Reading,
+    inputs: Sequence[Tensor],
+    by_path: Sequence[Tensor],
+    whole: Tensor,
+    batch_tokens: int,
+) -> Tensor:
+    """What flows back to the read-out from each layer's three paths, in order, and in all."""
+    down = by_path[-1]
+    for layer in reversed(range(len(inputs) - 1)):
+        down = pulled_back(inputs[layer + 1], inputs[layer], down, batch_tokens)
+        down = torch.cat([by_path[layer], down])
+    return pulled_back(inputs[0], reading.site, torch.cat([down, whole[None]]), batch_tokens)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,8 +31,7 @@ from lrputils.propagation.composites import (
 from lrputils.propagation.rules import PRODUCT, UNITS, Shares
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """What a method does inside an attention; `composite` has its rules everywhere else.
 
     `split` are the shares of a product's two factors; if `held`, all that is made of queries and
@@ -40,47 +40,47 @@ class Rule:
     """
 
     composite: Composite
-    split: Shares
+    split: Shares = PRODUCT["gradient"]
     held: bool = False
     unit: str = ""
-
-    def weights(self, made: Tensor) -> Tensor:
-        """What was made of queries and keys, as the method sees it."""
-        return made.detach() if self.held else made
 
 
 BLOCK_RULES = {
     "attnlrp": Rule(ATTN_LRP, PRODUCT["halved"]),
-    "cp-lrp": Rule(CP_LRP, PRODUCT["gradient"], held=True),
-    "gradient": Rule(GRADIENT, PRODUCT["gradient"]),
-    "canonised-lrp": Rule(CANONISED_LRP, PRODUCT["gradient"], unit="thirds"),
-    "canonised-path": Rule(CANONISED_LRP, PRODUCT["gradient"], unit="path"),
+    "cp-lrp": Rule(CP_LRP, held=True),
+    "gradient": Rule(GRADIENT),
+    "canonised-lrp": Rule(CANONISED_LRP, unit="thirds"),
+    "canonised-path": Rule(CANONISED_LRP, unit="path"),
 }
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a form is computed: a call with a value for every query head, and the layer's b_Q.
+    """Where a form is computed: the factors, with a value for every query head, and what they need.
 
     `query_bias`, `(heads, 1, size)`, is a part of every query; 0 where the model has none.
     """
 
+    query: Tensor
+    key: Tensor
+    value: Tensor
     call: AttentionCall
     rule: Rule
     query_bias: Tensor | float
 
-    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+    def scores(self) -> Tensor:
         """s·Q·Kᵀ, one product, without the mask: `(batch, heads, queries, keys)`."""
-        query, key = self.rule.split(query, key)
-        return self.call.with_factors(query, key, self.call.value).scores()
+        query, key = self.rule.split(self.query, self.key)
+        return self.call.with_factors(query, key, self.value).scores()
 
     def masked(self, scores: Tensor) -> Tensor:
-        """Z: the scores with the mask, which is a constant summand."""
-        return self.rule.weights(scores + additive(self.call.mask, scores.dtype))
+        """Z: the scores with the mask, which is a constant summand, as the method sees them."""
+        masked = scores + additive(self.call.mask, scores.dtype)
+        return masked.detach() if self.rule.held else masked
 
     def weights(self) -> Tensor:
         """A = softmax(Z), one node."""
-        return torch.softmax(self.masked(self.scores(self.call.query, self.call.key)), -1)
+        return torch.softmax(self.masked(self.scores()), -1)
 
     def times(self, left: Tensor, right: Tensor) -> Tensor:
         """A product of matrices, by the rule."""
@@ -93,7 +93,7 @@ Form = Callable[[Site], Tensor]
 
 def standard(at: Site) -> Tensor:
     """A·V with A = softmax(s·Q·Kᵀ)."""
-    return at.times(at.weights(), at.call.value)
+    return at.times(at.weights(), at.value)
 
 
 def _basis(size: int, like: Tensor) -> Tensor:
@@ -103,28 +103,27 @@ def _basis(size: int, like: Tensor) -> Tensor:
     return (orthogonal * torch.linspace(0.5, 2, size).double()).to(like)
 
 
-def value_basis(at: Site) -> Tensor:
+def _value_basis(at: Site) -> Tensor:
     """A·(V·P) and P⁻¹ behind: W_V and W_O multiplied by P and P⁻¹, as in merging the two."""
-    basis = _basis(at.call.value.shape[-1], at.call.value)
-    return at.times(at.weights(), at.call.value @ basis) @ torch.linalg.inv(basis)
+    basis = _basis(at.value.shape[-1], at.value)
+    return standard(replace(at, value=at.value @ basis)) @ torch.linalg.inv(basis)
 
 
-def query_key_basis(at: Site) -> Tensor:
+def _query_key_basis(at: Site) -> Tensor:
     """(Q·P)·(K·P⁻ᵀ)ᵀ in place of Q·Kᵀ, as in scaling Q against K or merging W_Q·W_Kᵀ."""
-    basis = _basis(at.call.query.shape[-1], at.call.query)
-    key = at.call.key @ torch.linalg.inv(basis).T
-    return standard(replace(at, call=replace(at.call, query=at.call.query @ basis, key=key)))
+    basis = _basis(at.query.shape[-1], at.query)
+    return standard(replace(at, query=at.query @ basis, key=at.key @ torch.linalg.inv(basis).T))
 
 
-def key_bias(at: Site) -> Tensor:
+def _key_bias(at: Site) -> Tensor:
     """K + c: adds the same number to all scores of a query."""
-    return standard(replace(at, call=replace(at.call, key=at.call.key + _shift(at.call.key))))
+    return standard(replace(at, key=at.key + _shift(at.key)))
 
 
-def value_bias(at: Site) -> Tensor:
+def _value_bias(at: Site) -> Tensor:
     """A·(V + c) − c: the rows of A sum to one."""
-    shift = _shift(at.call.value)
-    return at.times(at.weights(), at.call.value + shift) - shift
+    shift = _shift(at.value)
+    return standard(replace(at, value=at.value + shift)) - shift
 
 
 def _shift(like: Tensor) -> Tensor:
@@ -133,52 +132,51 @@ def _shift(like: Tensor) -> Tensor:
     return torch.randn(like.shape[-1], generator=generator).to(like) * like.detach().std()
 
 
-def two_heads(at: Site) -> Tensor:
+def _two_heads(at: Site) -> Tensor:
     """Each head as two heads of the same weights, with half of W_V each."""
-    halves = [at.times(at.weights(), at.call.value / 2) for _ in range(2)]
-    return halves[0] + halves[1]
+    half = replace(at, value=at.value / 2)
+    return standard(half) + standard(half)
 
 
-def query_bias_apart(at: Site) -> Tensor:
+def _query_bias_apart(at: Site) -> Tensor:
     """(Q − b_Q)·Kᵀ + b_Q·Kᵀ: with the bias multiplied out, the second term is linear in K."""
-    key, bias = at.call.key, at.query_bias
-    linear = at.call.with_factors(bias + 0 * at.call.query.detach(), key, at.call.value).scores()
-    scores = at.scores(at.call.query - bias, key) + linear
-    return at.times(torch.softmax(at.masked(scores), -1), at.call.value)
+    bias = at.query_bias + 0 * at.query.detach()
+    linear = at.call.with_factors(bias, at.key, at.value).scores()
+    scores = replace(at, query=at.query - bias).scores() + linear
+    return at.times(torch.softmax(at.masked(scores), -1), at.value)
 
 
 def _exponentials(at: Site) -> tuple[Tensor, Tensor]:
     """exp(Z), scaled down by a constant in every row, and the reciprocal of its row sums."""
-    masked = at.masked(at.scores(at.call.query, at.call.key))
+    masked = at.masked(at.scores())
     exponentials = torch.exp(masked - masked.detach().amax(-1, keepdim=True))
     return exponentials, 1 / exponentials.sum(-1, keepdim=True)
 
 
-def normaliser_apart(at: Site) -> Tensor:
+def _normaliser_apart(at: Site) -> Tensor:
     """The softmax as a product, exp(Z) times 1 / its row sum."""
     exponentials, reciprocal = at.rule.split(*_exponentials(at))
-    return at.times(exponentials * reciprocal, at.call.value)
+    return at.times(exponentials * reciprocal, at.value)
 
 
-def normalised_last(at: Site) -> Tensor:
+def _normalised_last(at: Site) -> Tensor:
     """(exp(Z)·V) times 1 / row sum: the order of FlashAttention, which fused kernels compute."""
     exponentials, reciprocal = _exponentials(at)
-    output, reciprocal = at.rule.split(at.times(exponentials, at.call.value), reciprocal)
+    output, reciprocal = at.rule.split(at.times(exponentials, at.value), reciprocal)
     return output * reciprocal
 
 
 def _apart(at: Site, fixed: Tensor) -> Tensor:
     """C·V + (A − C)·V with a constant C: the first term is linear in V."""
-    return fixed @ at.call.value + at.times(at.weights() - fixed, at.call.value)
+    return fixed @ at.value + at.times(at.weights() - fixed, at.value)
 
 
-def own_value_apart(at: Site) -> Tensor:
+def _own_value_apart(at: Site) -> Tensor:
     """V + (A − I)·V: what a token keeps of itself, and what others change."""
-    tokens = at.call.value.shape[-2]
-    return _apart(at, torch.eye(tokens, dtype=at.call.value.dtype, device=at.call.value.device))
+    return _apart(at, torch.eye(at.value.shape[-2]).to(at.value))
 
 
-def mean_value_apart(at: Site) -> Tensor:
+def _mean_value_apart(at: Site) -> Tensor:
     """U·V + (A − U)·V with uniform attention U: the mean value, and the deviations from it."""
     return _apart(at, at.call.even_weights())
 
@@ -186,16 +184,16 @@ def mean_value_apart(at: Site) -> Tensor:
 # What a reader calls it → the form. The first is the one that `propagating` has.
 FORMS: dict[str, Form] = {
     "A·V, A = softmax(QKᵀ)": standard,
-    "values in another basis": value_basis,
-    "queries and keys in another basis": query_key_basis,
-    "a key bias more": key_bias,
-    "a value bias more, taken off": value_bias,
-    "each head as two": two_heads,
-    "query bias multiplied out": query_bias_apart,
-    "own value apart: V + (A − I)V": own_value_apart,
-    "mean value apart: UV + (A − U)V": mean_value_apart,
-    "softmax as exp(Z) · 1/s": normaliser_apart,
-    "normalised last: (exp(Z) V) · 1/s": normalised_last,
+    "values in another basis": _value_basis,
+    "queries and keys in another basis": _query_key_basis,
+    "a key bias more": _key_bias,
+    "a value bias more, taken off": _value_bias,
+    "each head as two": _two_heads,
+    "query bias multiplied out": _query_bias_apart,
+    "own value apart: V + (A − I)V": _own_value_apart,
+    "mean value apart: UV + (A − U)V": _mean_value_apart,
+    "softmax as exp(Z) · 1/s": _normaliser_apart,
+    "normalised last: (exp(Z) V) · 1/s": _normalised_last,
 }
 
 
@@ -213,31 +211,25 @@ def refactored(
         RuntimeError: rules are already installed in this model, in this thread.
     """
     architecture = describe(model)
-    biases = _query_biases(architecture)
+    kind, heads = architecture.kind, architecture.model.config.num_attention_heads
 
-    def attention(call: AttentionCall) -> tuple[Tensor, None]:
+    def _attention(call: AttentionCall) -> tuple[Tensor, None]:
         value, key = (with_all_heads(x, call.query) for x in (call.value, call.key))
         mask = call.mask
         if gate is not None:
             mask = additive(mask, gate.dtype) + gate.log()[:, None, None]
+        bias = None
+        if kind.projections is not None:
+            bias = architecture.blocks[call.layer].get_submodule(kind.projections[0]).bias
+        bias = 0.0 if bias is None else bias.view(heads, 1, -1)
         here = replace(call, key=key, value=value, mask=mask)
 
-        def formed(*factors: Tensor) -> Tensor:
-            return form(Site(here.with_factors(*factors), rule, biases[call.layer]))
+        def _formed(*factors: Tensor) -> Tensor:
+            return form(Site(*factors, here, rule, bias))
 
-        output = UNITS[rule.unit](formed, *here.factors) if rule.unit else formed(*here.factors)
+        output = UNITS[rule.unit](_formed, *here.factors) if rule.unit else _formed(*here.factors)
         return output.to(value.dtype).transpose(1, 2).contiguous(), None
 
     plain = rule.composite.but(attention="gradient")  # the form has the attention's rules in it
-    with installed(architecture, plain.rule, attention):
+    with installed(architecture, plain.rule, _attention):
         yield architecture
-
-
-def _query_biases(architecture: Architecture) -> list[Tensor | float]:
-    """Each layer's b_Q, `(heads, 1, size)`; 0 where queries have no map and bias of their own."""
-    heads, found = architecture.model.config.num_attention_heads, {}
-    for attention, layers in architecture.attentions.items():
-        maps = (getattr(attention, name, None) for name in ("query", "q_lin", "q"))
-        bias = next((m.bias for m in maps if getattr(m, "bias", None) is not None), None)
-        found |= dict.fromkeys(layers, 0.0 if bias is None else bias.view(heads, 1, -1))
-    return [found[layer] for layer in range(architecture.layers)]

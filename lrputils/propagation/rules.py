@@ -21,25 +21,30 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
-from torch.overrides import TorchFunctionMode
 
 
-class _Scaled(Function):
+class _Function(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factor: float | Tensor) -> Tensor:
-        ctx.factor = factor
-        return x.view_as(x)
+    def forward(ctx: Any, x: Tensor, y: Tensor, back: Callable[[Tensor], Tensor | None]) -> Tensor:
+        ctx.back = back
+        ctx.set_materialize_grads(False)
+        return y.view_as(y)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient * ctx.factor, None
+    def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, None, None]:
+        return None if gradient is None else ctx.back(gradient), None, None
+
+
+def with_backward(x: Tensor, y: Tensor, back: Callable[[Tensor], Tensor | None]) -> Tensor:
+    """Return y, from which `back(g(y))` flows to x when the backward pass runs; None is nothing."""
+    return _Function.apply(x, y.detach(), back)
 
 
 def scaled(x: Tensor, factor: float | Tensor) -> Tensor:
     """Return x, and let only a share of its gradient pass: g(x) → factor · g(x), entry by entry."""
-    return _Scaled.apply(x, factor)
+    return with_backward(x, x, lambda gradient: gradient * factor)
 
 
 class Shares:
@@ -59,9 +64,6 @@ class Shares:
     def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
         """Return the factors as they are, with gradients that keep their shares."""
         return tuple(map(_kept, factors, self.shares))
-
-    def __repr__(self) -> str:
-        return f"Shares{self.shares}"
 
 
 def _kept(factor: Tensor, share: float) -> Tensor:
@@ -85,15 +87,6 @@ PRODUCT = {
     # No rule: both factors get their plain gradient, and y's relevance counts twice.
     "gradient": Shares(1, 1),
 }
-
-
-def identity_softmax(z: Tensor, dim: int = -1) -> Tensor:
-    """A = softmax(Z) with the identity rule in place of You et al., Eq. 5: R(Z) = R(A).
-
-    So g(Z) = A / Z · g(A), and 0 where Z = 0; near Z = 0 the ratio has no bound. The paper names it
-    for its layer ablation.
-    """
-    return identity_rule(partial(torch.softmax, dim=dim), z)
 
 
 # --- a function y = f(x_1, …, x_n) of several factors, as one unit --------------------------------
@@ -133,6 +126,16 @@ UNITS = {"thirds": equal_shares, "path": path_mean}
 
 # --- attention O = A·V with A = softmax(Z), Z = s·Q·Kᵀ: shares of Q, K and V ----------------------
 
+
+def _identity_softmax(z: Tensor, dim: int) -> Tensor:
+    """A = softmax(Z) with the identity rule in place of You et al., Eq. 5: R(Z) = R(A).
+
+    So g(Z) = A / Z · g(A), and 0 where Z = 0; near Z = 0 the ratio has no bound. The paper names it
+    for its layer ablation.
+    """
+    return identity_rule(partial(torch.softmax, dim=dim), z)
+
+
 # AttnLRP halves both products and keeps the softmax's own Jacobian. O_jp = Σ_i A_ji V_ip (You et
 # al., Eqs. 3a and 3b):
 #     R(V_ip) = Σ_j A_ji V_ip / (2 O_jp) · R(O_jp),   R(A_ji) = Σ_p A_ji V_ip / (2 O_jp) · R(O_jp);
@@ -157,7 +160,7 @@ ATTENTION = {
     "key-closed": Shares(_Q, 0, _V),
     # AttnLRP with the softmax's rule taken literally as the identity.
     "identity": Shares(
-        *(_Q, _K, _V), inside=lambda call, kernel: call.combined(call.weights(identity_softmax))
+        *(_Q, _K, _V), inside=lambda call, kernel: call.combined(call.weights(_identity_softmax))
     ),
     # Canonised, as `UNITS` has it: Q, K and V are the factors of one unit, the softmax inside.
     "thirds": Shares(1 / 3, 1 / 3, 1 / 3),
@@ -175,85 +178,51 @@ ATTENTION = {
 # --- activations ----------------------------------------------------------------------------------
 
 
-class _Identity(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-        y = function(x)
-        ctx.save_for_backward((y / x).masked_fill_(x == 0, 0.0))
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (ratio,) = ctx.saved_tensors
-        return gradient * ratio, None
-
-
 def identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """The identity rule for an elementwise y = f(x) with f(0) = 0: R(x) = R(y).
 
     So g(x) = y / x · g(y), and g(x) = 0 where x = 0.
     """
-    return _Identity.apply(x, function)
+    with torch.no_grad():
+        y = function(x)
+        ratio = (y / x).masked_fill_(x == 0, 0.0)
+    return with_backward(x, y, ratio.mul)
 
 
 ACTIVATION = {"identity": identity_rule, "gradient": lambda function, x: function(x)}
 
 
-class TanhRule(TorchFunctionMode):
-    """Gives `torch.tanh`, called as a function, the activation's rule, and changes nothing else."""
-
-    def __init__(self, rule: Callable):
-        super().__init__()
-        self.rule = rule
-
-    def __torch_function__(
-        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        # Inside here the mode is off, so that the rule's own call of tanh is the plain one.
-        if function is torch.tanh:
-            return self.rule(torch.tanh, *args)
-        return function(*args, **(kwargs or {}))
-
-
 # --- normalisation --------------------------------------------------------------------------------
 
 
-class _LayerNorm(Function):
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, held_mean: bool
-    ) -> Tensor:
-        ctx.held_mean = held_mean
-        y, _, inverse_std = torch.native_layer_norm(x, weight.shape, weight, bias, eps)
-        ctx.save_for_backward(weight, inverse_std)
-        return y
+def held_norm(norm: nn.Module, x: Tensor, epsilon: str = "eps", *, mean: bool = False) -> Tensor:
+    """A norm whose deviation is a constant; its ε is the attribute `epsilon`.
 
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
-        weight, inverse_std = ctx.saved_tensors
+    LayerNorm y = w ⊙ (x − mean x) / σ + b is then linear in x, with bias b: You et al., Eq. 1
+    applies, and g(x) = (w ⊙ g(y) − mean(w ⊙ g(y))) / σ. With the `mean` held, too, as in one
+    published CP-LRP (github.com/AmeenAli/XAI_Transformers, read), g(x) = w ⊙ g(y) / σ. RMSNorm
+    y = w ⊙ x / ρ with ρ = √(mean x² + ε): g(x) = w ⊙ g(y) / ρ, computed in float32 at least, as in
+    the models that use it.
+    """
+    weight, eps = norm.weight, getattr(norm, epsilon)
+    if not isinstance(norm, nn.LayerNorm):
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+        square = wide.detach().pow(2).mean(-1, keepdim=True)
+        return weight * (wide * torch.rsqrt(square + eps)).to(x.dtype)
+    y, _, inverse_std = torch.native_layer_norm(x.detach(), weight.shape, weight, norm.bias, eps)
+
+    def _back(gradient: Tensor) -> Tensor:
         gradient = gradient * weight
-        if not ctx.held_mean:
+        if not mean:
             gradient = gradient - gradient.mean(-1, keepdim=True)
-        return gradient * inverse_std.to(gradient.dtype), None, None, None, None
+        return gradient * inverse_std.to(gradient.dtype)
+
+    return with_backward(x, y, _back)
 
 
-def layer_norm_held(
-    x: Tensor, weight: Tensor, bias: Tensor | None, eps: float, *, mean: bool = False
-) -> Tensor:
-    """LayerNorm y = w ⊙ (x − mean x) / σ + b with σ held constant, and its mean, too, if `mean`.
-
-    What is left is linear in x, with bias b: You et al., Eq. 1 applies, and
-    g(x) = (w ⊙ g(y) − mean(w ⊙ g(y))) / σ. With the mean held, as in one published CP-LRP
-    (github.com/AmeenAli/XAI_Transformers, read), g(x) = w ⊙ g(y) / σ.
-    """
-    return _LayerNorm.apply(x, weight, bias, eps, mean)
-
-
-def rms_norm_held_rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """RMSNorm y = w ⊙ x / ρ with ρ = √(mean x² + eps) held constant: g(x) = w ⊙ g(y) / ρ.
-
-    Computed in float32 at least, as in the models that use it.
-    """
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    inverse_rms = torch.rsqrt(wide.detach().pow(2).mean(-1, keepdim=True) + eps)
-    return weight * (wide * inverse_rms).to(x.dtype)
+# Of a norm's own forward pass, the norm, its input and the name of its ε.
+NORM = {
+    "held-std": lambda inner, *given: held_norm(*given),
+    "held": lambda inner, *given: held_norm(*given, mean=True),
+    "gradient": lambda inner, norm, x, epsilon: inner(x),
+}

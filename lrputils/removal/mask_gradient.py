@@ -17,21 +17,52 @@ closer than either (chapter 7). The gate's gradient is known: Reversed Attention
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import AttentionCall, Recorder, fused, routed, with_all_heads
+from lrputils.model.classifier import Classifier
 from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
-from lrputils.removal.combined import Calibration, at_one_size, plain
+from lrputils.removal.leave_one_out import leave_one_out
 
 FORMS = ("exact-block", "first-order")
 # Largest number of attention weights held at once, per tensor.
 _CELLS = 2**25
+# Of the fit of a calibration, in units of the features' mean square.
+_RIDGE = 0.1
+
+
+class Calibration(NamedTuple):
+    """How one open pass and half-removal add up: what `lrputils.calibrate` returns.
+
+    Attributes:
+        coefficients: of the two maps and of their absolute values, both brought to one size.
+        groups: of half-removal.
+        texts: how many it was fitted on.
+    """
+
+    coefficients: tuple[float, float, float, float]
+    groups: int
+    texts: int
+
+    def add_up(self, whole: Tensor, grouped: Tensor, where: Tensor) -> Tensor:
+        """The estimate from both maps, (batch, tokens), whose sizes are taken over `where`."""
+        shapes = _at_one_size(whole, grouped, where, self.groups)
+        return shapes @ shapes.new_tensor(self.coefficients)
+
+
+def plain_mean(groups: int) -> Calibration:
+    """The mean of both, fitted to nothing: two groups weigh as much as the open row, four twice.
+
+    With more groups, fewer tokens are gone where a token's gradient is taken.
+    """
+    weight = groups / 2
+    return Calibration((1 / (1 + weight), weight / (1 + weight), 0.0, 0.0), groups, 0)
 
 
 @torch.inference_mode(False)
@@ -41,7 +72,6 @@ def mask_gradient(
     *,
     target: Target = None,
     form: str = "exact-block",
-    own_row: bool = False,
     groups: int | None = None,
     gate: float | None = None,
     with_open: bool = False,
@@ -55,9 +85,6 @@ def mask_gradient(
         inputs: a batch of encoded texts, or `pixel_values`.
         target: the class explained; by default the one predicted on the whole input.
         form: "exact-block" or "first-order", see the module's equations.
-        own_row: count the queries of the token itself (j = i) too, as the gradient with respect to
-            the gates does. By default they do not count: once a token is masked, no one reads what
-            its own query gathers. The token that the head reads always counts in full.
         groups: deal each text's tokens into this many groups; each is a row of its own, in which
             the group's gates are closed to `gate`. None is one row with every gate open.
         gate: how far open a group's gates are, between 0 and 1, 0.5 if not given.
@@ -66,8 +93,9 @@ def mask_gradient(
         calibration: from `lrputils.calibrate`; the same rows, added by its coefficients.
         batch_tokens: how many tokens go through the model at once; bounds the memory.
 
-    Special tokens and the token that the head reads stay open: with groups, their score is the mean
-    over the groups' rows.
+    The queries of the token itself (j = i) do not count: once a token is masked, no one reads what
+    its own query gathers; that of the token that the head reads counts in full. It and special
+    tokens stay open: with groups, their score is the mean over the groups' rows.
 
     Returns:
         (batch, tokens) on the model's device, 0 at padding; float32, for a float64 model float64.
@@ -79,22 +107,19 @@ def mask_gradient(
     """
     architecture = describe(model)
     _refuse(form, groups, gate, with_open, calibration)
-    gates = Gates(form, own_row)
-    coefficients = None
-    if calibration is not None:
-        groups, coefficients = calibration.groups, calibration.coefficients
+    gates = Gates(form)
+    groups = groups if calibration is None else calibration.groups
     if groups is None:
         return _at(architecture, inputs, target, gates)
     reading = read(architecture, inputs, target=target)
     dealt, share = _dealt(inputs, reading, groups), 1 - (0.5 if gate is None else gate)
     total = _over_rows(architecture, inputs, reading.target, dealt, share, gates, batch_tokens)
     grouped = reading.per_token(total)
-    if not with_open and coefficients is None:
+    if not with_open and calibration is None:
         return grouped
     whole = _at(architecture, inputs, reading.target, gates)
     where = free_tokens(inputs, reading.valid, reading.head)
-    shapes = at_one_size(whole, grouped, where, groups)
-    return shapes @ shapes.new_tensor(coefficients or plain(groups))
+    return (calibration or plain_mean(groups)).add_up(whole, grouped, where)
 
 
 def _refuse(
@@ -184,12 +209,10 @@ def _at(
 class Gates:
     """Attention of which `closed` (batch, tokens) is removed: 0 nothing, 1 the whole token.
 
-    A token's own query keeps it, unless `own_row`, or the head reads it. Without `closed` every
-    gate is open.
+    A token's own query keeps it. Without `closed` every gate is open.
     """
 
     form: str = "exact-block"
-    own_row: bool = False
     closed: Tensor | None = None
 
     def __call__(self, call: AttentionCall) -> tuple[Tensor, None]:
@@ -197,17 +220,16 @@ class Gates:
         if self.closed is None:
             return fused(call)
         weights = call.weights()
-        gates = self.of(weights)
+        gates = self.factor(weights)
         if self.form != "exact-block":
             return call.combined(_renormalised(weights * gates)), None
         share = self.closed.amax(1).to(weights)[:, None, None, None]
         without = _renormalised(weights.masked_fill(gates < 1, 0.0))
         return call.combined((1 - share) * weights + share * without), None
 
-    def of(self, weights: Tensor) -> Tensor:
+    def factor(self, weights: Tensor) -> Tensor:
         """Gates as a factor of weights (batch, heads, queries, keys): (batch, 1, queries, keys)."""
-        tokens = weights.shape[-1]
-        held = torch.eye(tokens, dtype=torch.bool, device=weights.device) & (not self.own_row)
+        held = torch.eye(weights.shape[-1], dtype=torch.bool, device=weights.device)
         gates = (1 - self.closed.to(weights))[:, None, None, :]
         return torch.where(held, 1.0, gates)
 
@@ -218,25 +240,27 @@ def _renormalised(weights: Tensor) -> Tensor:
     return weights / torch.where(total > 0, total, 1.0)
 
 
-def parts(call: AttentionCall) -> Iterator[tuple[slice, AttentionCall]]:
-    """A call's batch in parts, so that a part's attention weights stay within bounds of memory."""
+def in_parts(
+    call: AttentionCall, gradient: Tensor
+) -> Iterator[tuple[slice, AttentionCall, Tensor, Tensor]]:
+    """A call's batch in parts, so that a part's attention weights stay within bounds of memory.
+
+    With each part's call A_ji and V_i·g_j, both (batch, heads, queries, keys), in float32 at least;
+    `gradient` is what flows back to the block's output.
+    """
     batch, heads, tokens, _ = call.query.shape
+    wide = torch.promote_types(call.query.dtype, torch.float32)
     step = max(1, _CELLS // (heads * tokens**2))
     for start in range(0, batch, step):
         some = slice(start, start + step)
         mask = call.mask
         if mask is not None and mask.shape[0] > 1:
             mask = mask[some]
-        factors = (factor[some] for factor in call.factors)
-        yield some, replace(call.with_factors(*factors), mask=mask)
-
-
-def weights_and_products(call: AttentionCall, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """A_ji and V_i·g_j, both (batch, heads, queries, keys), in float32 at least."""
-    wide = torch.promote_types(call.query.dtype, torch.float32)
-    call = call.with_factors(*(factor.to(wide) for factor in call.factors))
-    received = gradient.to(wide).transpose(1, 2)
-    return call.weights(), received @ with_all_heads(call.value, call.query).transpose(-2, -1)
+        factors = (factor[some].to(wide) for factor in call.factors)
+        part = replace(call.with_factors(*factors), mask=mask)
+        received = gradient[some].to(wide).transpose(1, 2)
+        value = with_all_heads(part.value, part.query)
+        yield some, part, part.weights(), received @ value.transpose(-2, -1)
 
 
 def first_order(weights: Tensor, products: Tensor) -> Tensor:
@@ -268,17 +292,15 @@ def block_scores(
     `gradient` is what flows back to the block's output; `head`, boolean, where the head reads.
     """
     scored = []
-    for some, rows in parts(call):
-        weights, products = weights_and_products(rows, gradient[some])
+    for some, _, weights, products in in_parts(call, gradient):
         if gates.form == "exact-block":
-            effect = exact_block(weights, products).sum(1)
+            effect = exact_block(weights, products)
         elif gates.closed is None:
-            effect = first_order(weights, products).sum(1)
+            effect = first_order(weights, products)
         else:
-            factor = replace(gates, closed=gates.closed[some]).of(weights)
-            weights = _renormalised(weights * factor)
-            effect = (first_order(weights, products) / factor).sum(1)
-        scored.append(effect.sum(1) if gates.own_row else without_own_row(effect, head[some]))
+            factor = replace(gates, closed=gates.closed[some]).factor(weights)
+            effect = first_order(_renormalised(weights * factor), products) / factor
+        scored.append(without_own_row(effect.sum(1), head[some]))
     return torch.cat(scored)
 
 
@@ -288,3 +310,81 @@ def without_own_row(effect: Tensor, readout: Tensor) -> Tensor:
     The removed token's own query does not count, except where `readout` (batch, tokens) is true.
     """
     return effect.sum(1) - torch.where(readout, 0.0, effect.diagonal(dim1=1, dim2=2))
+
+
+def calibrate(
+    classifier: Classifier,
+    texts: Sequence[str],
+    *,
+    groups: int = 2,
+    max_length: int | None = None,
+    batch_size: int = 16,
+) -> Calibration:
+    """Fit how one open pass and half-removal add up, on a few texts' exact maps.
+
+    Gives the coefficients that `attribute(clf, inputs, "mask-gradient", calibration=…)` takes.
+    To train a cheap estimate on exact attributions is amortised attribution (Jethani et al., 2022;
+    Yang et al., 2023; Covert et al., 2024), here of four coefficients.
+
+    Five texts are enough. Coefficients found on one data set or model suit others nearly as well.
+
+    Args:
+        classifier: from `lrputils.load_classifier`.
+        texts: like those to be explained. Each costs its exact leave-one-out.
+        groups: of half-removal, as in `mask_gradient`.
+        max_length: longer texts are cut to this many tokens.
+        batch_size: texts a batch.
+
+    Raises:
+        ValueError: no texts, or what `leave_one_out` refuses.
+    """
+    maps = []
+    for start in range(0, len(texts), batch_size):
+        some = list(texts[start : start + batch_size])
+        inputs = classifier.encode(some, max_length, truncate=True)
+        exact = leave_one_out(classifier, inputs, progress=False)
+        whole, grouped = (mask_gradient(classifier, inputs, groups=k) for k in (None, groups))
+        maps += zip(whole, grouped, exact, inputs.content_mask, strict=True)
+    if not maps:
+        raise ValueError("a calibration needs texts, five or more")
+    return fitted([tuple(x[None] for x in text) for text in maps], groups)
+
+
+def fitted(maps: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]], groups: int) -> Calibration:
+    """Fit by ridge regression over all tokens, drawn towards the plain mean and not towards zero.
+
+    Each text's open map, grouped map, exact map and the tokens that count, (1, tokens) each; in
+    every text features and exact map are brought to size one first.
+    """
+    features, exact = [], []
+    for whole, grouped, loo, where in maps:
+        where = where.to(whole.device)
+        shapes = _at_one_size(whole.double(), grouped.double(), where, groups)[where]
+        target = loo.double().to(whole.device)[where]
+        sizes = shapes[:, 0].abs().mean(), target.abs().mean()
+        if all(sizes):
+            features.append(shapes / sizes[0])
+            exact.append(target / sizes[1])
+    start = torch.tensor(plain_mean(groups).coefficients, dtype=torch.float64)
+    if features:
+        x, y = torch.cat(features).cpu(), torch.cat(exact).cpu()
+        square, off = x.T @ x / len(y), x.T @ (y - x @ start) / len(y)
+        start = start + torch.linalg.solve(square + _RIDGE * torch.eye(4).double(), off)
+    return Calibration(tuple(start.tolist()), groups, len(maps))
+
+
+def _at_one_size(whole: Tensor, grouped: Tensor, where: Tensor, groups: int) -> Tensor:
+    """Both maps and their absolute values at the size of their mean: (batch, tokens, 4).
+
+    Each is divided by its mean absolute score over the tokens of `where`. The size in logits, the
+    weighted harmonic mean of the two, makes `plain_mean` a mean with weights that a large map
+    loses: on a text where one estimate runs away, the other one counts.
+    """
+    first, second, *_ = plain_mean(groups).coefficients
+    count = where.sum(1, keepdim=True).clamp(min=1)
+    small = torch.finfo(whole.dtype).tiny ** 0.5
+    one, two = ((x.abs() * where).sum(1, keepdim=True) / count for x in (whole, grouped))
+    one, two = one.clamp(min=small), two.clamp(min=small)
+    size = 1 / (first / one + second / two)
+    whole, grouped = whole * (size / one), grouped * (size / two)
+    return torch.stack([whole, grouped, whole.abs(), grouped.abs()], dim=-1)

@@ -1,8 +1,11 @@
 """Any number of rows, run in batches of bounded size.
 
 Rows of one length, whatever text they come from, are packed into batches of at most so many tokens.
-What a row is, and how the model runs on a batch of them, is in `lrputils.removal.rows`. A decoder's
-rows share the beginnings of their texts (`lrputils.removal.beginnings`) where that takes less.
+What a row is, and how the model runs on a batch of them, is in `lrputils.removal.rows`.
+
+A decoder's token sees those before it, so what is taken out of a text changes nothing in front of
+the place. Where that takes less, a row runs from there on; the keys and values in front of it are
+those of the whole text. This is what generation keeps its cache for, and as exact.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from tqdm import tqdm
 
 from lrputils.data.given import size
 from lrputils.model.architectures import Architecture
-from lrputils.removal.beginnings import Beginnings, shareable
-from lrputils.removal.packed import packed
-from lrputils.removal.rows import Row, Text, collate, logits_of, prepare, put
+from lrputils.model.attention import AttentionCall, Recorder, fused
+from lrputils.removal.rows import Row, Text, logits_of, prepare, put, window
+from lrputils.removal.shortcuts import fast_linear
 
 # Tokens in one batch. Large enough to keep every core busy, small enough to stay in fast memory.
 BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
@@ -56,7 +59,7 @@ def evaluate(
         batch_tokens: most tokens in one batch. One row is run however long it is. Where memory
             runs out the budget is halved, for the remaining rows.
         done: told of the number of rows of each batch that is done.
-        precision: of the products in linear layers: see `lrputils.removal.packed.packed`.
+        precision: of the products in linear layers: see `lrputils.removal.shortcuts.fast_linear`.
 
     Returns:
         (rows, …) on the model's device.
@@ -76,7 +79,7 @@ def evaluate(
     cost = _PASS.get(device.type, _PASS["cuda"]) if share else None
     plan, result = _plan(architecture, texts, rows, range(len(rows)), budget, cost), None
     tokens = sum(row.length for row in rows)
-    with torch.inference_mode(), packed(architecture, tokens, precision):
+    with torch.inference_mode(), fast_linear(architecture, tokens, precision):
         while plan:
             step = plan[0]
             batch = [rows[i] for i in step.rows]
@@ -118,12 +121,64 @@ def _refuse_broken(architecture: Architecture, rows: Sequence[Row], result: Tens
         )
 
 
+def shareable(architecture: Architecture, longest: int) -> bool:
+    """Whether rows of texts of up to so many tokens can share beginnings.
+
+    Not where a token sees later ones or a window of the text alone, and not in a model with a rule
+    installed, whose attention may be another one.
+    """
+    return (
+        architecture.causal
+        and architecture.kind.rules
+        and longest <= window(architecture)
+        and all("forward" not in vars(module) for module in architecture.backbone.modules())
+    )
+
+
+class _Beginnings:
+    """Keys and values of whole texts, computed when they are first asked for.
+
+    Attributes:
+        numbers: of the texts.
+        size: tokens of the texts' batch, with its padding.
+    """
+
+    def __init__(self, architecture: Architecture, texts: Sequence[Text], numbers: Sequence[int]):
+        self.architecture, self.texts, self.numbers = architecture, texts, numbers
+        self.size = len(numbers) * max(len(texts[number]) for number in numbers)
+        # Of each layer, (texts, groups of heads, tokens, size).
+        self._layers: list[tuple[Tensor, Tensor]] = []
+
+    def logits_of(self, rows: Sequence[Row], device: torch.device) -> Tensor:
+        """Logits (rows, classes) of rows of these texts, of which only what is changed runs."""
+        if not self._layers:
+            whole = [Row(number, len(self.texts[number])) for number in self.numbers]
+            recorder = Recorder()
+            logits_of(self.architecture, self.texts, whole, device, recorder)
+            self._layers = [(call.key, call.value) for call in recorder.calls]
+        longest = max(row.start for row in rows)
+        alone = len(self.numbers) == 1
+        places = [self.numbers.index(row.text) for row in rows]
+
+        def _behind(kept: Tensor, own: Tensor) -> Tensor:
+            kept = kept[:, :, :longest]
+            kept = kept.expand(len(rows), -1, -1, -1) if alone else kept[places]
+            return torch.cat([kept, own], dim=2)
+
+        def _attention(call: AttentionCall) -> tuple[Tensor, None]:
+            keys, values = self._layers[call.layer]
+            key, value = _behind(keys, call.key), _behind(values, call.value)
+            return fused(call.with_factors(call.query, key, value))
+
+        return logits_of(self.architecture, self.texts, rows, device, _attention)
+
+
 class _Step(NamedTuple):
     """A batch: numbers of rows, tokens of the longest, and what they share, if not run whole."""
 
     rows: list[int]
     width: int
-    shared: Beginnings | None
+    shared: _Beginnings | None
 
 
 def _plan(
@@ -158,21 +213,21 @@ def _plan(
 
 def _groups(
     architecture: Architecture, texts: Sequence[Text], numbers: Iterable[int], budget: int
-) -> list[Beginnings]:
+) -> list[_Beginnings]:
     """Texts of similar length, whose beginnings one batch computes."""
     groups: list[list[int]] = []
     for number in sorted(numbers, key=lambda number: -len(texts[number])):
         if not groups or (len(groups[-1]) + 1) * len(texts[groups[-1][0]]) > budget:
             groups.append([])
         groups[-1].append(number)
-    return [Beginnings(architecture, texts, group) for group in groups]
+    return [_Beginnings(architecture, texts, group) for group in groups]
 
 
 def _steps(
     rows: Sequence[Row],
     left: Iterable[int],
     budget: int,
-    shared: Beginnings | None = None,
+    shared: _Beginnings | None = None,
     padding: int = 0,
 ) -> list[_Step]:
     """Rows of one length up to the budget; somewhat shorter ones where few have that length.
@@ -207,13 +262,13 @@ def _attempt(
     texts: Sequence[Text],
     batch: list[Row],
     device: torch.device,
-    shared: Beginnings | None,
+    shared: _Beginnings | None,
 ) -> Tensor | None:
     """Return the batch's logits, or None where it was too large for the memory."""
     try:
         if shared and any(row.start for row in batch):
             return shared.logits_of(batch, device)
-        return logits_of(architecture, collate(architecture, texts, batch, device))
+        return logits_of(architecture, texts, batch, device)
     except (torch.OutOfMemoryError, RuntimeError) as error:
         if (len(batch) == 1 and not shared) or not _is_out_of_memory(error):
             raise

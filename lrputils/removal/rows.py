@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from lrputils.model.architectures import Architecture
+from lrputils.model.attention import AttentionFunction, routed
 from lrputils.model.forwards import ArgumentRow, prove_removal, replaced, run_rows
 from lrputils.model.inputs import to_the_left
-from lrputils.removal.last_layer import head_token_alone
+from lrputils.removal.shortcuts import head_token_alone
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,6 @@ def window(architecture: Architecture) -> float:
     return float("inf") if full else limit
 
 
-def whole(texts: Sequence[Text]) -> list[Row]:
-    """The rows from which nothing is taken."""
-    return [Row(i, len(text)) for i, text in enumerate(texts)]
-
-
 def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
     """Take a padded batch apart into its texts.
 
@@ -115,50 +111,65 @@ def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
     ]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Rows as tensors, padded on the right.
-
-    Attributes:
-        arguments: of the model's forward pass.
-        head: column of the token that the head reads, (rows,).
-        states: for an image model, the embedded patches that are left.
-        plain: for a model without rules, the rows by its arguments, and their zeroed tokens.
-    """
-
-    arguments: dict[str, Tensor]
-    head: Tensor | None
-    states: Tensor | None = None
-    plain: tuple[list[ArgumentRow], list[tuple[int, ...]]] | None = None
-
-
-def collate(
+def logits_of(
     architecture: Architecture,
     texts: Sequence[Text],
-    batch: Sequence[Row],
+    rows: Sequence[Row],
     device: torch.device,
-    *,
-    cut: bool = False,
-) -> Batch:
-    """Put rows of one kind into tensors on the device.
+    attention: AttentionFunction | None = None,
+) -> Tensor:
+    """Logits (rows, classes) of rows of one kind, in float32 at least.
 
-    Cut, a decoder's rows lose their starts, and the mask is (rows, 1, queries, keys): of the
-    longest start's tokens, which come first, each row sees its own.
+    With an `attention`, a decoder's rows lose their starts, and the mask is (rows, 1, queries,
+    keys): of the longest start's tokens, which come first, each row sees its own.
     """
     if not architecture.kind.rules:
-        rows = [_as_it_is(architecture, texts[row.text], row) for row in batch]
-        return Batch({}, None, plain=(rows, [row.swapped for row in batch if row.zeroed]))
-    starts = np.array([row.start if cut else 0 for row in batch])
-    lengths = np.array([row.length for row in batch]) - starts
+        alone = [_as_it_is(architecture, texts[row.text], row) for row in rows]
+        return run_rows(architecture, alone, [row.swapped for row in rows if row.zeroed])
+    model = architecture.model
+    arguments, head = _collate(architecture, texts, rows, device, cut=attention is not None)
+    with ExitStack() as undo:
+        undo.enter_context(head_token_alone(architecture, head))
+        if attention is not None:
+            undo.enter_context(routed(architecture, attention))
+        if relative := architecture.kind.relative_positions:
+            encoder = architecture.backbone.get_submodule(architecture.kind.blocks.split(".")[0])
+            place = relative(encoder, arguments["position_ids"])
+            undo.enter_context(replaced({encoder: place}))
+        if architecture.vision:  # the patches are embedded already
+            undo.enter_context(replaced({architecture.word_embeddings: lambda _, x, **how: x}))
+        if not architecture.causal:
+            logits = model(**arguments).logits
+        else:
+            # Only the last token's state goes through the head: a vocabulary for each token of
+            # each row would be most of the memory.
+            states = architecture.backbone(**arguments, use_cache=False)[0]
+            last = states[torch.arange(len(head), device=states.device), head]
+            words = model.get_output_embeddings() if architecture.language_model else None
+            logits = (words or model.score)(last)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _collate(
+    architecture: Architecture,
+    texts: Sequence[Text],
+    rows: Sequence[Row],
+    device: torch.device,
+    *,
+    cut: bool,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Rows of one kind, padded on the right, as the model's arguments, and their heads' columns."""
+    starts = np.array([row.start if cut else 0 for row in rows])
+    lengths = np.array([row.length for row in rows]) - starts
     places = np.arange(lengths.max())
     mask = places < lengths[:, None]
     kept = np.zeros(mask.shape, dtype=np.int64)
-    for i, row in enumerate(batch):
+    for i, row in enumerate(rows):
         left = np.arange(row.length) if row.kept is None else row.kept()
         kept[i, : lengths[i]] = left[starts[i] :]
-    hidden = [i for i, row in enumerate(batch) if row.hidden is not None]
+    hidden = [i for i, row in enumerate(rows) if row.hidden is not None]
     visible = mask.copy()
-    visible[hidden, [batch[i].hidden - starts[i] for i in hidden]] = False
+    visible[hidden, [rows[i].hidden - starts[i] for i in hidden]] = False
 
     arguments = {}
     # Without a mask a decoder reads a gap in the positions as the start of another text.
@@ -170,28 +181,40 @@ def collate(
         arguments["attention_mask"] = put(visible.astype(np.int64), device)
     head = architecture.head_tokens(put(mask, device))
     # The batch's texts, one behind the other, and where each row's own begins.
-    numbers, own = np.unique([row.text for row in batch], return_inverse=True)
+    numbers, own = np.unique([row.text for row in rows], return_inverse=True)
     used = [texts[number] for number in numbers]
     begins = np.cumsum([0, *map(len, used[:-1])])[own, None]
     if architecture.vision:
         states = torch.cat([text.states for text in used])
-        return Batch(arguments, head, states[put(begins + kept, device)])
-    shifted = np.array([row.shifted for row in batch])[:, None] & mask
+        return arguments | {"pixel_values": states[put(begins + kept, device)]}, head
+    shifted = np.array([row.shifted for row in rows])[:, None] & mask
     counted = np.where(shifted, starts[:, None] + places, kept)
     ids = _column("ids", used)[begins + kept]
     positions = _column("positions", used)[begins + counted]
-    swapped = [i for i, row in enumerate(batch) for _ in row.swapped]
-    at = [token - starts[i] for i, row in enumerate(batch) for token in row.swapped]
+    swapped = [i for i, row in enumerate(rows) for _ in row.swapped]
+    at = [token - starts[i] for i, row in enumerate(rows) for token in row.swapped]
     arguments["position_ids"] = put(positions, device)
     if used[0].types is not None:
         arguments["token_type_ids"] = put(_column("types", used)[begins + kept], device)
-    if batch[0].zeroed:
+    if rows[0].zeroed:
         arguments["inputs_embeds"] = embedded = architecture.word_embeddings(put(ids, device))
         embedded[swapped, at] = 0
     else:
-        ids[swapped, at] = [batch[i].swap_id for i in swapped]
+        ids[swapped, at] = [rows[i].swap_id for i in swapped]
         arguments["input_ids"] = put(ids, device)
-    return Batch(arguments, head)
+    return arguments, head
+
+
+def _column(name: str, texts: Sequence[Text]) -> np.ndarray:
+    return np.concatenate([getattr(text, name) for text in texts]).astype(np.int64, copy=False)
+
+
+def put(array: np.ndarray, device: torch.device) -> Tensor:
+    """The array on the device. A GPU goes on meanwhile: it waits for no memory that may move."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def _as_it_is(architecture: Architecture, text: Text, row: Row) -> ArgumentRow:
@@ -234,43 +257,3 @@ def prepare(
     )
     whole = _as_it_is(architecture, texts[number], Row(number, len(texts[number])))
     return budget if prove_removal(architecture, whole, masked=masks) else 1
-
-
-def _column(name: str, texts: Sequence[Text]) -> np.ndarray:
-    return np.concatenate([getattr(text, name) for text in texts]).astype(np.int64, copy=False)
-
-
-def put(array: np.ndarray, device: torch.device) -> Tensor:
-    """The array on the device. A GPU goes on meanwhile: it waits for no memory that may move."""
-    tensor = torch.from_numpy(array)
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
-
-
-def logits_of(architecture: Architecture, batch: Batch) -> Tensor:
-    """Logits (rows, classes), in float32 at least; a decoder's are read at its last token."""
-    if batch.plain:
-        return run_rows(architecture, *batch.plain)
-    model = architecture.model
-    with ExitStack() as undo:
-        undo.enter_context(head_token_alone(architecture, batch.head))
-        if relative := architecture.kind.relative_positions:
-            encoder = architecture.backbone.get_submodule(architecture.kind.blocks.split(".")[0])
-            place = relative(encoder, batch.arguments["position_ids"])
-            undo.enter_context(replaced({encoder: place}))
-        if architecture.vision:
-            embeddings = {architecture.word_embeddings: lambda *args, **kwargs: batch.states}
-            undo.enter_context(replaced(embeddings))
-            pixels = batch.states.new_zeros(len(batch.states), 0)
-            logits = model(pixel_values=pixels, **batch.arguments).logits
-        elif not architecture.causal:
-            logits = model(**batch.arguments).logits
-        else:
-            # Only the last token's state goes through the head: a vocabulary for each token of
-            # each row would be most of the memory.
-            states = architecture.backbone(**batch.arguments, use_cache=False)[0]
-            rows = torch.arange(len(batch.head), device=states.device)
-            words = model.get_output_embeddings() if architecture.language_model else None
-            logits = (words or model.score)(states[rows, batch.head])
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -78,37 +78,24 @@ def audit(
     if rank():
         return out
     facts = results.facts(out)
-    notes = _notes(classifier, texts, whole or texts, settings, facts, out / NOTES, quiet)
+    path, notes = out / NOTES, {}
+    if path.is_file():
+        notes = json.loads(path.read_text(encoding="utf-8"))
+    if notes.get("rows") != facts["rows"]:  # measured once beside the rows
+        if not quiet:
+            print("checking the rules, timing the methods …", file=sys.stderr)
+        forecast = estimate(classifier, whole or texts, settings, how["variants"])
+        checks = gates(classifier, next(texts.parts(2)), settings.max_length)
+        notes = {
+            "rows": facts["rows"],
+            "gates": checks.to_dict("index"),
+            "forecast": asdict(forecast),
+        }
+        write_json(path, notes)
     run = Audited(pd.read_parquet(out / results.ROWS), settings.units)
     html = _page(classifier, texts, run, facts, notes)
     (out / PAGE).write_text(html, encoding="utf-8")
     return out / PAGE
-
-
-def _notes(
-    classifier: Classifier,
-    texts: TextStream,
-    whole: TextStream,
-    settings: datasets.Settings,
-    facts: Mapping[str, Any],
-    path: Path,
-    quiet: bool,
-) -> dict[str, Any]:
-    """What is measured once beside the rows, or was: the gates, and the forecast."""
-    if path.is_file():
-        known = json.loads(path.read_text(encoding="utf-8"))
-        if known["rows"] == facts["rows"]:
-            return known
-    if not quiet:
-        print("checking the rules, timing the methods …", file=sys.stderr)
-    few = next(texts.parts(2))
-    notes = {
-        "rows": facts["rows"],
-        "gates": gates(classifier, few, settings.max_length).to_dict("index"),
-        "forecast": asdict(estimate(classifier, whole, settings, audit_plan.measured(classifier))),
-    }
-    write_json(path, notes)
-    return notes
 
 
 def _worst(
@@ -191,15 +178,14 @@ def _page(
     """
     verdict, gains = answers.verdict(run), answers.layers(run)
     found, changed = answers.compared(run, verdict.readout), answers.sensitivity(run)
-    whole = notes["forecast"]
-    seconds = {name: taken / whole["texts"] for name, taken in whole["seconds"].items()}
-    methods = answers.by_method(found, seconds)
+    methods, whole = answers.by_method(found), notes["forecast"]
+    seconds = pd.Series(whole["seconds"])[[*answers.NAMES]].rename(label)
+    forecast = (seconds / whole["texts"]).reindex(methods.index).to_frame("seconds a text")
+    forecast.insert(0, "the whole file", seconds.map(duration))
     gates = pd.DataFrame.from_dict(notes["gates"], orient="index")
     exact = {column: gates[column].map("{:.1e}".format) for column in ("off", "allowed")}
     checks = gates.assign(**exact, passed=gates.passed.map({True: "yes", False: "NO"}))
     missed = _worst(classifier, texts, run, verdict, facts["parameters"].get("target"))
-    forecast = methods.seconds.dropna().to_frame("seconds a text")
-    forecast.insert(0, "the whole file", (forecast * whole["texts"]).map(duration))
     parts = {name: verdict.table.loc[name] for name in verdict.table.index.unique(0)}
     filled = templates(rounded=_rounded, base64=_base64, duration=duration)
     return filled.get_template("audit.html").render(

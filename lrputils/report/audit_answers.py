@@ -17,8 +17,7 @@ from scipy.special import ndtri, stdtrit
 
 from lrputils import stats
 from lrputils.model.readout import READOUTS
-from lrputils.removal.calibration import fitted
-from lrputils.removal.combined import Calibration, at_one_size, plain
+from lrputils.removal.mask_gradient import Calibration, fitted, plain_mean
 from lrputils.report.audit_plan import COMPARED, LRP, OTHER, REMOVED, Audited, cost, label
 from lrputils.report.tables import CANNOT_TELL, side_by_side
 from lrputils.study.agreement import (
@@ -134,21 +133,14 @@ def compared(run: Audited, readout: str) -> pd.DataFrame:
     return found
 
 
-def by_method(found: pd.DataFrame, seconds: Mapping[str, float] | None = None) -> pd.DataFrame:
-    """Return the cost and mean r of each method of `compared`, and of LOO.
-
-    Args:
-        found: of `compared`.
-        seconds: a text's, by method; left out if not given.
-    """
+def by_method(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the cost and mean r of each method of `compared`, and of LOO, cheapest first."""
     table = stats.estimates(found, within=stats.CORRELATION)[["value", "low", "high"]]
     table = table.rename(columns={"value": "r"})
     table.loc[label(REFERENCE)] = (1.0, math.nan, math.nan)
     passes = found.attrs["passes"]
     table.insert(0, "passes", passes)
     table.insert(1, "share of LOO", passes / passes[label(REFERENCE)])
-    if seconds is not None:
-        table["seconds"] = pd.Series({label(n): s for n, s in seconds.items() if n in NAMES})
     table.attrs["intervals"] = {"r": ("low", "high")}
     return table.sort_values("passes", kind="stable")
 
@@ -335,7 +327,14 @@ class Sensitivity(NamedTuple):
 
 def sensitivity(run: Audited) -> Sensitivity:
     """Compare the two methods under every convention that the rows of an audit hold."""
-    return over_conventions(_maps(run))
+    ends = {"": "predicted", OTHER: "runner-up"}
+    names = {f"{name}{end}": (name, ends[end]) for end in ends for name in (REFERENCE, *LRP)}
+    names[REMOVED] = names[REFERENCE]
+    rows = run.rows[(run.rows.family == "") & run.rows.method.isin([*names])]
+    removal = rows.method.map(dict.fromkeys((REFERENCE, REFERENCE + OTHER), _USUAL["removal"]))
+    choices = pd.DataFrame(map(names.get, rows.method), rows.index, ["method", "target"])
+    choices["removal"] = removal.where(rows.method != REMOVED, "other").fillna("")
+    return over_conventions(rows.assign(model="", data="", id=rows.position, **choices))
 
 
 def over_conventions(maps: pd.DataFrame) -> Sensitivity:
@@ -356,20 +355,6 @@ def over_conventions(maps: pd.DataFrame) -> Sensitivity:
     tables = {label(name): means.loc[name] for name in LRP} | {"difference": gaps}
     one = {name: table.loc[[*keys.values()]].set_axis([*keys]) for name, table in tables.items()}
     return Sensitivity(side_by_side(one), gaps)
-
-
-def _maps(run: Audited) -> pd.DataFrame:
-    """The maps of LOO, AttnLRP and CP-LRP, as `over_conventions` takes them."""
-    rows = run.rows[run.rows.family == ""].assign(model="", data="", id=run.rows.position)
-    parts = []
-    for target, end in (("predicted", ""), ("runner-up", OTHER)):
-        names = {f"{name}{end}": name for name in (REFERENCE, *LRP)}
-        names |= {} if end else {REMOVED: REFERENCE}
-        part = rows[rows.method.isin([*names])]
-        removals = {f"{REFERENCE}{end}": _USUAL["removal"], REMOVED: "other"}
-        removal = part.method.map(removals).fillna("")
-        parts.append(part.assign(target=target, removal=removal, method=part.method.map(names)))
-    return pd.concat(parts)
 
 
 class Calibrated(NamedTuple):
@@ -413,9 +398,8 @@ def calibrated(run: Audited) -> Calibrated:
         maps.append((*found, torch.tensor(text.content.iloc[0], dtype=torch.bool)[None]))
     for number, (whole, grouped, exact, where) in enumerate(maps):
         others = [one for place, one in enumerate(maps) if (place - number) % FOLDS]
-        shapes = at_one_size(whole, grouped, where, GROUPS)
-        for values, weights in ((r, fitted(others, GROUPS).coefficients), (mean, plain(GROUPS))):
-            scores = shapes @ shapes.new_tensor(weights)
+        for values, weights in ((r, fitted(others, GROUPS)), (mean, plain_mean(GROUPS))):
+            scores = weights.add_up(whole, grouped, where)
             values.append(float(stats.pearson(scores, exact, where)[0]))
     gain = stats.paired_difference(r, mean)
     return Calibrated(fitted(maps, GROUPS), stats.estimate(r, within=stats.CORRELATION), gain)

@@ -60,7 +60,7 @@ REMOVED, OTHER = "loo-removed", "-other"
 _ROUNDING = 1e-4
 
 
-class RunnerUp(Variant):
+class _RunnerUp(Variant):
     """A method's map of the class that comes next to the predicted one."""
 
     def maps(
@@ -74,19 +74,15 @@ class RunnerUp(Variant):
         return super().maps(model, inputs, other.clone(), units)
 
 
-def other_removal(classifier: Classifier) -> str:
-    """Return the removal that stands beside the attention mask: "mask", else "delete"."""
-    return "delete" if classifier.tokenizer.mask_token_id is None else "mask"
-
-
 def measured(classifier: Classifier) -> list[Variant | LayerSweep]:
     """Return what an audit measures of a text, beside leave-one-out by the attention mask."""
+    classes, mask = len(classifier.labels), classifier.tokenizer.mask_token_id
+    exact = Variant(REFERENCE, REFERENCE, {"progress": False})
     found: list[Variant | LayerSweep] = at_every_readout(*LRP, model=classifier.model)
-    loo = {"progress": False}
-    if len(classifier.labels) > 1:
-        found += [RunnerUp(v.name + OTHER, v.method, v.options) for v in found]
-        found += [RunnerUp(REFERENCE + OTHER, REFERENCE, loo)]
-    found += [Variant(REMOVED, REFERENCE, {**loo, "removal": other_removal(classifier)})]
+    if classes > 1:
+        found += [_RunnerUp(v.name + OTHER, v.method, v.options) for v in (*found, exact)]
+    removal = "delete" if mask is None else "mask"  # beside the attention mask
+    found += [Variant(REMOVED, REFERENCE, {**exact.options, "removal": removal})]
     found += [Variant(name, method, options) for name, (method, options, _) in COMPARED.items()]
     return [*found, LayerSweep(readouts(classifier.architecture))]
 

@@ -66,7 +66,13 @@ def explain(
         ValueError: an unknown method, option or class, or a text that is empty or too long.
         OSError: no such model.
     """
-    names = _known(methods)
+    listed = methods.split(",") if isinstance(methods, str) else methods
+    names = list(dict.fromkeys(str(name).strip() for name in listed))
+    known = ", ".join(sorted(METHODS))
+    if unknown := [name for name in names if name not in METHODS]:
+        raise ValueError(f"unknown method {unknown[0]!r}; there are {known}")
+    if not names:
+        raise ValueError(f"no method is named; there are {known}")
     if stray := [name for name in options or () if name not in names]:
         raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
     if isinstance(text, list) or not is_text(text):
@@ -81,13 +87,12 @@ def explain(
             f"the text is longer than the {size} tokens that are read at once: max_length={size} "
             f"(--max-length {size}) explains its beginning"
         )
-    options = {name: dict((options or {}).get(name, {})) for name in names}
     units = units if isinstance(units, str) else [units]
     over, how = inputs.units(units), {"target": target, "units": units}
-    found = {
-        name: attribute(classifier, inputs, name, **how, **given)[0].cpu().numpy()
-        for name, given in options.items()
-    }
+    found = {}
+    for name in names:
+        given = {**how, **(options or {}).get(name, {})}
+        found[name] = attribute(classifier, inputs, name, **given)[0].cpu().numpy()
     maps = {METHODS[name].label: scores for name, scores in found.items()}
     shown = Heatmap.of(classifier, text, maps, **how, max_length=max_length)
     loo = found.get("loo")
@@ -95,27 +100,11 @@ def explain(
         loo = leave_one_out(classifier, inputs, **how)[0].cpu().numpy()
     content, unit = over.mask[0].cpu().numpy(), units if isinstance(units, str) else "span"
     for name, scores in found.items():
-        if name == "loo":
-            note = _YARDSTICK.format(unit=unit)
-        else:
+        note = _YARDSTICK.format(unit=unit)
+        if name != "loo":
             note = tracking(scores, loo, content, shown.words, unit)
         shown.notes[METHODS[name].label] = note
     return shown
-
-
-def _known(methods: str | Sequence[str]) -> list[str]:
-    """Return the names of methods, each once.
-
-    Raises:
-        ValueError: none, or a name that no method has.
-    """
-    listed = methods.split(",") if isinstance(methods, str) else methods
-    names = list(dict.fromkeys(str(name).strip() for name in listed))
-    if unknown := [name for name in names if name not in METHODS]:
-        raise ValueError(f"unknown method {unknown[0]!r}; there are {', '.join(sorted(METHODS))}")
-    if not names:
-        raise ValueError(f"no method is named; there are {', '.join(sorted(METHODS))}")
-    return names
 
 
 def tracking(

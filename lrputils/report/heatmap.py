@@ -38,7 +38,6 @@ _ASSETS = Path(__file__).parents[1] / "assets"
 STYLE = (_ASSETS / "heatmap.css").read_text(encoding="ascii")
 FILES = ".html", ".svg", ".png"
 _FOR, _AGAINST = (178, 24, 43), (33, 102, 172)  # on a terminal
-_LEGEND = "the strongest colour is each map's own largest word"
 _FAINT = 0.05  # there a share below it gets no colour
 
 
@@ -76,7 +75,6 @@ class Heatmap(WordMaps):
         elif reading.target.dim() == 2:
             caption = f"{label}: logits differ by {value:+.2f}"
         found = cls(inputs.tokens[0], maps, words=_words(inputs, units), caption=caption)
-        found.label, found.probability = label, probability
         content = inputs.content_mask[0]
         unknown = content & (inputs["input_ids"][0] == inputs.replacements.get("unk", -1))
         pieces = [list(word.pieces) for word in found.words]
@@ -111,21 +109,23 @@ class Heatmap(WordMaps):
         return path
 
     def __str__(self) -> str:
-        colours, width = _colours(), get_terminal_size().columns
+        dumb = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"  # no-color.org
+        coloured, width = sys.stdout.isatty() and not dumb, get_terminal_size().columns
         lines = [*textwrap.wrap(visible(self.caption), width), *textwrap.wrap(self.remark, width)]
         for name in self.maps:
             lines += ["", *textwrap.wrap(f"{visible(name)}  {self.strongest(name)}", width)]
-            lines += self._coloured(name, colours, width) if colours else []
+            lines += self._coloured(name, width) if coloured else []
             lines += textwrap.wrap(visible(self.notes.get(name, "")), width)
-        if colours:
-            red, blue = _paint("red", 1.0, colours), _paint("blue", -1.0, colours)
-            lines += ["", f"{red} for the class, {blue} against it; {_LEGEND}"]
+        if coloured:
+            red, blue = _paint("red", 1.0), _paint("blue", -1.0)
+            scales = "the strongest colour is each map's own largest word"
+            lines += ["", f"{red} for the class, {blue} against it; {scales}"]
         else:  # for a file or another program
             table = self.to_frame().set_index("word").rename(index=visible, columns=visible)
             lines += ["", table.rename_axis(None).to_string(float_format="{:+.4g}".format)]
         return "\n".join(lines)
 
-    def _coloured(self, name: str, colours: int, width: int) -> Iterator[str]:
+    def _coloured(self, name: str, width: int) -> Iterator[str]:
         """The text in a map's colours, in lines of at most `width` columns if its words allow."""
         line, used = "", 0
         for word, share in zip(self.words, self.shares(name), strict=True):
@@ -135,7 +135,7 @@ class Heatmap(WordMaps):
                 yield line
                 line, used = "", 0
             space = " " if word.spaced and used else ""
-            line += space + _paint(text, share, colours)
+            line += space + _paint(text, share)
             used += len(space) + size
         yield line
 
@@ -214,27 +214,15 @@ def _answer(classifier: Classifier, reading: Reading) -> tuple[str, float | None
         return ("score" if names[0] == "LABEL_0" else names[0]), None
 
 
-def _colours() -> int:
-    """How many colours to print in: 256, 2**24, or 0.
+def _paint(text: str, share: float) -> str:
+    """Colour the ground, with letters that stand out from it; underline what speaks against.
 
-    None where it is no terminal, where `NO_COLOR` is set (no-color.org), or on a dumb one.
+    In 256 colours, a cube of 6 × 6 × 6 and grays.
     """
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return 0
-    return 2**24 if os.environ.get("COLORTERM") in ("truecolor", "24bit") else 256
-
-
-def _paint(text: str, share: float, colours: int) -> str:
-    """Colour the ground, with letters that stand out from it; underline what speaks against."""
     if abs(share) < _FAINT:
         return text
     full = np.array(_FOR if share > 0 else _AGAINST)
-    ground = np.rint(255 + (full - 255) * abs(share)).astype(int)
+    ground = np.rint((255 + (full - 255) * abs(share)) / 51).astype(int)
     letters = 231 if abs(share) > 0.85 else 16  # white or black, whichever stands out
-    if colours == 256:  # the cube of 6 × 6 × 6
-        red, green, blue = np.rint(ground / 51).astype(int)
-        code = f"48;5;{16 + 36 * red + 6 * green + blue}"
-    else:
-        code = "48;2;" + ";".join(map(str, ground))
     line = ";4" if share < 0 else ""
-    return f"\x1b[38;5;{letters};{code}{line}m{text}\x1b[0m"
+    return f"\x1b[38;5;{letters};48;5;{16 + ground @ [36, 6, 1]}{line}m{text}\x1b[0m"

@@ -6,7 +6,6 @@ What draws them, as HTML, on a terminal or as a picture, imports this module.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -27,10 +26,9 @@ def visible(text: str) -> str:
     """
     shown = ""
     for character in _ENDLESS.sub("\\1…\\2", text):
-        kind = unicodedata.category(character)
         if character.isspace():
             shown += " "
-        elif kind[0] != "C" or (character in "\u200c\u200d" and not shown[-1:].isascii()):
+        elif character.isprintable() or (character in "\u200c\u200d" and not shown[-1:].isascii()):
             shown += character
         else:
             shown += f"⟨{ord(character):04X}⟩"
@@ -58,9 +56,7 @@ class WordMaps:
         notes: name → a sentence to stand under that map.
         unknown: places of the words that the tokenizer does not know, in whole or in part.
         remark: a sentence about the text, to stand above the maps.
-        label: what was explained: the class's name, or the next token; "" where no model was asked.
         writers: name → how that map's scores are written.
-        probability: what the model gives it; None where its logit is no class's among others.
 
     Raises:
         ValueError: a map of another length, or with a score that is not finite.
@@ -77,7 +73,6 @@ class WordMaps:
         self.tokens = list(tokens)
         self.maps = {name: np.asarray(scores, dtype=float) for name, scores in maps.items()}
         self.caption, self.notes = caption, {}
-        self.label, self.probability = "", None
         self.unknown: frozenset[int] = frozenset()
         self.remark = ""
         for name, scores in self.maps.items():

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lrputils.removal.combined import at_one_size, plain
+from lrputils.removal.mask_gradient import plain_mean
 from lrputils.runs.results import Recording, load
 from lrputils.study.variants import BOTH
 
@@ -121,8 +121,7 @@ def add_sums(maps: pd.DataFrame, groups: int = 2) -> pd.DataFrame:
     for row in parts.itertuples():
         one, part = whole[row.model, row.data, row.id], row.scores
         pair = [torch.tensor(np.asarray(some))[None] for some in (one, part, row.content)]
-        shapes = at_one_size(*pair, groups)
-        scores.append((shapes @ shapes.new_tensor(plain(groups)))[0].numpy())
+        scores.append(plain_mean(groups).add_up(*pair)[0].numpy())
     sums = parts.assign(form=SUM, scores=scores, passes=parts.passes + BOTH)
     return pd.concat([maps, sums], ignore_index=True)
 

@@ -26,9 +26,9 @@ from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.inputs import Inputs
 from lrputils.propagation.layerwise import layerwise_bypass
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.removal.packed import packed
 from lrputils.removal.packing import BATCH_TOKENS
 from lrputils.removal.perturbation import perturbation_curves
+from lrputils.removal.shortcuts import fast_linear
 from lrputils.study import sides
 from lrputils.study.cost import timed
 from lrputils.study.variants import layer_sets
@@ -254,7 +254,7 @@ def matrix_rate(classifier: Classifier, *, tokens: int | None = None, repeats: i
             module(states[module.in_features])
 
     count = 2 * tokens * sum(module.weight.numel() for module in linear)
-    with torch.inference_mode(), packed(classifier.architecture, 4 * tokens):
+    with torch.inference_mode(), fast_linear(classifier.architecture, 4 * tokens):
         return count / min(timed(device, work)[0] for _ in range(repeats + 1))
 
 

@@ -25,9 +25,8 @@ from scipy.optimize import nnls
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
-from lrputils.removal.beginnings import shareable
 from lrputils.removal.certified import rows_checked
-from lrputils.removal.packing import BATCH_TOKENS
+from lrputils.removal.packing import BATCH_TOKENS, shareable
 from lrputils.removal.packing import evaluate as run_rows
 from lrputils.removal.rows import Row, split
 from lrputils.study.evaluation import REFERENCE, variants_of

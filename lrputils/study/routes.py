@@ -1,8 +1,8 @@
 """The routes by which relevance arrives, over the texts of a data set.
 
-A route is a path of `lrputils.propagation.paths`, or queries and keys together. Each is measured by
-what it delivers to the read-out: how much, and how far that agrees with exact LOO. What stands at a
-layer's own input is not used: it depends on where that layer's LayerNorm puts its zero.
+A route is a path of `lrputils.propagation.layerwise`, or queries and keys together. Each is
+measured by what it delivers to the read-out: how much, and how far that agrees with exact LOO. What
+stands at a layer's own input is not used: it depends on where that layer's LayerNorm puts its zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 from lrputils import stats
 from lrputils.model.classifier import Classifier
 from lrputils.propagation.composites import ATTN_LRP, Composite
-from lrputils.propagation.paths import PATHS, relevance_paths
+from lrputils.propagation.layerwise import PATHS, relevance_paths
 from lrputils.removal.packing import by_length
 
 # The softmax is reached through queries and keys together.

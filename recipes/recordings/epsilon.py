@@ -121,10 +121,10 @@ def rules(composite: Composite, epsilon: float) -> Callable[[str, int | None], C
     """The rulebook of `composite` with ε at every output that a rule divides by."""
 
     def norm_rule(rule: Callable, layer: int | None) -> Callable:
-        def norm(inner: Forward, module: nn.Module, x: Tensor) -> Tensor:
+        def norm(inner: Forward, module: nn.Module, x: Tensor, attribute: str) -> Tensor:
             # In a layer x is a residual sum. At the embeddings (layer None) it is a read-out.
             x = x if layer is None else damped(x, epsilon)
-            return damped(rule(inner, module, x), epsilon)
+            return damped(rule(inner, module, x, attribute), epsilon)
 
         return norm
 

@@ -40,8 +40,7 @@ from lrputils.propagation.composites import ATTN_LRP, Composite, check_composite
 from lrputils.removal.mask_gradient import (
     exact_block,
     first_order,
-    parts,
-    weights_and_products,
+    in_parts,
     without_own_row,
 )
 from lrputils.study.by_text import in_batches
@@ -117,16 +116,15 @@ def softmax_maps(
 def _layer(call: AttentionCall, gradient: Tensor, reading: Reading) -> dict[str, Tensor]:
     """One layer's maps (batch, tokens) and entropy (batch,), part of the batch at a time."""
     found = [
-        _block(rows, gradient[some], reading.valid[some], reading.head[some])
-        for some, rows in parts(call)
+        _block(*part, reading.valid[some], reading.head[some])
+        for some, *part in in_parts(call, gradient)
     ]
     return {name: torch.cat([part[name] for part in found]) for name in found[0]}
 
 
 def _block(
-    call: AttentionCall, gradient: Tensor, valid: Tensor, readout: Tensor
+    call: AttentionCall, weights: Tensor, products: Tensor, valid: Tensor, readout: Tensor
 ) -> dict[str, Tensor]:
-    weights, products = weights_and_products(call, gradient)
     seen = call.seen() & valid[:, None, :, None]
     scores = call.scores().to(weights.dtype)
     products, scores = (x - _mean(x, seen) for x in (products, scores))

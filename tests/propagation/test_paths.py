@@ -11,7 +11,7 @@ from lrputils.model.architectures import describe
 from lrputils.model.forwards import replaced
 from lrputils.model.readout import read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, propagating
-from lrputils.propagation.paths import LAYER, PATHS, relevance_paths
+from lrputils.propagation.layerwise import LAYER, PATHS, relevance_paths
 from tests import reference, tiny
 
 BERT_TEXT = torch.tensor([2, 17, 9, 30, 3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import lrputils as lrp
 from lrputils import products
@@ -110,12 +111,12 @@ def test_attention_rules(tokens, size):
 def test_the_softmax_taken_as_the_identity(tokens):
     scores = random(tokens, tokens).requires_grad_()
     relevance = random(tokens, tokens, seed=1)
-    weights = rules.identity_softmax(scores)
+    weights = rules._identity_softmax(scores, -1)
     assert torch.equal(weights, torch.softmax(scores, -1))
     (fast,) = relevance_by_gradient(weights, relevance, scores)
     assert close(fast, relevance)
     zero = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(rules.identity_softmax(zero).sum(), zero)
+    (gradient,) = torch.autograd.grad(rules._identity_softmax(zero, -1).sum(), zero)
     assert torch.equal(gradient, torch.zeros_like(zero))
 
 
@@ -128,14 +129,14 @@ def test_the_shares_of_attention_are_those_of_its_product_tree():
 
     A factor that is held constant is none of the tree's, and gets nothing.
     """
-    values = {"q": 2, "k": 3, "v": 5, "gate": 2, "up": 3}
+    q, k, v, gate, up = products.symbols({"q": 2, "k": 3, "v": 5, "gate": 2, "up": 3})
     for rule, factors, tree in (
-        (rules.ATTENTION["attnlrp"], ("q", "k", "v"), "(q * k) * v"),
-        (rules.ATTENTION["cp"], ("q", "k", "v"), "v"),
-        (rules.PRODUCT["halved"], ("gate", "up"), "gate * up"),
-        (rules.PRODUCT["gate-held"], ("gate", "up"), "up"),
+        (rules.ATTENTION["attnlrp"], ("q", "k", "v"), (q * k) * v),
+        (rules.ATTENTION["cp"], ("q", "k", "v"), v),
+        (rules.PRODUCT["halved"], ("gate", "up"), gate * up),
+        (rules.PRODUCT["gate-held"], ("gate", "up"), up),
     ):
-        expected = products.shares(products.parse(tree, values))
+        expected = products.shares(tree)
         assert rule.shares == tuple(expected.get(name, 0) for name in factors)
 
 
@@ -165,17 +166,24 @@ def test_identity_rule_keeps_relevance_and_drops_it_at_zero(function):
     assert torch.equal(gradient, torch.zeros_like(zero))
 
 
+def norm_of(norm, *parameters):
+    for parameter, value in zip(norm.double().parameters(), parameters, strict=True):
+        parameter.data = value
+    return norm.requires_grad_(False)
+
+
 @pytest.mark.parametrize(("rows", "size"), [(1, 2), (3, 4), (2, 7)])
 @pytest.mark.parametrize("eps", [1e-12, 1e-2])
 def test_layer_norm(rows, size, eps):
     x, weight, bias = random(rows, size).requires_grad_(), random(size), random(size, seed=1)
     relevance = random(rows, size, seed=2)
-    y = rules.layer_norm_held(x, weight, bias, eps)
+    norm = norm_of(nn.LayerNorm(size, eps), weight, bias)
+    y = rules.held_norm(norm, x)
     assert torch.equal(y, F.layer_norm(x, (size,), weight, bias, eps))
     (fast,) = relevance_by_gradient(y, relevance, x)
     slow = reference.layer_norm(x.detach(), weight, bias, eps, relevance, 0.0)
     assert close(fast, slow)
-    y = rules.layer_norm_held(x, weight, bias, eps, mean=True)
+    y = rules.held_norm(norm, x, mean=True)
     assert torch.equal(y, F.layer_norm(x, (size,), weight, bias, eps))
     (fast,) = relevance_by_gradient(y, relevance, x)
     assert close(fast, reference.held_layer_norm(x.detach(), weight, bias, eps, relevance, 0.0))
@@ -185,7 +193,8 @@ def test_layer_norm(rows, size, eps):
 def test_rms_norm(rows, size):
     x, weight = random(rows, size).requires_grad_(), random(size)
     relevance = random(rows, size, seed=2)
-    (fast,) = relevance_by_gradient(rules.rms_norm_held_rms(x, weight, 1e-6), relevance, x)
+    norm = norm_of(nn.RMSNorm(size, 1e-6), weight)
+    (fast,) = relevance_by_gradient(rules.held_norm(norm, x), relevance, x)
     assert close(fast, reference.rms_norm(x.detach(), weight, 1e-6, relevance, 0.0))
 
 

@@ -12,7 +12,7 @@ import lrputils as lrp
 from lrputils.model.architectures import describe
 from lrputils.model.forwards import replaced
 from lrputils.removal import certified as module
-from lrputils.removal import packed
+from lrputils.removal import shortcuts
 from lrputils.removal.certified import certified
 from lrputils.removal.leave_one_out import certified_loo, leave_one_out
 from lrputils.removal.rows import Text
@@ -85,7 +85,7 @@ def test_only_the_factors_of_products_are_rounded(name):
     }
     linear = [m for m in architecture.blocks[-1].modules() if isinstance(m, torch.nn.Linear)]
     kept |= {m: lambda f, x: seen.append(f(x)) or seen[-1] for m in linear}
-    with torch.no_grad(), packed.packed(architecture, 0, "bf16"), replaced(kept):
+    with torch.no_grad(), shortcuts.fast_linear(architecture, 0, "bf16"), replaced(kept):
         model(**architecture.arguments(inputs))
     assert len(states) == architecture.layers
     for each in (*states, *seen):

@@ -17,7 +17,7 @@ from lrputils.model import readout
 from lrputils.model.architectures import describe
 from lrputils.model.forwards import replaced
 from lrputils.model.inputs import Inputs
-from lrputils.removal import coalitions, packed, packing, rows
+from lrputils.removal import coalitions, packing, rows, shortcuts
 from lrputils.removal.leave_one_out import leave_one_out
 from tests import tiny
 
@@ -87,18 +87,18 @@ def test_packed_weights_change_rounding_alone(name, monkeypatch):
     plain = leave_one_out(model, inputs)
     kept = []
 
-    class Kept(packed._Layers):
+    class Kept(shortcuts._Linear):
         def __init__(self, *args):
             super().__init__(*args)
             kept.append(self)
 
-    monkeypatch.setattr(packed, "_TOKENS", 0)
-    monkeypatch.setattr(packed, "_Layers", Kept)
+    monkeypatch.setattr(shortcuts, "_TOKENS", 0)
+    monkeypatch.setattr(shortcuts, "_Linear", Kept)
     # LOO is a difference of logits, and float32 rounds those.
     size = float(readout.read(describe(model), inputs).logits.abs().max())
     found = leave_one_out(model, inputs)
     torch.testing.assert_close(found, plain, rtol=1e-5, atol=3e-6 * size)
-    fused = {packed._FUSED.get(type(module)) for module in kept[-1].forwards} - {None}
+    fused = {shortcuts._FUSED.get(type(module)) for module in kept[-1].forwards} - {None}
     assert set(kept[-1].pairs.values()) == fused
     assert all("forward" not in vars(module) for module in model.modules())
 
@@ -237,11 +237,11 @@ def test_padding_on_the_left_changes_nothing():
 def test_no_batch_is_larger_than_the_budget(monkeypatch):
     sizes = []
 
-    def spy(architecture, texts, batch, device, original=packing.collate):
+    def spy(architecture, texts, batch, device, original=packing.logits_of):
         sizes.append((len(batch), max(row.length for row in batch)))
         return original(architecture, texts, batch, device)
 
-    monkeypatch.setattr(packing, "collate", spy)
+    monkeypatch.setattr(packing, "logits_of", spy)
     leave_one_out(tiny.build("bert"), tiny.texts((30, 12, 7, 3)), batch_tokens=40)
     assert max(count * width for count, width in sizes) <= 40
     assert max(count for count, _ in sizes) > 1
@@ -263,11 +263,11 @@ def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, error):
     expected = leave_one_out(model, inputs)
     sizes = []
 
-    def small_machine(architecture, batch, original=packing.logits_of):
-        sizes.append(len(batch.head))
-        if len(batch.head) > 2:
+    def small_machine(architecture, texts, batch, device, original=packing.logits_of):
+        sizes.append(len(batch))
+        if len(batch) > 2:
             raise error
-        return original(architecture, batch)
+        return original(architecture, texts, batch, device)
 
     monkeypatch.setattr(packing, "logits_of", small_machine)
     torch.testing.assert_close(leave_one_out(model, inputs), expected, rtol=1e-9, atol=1e-9)
@@ -278,7 +278,7 @@ def test_other_errors_and_a_row_too_large_for_memory_are_raised(monkeypatch):
     model, inputs = tiny.build("bert"), tiny.texts((5,))
     for message in ("not enough memory", "something else"):
 
-        def fails(architecture, batch, message=message):
+        def fails(*_, message=message):
             raise RuntimeError(message)
 
         monkeypatch.setattr(packing, "logits_of", fails)

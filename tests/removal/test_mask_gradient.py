@@ -12,20 +12,22 @@ import lrputils as lrp
 from lrputils.model.architectures import describe
 from lrputils.model.attention import routed
 from lrputils.model.forwards import replaced
-from lrputils.removal.combined import Calibration, at_one_size, plain
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import (
     FORMS,
+    Calibration,
     exact_block,
     first_order,
+    fitted,
     mask_gradient,
+    plain_mean,
 )
 from tests import tiny
 
 CALIBRATION = Calibration((1.0, 0.0, 0.0, 0.0), groups=2, texts=5)
 
 
-def gate_gradient(model, inputs, *, own_row):
+def gate_gradient(model, inputs):
     """∂f/∂m at m = 1, with A_ji = m_i exp(Z_ji) / Σ_k m_k exp(Z_jk), one text alone."""
     architecture = describe(model)
     if "input_ids" in inputs:
@@ -37,7 +39,6 @@ def gate_gradient(model, inputs, *, own_row):
     # A gate that its own query does not see is held at its value there.
     held = torch.eye(tokens, dtype=torch.bool)
     held[readout, readout] = False
-    held = held & (not own_row)
 
     def gated(call):
         weights = call.weights() * torch.where(held, 1.0, gates)
@@ -49,14 +50,13 @@ def gate_gradient(model, inputs, *, own_row):
     return torch.autograd.grad(logits[logits.argmax()], gates)[0]
 
 
-@pytest.mark.parametrize("own_row", [False, True])
 @pytest.mark.parametrize("name", tiny.NAMES)
-def test_first_order_is_the_gradient_of_the_gates(name, own_row):
+def test_first_order_is_the_gradient_of_the_gates(name):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
-    scores = mask_gradient(model, inputs, form="first-order", own_row=own_row)
+    scores = mask_gradient(model, inputs, form="first-order")
     for row in range(3):
         one = tiny.row(inputs, row)
-        expected = gate_gradient(model, one, own_row=own_row)
+        expected = gate_gradient(model, one)
         assert expected.abs().max() > 1e-3
         torch.testing.assert_close(scores[row, : len(expected)], expected, rtol=1e-10, atol=1e-10)
 
@@ -175,8 +175,7 @@ def test_a_map_that_runs_away_loses_its_weight():
     where = torch.ones(1, 4, dtype=torch.bool)
     sane = torch.tensor([[1.0, -2.0, 0.5, 0.5]], dtype=torch.float64)
     for large in (1e6, 0.0):
-        maps = at_one_size(large * sane.flip(1), sane, where, 2)
-        found = maps @ maps.new_tensor(plain(2))
+        found = plain_mean(2).add_up(large * sane.flip(1), sane, where)
         assert found.isfinite().all()
         assert found.abs().sum() < 2 * sane.abs().sum()
 
@@ -210,6 +209,7 @@ def test_rows_come_in_batches_of_any_size():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"form": "second-order"}, "'second-order' is not one of"),
         ({"gate": 0.5}, "pass groups= too"),
         ({"groups": 0}, "at least one"),
         ({"with_open": True}, "with_open=True is about groups: pass groups= too"),
@@ -328,22 +328,13 @@ def test_precision_of_the_model_is_the_precision_of_the_scores():
     torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=1e-5)
 
 
-def test_an_unknown_form_is_named():
-    with pytest.raises(ValueError, match="'second-order' is not one of"):
-        mask_gradient(tiny.build("bert"), tiny.texts(), form="second-order")
-
-
 def test_real_sentences_agree_with_leave_one_out(data_dir, models_dir):
     clf = lrp.load_classifier(models_dir / "minilm-sst2")
     inputs = clf.encode(lrp.load_texts(data_dir / "sst2", limit=12).texts)
     exact = leave_one_out(clf.model, inputs)
 
-    def agreement(**options):
-        scores = mask_gradient(clf.model, inputs, **options)
-        return lrp.pearson(scores, exact, where=inputs.content_mask).mean()
-
-    assert agreement() > 0.6
-    assert agreement() > agreement(own_row=True)
+    scores = mask_gradient(clf.model, inputs)
+    assert lrp.pearson(scores, exact, where=inputs.content_mask).mean() > 0.6
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -352,3 +343,36 @@ def test_the_callers_gradient_mode_does_not_matter(mode):
     expected = mask_gradient(model, inputs)
     with mode():
         assert torch.equal(mask_gradient(model, inputs), expected)
+
+
+def random_maps(count, coefficients):
+    """Texts whose exact map is these coefficients of two random maps, each of a size of its own."""
+    generator = torch.Generator().manual_seed(0)
+    where = torch.ones(1, 20, dtype=torch.bool)
+    for number in range(count):
+        whole, grouped = torch.randn(2, 1, 20, generator=generator, dtype=torch.float64)
+        whole = whole * 10.0**number
+        yield whole, grouped, Calibration(coefficients, 2, 0).add_up(whole, grouped, where), where
+
+
+def test_texts_decide_and_few_texts_stay_near_the_plain_mean():
+    truth = (0.9, 0.1, 0.0, 0.0)
+    many, one = (fitted(list(random_maps(count, truth)), 2).coefficients for count in (6, 1))
+    assert many[0] / many[1] > 4
+    assert fitted([], 2).coefficients == pytest.approx(plain_mean(2).coefficients)
+    still = fitted(list(random_maps(6, plain_mean(2).coefficients)), 2).coefficients
+    assert still[0] == pytest.approx(still[1], rel=0.1)
+    assert one != many
+
+
+def test_the_mask_gradient_takes_the_coefficients():
+    clf, texts = lrp.load_classifier(), ["a film that is never dull", "a slow evening", "dull"]
+    found = lrp.calibrate(clf, texts, batch_size=2)
+    assert (found.groups, found.texts) == (2, 3)
+    inputs = clf.encode(texts[:1])
+    one, two = (lrp.attribute(clf, inputs, "mask-gradient", groups=k) for k in (None, 2))
+    scores = lrp.attribute(clf, inputs, "mask-gradient", calibration=found)
+    expected = found.add_up(one, two, inputs.content_mask)
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="a calibration needs texts"):
+        lrp.calibrate(clf, [])

@@ -9,7 +9,7 @@ import lrputils as lrp
 from lrputils.propagation import refactored as rf
 from lrputils.study import refactorings
 
-FORMS = {"plain": rf.standard, "biased": rf.value_bias, "last": rf.normalised_last}
+FORMS = {"plain": rf.standard, "biased": rf._value_bias, "last": rf._normalised_last}
 
 
 @pytest.fixture(scope="module")
