@@ -59,13 +59,6 @@ def test_files_have_the_promised_shape(kind):
     assert outside == []
 
 
-@pytest.mark.parametrize("kind", SHAPES)
-def test_every_pair_of_rows_holds_both_labels(kind):
-    labels = [row["label"] for row in REVIEWS[kind]]
-    pairs = zip(labels[::2], labels[1::2], strict=True)
-    assert all(set(pair) == {"0", "1"} for pair in pairs)
-
-
 @pytest.mark.parametrize(
     ("section", "column", "values"),
     [("Phenomena", "phenomenon", PHENOMENA), ("Subjects", "subject", SUBJECTS)],
