@@ -19,7 +19,7 @@ from lrputils import stats
 from lrputils.model.readout import READOUTS
 from lrputils.removal.mask_gradient import Calibration, fitted, plain_mean
 from lrputils.report.audit_plan import COMPARED, LRP, OTHER, REMOVED, Audited, cost, label
-from lrputils.report.tables import CANNOT_TELL, side_by_side
+from lrputils.report.display import side_by_side
 from lrputils.study.agreement import (
     COEFFICIENTS,
     COUNTED,
@@ -47,7 +47,7 @@ MARGIN = 0.02
 # the recorded runs (chapter 10).
 FEWEST = 20
 _POWER = 0.8
-CLEAR, ALIKE = "clear", "alike"
+CLEAR, ALIKE, CANNOT_TELL = "clear", "alike", "cannot tell"
 _ADDED = ("mask-gradient", "mask-gradient-2", REFERENCE)
 
 
