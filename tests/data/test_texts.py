@@ -239,7 +239,7 @@ def api(monkeypatch):
     known = ["README.md", "data/test-00000-of-00001.parquet", ".gitattributes", ".x/a.csv"]
     siblings = [SimpleNamespace(rfilename=name) for name in known]
     api = mock.Mock()
-    api.return_value.dataset_info.return_value = SimpleNamespace(sha="c0ffee", siblings=siblings)
+    api.return_value.repo_info.return_value = SimpleNamespace(sha="c0ffee", siblings=siblings)
     monkeypatch.setattr(files, "HfApi", api)
     return api.return_value
 
@@ -254,13 +254,13 @@ def test_a_data_set_of_the_hub_and_its_commit(api, tmp_path, monkeypatch):
     wanted = ["README.md", "data/test-00000-of-00001.parquet"]
     options = {"repo_type": "dataset", "revision": "c0ffee", "allow_patterns": wanted}
     download.assert_called_once_with("somebody/things", **options)
-    assert api.dataset_info.call_args.kwargs["revision"] == "v2"
+    assert api.repo_info.call_args.kwargs["revision"] == "v2"
     with pytest.raises(ValueError, match="name two revisions"):
         load_texts("somebody/things@v2", revision="v1")
 
 
 def test_a_name_server_that_never_answers_is_not_waited_for(api, monkeypatch):
-    api.dataset_info.side_effect = lambda *args, **options: time.sleep(5)
+    api.repo_info.side_effect = lambda *args, **options: time.sleep(5)
     monkeypatch.setattr(files, "_PATIENCE", 0.05)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nonexistent")
     start = time.monotonic()
