@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import copy
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lrputils import stats
 from lrputils.attribution import attribute
 from lrputils.model.architectures import Handle
-from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.model.classifier import load_classifier
 from lrputils.model.forwards import matmul_precision
 from lrputils.model.inputs import Inputs
 from lrputils.propagation.layerwise import layerwise_bypass
@@ -46,7 +46,6 @@ Row = dict[str, Any]
 SIZES = ((6, 384), (12, 768))
 # Kind of texts → the recording that has their lengths, and how many texts are run.
 RECORDED = {"SST-2": ("sst", "minilm-sst2", 872), "IMDB": ("imdb", "minilm-imdb", 48)}
-CAPTUM_ROWS = (8, 32, 128, 512, 1024)
 BUDGETS = (None, 2**14, 2**15, 2**17, 2**18)  # tokens a batch, first the package's own choice
 BOUND = 1e-4  # of a difference from the CPU's float64, relative to the largest score
 
@@ -60,11 +59,10 @@ class Setting:
     repeats: int
     quick: bool
 
-    def models(self) -> Iterator[tuple[Row, Classifier, str]]:
-        """Each model with each kind of texts, and how rows name the two."""
-        for (layers, hidden), kind in product([(2, 96)] if self.quick else SIZES, RECORDED):
-            clf = untrained(layers, hidden, device=str(self.device))
-            yield {"model": f"{layers}x{hidden}", "kind": kind}, clf, kind
+    @property
+    def sizes(self) -> Sequence[tuple[int, int]]:
+        """Layers and width of the models."""
+        return [(2, 96)] if self.quick else SIZES
 
     def texts(self, kind: str, count: int | None = None) -> Inputs:
         """So many random texts, of evenly spaced lengths of the recorded ones; by default all."""
@@ -127,57 +125,37 @@ def ceiling(setting: Setting, precision: str) -> float:
 
 def exact_loo(setting: Setting) -> Iterator[Row]:
     """Leave-one-out of all texts by tokens a batch, its operations as a share of the ceiling."""
-    for named, clf, kind in setting.models():
-        texts = setting.texts(kind)
+    for (layers, hidden), kind in product(setting.sizes, RECORDED):
+        clf, texts = untrained(layers, hidden, device=str(setting.device)), setting.texts(kind)
         with FlopCounterMode(display=False) as counter:
             loo(clf, texts)
         for precision, batch in product(setting.precisions, BUDGETS):
             work = partial(loo, clf, texts, precision, batch_tokens=batch)
             seconds = min(timed(setting.device, work)[0] for _ in range(setting.repeats))
             reached, most = counter.get_total_flops() / seconds, ceiling(setting, precision)
-            row = {"precision": precision, "tokens a batch": batch, "seconds": seconds}
-            row |= {"tflops": reached / 1e12, "share": reached / most}
-            yield {**named, "texts": texts.batch_size, **row}
+            row = {"model": clf.name, "kind": kind, "precision": precision, "tokens a batch": batch}
+            yield row | {"seconds": seconds, "tflops": reached / 1e12, "share": reached / most}
 
 
-def contests(setting: Setting) -> Iterator[Row]:
-    """`lrputils bench`'s contest of leave-one-out, a few texts, in all precisions but bf16."""
-    for (named, clf, kind), precision in product(setting.models(), setting.precisions):
-        material = Bench(clf, {kind: setting.texts(kind, 8 if kind == "SST-2" else 1)})
-        tolerance = 1e-3 if precision == "float32" else float("inf")
-        with matmul_precision(precision, setting.device):
-            for row in bench.loo(material, kind, CAPTUM_ROWS, tolerance):
-                yield {**named, "precision": precision, **row}
-
-
-def attribution(setting: Setting) -> Iterator[Row]:
-    """LRP, the sweep of ablations and half-removal: time, and peak memory."""
-    for named, clf, kind in setting.models():
-        texts = setting.texts(kind, 64 if kind == "SST-2" else 16)
-        sets = list(layer_sets(clf.model.config.num_hidden_layers).values())
-        ways = {
-            "forward + backward": partial(attribute, method="grad-x-input"),
-            "AttnLRP": partial(attribute, method="attnlrp"),
-            "mask gradient": partial(attribute, method="mask-gradient"),
-            "half-removal, 4 groups": partial(attribute, method="mask-gradient", groups=4),
-            f"{len(sets)} ablations in a sweep": partial(layerwise_bypass, layer_sets=sets),
-        }
-        for side, work in ways.items():
-            work(clf.model, texts)
+def groups(setting: Setting) -> Iterator[Row]:
+    """The contests and clocks of `lrputils bench`, and the peak memory of each group."""
+    for layers, hidden in setting.sizes:
+        material = Bench.of(untrained(layers, hidden, device=str(setting.device)))
+        for name in ("loo-sentences", "loo-review", "lrp", "ablations", "curves", "methods"):
             with measured(setting.device) as spent:
-                work(clf.model, texts)
-            row = {"side": side, "seconds": spent.seconds, "peak_gib": spent.peak_bytes / 2**30}
-            yield {**named, "texts": texts.batch_size, **row}
+                rows = bench.GROUPS[name][0](material)
+            told = {"model": f"{layers}x{hidden}", "peak_gib": spent.peak_bytes / 2**30}
+            yield from ({**told, **row} for row in rows)
 
 
-STEPS = (gates, exact_loo, contests, attribution)
+STEPS = (gates, exact_loo, groups)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for bench.json")
-    parser.add_argument("--step", type=int, nargs="+", default=[1, 2, 3, 4], help="only these")
+    parser.add_argument("--step", type=int, nargs="+", default=[1, 2, 3], help="only these")
     parser.add_argument("--quick", action="store_true", help="tiny models and few texts")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     chosen = parser.parse_args(arguments)
@@ -186,13 +164,13 @@ def main(arguments: list[str] | None = None) -> None:
     setting = Setting(device, precisions, repeats, chosen.quick)
     command = "python -m recipes.gpu" + " --quick" * chosen.quick
     facts = {"command": command, "parameters": {"steps": chosen.step}, "device": device}
-    facts, groups = results.provenance(**facts, seconds=0), {}
+    facts, done = results.provenance(**facts, seconds=0), {}
     for step in (STEPS[number - 1] for number in chosen.step):
-        rows = groups.setdefault(step.__name__, {"rows": []})["rows"]
+        rows = done.setdefault(step.__name__, {"rows": []})["rows"]
         try:
             for row in step(setting):
                 rows.append({name: plain(value) for name, value in row.items()})
-                write_json(writable(chosen.out) / FILE, {"provenance": facts, "groups": groups})
+                write_json(writable(chosen.out) / FILE, {"provenance": facts, "groups": done})
                 print(step.__name__, rows[-1], flush=True)
         except Exception:  # whatever a device's library raises; the other steps go on
             traceback.print_exc()

@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
-import numpy as np
-import pandas as pd
 import pytest
 
-import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.runs import folders
 
@@ -128,26 +124,6 @@ def test_a_lack_of_memory_is_one_sentence(monkeypatch, capsys, error):
     said = capsys.readouterr().err
     assert said.startswith("lrputils: not enough memory: ")
     assert said.count("\n") == 1
-
-
-def test_evaluate_explains_the_class_that_target_names(tmp_path, capsys):
-    (tmp_path / "two.csv").write_text("text,label\na film that is never dull,1\na dull film,0\n")
-    words = ["evaluate", "--dataset", str(tmp_path / "two.csv"), "--methods", "loo", "--quiet"]
-    for target in ("positive", "1"):
-        assert main([*words, "--target", target, "--out", str(tmp_path / target)]) == 0
-        rows = pd.read_parquet(tmp_path / target / "rows.parquet")
-        assert rows.target.tolist() == [1, 1]
-    clf = lrp.load_classifier()
-    loo = lrp.leave_one_out(clf, clf.encode(["a dull film"]), target=1)
-    np.testing.assert_allclose(rows.scores[1], loo[0], atol=1e-5)
-    facts = json.loads((tmp_path / "positive/provenance.json").read_text())
-    assert facts["accuracy"] is None  # rows hold what was explained, not what was predicted
-    named = lrp.evaluate(clf, lrp.load_texts(tmp_path / "two.csv"), ["loo"], target="positive")
-    assert (named.rows.target.tolist(), named.accuracy()) == ([1, 1], None)
-    for target in ("maybe", "7"):
-        assert main([*words, "--target", target, "--out", str(tmp_path / "x")]) == 1
-        assert f"{target}" in capsys.readouterr().err
-    assert not (tmp_path / "x").exists()
 
 
 def test_a_text_in_utf_8_is_read_in_locale_c(capsys):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -10,9 +9,7 @@ from lrputils.book.execution import (
     execute_profile,
     fingerprint,
     run_chapter,
-    sources_digest,
 )
-from lrputils.book.layout import BookError
 from lrputils.book.notebooks import images, read_notebook, write_notebook
 from lrputils.book.parameters import load_profile
 
@@ -52,14 +49,6 @@ def test_text_parameters_and_package_each_decide(small_book):
     chapter.text.write_text(chapter.text.read_text() + "\nmore\n")
     keys.add(fingerprint(chapter, {}, "p"))
     assert len(keys) == 4
-
-
-def test_a_recorded_run_that_changes_decides_too(small_book):
-    before = sources_digest(small_book)
-    recording = small_book.root / "results/sst/tiny/rows.parquet"
-    recording.parent.mkdir(parents=True)
-    recording.write_bytes(b"rows")
-    assert sources_digest(small_book) != before
 
 
 def test_a_raising_chapter_is_named_and_overwrites_nothing(small_book, tmp_path):
@@ -145,19 +134,6 @@ def test_a_kernel_that_dies_is_said_to_have_died(small_book, tmp_path):
     with pytest.raises(ChapterFailed, match="01_short: the kernel died, often for want of memory"):
         run_chapter(chapter, {"factor": 1}, tmp_path / "out.ipynb", failed=failed, progress=False)
     assert failed.is_file()
-
-
-def test_a_finished_run_is_kept_if_its_place_is_gone(small_book, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(BookError, match="File exists; the finished run is ") as caught:
-        run_chapter(
-            small_book.chapter("1"),
-            {},
-            tmp_path / "file/out.ipynb",
-            failed=tmp_path / "failed.ipynb",
-            progress=False,
-        )
-    assert "0.5" in outputs(Path(str(caught.value).rsplit(" ", 1)[1]))
 
 
 def read_notebook_of(source: str):

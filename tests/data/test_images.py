@@ -30,13 +30,6 @@ def test_resize_is_pillows_triangle_filter(size, side):
     assert ours == pytest.approx(np.array(theirs), abs=1e-6)
 
 
-def test_resize_keeps_constants_and_range():
-    assert resize(np.full((1, 28, 28), 0.3), 14) == pytest.approx(0.3)
-    out = resize(np.random.default_rng(2).random((3, 8, 8)), 14)
-    assert out.min() >= 0
-    assert out.max() <= 1
-
-
 def test_digits_are_split_without_overlap_and_always_alike():
     data = load_images()
     assert data.train_images.shape == (1527, 196)
@@ -108,13 +101,3 @@ def test_mnist_without_network_fails_at_once(tmp_path, monkeypatch):
     with pytest.raises(ConnectionError, match=r"no mirror answers; .* pass dataset='digits'"):
         load_images("mnist")
     assert time.monotonic() - start < 10
-
-
-def test_mnist_once_downloaded_needs_no_network(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(images, "_require_network", lambda *_: pytest.fail("asked the network"))
-    raw = tmp_path / "lrputils" / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    write_half(raw, "train", 12)
-    write_half(raw, "t10k", 5)
-    assert len(load_images("mnist").test_labels) == 5

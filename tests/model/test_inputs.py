@@ -7,8 +7,6 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lrputils.model.inputs import Inputs, encode
 from tests import untrained
@@ -19,39 +17,24 @@ TEXTS = ["A good film.", "Bad", "Not a bad film, all in all!"]
 
 def test_masks_and_tokens_of_a_padded_batch():
     inputs = encode(TOKENIZER, TEXTS)
-    assert inputs["input_ids"].shape == (3, 11)
+    theirs = TOKENIZER(TEXTS, padding=True, return_tensors="pt", return_special_tokens_mask=True)
+    assert set(inputs) == set(theirs)
+    assert all(torch.equal(inputs[name], theirs[name]) for name in theirs)
     assert inputs.lengths.tolist() == [6, 3, 11]
     assert inputs.tokens[0] == ("[CLS]", "a", "good", "film", ".", "[SEP]")
-    assert inputs.valid_mask.sum(1).tolist() == [6, 3, 11]
-    assert inputs.content_mask[1].tolist() == [False, True] + [False] * 9
     assert inputs.content_mask.sum(1).tolist() == [4, 1, 9]
     assert inputs.content_mask.dtype == inputs.valid_mask.dtype == torch.bool
     assert inputs.truncated == ()
     assert inputs.replacements == {"mask": 4, "pad": 0, "unk": 1}
 
 
-def test_equals_the_tokenizer_s_own_padding():
-    ours = encode(TOKENIZER, TEXTS)
-    theirs = TOKENIZER(TEXTS, padding=True, return_tensors="pt", return_special_tokens_mask=True)
-    assert set(ours) == set(theirs)
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-
-
-@given(st.lists(st.text(alphabet="abc ", min_size=1).filter(str.strip), min_size=1, max_size=6))
-@settings(deadline=None, max_examples=50)
-def test_a_row_alone_equals_the_row_in_the_batch(texts):
-    batch = encode(TOKENIZER, texts)
-    for row, text in enumerate(texts):
-        alone, chosen = encode(TOKENIZER, [text]), batch.rows(row)
-        assert chosen.tokens == alone.tokens
-        assert all(torch.equal(chosen[name], alone[name]) for name in alone)
-
-
 def test_rows_by_number_slice_list_and_mask():
     inputs = encode(TOKENIZER, [*TEXTS, "word " * 600], truncate=True)
     assert inputs.truncated == (3,)
     assert inputs.rows([3, 0]).truncated == (0,)
-    assert inputs.rows([1, 0])["input_ids"].shape == (2, 6)
+    assert torch.equal(
+        inputs.rows([1, 0])["input_ids"], encode(TOKENIZER, TEXTS[1::-1])["input_ids"]
+    )
     assert inputs.rows(slice(0, 2)).tokens == inputs.tokens[:2]
     assert inputs.rows(-2).tokens == (inputs.tokens[2],)
     chosen = inputs.rows(torch.tensor([False, True, True, False]))
@@ -61,20 +44,10 @@ def test_rows_by_number_slice_list_and_mask():
         inputs.rows(slice(4, 9))
 
 
-def test_truncation_only_if_asked_for():
-    long = "word " * 20
-    with pytest.raises(ValueError, match=r"Text 1 .* has 22 tokens, more than max_length=10"):
-        encode(TOKENIZER, ["short", long], max_length=10)
-    cut = encode(TOKENIZER, ["short", long], max_length=10, truncate=True)
-    assert cut.lengths.tolist() == [3, 10]
-    assert cut.tokens[1][-1] == "[SEP]"
-    assert cut.truncated == (1,)
-
-
 def test_the_default_limit_is_the_model_s_if_that_is_less():
     assert encode(TOKENIZER, "word " * 500).lengths.item() == 502
-    with pytest.raises(ValueError, match="max_length=512"):
-        encode(TOKENIZER, "word " * 600)
+    with pytest.raises(ValueError, match=r"Text 1 .* has 602 tokens, more than max_length=512"):
+        encode(TOKENIZER, ["short", "word " * 600])
     with pytest.raises(ValueError, match=r"max_length=20 \(the model has 20 positions\)"):
         encode(TOKENIZER, "word " * 30, positions=20)
     with pytest.raises(ValueError, match="max_length=100 is more than the 64 positions"):
@@ -88,10 +61,6 @@ def test_the_default_limit_is_the_model_s_if_that_is_less():
 def test_texts_that_cannot_be_encoded_are_named():
     with pytest.raises(ValueError, match="Text 1 has no token of its own"):
         encode(TOKENIZER, ["fine", "   ", ""])
-    with pytest.raises(TypeError, match=r"Text 2 is nan \(float\)"):
-        encode(TOKENIZER, ["fine", "fine", float("nan")])
-    with pytest.raises(ValueError, match="no texts"):
-        encode(TOKENIZER, [])
 
 
 def test_copies_and_pickles_keep_everything():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import pandas as pd
 import pytest
@@ -32,9 +31,12 @@ def test_pairs_are_encoded_as_the_tokenizer_does(clf):
     options = {"padding": True, "return_tensors": "pt", "return_special_tokens_mask": True}
     theirs = clf.tokenizer(list(firsts), list(seconds), **options)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    assert ours.tokens[0][5] == "[SEP]"
-    assert not ours.content_mask[0, 5]
-    assert ours["token_type_ids"][0].tolist()[:8] == [0] * 6 + [1] * 2
+    for passed, sentence in (
+        ([PAIRS[0], "Bad"], "Text 1 is one text, and text 0 is not: encode single"),
+        ([("Bad", " ")], r"Text 0 has no token of its own .*\('Bad', ' '\)"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            clf.encode(passed)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_the_longer_side_is_cut(clf):
         clf.encode(PAIRS, 4, truncate=True)
 
 
-@pytest.mark.parametrize("removal", ["attention-mask", "mask", "zero", "delete"])
+@pytest.mark.parametrize("removal", ["attention-mask", "zero", "delete"])
 def test_loo_of_a_pair_is_ten_lines_of_plain_torch(clf, removal):
     inputs = clf.encode(PAIRS)
     scores = lrp.leave_one_out(clf, inputs, removal=removal)
@@ -77,33 +79,10 @@ def test_loo_of_a_pair_is_ten_lines_of_plain_torch(clf, removal):
                 left = torch.arange(len(ids)) != i
                 x, mask, kind = x[:, left], mask[:, left], kind[:, left]
             else:
-                x[0, i] = 0 if removal == "zero" else words.weight[clf.tokenizer.mask_token_id]
+                x[0, i] = 0
             logits = clf.model(inputs_embeds=x, attention_mask=mask, token_type_ids=kind).logits
             expected = (whole - logits[0])[whole.argmax()]
             torch.testing.assert_close(scores[row, i], expected, atol=1e-5, rtol=1e-4)
-
-
-def test_other_exact_removals_agree_with_loo(clf):
-    inputs = clf.encode(PAIRS)
-    loo = lrp.leave_one_out(clf, inputs)
-    two = lrp.leave_two_out(clf, inputs)
-    torch.testing.assert_close(two.loo, loo, atol=1e-5, rtol=1e-4)
-    curve = lrp.perturbation_curves(clf, inputs, loo).morf
-    first = torch.where(inputs.content_mask, loo, -torch.inf).amax(1)
-    torch.testing.assert_close(curve[:, 0] - curve[:, 1], first, atol=1e-5, rtol=1e-4)
-
-
-MISTAKES = {
-    "both kinds": ([PAIRS[0], "Bad"], "Text 1 is one text, and text 0 is not: encode single"),
-    "an empty side": ([("Bad", " ")], r"Text 0 has no token of its own .*\('Bad', ' '\)"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_pairs_that_are_none(clf, mistake):
-    passed, sentence = MISTAKES[mistake]
-    with pytest.raises(ValueError, match=sentence):
-        clf.encode(passed)
 
 
 def test_half_a_pair_is_said_aloud(clf):
@@ -149,13 +128,9 @@ def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):
     assert main(["audit", *chosen, "--out", str(tmp_path / "audit")]) == 0
     rows = pd.read_parquet(tmp_path / "rows" / "rows.parquet")
     assert all(list(pieces).count("[SEP]") == 2 for pieces in rows.pieces)
-    facts = json.loads((tmp_path / "rows" / "provenance.json").read_text())
-    assert facts["accuracy"] is not None
-    assert "<br>" in (tmp_path / "audit" / "audit.html").read_text()
     told = (tmp_path / "audit" / "audit.html").read_text()
+    assert "<br>" in told
     assert "classified right" in told
-    assert main(["audit", *chosen[:6], *chosen[8:], "--out", str(tmp_path / "bare")]) == 0
-    assert "<code>--label-column</code> takes another" in (tmp_path / "bare/audit.html").read_text()
     page = tmp_path / "pair.html"
     given = ["a film was here", "--second", "they saw the film", "--model", out]
     assert main(["explain", *given, "--out", str(page)]) == 0

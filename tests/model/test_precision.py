@@ -30,13 +30,6 @@ def test_the_precision_holds_inside_and_is_restored_after_an_error_too(kind, pre
     assert SETTINGS[kind].fp32_precision == before
 
 
-def test_precisions_nest():
-    with matmul_precision("bf16"):
-        with matmul_precision("float32"):
-            assert SETTINGS["cpu"].fp32_precision == "ieee"
-        assert SETTINGS["cpu"].fp32_precision == "bf16"
-
-
 def test_the_callers_own_choice_comes_back_by_either_interface():
     torch.set_float32_matmul_precision("high")
     try:

@@ -92,20 +92,6 @@ def test_randomised_weights_change_maps_and_leave_the_model_alone(clf, texts):
     assert type(clf)(clf.model, clf.tokenizer, clf.name).identity == before
 
 
-@pytest.mark.parametrize(
-    ("edit", "before", "after"),
-    [
-        ("full stop", "a fine film .", "a fine film"),
-        ("full stop", "a fine film", "a fine film ."),
-        ("long forms", "it 's fine and does n't drag", "it is fine and does not drag"),
-        ("long forms", "the film 's end ca n't convince", "the film 's end can not convince"),
-        ("opening", "a fine film", "overall , a fine film"),
-    ],
-)
-def test_edits_keep_the_meaning(edit, before, after):
-    assert ceiling.EDITS[edit](before) == after
-
-
 def test_an_edit_is_compared_at_the_tokens_that_both_texts_have(clf, texts):
     rows = ceiling.measure(clf, texts)
     inputs = clf.encode(list(texts))

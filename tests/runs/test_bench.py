@@ -85,7 +85,3 @@ class TestRecorded:
     def test_it_names_no_machine_and_no_folder(self, path):
         text = path.read_text()
         assert "/" not in json.dumps(json.loads(text)["provenance"])
-
-
-def test_there_is_a_recorded_bench():
-    assert RUNS

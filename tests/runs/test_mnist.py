@@ -158,21 +158,6 @@ def mnist(data_dir, committed):
 FOLDER = find_book().root / "results" / "mnist" / "linear-attention"
 
 
-def test_ten_seeds_of_every_shipped_setting_were_recorded(committed):
-    seeds = committed.rows.groupby("setting", observed=True).seed.nunique()
-    assert set(seeds.index) == {setting.name for setting in la.SHIPPED}
-    assert (seeds >= 10).all()
-    by = ["setting", "removal", "pair"]
-    table = committed.rows.groupby(by, observed=True).r.mean()
-    assert not table.isna().any()
-    for setting in la.SHIPPED:
-        for removal in la.distinct(setting):
-            found = {*table[setting.name][removal].index, *table[setting.name]["any"].index}
-            assert found >= {*la.PAIRS}
-    files = FOLDER.rglob("*.*")
-    assert sum(file.stat().st_size for file in files if file.is_file()) <= 1_000_000
-
-
 @pytest.mark.parametrize("setting", la.SHIPPED, ids=lambda s: s.name)
 def test_recorded_rows_are_those_of_the_kept_network(setting, committed, mnist):
     """Weights are fixed and arithmetic is float64: only the rounding to 4 decimals is allowed."""

@@ -1,6 +1,5 @@
 """Recording what the book quotes: the rows, going on after a kill, and answers to mistakes."""
 
-import json
 import re
 
 import pandas as pd
@@ -52,14 +51,6 @@ def test_a_row_for_every_text_and_method(folder, classifier):
     word = rows[rows.readout == "word"]
     assert word.delta.notna().all()
     assert word.lerf_curve.notna().all()
-
-
-def test_the_provenance_names_model_texts_and_settings(folder, classifier, texts):
-    facts = json.loads((folder / results.PROVENANCE).read_text())
-    assert facts["model"]["identity"] == classifier.identity
-    assert facts["data"] == {"name": texts.name, "identity": texts.identity, "texts": 5}
-    assert facts["parameters"] == {"chunk": 1}
-    assert 0 <= facts["accuracy"] <= 1
 
 
 def test_a_killed_run_goes_on_and_gives_the_same_rows(
@@ -155,33 +146,3 @@ def test_maps_are_those_of_each_convention(classifier):
         expected = lrp.attribute(classifier, inputs, method, **options)[0].numpy()
         assert by_key.loc[key, "scores"] == pytest.approx(expected, rel=1e-4, abs=1e-5), key
         assert list(by_key.loc[key, "content"]) == inputs.content_mask[0].tolist()
-
-
-def test_a_recording_says_how_to_repeat_it(tmp_path):
-    reviews = tmp_path / "our" / "texts.csv"
-    reviews.parent.mkdir()
-    pd.DataFrame({"text": ["a dull film", "a fine film", "not bad"]}).to_csv(reviews, index=False)
-    out = tmp_path / "softmax" / "own"
-    recordings.main(
-        [
-            "softmax",
-            "--dataset",
-            str(reviews),
-            "--limit",
-            "2",
-            "--seed",
-            "0",
-            "--quiet",
-            "--out",
-            str(out),
-        ]
-    )
-    provenance = results.load("softmax", "own", folder=tmp_path).provenance
-    assert provenance["data"]["texts"] == 2
-    assert "--dataset our/texts.csv --limit 2 --seed 0" in provenance["command"]
-    assert str(tmp_path) not in (out / "provenance.json").read_text()
-
-
-def test_bench_refuses_numbers_that_no_run_can_have(capsys):
-    assert command_line.main(["bench", "--repeats", "0"]) == 1
-    assert "--repeats 0: the smallest possible value is 1" in capsys.readouterr().err

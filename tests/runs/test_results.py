@@ -73,11 +73,6 @@ def test_it_is_found_from_a_folder_inside_the_book(folder, monkeypatch):
     assert len(results.load("sst", "tiny").rows) == 10
 
 
-def test_a_method_that_was_not_recorded_is_named(folder):
-    with pytest.raises(ValueError, match=r"shap.*there are"):
-        results.load("sst", "tiny", folder).per_text(methods=["shap"])
-
-
 def test_a_missing_recording_lists_those_there_are(folder):
     with pytest.raises(FileNotFoundError, match=r"imdb/tiny; there are \['sst/tiny'\]"):
         results.load("imdb", "tiny", folder)

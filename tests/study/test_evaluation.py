@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -17,7 +14,6 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
-from lrputils.report import tables
 from lrputils.study.evaluation import evaluate
 from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
 from tests import tiny
@@ -64,39 +60,10 @@ def test_a_text_alone_gives_the_same_maps_and_correlations(placeholder, result, 
         assert row.r_content == pytest.approx(expected, abs=1e-3, nan_ok=True)
 
 
-def test_a_single_word_has_no_content_correlation(result):
-    row = result.rows.query("id == 'b' and method == 'attnlrp'").iloc[0]
-    assert row.tokens == 3
-    assert np.isnan(row.r_content)
-    assert result.summary("r_content").loc["attnlrp", "dropped"] == 1
-
-
-def test_the_normalised_correlation_is_the_raw_one_or_its_negative(result):
-    rows = result.rows
-    assert np.allclose(rows.r.abs(), rows.r_normalised.abs())
-    turned = np.sign(rows.r) != np.sign(rows.r_normalised)
-    flipped = result.per_text("flipped")
-    expected = flipped.apply(lambda column: column != flipped["loo"])
-    assert (result.per_text("r").notna() & expected).sum().sum() == turned.sum()
-
-
 def test_accuracy_counts_labels_and_is_none_without(placeholder, texts, result):
     predicted = result.rows.drop_duplicates("position").target
     assert result.accuracy() == pytest.approx(np.mean(predicted.to_numpy() == texts.labels))
     assert evaluate(placeholder, ["dull"], [], progress=False).accuracy() is None
-
-
-@pytest.mark.parametrize(
-    ("labels", "known"),
-    [(("positive", "negative"), True), ((1, 2), False), (("good", "bad"), False)],
-)
-def test_labels_may_be_named_and_foreign_ones_count_as_none(placeholder, labels, known):
-    named = Texts(("loved it", "dull"), labels, ("0", "1"), "two", "sha256 0")
-    with nullcontext() if known else pytest.warns(UserWarning, match="labels name no class"):
-        result = evaluate(placeholder, named, [], progress=False)
-    assert (result.accuracy() is not None) == known
-    if known:
-        assert list(result.rows.label) == [1, 0]
 
 
 def test_a_reference_s_loo_is_taken(placeholder, texts, result):
@@ -134,29 +101,6 @@ def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placehol
     assert np.allclose(
         result.per_text("delta"), result.per_text("lerf") - result.per_text("morf"), atol=1e-6
     )
-
-
-def test_a_single_text_has_means_without_intervals(placeholder):
-    result = evaluate(placeholder, "good films", ["attnlrp"], chunk=1, progress=False)
-    assert result.rows.id.tolist() == ["0", "0"]
-    for column in ("r", "r_normalised", "delta"):
-        summary = result.summary(column)
-        assert summary.value.tolist() == result.rows[column].tolist()
-        assert summary[["low", "high"]].isna().all(axis=None)
-        published = dict.fromkeys(summary.index, 0.1)
-        table = tables.compare(summary, published)
-        assert (table.verdict == "").all()
-    everywhere = evaluate(placeholder, "good films", at_every_readout("attnlrp", "cp-lrp"))
-    assert tables.readouts(everywhere, "attnlrp", "cp-lrp").difference.notna().all()
-
-
-def test_a_table_brings_its_labels(placeholder):
-    table = pd.DataFrame({"film": ["loved it", "dull"], "verdict": ["positive", "mixed"]})
-    columns = {"text_column": "film", "label_column": "verdict"}
-    with pytest.warns(UserWarning, match="1 of 2 labels name no class: mixed"):
-        result = evaluate(placeholder, table, [], **columns, progress=False)
-    assert result.rows.label.tolist()[0] == 1
-    assert result.rows.label.isna().tolist() == [False, True]
 
 
 @pytest.mark.parametrize("name", ["gpt2-lm", "llama-lm", "qwen2-lm"])

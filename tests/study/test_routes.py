@@ -7,7 +7,6 @@ import pytest
 
 import lrputils as lrp
 from lrputils import stats
-from lrputils.propagation.composites import CP_LRP
 from lrputils.propagation.layerwise import relevance_paths
 from lrputils.study.routes import ROUTES, routes_by_layer
 from tests import tiny
@@ -63,19 +62,3 @@ def test_each_texts_routes_are_measured_as_if_alone(references):
                 assert row.r == pytest.approx(np.corrcoef(delivered, loo)[0, 1])
                 assert row.r_without == pytest.approx(np.corrcoef(whole - delivered, loo)[0, 1])
                 assert row.r_whole == pytest.approx(stats.pearson(whole, loo)[0])
-
-
-def test_a_silent_route_has_no_correlation(references):
-    rows = routes_by_layer(Pretokenised(tiny.build("bert")), TEXTS, references, CP_LRP)
-    silent = rows[rows.route == "query + key"]
-    assert silent.r.isna().all()
-    assert (silent.share == 0).all()
-    assert np.allclose(silent.r_without, silent.r_whole)
-
-
-def test_references_must_fit_their_texts(references):
-    classifier = Pretokenised(tiny.build("bert"))
-    with pytest.raises(ValueError, match="2 reference maps, but 3 texts"):
-        routes_by_layer(classifier, TEXTS, references[:2])
-    with pytest.raises(ValueError, match="tokens"):
-        routes_by_layer(classifier, TEXTS, [references[0]] * 3)

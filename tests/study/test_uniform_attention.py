@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,13 +51,3 @@ def test_the_depths_of_a_network_are_told_apart(placeholder):
         right = uniform_attention.correct(placeholder, texts, np.array(texts.labels))
     expected = matters.accuracy.value - right.mean()
     assert next(iter(matters.fall_by_depth.values())).value == pytest.approx(expected)
-
-
-def test_labels_that_are_no_class_are_named(placeholder):
-    texts = replace(lrp.load_texts("reviews", limit=3), labels=("positive", 0, "mixed"))
-    with pytest.raises(ValueError, match=r"labels \['mixed'\] that are no class"):
-        uniform_attention.attention_matters(placeholder, texts)
-    known = replace(texts, labels=("positive", 0, "negative"))
-    assert uniform_attention.classes_of(placeholder, known).tolist() == [1, 0, 0]
-    with pytest.raises(ValueError, match="has no labels"):
-        uniform_attention.attention_matters(placeholder, replace(texts, labels=None))
