@@ -28,7 +28,7 @@ __version__ = "0.2.0"
 
 # Room → the public names that it has.
 _NAMES = {
-    "attribution": "attribute integrated_gradients METHODS",
+    "attribution": "attribute METHODS",
     "data.texts": "load_texts Texts",
     "model.architectures": "describe",
     "model.classifier": "Classifier load_classifier",
@@ -43,8 +43,7 @@ _NAMES = {
     "removal.shapley": "shapley_values",
     "report.explain": "explain",
     "stats": (
-        "bootstrap_interval estimate kendall paired_difference pearson ratio_of_means "
-        "spearman sum_to_one"
+        "bootstrap_interval estimate paired_difference pearson ratio_of_means spearman sum_to_one"
     ),
     "study.evaluation": "evaluate Evaluation",
     "study.routes": "routes_by_layer",

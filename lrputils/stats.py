@@ -21,8 +21,8 @@ Array = np.ndarray
 CORRELATION = (-1.0, 1.0)
 # Below this share of the map's largest magnitude, its spread is rounding of a constant map.
 CONSTANT = 1e-12
-# Resampled values held in memory at once.
-_CELLS = 4_000_000
+# How many resamples are drawn, and values of them held in memory at once.
+_RESAMPLES, _CELLS = 10_000, 4_000_000
 
 
 def pearson(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = None) -> Array:
@@ -54,19 +54,6 @@ def spearman(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = 
     return _correlation(*(scipy.stats.rankdata(values, axis=1) for values in maps), mask)
 
 
-def kendall(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = None) -> Array:
-    """Kendall's τ-b (corrected for ties) of each example's two maps.
-
-    Arguments, result and errors as in `pearson`.
-    """
-    left, right, mask = _paired(scores, reference, where)
-    tau = [
-        scipy.stats.kendalltau(x[tokens], y[tokens]).statistic if tokens.sum() > 1 else np.nan
-        for x, y, tokens in zip(left, right, mask, strict=True)
-    ]
-    return np.array(tau, np.float64)
-
-
 class Normalized(NamedTuple):
     """Maps divided by their sums.
 
@@ -74,12 +61,10 @@ class Normalized(NamedTuple):
         scores: float64 (batch, tokens); NaN where a row's sum is zero, 0 outside `where`.
         flipped: boolean (batch,), true where the sum was negative: the division flipped every sign
             of that map, and with it the sign of its correlation.
-        flipped_share: the share of maps with a negative sum.
     """
 
     scores: Array
     flipped: Array
-    flipped_share: float
 
 
 def sum_to_one(scores: ArrayLike, where: ArrayLike | None = None) -> Normalized:
@@ -93,8 +78,7 @@ def sum_to_one(scores: ArrayLike, where: ArrayLike | None = None) -> Normalized:
     total = values.sum(axis=1, keepdims=True)
     safe = np.where(total == 0, 1.0, total)
     normalized = np.where(mask & (total == 0), np.nan, values / safe)
-    flipped = total[:, 0] < 0
-    return Normalized(normalized, flipped, float(flipped.mean()))
+    return Normalized(normalized, total[:, 0] < 0)
 
 
 class Interval(NamedTuple):
@@ -140,43 +124,13 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
     return Interval(*(float(end[0]) for end in ends)) if flat else ends
 
 
-def bootstrap_interval(
-    values: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-    statistic: Callable[..., Array] = np.mean,
-    method: str | None = None,
-) -> Interval:
-    """Interval of a statistic over examples, by default of their mean.
-
-    Correlations of texts are skewed to the left: a sample seldom holds the texts that pull their
-    mean down, and a percentile interval of it lies too high. Hall (1992) corrects Student's for the
-    skewness of the sample. Of the recorded correlations it covered most, a little more than
-    "bootstrap-t", whose ends run away where one text lies far off; it draws nothing.
-
-    Args:
-        values: (examples,); NaN examples are left out. Booleans are a share.
-        confidence: nominal coverage.
-        resamples: how many samples are drawn, where the method draws any.
-        seed: of the random draws; the same seed gives the same interval.
-        statistic: a function of an array and `axis`, as `numpy.mean` and `numpy.median` do.
-        method: "hall", "bootstrap-t", "t" (Student) or "wilson" (of a share: zeros and ones
-            alone), all of a mean; "percentile", of any statistic. By default a share gets
-            "wilson", another mean "hall", and another statistic "percentile".
+def bootstrap_interval(values: ArrayLike, **options: Any) -> Interval:
+    """Interval of a statistic over examples, by default of their mean; options as in `estimate`.
 
     Raises:
         ValueError: fewer than two examples are left, or an argument is out of range.
     """
-    found = estimate(
-        values,
-        statistic=statistic,
-        confidence=confidence,
-        resamples=resamples,
-        seed=seed,
-        method=method,
-    )
+    found = estimate(values, **options)
     if found.used < 2:
         raise ValueError(
             f"An interval needs two examples or more; of {np.size(values)} values {found.used} "
@@ -190,25 +144,39 @@ def estimate(
     *paired: ArrayLike,
     statistic: Callable[..., Array] = np.mean,
     confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
     method: str | None = None,
     within: tuple[float, float] = (-np.inf, np.inf),
 ) -> Estimate:
-    """Return a statistic with its interval, as `bootstrap_interval`, and the counts behind it.
+    """Return a statistic of examples, by default their mean, with its interval, and their counts.
 
-    The interval's ends are NaN where fewer than two examples are left, the statistic itself where
-    there is none. Samples in `paired` go to `statistic` too: their examples are drawn together,
-    and left out where one of them is NaN. The interval ends `within` what the statistic can be:
-    that of a mean correlation of a few texts may pass 1, where the truth cannot lie.
+    Correlations of texts are skewed to the left: a sample seldom holds the texts that pull their
+    mean down, and a percentile interval of it lies too high. Hall (1992) corrects Student's for the
+    skewness of the sample. Of the recorded correlations it covered most; it draws nothing.
+
+    Args:
+        values: (examples,); NaN examples are left out. Booleans are a share.
+        paired: samples that go to `statistic` too: their examples are drawn together, and left out
+            where one of them is NaN.
+        statistic: a function of an array and `axis`, as `numpy.mean` and `numpy.median` do.
+        confidence: nominal coverage.
+        method: "hall", "t" (Student) or "wilson" (of a share: zeros and ones alone), all of a mean;
+            "percentile" of a bootstrap, of any statistic. By default a share gets "wilson", another
+            mean "hall", and another statistic "percentile".
+        within: what the statistic can be, where the interval ends: that of a mean correlation of a
+            few texts may pass 1, where the truth cannot lie.
+
+    Returns:
+        The interval's ends are NaN where fewer than two examples are left, the statistic itself
+        where there is none.
+
+    Raises:
+        ValueError: an argument is out of range.
     """
     samples = np.stack([_as_float(sample, "values").ravel() for sample in (values, *paired)])
     kept = samples[:, ~np.isnan(samples).any(axis=0)]
     used, given = kept.shape[1], samples.shape[1]
     if not 0 < confidence < 1:
         raise ValueError(f"confidence={confidence} is not between 0 and 1")
-    if resamples < 2:
-        raise ValueError(f"resamples={resamples} is not 2 or more")
     method = method or _usual_method(values, statistic)
     if method != "percentile" and (method not in _OF_MEAN or statistic is not np.mean):
         names = ", ".join(_OF_MEAN)
@@ -218,11 +186,10 @@ def estimate(
         if used:
             value = float(statistic(*kept, axis=-1))
         if used > 1 and method == "percentile":
-            drawn = _resampled(kept, statistic, resamples, seed)
-            drawn = drawn[~np.isnan(drawn)]
+            drawn = _resampled(kept, statistic)
             ends = np.quantile(drawn, _tails(confidence)) if len(drawn) else ends
         elif used > 1:
-            ends = _OF_MEAN[method](kept[0], confidence, resamples, seed)
+            ends = _OF_MEAN[method](kept[0], confidence)
     low, high = (float(end) for end in np.clip(ends, *within))
     return Estimate(value, low, high, used, given - used)
 
@@ -239,22 +206,18 @@ def _tails(confidence: float) -> tuple[float, float]:
     return 0.5 - confidence / 2, 0.5 + confidence / 2
 
 
-def _resampled(samples: Array, statistic: Callable[..., Array], resamples: int, seed: int) -> Array:
-    """The statistic of so many resamples: examples are drawn together in all samples."""
-    generator, examples = np.random.default_rng(seed), samples.shape[1]
+def _resampled(samples: Array, statistic: Callable[..., Array]) -> Array:
+    """The statistic of resamples, NaN left out: examples are drawn together in all samples."""
+    generator, examples = np.random.default_rng(0), samples.shape[1]
     step, found = max(1, _CELLS // examples), []
-    for start in range(0, resamples, step):
-        rows = min(step, resamples - start)
-        draws = generator.integers(0, examples, (rows, examples))
+    for start in range(0, _RESAMPLES, step):
+        draws = generator.integers(0, examples, (min(step, _RESAMPLES - start), examples))
         found.append(statistic(*samples[:, draws], axis=-1))
-    return np.concatenate(found)
+    found = np.concatenate(found)
+    return found[~np.isnan(found)]
 
 
-def _student(values: Array, confidence: float, resamples: int, seed: int) -> Interval:
-    return t_interval(values, confidence)
-
-
-def _hall(values: Array, confidence: float, resamples: int, seed: int) -> Interval:
+def _hall(values: Array, confidence: float) -> Interval:
     """Student's interval, corrected for skewness by a cubic that is monotone (Hall, 1992)."""
     count, mean, spread = len(values), values.mean(), values.std()
     if not spread:
@@ -267,32 +230,20 @@ def _hall(values: Array, confidence: float, resamples: int, seed: int) -> Interv
     return Interval(low, high)
 
 
-def _bootstrap_t(values: Array, confidence: float, resamples: int, seed: int) -> Interval:
-    mean, spread = values.mean(), values.std(ddof=1)
-
-    def studentised(drawn: Array, axis: int) -> Array:
-        return drawn.mean(axis=axis) / drawn.std(axis=axis, ddof=1)
-
-    t = _resampled(values[None] - mean, studentised, resamples, seed)
-    t = t[np.isfinite(t)]  # a resample of one value alone has no spread
-    low, high = np.quantile(t, _tails(confidence)) if len(t) else (0.0, 0.0)
-    return Interval(mean - high * spread, mean - low * spread)
-
-
-def _wilson(values: Array, confidence: float, resamples: int, seed: int) -> Interval:
+def _wilson(values: Array, confidence: float) -> Interval:
     """Wilson's score interval of a share (1927)."""
     count = len(values)
     test = scipy.stats.binomtest(round(values.sum()), count)
     return Interval(*test.proportion_ci(confidence, method="wilson"))
 
 
-_OF_MEAN = {"hall": _hall, "bootstrap-t": _bootstrap_t, "t": _student, "wilson": _wilson}
+_OF_MEAN = {"hall": _hall, "t": t_interval, "wilson": _wilson}
 
 
 def estimates(columns: pd.DataFrame, **options: Any) -> pd.DataFrame:
     """Return the mean of each column with its interval, as `table` of estimates.
 
-    `options` are those of `bootstrap_interval`.
+    `options` are those of `estimate`.
     """
     return table({name: estimate(columns[name], **options) for name in columns})
 
@@ -307,7 +258,7 @@ def paired_difference(first: ArrayLike, second: ArrayLike, **options: Any) -> Es
     """Return the mean of `first − second` over examples that have both, with its interval.
 
     Pairing takes out what the examples share, so the interval, Student's (`t_interval`), is far
-    narrower than the two separate ones suggest. `options` are those of `bootstrap_interval`.
+    narrower than the two separate ones suggest. `options` are those of `estimate`.
     """
     return estimate(np.subtract(*_pairs(first, second)), **{"method": "t", **options})
 
@@ -316,8 +267,7 @@ def ratio_of_means(first: ArrayLike, second: ArrayLike, **options: Any) -> Estim
     """Return mean(first) / mean(second) over examples that have both, with its interval.
 
     Examples are resampled as pairs. Where the second mean may be zero the ratio is meaningless,
-    and its interval enormously wide. `options` are `confidence`, `resamples` and `seed` of
-    `bootstrap_interval`.
+    and its interval enormously wide. `options` are those of `estimate`.
     """
 
     def ratio(left: Array, right: Array, axis: int) -> Array:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 
 
 @method("grad-x-input", "Gradient × input", "purple", rules=False)
-def grad_x_input(
+def _grad_x_input(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, readout: str = "word"
 ) -> Tensor:
     """Gradient × input: R_i = x_i · ∂f/∂x_i at the read-out tensor, `(batch, tokens)`.
@@ -28,92 +27,47 @@ def grad_x_input(
     return reading.relevance(reading.gradient())
 
 
-class IntegratedGradients(NamedTuple):
-    """Integrated Gradients of a batch, and their completeness gap.
-
-    `scores`, `(batch, tokens)`, are 0 at padding and at special tokens, which the baseline keeps;
-    `change`, `(batch,)`, is f(x) − f(baseline), what complete scores sum to; `gap`, Σ scores −
-    change, is the error of the quadrature.
-    """
-
-    scores: Tensor
-    change: Tensor
-    gap: Tensor
-
-
-@torch.inference_mode(False)
-def integrated_gradients(
+@method("ig", "Integrated Gradients", "orange", rules=False)
+def _integrated_gradients(
     model: Handle,
     inputs: Mapping[str, Any],
-    target: Target = None,
     *,
+    target: Target,
     baseline: str | int = "pad",
     steps: int = 32,
-    quadrature: str = "midpoint",
-    tolerance: float | None = None,
     batch_tokens: int = GRADIENT_TOKENS,
-) -> IntegratedGradients:
-    """Integrated Gradients (Sundararajan et al., 2017) at the word embeddings.
+) -> Tensor:
+    """Integrated Gradients (Sundararajan et al., 2017) at the word embeddings, `(batch, tokens)`.
 
-        R_i = (x_i − b_i) · ∫₀¹ ∂f/∂x_i (b + α (x − b)) dα
+        R_i = (x_i − b_i) · ∫₀¹ ∂f/∂x_i (b + α (x − b)) dα,   by the midpoint rule
 
     The path goes in the space of word embeddings; positions stay as they are, and so do special
-    tokens, which are their own baseline.
+    tokens, which are their own baseline. Scores sum to f(x) − f(b), but for the quadrature's error.
 
     Args:
-        model: a covered model in evaluation mode, or what holds one (see `describe`).
-        inputs: encoded texts with their `special_tokens_mask`, or pixel values.
-        target: the class to explain; None is the class predicted on the whole input.
         baseline: "zero", "pad", "mask" or a token id: what a token's embedding comes from.
         steps: points of the quadrature.
-        quadrature: "midpoint", "right" (the sum of the original paper) or "gauss-legendre", the
-            most accurate on most texts, but poor on the few whose path is steep somewhere.
-        tolerance: the largest completeness gap that is not an error; None allows any finite one.
         batch_tokens: how many tokens go through the model at once; bounds the memory.
 
     Raises:
-        TypeError: the model is not covered.
-        ValueError: an unknown baseline or quadrature, a baseline token that is not known, or a gap
-            beyond the tolerance.
+        ValueError: an unknown baseline, or a baseline token that is not known.
     """
     architecture = describe(model, rules=False)
-    points, weights = _quadrature(quadrature, steps)
+    _at_least_one("steps", steps)
     reading = read(architecture, inputs, target=target)
     start = _baseline(architecture, inputs, reading, baseline)
     difference = reading.value - start
 
-    def along_path(rows: Tensor, draws: Tensor) -> Tensor:
-        alpha = points.to(start)[draws][:, None, None]
-        return start[rows] + alpha * difference[rows]
+    def _along_path(rows: Tensor, draws: Tensor) -> Tensor:
+        alpha = ((draws.double() + 0.5) / steps).to(start)
+        return start[rows] + alpha[:, None, None] * difference[rows]
 
-    total = torch.zeros_like(difference)
-    for rows, draws, gradient in _gradients(
-        architecture, inputs, reading, along_path, len(points), batch_tokens
-    ):
-        total.index_add_(0, rows, weights.to(total)[draws][:, None, None] * gradient)
-    with torch.no_grad():
-        empty = read(architecture, inputs, target=reading.target, change=lambda _: start)
-    scores = reading.per_token((difference * total).sum(-1))
-    change = (reading.output - empty.output).detach()
-    gap = scores.sum(1) - change
-    far = gap.isnan() if tolerance is None else gap.abs() > tolerance
-    if bool(far.any()):
-        worst = int(gap.abs().argmax())
-        raise ValueError(
-            f"Integrated Gradients are not complete: in row {worst} they sum to "
-            f"{float(scores[worst].sum()):.4g}, and f(x) − f(baseline) is "
-            f"{float(change[worst]):.4g}. Take more than {steps} steps"
-        )
-    return IntegratedGradients(scores, change, gap)
-
-
-@method("ig", "Integrated Gradients", "orange", options_of=integrated_gradients, rules=False)
-def _scores(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
-    return integrated_gradients(model, inputs, **options).scores
+    mean = _mean_gradient(architecture, inputs, reading, _along_path, steps, batch_tokens)
+    return reading.per_token((difference * mean).sum(-1))
 
 
 @method("smoothgrad", "SmoothGrad × input", rules=False)
-def smoothgrad(
+def _smoothgrad(
     model: Handle,
     inputs: Mapping[str, Any],
     *,
@@ -145,35 +99,31 @@ def smoothgrad(
     bank = torch.stack(bank, dim=1).to(reading.value)
     inside = reading.valid[..., None]
     top = reading.value.masked_fill(~inside, -torch.inf).amax((1, 2), keepdim=True)
-    spread = (
-        top - reading.value.masked_fill(~inside, torch.inf).amin((1, 2), keepdim=True)
-    ) * noise
+    low = reading.value.masked_fill(~inside, torch.inf).amin((1, 2), keepdim=True)
+    spread = (top - low) * noise
 
-    def around(rows: Tensor, draws: Tensor) -> Tensor:
+    def _around(rows: Tensor, draws: Tensor) -> Tensor:
         place = (reading.valid.long().cumsum(1) - 1).clamp(min=0)[rows]
         return reading.value[rows] + spread[rows] * bank[draws[:, None], place]
 
-    total = torch.zeros_like(reading.value)
-    for rows, _, gradient in _gradients(
-        architecture, inputs, reading, around, samples, batch_tokens
-    ):
-        total.index_add_(0, rows, gradient / samples)
-    return reading.relevance(total)
+    mean = _mean_gradient(architecture, inputs, reading, _around, samples, batch_tokens)
+    return reading.relevance(mean)
 
 
-def _gradients(
+def _mean_gradient(
     architecture: Architecture,
     inputs: Mapping[str, Any],
     reading: Reading,
     embeddings: Callable[[Tensor, Tensor], Tensor],
     draws: int,
     batch_tokens: int,
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Gradients at `embeddings(rows, draws)` for every row and draw, in batches of bounded size."""
+) -> Tensor:
+    """Mean of the gradients at `embeddings(rows, draws)` over the draws, in bounded batches."""
     _at_least_one("batch_tokens", batch_tokens)
     batch, tokens = reading.valid.shape
     arguments = architecture.arguments(inputs)
     device = reading.valid.device
+    total = torch.zeros_like(reading.value)
     pairs = torch.cartesian_prod(torch.arange(draws), torch.arange(batch)).to(device)
     for chunk in pairs.split(max(1, batch_tokens // tokens)):
         draw, rows = chunk[:, 0], chunk[:, 1]
@@ -182,7 +132,8 @@ def _gradients(
         point = read(
             architecture, some, target=reading.target[rows], change=lambda _, to=values: to
         )
-        yield rows, draw, point.gradient()
+        total.index_add_(0, rows, point.gradient() / draws)
+    return total
 
 
 def _baseline(
@@ -226,21 +177,6 @@ def _baseline_token(
             f"Pass the id itself, as baseline=tokenizer.{name}, or baseline='zero'"
         )
     return token
-
-
-def _quadrature(name: str, steps: int) -> tuple[Tensor, Tensor]:
-    """Points in [0, 1] and their weights, `(steps,)` each, float64."""
-    _at_least_one("steps", steps)
-    even = torch.full((steps,), 1 / steps, dtype=torch.float64)
-    whole = torch.arange(1, steps + 1, dtype=torch.float64)
-    if name == "midpoint":
-        return (whole - 0.5) / steps, even
-    if name == "right":
-        return whole / steps, even
-    if name == "gauss-legendre":
-        points, weights = np.polynomial.legendre.leggauss(steps)
-        return torch.from_numpy((points + 1) / 2), torch.from_numpy(weights / 2)
-    raise ValueError(f"unknown quadrature {name!r}: gauss-legendre, midpoint or right")
 
 
 def _at_least_one(name: str, value: int) -> None:

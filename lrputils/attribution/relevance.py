@@ -1,4 +1,4 @@
-"""Layer-wise relevance propagation: a composite, a backward pass, and the read-out."""
+"""Layer-wise relevance propagation, and the methods that read attention weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lrputils.attribution.registry import method
 from lrputils.model.architectures import Handle, describe
-from lrputils.model.attention import Recorder
+from lrputils.model.attention import Recorder, routed, stepwise
 from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import (
     ATTN_LRP,
@@ -27,9 +27,9 @@ from lrputils.removal.mask_gradient import block_scores
 def lrp(
     model: Handle,
     inputs: Mapping[str, Any],
+    composite: Composite,
     *,
     target: Target,
-    composite: Composite,
     readout: str = "word",
 ) -> Tensor:
     """Relevance `(batch, tokens)` under the rules of `composite`, by one forward and backward pass.
@@ -77,7 +77,7 @@ def lrp_everywhere(
 
 
 @method("attnlrp", "AttnLRP", "vermilion")
-def attnlrp(
+def _attnlrp(
     model: Handle,
     inputs: Mapping[str, Any],
     *,
@@ -92,11 +92,11 @@ def attnlrp(
         bypass_layers: layers, from 0, whose attention gets CP-LRP's rule.
     """
     composite = ATTN_LRP.bypass(bypass_layers)
-    return lrp(model, inputs, target=target, composite=composite, readout=readout)
+    return lrp(model, inputs, composite, target=target, readout=readout)
 
 
 @method("cp-lrp", "CP-LRP", "blue")
-def cp_lrp(
+def _cp_lrp(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, readout: str = "word"
 ) -> Tensor:
     """CP-LRP (Ali et al., 2022): attention weights constant, relevance through the values only.
@@ -104,11 +104,11 @@ def cp_lrp(
     Args:
         readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
     """
-    return lrp(model, inputs, target=target, composite=CP_LRP, readout=readout)
+    return lrp(model, inputs, CP_LRP, target=target, readout=readout)
 
 
 @method("canonised-lrp", "Canonised LRP", "sky")
-def canonised_lrp(
+def _canonised_lrp(
     model: Handle,
     inputs: Mapping[str, Any],
     *,
@@ -128,6 +128,55 @@ def canonised_lrp(
         raise ValueError(f"unit={unit!r} is not one of {tuple(UNITS)}")
     composite = ATTN_LRP.but(attention=unit)
     if readout == "blocks":
-        how = {"target": target, "composite": composite, "blocks": True}
-        return lrp_everywhere(model, inputs, **how)["blocks"]
-    return lrp(model, inputs, target=target, composite=composite, readout=readout)
+        found = lrp_everywhere(model, inputs, target=target, composite=composite, blocks=True)
+        return found["blocks"]
+    return lrp(model, inputs, composite, target=target, readout=readout)
+
+
+@method("rollout", "Attention Rollout", "sky")
+def _rollout(
+    model: Handle, inputs: Mapping[str, Any], *, target: Target, variant: str = "paper"
+) -> Tensor:
+    """Attention Rollout, `(batch, tokens)`: the read-out token's row of A_L · … · A_1.
+
+    A_l is the mean over the heads of layer l. The scores do not depend on the target.
+
+    Args:
+        variant: "paper" multiplies the A_l as they are; "abnar" is Abnar and Zuidema (2020):
+            (A_l + I) / 2, for the residual connection.
+
+    Raises:
+        ValueError: an unknown variant.
+    """
+    if variant not in ("paper", "abnar"):
+        raise ValueError(f"unknown variant {variant!r}: 'paper' (no residual) or 'abnar'")
+    recorder = Recorder(stepwise)
+    with torch.no_grad(), routed(architecture := describe(model), recorder):
+        reading = read(architecture, inputs, target=target)
+    row = reading.head.to(reading.value.dtype)
+    for weights in reversed(recorder.weights):
+        step = torch.einsum("bq,bqk->bk", row, weights.detach().mean(1))
+        row = step if variant == "paper" else (step + row) / 2
+    return reading.per_token(row)
+
+
+@method("attention-x-grad", "Attention × gradient")
+def _attention_x_grad(
+    model: Handle, inputs: Mapping[str, Any], *, target: Target, rectify: bool = False
+) -> Tensor:
+    """Attention × gradient, `(batch, tokens)`: R_i = Σ A_ji · ∂f/∂A_ji.
+
+    The sum runs over layers, heads and queries j.
+
+    Args:
+        rectify: count negative products as 0, as in Barkan et al. (2021).
+    """
+    recorder = Recorder(stepwise)
+    with routed(architecture := describe(model), recorder):
+        reading = read(architecture, inputs, target=target)
+        gradients = torch.autograd.grad(reading.output.sum(), recorder.weights)
+    total = torch.zeros_like(reading.valid, dtype=reading.value.dtype)
+    for weights, gradient in zip(recorder.weights, gradients, strict=True):
+        product = weights.detach() * gradient
+        total += (product.relu() if rectify else product).sum((1, 2))
+    return reading.per_token(total)

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
 from lrputils.model.architectures import Handle, describe
@@ -58,14 +57,6 @@ class Shapley(NamedTuple):
         if len(self.draws) == 1:
             return torch.zeros_like(self.scores)
         return self.draws.std(0) / len(self.draws) ** 0.5
-
-    def interval(self, confidence: float = 0.95) -> tuple[Tensor, Tensor]:
-        """Ends of each score's interval by Student's t over the pairs, (batch, tokens) each."""
-        if not 0 < confidence < 1:
-            raise ValueError(f"confidence={confidence} is not between 0 and 1")
-        freedom = max(1, len(self.draws) - 1)
-        reach = float(stats.t.ppf((1 + confidence) / 2, freedom)) * self.errors
-        return self.scores - reach, self.scores + reach
 
 
 def shapley_values(

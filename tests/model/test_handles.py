@@ -40,7 +40,6 @@ def propagated(model, inputs):
 SCORES = torch.arange(21.0).reshape(3, 7)
 FUNCTIONS = {
     "leave_one_out": lrp.leave_one_out,
-    "integrated_gradients": lambda m, x: lrp.integrated_gradients(m, x, steps=2).scores,
     "mask_gradient": mask_gradient,
     "layerwise_bypass": lambda m, x: lrp.layerwise_bypass(m, x, [{0}]),
     "relevance_paths": lrp.relevance_paths,

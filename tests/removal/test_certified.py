@@ -115,30 +115,14 @@ def test_the_expected_error_is_that_over_all_samples():
 @pytest.mark.parametrize("normal", [True, False], ids=["normal", "heavy tails"])
 def test_the_certificate_covers(normal):
     random = np.random.default_rng(1)
-    bounds, intervals = [], []
+    bounds = []
     for seed in range(80):
         texts, output, errors = made_up(random, 30, 0.03, normal)
         found = certify(texts, output, errors, seed=seed)
         pairs = zip(by_text(texts, found.scores), by_text(texts, output), strict=True)
         true = np.array([loss_of(*pair) for pair in pairs])
         bounds.append((true <= found.bound).mean())
-        low, high = found.interval()
-        intervals.append(low <= true.mean() <= high)
     assert np.mean(bounds) > 0.94
-    assert np.mean(intervals) > 0.94
-
-
-def test_an_interval_tells_no_more_than_the_sample():
-    random = np.random.default_rng(2)
-    texts, output, errors = made_up(random, 30, 0.03)
-    found = certify(texts, output, errors)
-    low, high = found.interval()
-    assert low < found.loss.mean() < high
-    wider = found.interval(0.99)
-    assert wider[0] < low
-    assert high < wider[1]
-    with pytest.raises(ValueError, match="confidence=1"):
-        found.interval(1)
 
 
 def test_an_error_that_a_text_shares_cancels():
@@ -147,7 +131,6 @@ def test_an_error_that_a_text_shares_cancels():
     found = certify(texts, output, shared)
     np.testing.assert_allclose(found.scores, output, atol=1e-12)
     assert found.bound.max() < 1e-12
-    assert found.error == 11.0
 
 
 def test_a_tampered_pass_is_caught_and_only_the_worst_texts_run_again():
@@ -178,7 +161,6 @@ def test_a_single_row_that_goes_astray_is_among_the_largest_and_becomes_exact():
     found = certify(texts, output, errors)
     assert found.exact[astray]
     assert found.scores[astray] == pytest.approx(output[astray])
-    assert found.error == pytest.approx(errors[astray])
 
 
 def test_without_a_fall_back_it_is_refused():
@@ -195,7 +177,6 @@ def test_a_text_too_short_to_sample_is_exact():
     assert found.exact.all()
     np.testing.assert_allclose(found.scores, output)
     assert found.bound.max() == 0
-    assert found.interval() == (0.0, 0.0)
 
 
 def test_the_seed_decides_which_rows_are_sampled():
