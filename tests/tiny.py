@@ -75,15 +75,6 @@ def _built(
     return model.to(dtype).eval().requires_grad_(False), torch.get_rng_state()
 
 
-def without_biases(model: PreTrainedModel) -> PreTrainedModel:
-    """The same model with every bias set to zero, in place."""
-    with torch.no_grad():
-        for path, parameter in model.named_parameters():
-            if path.endswith("bias"):
-                parameter.zero_()
-    return model
-
-
 def texts(lengths: tuple[int, ...] = (7, 4, 5), seed: int = 1) -> dict[str, torch.Tensor]:
     """Random texts `[first] … [last]`, padded on the right."""
     generator = torch.Generator().manual_seed(seed)
