@@ -12,6 +12,7 @@ from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.architectures import describe
 from lrputils.model.readout import FIRST_BLOCK, read, readouts
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite, propagating
+from lrputils.propagation.conservation import without_biases
 from tests import tiny
 
 
@@ -117,7 +118,7 @@ def test_every_read_out_by_one_backward_pass(name, composite):
 
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_cp_lrp_conserves_without_biases(name):
-    model = tiny.without_biases(tiny.build(name))
+    model = without_biases(tiny.build(name))
     scores, reading = relevance(model, tiny.inputs_for(name), CP_LRP, readout=FIRST_BLOCK)
     gap = scores.sum(1) / reading.output.detach() - 1
     assert float(gap.abs().max()) <= 1e-10
@@ -126,7 +127,7 @@ def test_cp_lrp_conserves_without_biases(name):
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "vit"])
 def test_attnlrp_does_not_conserve_even_without_biases(name):
     """Eq. 5 drops the bias of its Taylor expansion: each softmax makes or loses relevance."""
-    model = tiny.without_biases(tiny.build(name))
+    model = without_biases(tiny.build(name))
     scores, reading = relevance(model, tiny.inputs_for(name), ATTN_LRP, readout=FIRST_BLOCK)
     gap = scores.sum(1) / reading.output.detach() - 1
     assert float(gap.abs().max()) > 1e-2
@@ -137,7 +138,7 @@ def test_attnlrp_does_not_conserve_even_without_biases(name):
     [("bert", "norm"), ("roberta", "activation"), ("llama", "product"), ("gpt2", "activation")],
 )
 def test_the_conservation_gate_notices_one_forgotten_rule(name, operation):
-    model = tiny.without_biases(tiny.build(name))
+    model = without_biases(tiny.build(name))
     wrong = CP_LRP.but(**{operation: "gradient"})
     scores, reading = relevance(model, tiny.inputs_for(name), wrong, readout=FIRST_BLOCK)
     gap = scores.sum(1) / reading.output.detach() - 1

@@ -11,6 +11,7 @@ from lrputils.model.architectures import describe
 from lrputils.model.forwards import replaced
 from lrputils.model.readout import read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, propagating
+from lrputils.propagation.conservation import without_biases
 from lrputils.propagation.layerwise import LAYER, PATHS, relevance_paths
 from tests import reference, tiny
 
@@ -131,7 +132,7 @@ def test_at_the_layers_input_the_paths_add_up_to_its_relevance(name):
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_without_biases_queries_and_keys_receive_the_same_sum(name):
     """Both are factors of one product Z, and Σ R(Q) = Σ R(K) = Σ R(Z) / 2."""
-    model = tiny.without_biases(tiny.build(name))
+    model = without_biases(tiny.build(name))
     sums = relevance_paths(model, tiny.inputs_for(name), readout=LAYER).sum(3)
     assert float(sums[:, 1].abs().max()) > 1e-6
     torch.testing.assert_close(sums[:, 1], sums[:, 2], rtol=1e-8, atol=1e-9)
@@ -147,7 +148,7 @@ def test_under_cp_lrp_queries_and_keys_carry_nothing(name, readout):
 
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_without_biases_value_and_residual_of_cp_lrp_make_up_the_logit(name):
-    model, inputs = tiny.without_biases(tiny.build(name)), tiny.inputs_for(name)
+    model, inputs = without_biases(tiny.build(name)), tiny.inputs_for(name)
     found = relevance_paths(model, inputs, CP_LRP, readout=LAYER)
     with propagating(model, CP_LRP) as architecture:  # Llama's own norms compute in float32
         logit = read(architecture, inputs).output
