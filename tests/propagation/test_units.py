@@ -210,8 +210,8 @@ def test_the_plain_gradient_read_at_the_blocks_is_the_mask_gradient(name):
 def test_relevance_at_the_blocks_against_removing_each_key(composite):
     """Slow: leave each key out of each query's sum, and weigh the change of O_j by what flows."""
     model, inputs = tiny.build("bert"), tiny.texts(lengths=(5,))
-    recorder = Recorder()
-    with installed(describe(model), composite.rule, recorder=recorder):
+    with installed(describe(model), composite.rule) as route:
+        route.function = recorder = Recorder(route.function)
         reading = read(describe(model), inputs, target=1)
     flowing = torch.autograd.grad(reading.output.sum(), recorder.outputs)
     scores = torch.zeros(5, dtype=torch.float64)

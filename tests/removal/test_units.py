@@ -69,7 +69,7 @@ def test_a_decoder_keeps_the_query_of_the_token_that_its_head_reads():
     texts["special_tokens_mask"].zero_()
     inputs = Inputs(texts, sources=[source])
     found = lrp.leave_one_out(model, inputs, units=[[(0, 2), (3, 6)]])
-    pairs = lrp.leave_two_out(model, inputs, pairs=[[(0, 1), (3, 5)]])
+    pairs = lrp.leave_two_out(model, inputs)
     both = pairs.interactions[0] + pairs.loo[0][:, None] + pairs.loo[0]
     assert float(found[0, 0]) == pytest.approx(float(both[0, 1]), abs=1e-12)
     three = lrp.shapley_values(model, inputs, units=[[(3, 6)]], permutations="all")
