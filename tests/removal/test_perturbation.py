@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lrputils.model.architectures import describe
 from lrputils.model.inputs import Inputs
@@ -98,21 +96,6 @@ def test_points_that_curves_share_are_evaluated_once(monkeypatch):
     assert counts == [1, 11]
 
 
-def test_endpoints_are_the_whole_and_the_empty_text():
-    model, inputs = tiny.build("bert"), tiny.texts((6,))
-    with torch.no_grad():
-        whole = model(**describe(model).arguments(inputs)).logits[0]
-        ends = {key: value[:, [0, 5]] for key, value in inputs.items()}
-        empty = model(
-            **describe(model).arguments(ends), position_ids=torch.tensor([[0, 5]])
-        ).logits[0]
-    target = whole.argmax()
-    for order in ("morf", "lerf"):
-        curve = curve_of(model, inputs, random_scores(inputs), order)[0]
-        torch.testing.assert_close(curve[0], whole[target])
-        torch.testing.assert_close(curve[-1], empty[target])
-
-
 def test_of_equal_scores_the_left_one_goes_first():
     model, inputs = tiny.build("bert"), tiny.texts((6,))
     equal = torch.zeros(1, 6)
@@ -127,40 +110,6 @@ def test_of_equal_scores_the_left_one_goes_first():
 def test_a_mean_is_that_of_a_rows_own_points():
     curve = torch.tensor([[5.0, 3.0, 2.0, 2.0], [4.0, 1.0, torch.nan, torch.nan]])
     torch.testing.assert_close(curve_mean(curve), torch.tensor([3.0, 2.5]))
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    st.sampled_from(["bert", "distilbert", "gpt2"]),
-    st.lists(st.integers(1, 9), min_size=1, max_size=5),
-    st.integers(1, 4),
-    st.integers(1, 50),
-)
-def test_batching_padding_and_budget_change_nothing(name, lengths, chunk, budget):
-    model, inputs = tiny.build(name), tiny.texts(tuple(lengths))
-    scores = random_scores(inputs)
-    curves = curve_of(model, inputs, scores, "morf", chunk, batch_tokens=budget)
-    for row, length in enumerate(lengths):
-        own = scores[row : row + 1, :length]
-        alone = curve_of(model, tiny.row(inputs, row), own, "morf", chunk)[0]
-        torch.testing.assert_close(
-            curves[row, : len(alone)], alone, rtol=1e-9, atol=1e-9, equal_nan=True
-        )
-        assert curves[row, len(alone) :].isnan().all()
-
-
-def test_patches_of_an_image():
-    model, images = tiny.build("vit"), tiny.images(2)
-    scores = torch.tensor([[9.0, 1, 4, 2, 3], [9.0, 4, 3, 2, 1]])
-    curves = curve_of(model, images, scores, "morf")
-    assert curves.shape == (2, 5)
-    with torch.no_grad():
-        target = model(**images).logits.argmax(1)
-        mask = torch.ones(2, 5, dtype=torch.long)
-        for step, gone in enumerate([(2, 1), (4, 2), (3, 3), (1, 4)], start=1):
-            mask[[0, 1], list(gone)] = 0
-            logits = model(**images, attention_mask=mask).logits
-            torch.testing.assert_close(curves[:, step], logits[[0, 1], target], atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -188,11 +137,3 @@ def test_scores_must_fit_and_be_finite():
     scores[1, 2] = torch.inf
     with pytest.raises(ValueError, match="text 1, token 2 is inf"):
         perturbation_curves(model, inputs, scores)
-
-
-def test_inputs_that_do_not_know_their_special_tokens_are_refused():
-    inputs = tiny.texts()
-    scores = random_scores(inputs)
-    del inputs["special_tokens_mask"]
-    with pytest.raises(ValueError, match=r"clf\.encode"):
-        perturbation_curves(tiny.build("bert"), inputs, scores)

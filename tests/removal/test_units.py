@@ -161,17 +161,3 @@ def test_inputs_that_do_not_know_their_characters_are_refused(clf):
         lrp.attribute(clf, bare, "attnlrp", units="word")
     with pytest.raises(ValueError, match="is for units='token'"):
         lrp.leave_one_out(clf, clf.encode(TEXTS), units="word", precision="bf16")
-
-
-def test_evaluation_compares_units(clf):
-    found = lrp.evaluate(clf, TEXTS, ["attnlrp"], units="word", chunk=1, progress=False)
-    rows = found.rows.query("method == 'attnlrp'")
-    inputs = clf.encode(TEXTS)
-    maps = [lrp.attribute(clf, inputs, name, units="word") for name in ("attnlrp", "loo")]
-    assert rows.r.tolist() == pytest.approx(
-        lrp.pearson(*maps, where=inputs.units("word").mask), abs=1e-6
-    )
-    assert rows.r.equals(rows.r_content)
-    assert [len(c.morf) for c in found.curves["attnlrp"]] == [
-        len(words) + 1 for words in inputs.units("word").texts
-    ]
