@@ -205,7 +205,7 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
             from lrputils.data import files
 
             asked = values["model"], values.get("revision")
-            files.find_model(*asked, parameter="model", settings_alone=True)
+            files.find_model(*asked, parameter="model")
         if values.get("device", "cpu") not in ("auto", "cpu"):
             _find_device(values["device"])
     except (ValueError, TypeError, OSError, ImportError) as error:

@@ -14,15 +14,15 @@ import bz2
 import gzip
 import hashlib
 import lzma
+import multiprocessing
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from functools import partial
 from itertools import islice
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
 from typing import Any, Literal, TextIO
 
 import pandas as pd
@@ -37,7 +37,6 @@ from huggingface_hub.errors import (
 
 Tables = Iterator[pd.DataFrame]
 _PATIENCE = 6.0
-_SETTINGS = ["config.json", "adapter_config.json"]
 _WEIGHTS = ".safetensors", ".bin"
 _SMALL_FILES = ".json", ".txt", ".model"
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
@@ -240,11 +239,9 @@ def find_model(
     revision: str | None = None,
     *,
     parameter: str = "name_or_folder",
-    settings_alone: bool = False,
 ) -> tuple[str, Path, str | None]:
     """`find` a model; refuse a PEFT adapter, and a folder without a config.json."""
-    wanted = (lambda _: _SETTINGS) if settings_alone else _needed
-    found = find(name, kind="model", wanted=wanted, parameter=parameter, revision=revision)
+    found = find(name, kind="model", wanted=_needed, parameter=parameter, revision=revision)
     if (found[1] / "adapter_config.json").is_file():
         raise ValueError(
             f"{parameter}={name!r} holds a PEFT adapter: load it with its base model, call "
@@ -280,10 +277,9 @@ def _fetched(
     if pinned and revision not in (None, pinned):
         raise ValueError(f"{name}@{pinned} and revision={revision!r} name two revisions: drop one")
     revision = revision or pinned or None
-    api = HfApi()
-    info = api.model_info if kind == "model" else api.dataset_info
+    asked = {"repo_type": kind, "revision": revision, "timeout": _PATIENCE}
     try:
-        found = _within(_PATIENCE, lambda: info(name, revision=revision, timeout=_PATIENCE))
+        found = _within(_PATIENCE, lambda: HfApi().repo_info(name, **asked))
     except GatedRepoError as error:
         raise PermissionError(f"The hub's {kind} {name!r} asks for a log-in; {instead}") from error
     except RevisionNotFoundError as error:
@@ -311,16 +307,8 @@ def _fetched(
 
 def _within(seconds: float, call: Callable[[], Any]) -> Any:
     """Run `call`, and give up after `seconds`: name resolution has no time limit of its own."""
-    outcome = Future()
-
-    def _work() -> None:
+    with ThreadPool(1) as pool:
         try:
-            outcome.set_result(call())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    Thread(target=_work, daemon=True).start()
-    try:
-        return outcome.result(seconds)
-    except TimeoutError:
-        raise TimeoutError(f"no answer within {seconds:.0f} s") from None
+            return pool.apply_async(call).get(seconds)
+        except multiprocessing.TimeoutError:
+            raise TimeoutError(f"no answer within {seconds:.0f} s") from None

@@ -188,7 +188,7 @@ def stream_texts(
     return TextStream(source.name, identity, parts)
 
 
-def as_texts(texts: Any, text_column: str | None, label_column: str | None) -> Texts:
+def as_texts(texts: Any, text_column: str | None = None, label_column: str | None = None) -> Texts:
     """Return texts at hand as `Texts`: these themselves, one string, or what `load_texts` takes."""
     if isinstance(texts, Texts) and not (text_column or label_column):
         return texts

@@ -178,7 +178,7 @@ _running: ContextVar[Route | None] = ContextVar("running", default=None)
 _routed: ContextVar[tuple[nn.Module, ...]] = ContextVar("routed", default=())
 _lock = threading.Lock()
 _users: Counter[int] = Counter()  # a model's config → its routes, in all threads
-_original: dict[int, str] = {}  # a part's config → what its attention was set to
+_original: dict[int, str] = {}  # a model's config → what its attention was set to
 
 
 @contextmanager
@@ -209,11 +209,10 @@ def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
 def _registered(architecture: Architecture) -> Iterator[None]:
     """Set the model to the registered name while any thread, or a model of its config, needs it."""
     model = architecture.model
-    parts = {id(part.config) for part in model.modules() if hasattr(part, "config")}
-    shared = id(model.config)
+    shared = id(model.config)  # one for all parts of a covered model
     with _lock:
         if not _users[shared]:
-            _original.update(dict.fromkeys(parts, model.config._attn_implementation))
+            _original[shared] = model.config._attn_implementation
             model.set_attn_implementation(_NAME)
         _users[shared] += 1
     try:
@@ -222,9 +221,7 @@ def _registered(architecture: Architecture) -> Iterator[None]:
         with _lock:
             _users[shared] -= 1
             if not _users[shared]:
-                model.set_attn_implementation(_original[shared])
-                for config in parts:
-                    del _original[config]
+                model.set_attn_implementation(_original.pop(shared))
 
 
 def _attention(

@@ -270,13 +270,11 @@ def _plainly(what: str) -> Iterator[None]:
 
 
 def _device(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=device)
+        return torch.empty(0, device=found if device == "auto" else device).device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device={device!r} cannot be used here: {error}") from error
-    return torch.device(device)
 
 
 def _dtype(dtype: str | torch.dtype) -> torch.dtype:

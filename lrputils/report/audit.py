@@ -70,10 +70,9 @@ def audit(
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
     """
     settings, out = settings or audit_plan.settings(), Path(out)
-    labels = [*map(label, (*LRP, *COMPARED))]
-    options = {**(parameters or {}), "maps": labels}
-    how = {"command": command, "parameters": options, "quiet": quiet}
-    how["variants"] = audit_plan.measured(classifier)
+    variants = audit_plan.measured(classifier)
+    options = {**(parameters or {}), "maps": [label(name) for name in (*LRP, *COMPARED)]}
+    how = {"variants": variants, "command": command, "parameters": options, "quiet": quiet}
     datasets.evaluate_dataset(classifier, texts, out, settings, **how)
     if rank():
         return out
@@ -84,7 +83,7 @@ def audit(
     if notes.get("rows") != facts["rows"]:  # measured once beside the rows
         if not quiet:
             print("checking the rules, timing the methods …", file=sys.stderr)
-        forecast = estimate(classifier, whole or texts, settings, how["variants"])
+        forecast = estimate(classifier, whole or texts, settings, variants)
         checks = gates(classifier, next(texts.parts(2)), settings.max_length)
         notes = {
             "rows": facts["rows"],
@@ -177,7 +176,7 @@ def _page(
         notes: `gates` and `forecast`, as `audit` writes them.
     """
     verdict, gains = answers.verdict(run), answers.layers(run)
-    found, changed = answers.compared(run, verdict.readout), answers.sensitivity(run)
+    found, changed = answers.compared(run, verdict.readout), answers.sensitivity(run.maps())
     methods, whole = answers.by_method(found), notes["forecast"]
     seconds = pd.Series(whole["seconds"])[[*answers.NAMES]].rename(label)
     forecast = (seconds / whole["texts"]).reindex(methods.index).to_frame("seconds a text")
@@ -195,7 +194,6 @@ def _page(
         verdict=verdict,
         leads=answers.at_budgets(found),
         calls={label(name): call(name, verdict.readout, run.units) for name in answers.NAMES},
-        calibrated=answers.calibrated(run),
         gains=gains,
         in_layers=answers.in_layers(gains),
         sensitivity=changed,

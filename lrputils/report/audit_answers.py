@@ -12,13 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 from scipy.special import ndtri, stdtrit
 
 from lrputils import stats
 from lrputils.model.readout import READOUTS
-from lrputils.removal.mask_gradient import Calibration, fitted, plain_mean
-from lrputils.report.audit_plan import COMPARED, LRP, OTHER, REMOVED, Audited, cost, label
+from lrputils.report.audit_plan import COMPARED, LRP, Audited, cost, label
 from lrputils.report.tables import CANNOT_TELL, side_by_side
 from lrputils.study.agreement import (
     COEFFICIENTS,
@@ -40,7 +38,6 @@ R = "r_content"
 NAMES = (*LRP, *COMPARED, REFERENCE)
 # A map tracks LOO if it explains half of LOO's variance over a text's tokens: r² = 1/2.
 TRACKS = math.sqrt(0.5)
-GROUPS, FOLDS = 2, 5
 # Methods are alike if their means differ by no more.
 MARGIN = 0.02
 # Fewer texts decide nothing: from here on 95% intervals of the differences covered 93% or more, on
@@ -48,7 +45,6 @@ MARGIN = 0.02
 FEWEST = 20
 _POWER = 0.8
 CLEAR, ALIKE = "clear", "alike"
-_ADDED = ("mask-gradient", "mask-gradient-2", REFERENCE)
 
 
 class Verdict(NamedTuple):
@@ -242,9 +238,8 @@ def at_budgets(found: pd.DataFrame) -> dict[float, Lead]:
     The budgets are the methods' costs below LOO's. One is left out at which the best one and its
     rival could both be had for less.
     """
-    passes, answers = found.attrs["passes"], {}
-    spent = {name: round(taken, 1) for name, taken in passes.items()}
-    for budget in sorted({taken for taken in spent.values() if taken < spent[label(REFERENCE)]}):
+    spent, answers = found.attrs["passes"].round(1), {}
+    for budget in sorted({*spent[spent < spent[label(REFERENCE)]]}):
         answer = lead(found[[name for name in found if spent[name] <= budget]])
         if budget in (spent[answer.best], spent.get(answer.rival)) or not answers:
             answers[budget] = answer
@@ -325,19 +320,7 @@ class Sensitivity(NamedTuple):
         )
 
 
-def sensitivity(run: Audited) -> Sensitivity:
-    """Compare the two methods under every convention that the rows of an audit hold."""
-    ends = {"": "predicted", OTHER: "runner-up"}
-    names = {f"{name}{end}": (name, ends[end]) for end in ends for name in (REFERENCE, *LRP)}
-    names[REMOVED] = names[REFERENCE]
-    rows = run.rows[(run.rows.family == "") & run.rows.method.isin([*names])]
-    removal = rows.method.map(dict.fromkeys((REFERENCE, REFERENCE + OTHER), _USUAL["removal"]))
-    choices = pd.DataFrame(map(names.get, rows.method), rows.index, ["method", "target"])
-    choices["removal"] = removal.where(rows.method != REMOVED, "other").fillna("")
-    return over_conventions(rows.assign(model="", data="", id=rows.position, **choices))
-
-
-def over_conventions(maps: pd.DataFrame) -> Sensitivity:
+def sensitivity(maps: pd.DataFrame) -> Sensitivity:
     """Compare the two methods under every convention that maps allow.
 
     Args:
@@ -355,51 +338,3 @@ def over_conventions(maps: pd.DataFrame) -> Sensitivity:
     tables = {label(name): means.loc[name] for name in LRP} | {"difference": gaps}
     one = {name: table.loc[[*keys.values()]].set_axis([*keys]) for name, table in tables.items()}
     return Sensitivity(side_by_side(one), gaps)
-
-
-class Calibrated(NamedTuple):
-    """One open pass and half-removal, added by coefficients that are fitted on these texts.
-
-    Attributes:
-        how: the calibration, fitted on all texts.
-        r: mean r with leave-one-out over a text's own tokens, each text held out in its fold.
-        gain: r less that of the plain mean, which needs no exact map.
-    """
-
-    how: Calibration
-    r: stats.Estimate
-    gain: stats.Estimate
-
-    @property
-    def call(self) -> str:
-        """The Python that computes the map."""
-        numbers = ", ".join(f"{value:.3f}" for value in self.how.coefficients)
-        how = f"lrp.Calibration(({numbers}), {self.how.groups}, {self.how.texts})"
-        return f'lrp.attribute(clf, inputs, "mask-gradient", calibration={how})'
-
-    def __str__(self) -> str:
-        value, low, high = self.r[:3]
-        gain, least, most = self.gain[:3]
-        return (
-            f"One pass and two groups, 9 passes, weighted by these texts' exact maps: "
-            f"mean r {value:.2f} [{low:.2f}, {high:.2f}] on texts held out, n = "
-            f"{self.r.used}. That is {gain:+.3f} [{least:+.3f}, {most:+.3f}] beside their plain "
-            f"mean, which is fitted to nothing."
-        )
-
-
-def calibrated(run: Audited) -> Calibrated:
-    """Fit a calibration on the texts of an audit, and judge it in folds."""
-    rows = run.rows[(run.rows.family == "") & run.rows.method.isin(_ADDED)]
-    maps, r, mean = [], [], []
-    for _, text in rows.groupby("position", sort=False):
-        scores = text.set_index("method").scores[[*_ADDED]]
-        found = (torch.tensor(own, dtype=torch.float64)[None] for own in scores)
-        maps.append((*found, torch.tensor(text.content.iloc[0], dtype=torch.bool)[None]))
-    for number, (whole, grouped, exact, where) in enumerate(maps):
-        others = [one for place, one in enumerate(maps) if (place - number) % FOLDS]
-        for values, weights in ((r, fitted(others, GROUPS)), (mean, plain_mean(GROUPS))):
-            scores = weights.add_up(whole, grouped, where)
-            values.append(float(stats.pearson(scores, exact, where)[0]))
-    gain = stats.paired_difference(r, mean)
-    return Calibrated(fitted(maps, GROUPS), stats.estimate(r, within=stats.CORRELATION), gain)

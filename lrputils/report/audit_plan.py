@@ -131,6 +131,21 @@ class Audited(Run):
         self.units = units
         self.rows = rows.assign(position=(rows.method == REFERENCE).cumsum() - 1)
 
+    def maps(self) -> pd.DataFrame:
+        """Return the maps of LOO, AttnLRP and CP-LRP as `lrputils.runs.frame.read_maps` does.
+
+        `target` is "predicted" or "runner-up", a removal beside the attention mask "other".
+        """
+        ends = {"": "predicted", OTHER: "runner-up"}
+        names = {f"{name}{end}": (name, ends[end]) for end in ends for name in (REFERENCE, *LRP)}
+        names[REMOVED] = names[REFERENCE]
+        rows = self.rows[(self.rows.family == "") & self.rows.method.isin([*names])]
+        choices = pd.DataFrame(map(names.get, rows.method), rows.index, ["method", "target"])
+        exact = choices.method == REFERENCE
+        choices["removal"] = exact.map({True: "attention-mask", False: ""})
+        choices["removal"] = choices.removal.mask(rows.method == REMOVED, "other")
+        return rows.assign(model="", data="", id=rows.position, **choices)
+
 
 def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:
     """Measure texts at once, without a folder; `sizes` are those of `settings`."""
@@ -146,13 +161,10 @@ def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -
     inputs = classifier.encode(texts, max_length, truncate=True)
     report = check(classifier.model, inputs)
     together = attribute(classifier.model, inputs, "attnlrp")
-    apart = 0.0
-    for row, text in enumerate(texts):
-        alone = attribute(
-            classifier.model, classifier.encode([text], max_length, truncate=True), "attnlrp"
-        )[0]
-        change = (together[row, : len(alone)] - alone).abs().max() / alone.abs().max()
-        apart = max(apart, float(change))
+    alone = [classifier.encode([text], max_length, truncate=True) for text in texts]
+    alone = [attribute(classifier.model, one, "attnlrp")[0] for one in alone]
+    pairs = zip(together, alone, strict=True)
+    apart = max(float((row[: len(a)] - a).abs().max() / a.abs().max()) for row, a in pairs)
     rows = {
         "the logits stay the same under the rules": (report.logit_change, _ROUNDING),
         "CP-LRP without biases conserves relevance": (max(report.gaps), TOLERANCE),

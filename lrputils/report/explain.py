@@ -131,7 +131,10 @@ def tracking(
     r = float(stats.pearson(scores, loo, where=content)[0])
     if np.isnan(r):
         return f"It cannot be compared with LOO: {tokens} {unit}s, or the same score everywhere."
-    chance = _by_chance(scores[content], loo[content])
+    orders = np.tile(scores[content], (_SHUFFLES, 1))
+    orders = np.random.default_rng(0).permuted(orders, axis=1)
+    by_chance = stats.pearson(orders, np.tile(loo[content], (_SHUFFLES, 1)))
+    chance = float(np.quantile(np.abs(by_chance), 0.95))  # of one order in twenty
     verdict = "On this text it cannot be told from chance whether it tracks LOO"
     if abs(r) - chance > 0.005:  # more than what the two decimals below can show
         verdict = "Tracks LOO on this text" if r > 0 else "Runs against LOO on this text"
@@ -146,9 +149,3 @@ def tracking(
     if ours != exact:
         first = f"It puts {named(words, ours)} first, LOO {named(words, exact)}."
     return f"{verdict}: {measured} one time in twenty. {first}"
-
-
-def _by_chance(scores: np.ndarray, loo: np.ndarray) -> float:
-    """The size of r with LOO that a map's scores reach in one of twenty random orders."""
-    orders = np.random.default_rng(0).permuted(np.tile(scores, (_SHUFFLES, 1)), axis=1)
-    return float(np.quantile(np.abs(stats.pearson(orders, np.tile(loo, (_SHUFFLES, 1)))), 0.95))

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from lrputils import stats
-from lrputils.data.texts import Texts
+from lrputils.data.given import Text
+from lrputils.data.texts import Texts, as_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
@@ -157,7 +158,7 @@ def in_batches(*facts: str) -> Callable[[Callable[..., Iterable[Mapping[str, Any
         facts: of each text, as `predicted` names them; the first columns.
 
     Returns:
-        a decorator; its result takes a classifier, `Texts`, `batch_size`, `max_length` (longer
+        a decorator; its result takes a classifier, texts, `batch_size`, `max_length` (longer
         texts are cut) and the options.
     """
 
@@ -165,14 +166,14 @@ def in_batches(*facts: str) -> Callable[[Callable[..., Iterable[Mapping[str, Any
         @wraps(measure)
         def measure_texts(
             classifier: Classifier,
-            texts: Texts,
+            texts: Sequence[Text] | Texts,
             *,
             batch_size: int = 16,
             max_length: int | None = None,
             **options: Any,
         ) -> pd.DataFrame:
-            rows = []
-            for inputs, target, of_texts in predicted(classifier, texts, batch_size, max_length):
+            rows, how = [], (batch_size, max_length)
+            for inputs, target, of_texts in predicted(classifier, as_texts(texts), *how):
                 lengths = inputs.lengths.tolist()
                 for columns in measure(classifier, inputs, target, **options):
                     each = {name: _one_a_text(value, lengths) for name, value in columns.items()}

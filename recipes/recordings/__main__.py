@@ -31,6 +31,7 @@ _IN_PACKAGE = {
     "maps": "lrputils.study.conventions:maps",
     "yardstick": "lrputils.study.yardstick:measured",
     "refactored": "lrputils.study.refactorings:compared",
+    "routes": "lrputils.study.routes:routes_by_layer",
 }
 _OWN_DEFAULTS = {"refactored": {"controls": False}}
 

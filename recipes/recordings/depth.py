@@ -6,50 +6,56 @@ gradient is the sum of those layers' shares. So the same model serves at every d
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
-from lrputils.data.texts import Texts
 from lrputils.model.attention import Recorder, routed
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import read
 from lrputils.removal.mask_gradient import Gates, block_scores
-from lrputils.study.by_text import in_order, predicted
+from lrputils.study.by_text import in_batches
 from recipes.recordings.layer_pairs import losses
 
 
+@in_batches("id", "tokens")
 def measure(
     classifier: Classifier,
-    texts: Texts,
+    inputs: Inputs,
+    target: Tensor,
     *,
     forms: tuple[str, ...] = ("exact-block", "first-order"),
-    batch_size: int = 16,
-    max_length: int | None = None,
-) -> pd.DataFrame:
+) -> Iterator[dict[str, Any]]:
     """Return a row a text, form of the estimate and number of gated layers; long texts are cut.
 
     Returns:
         `id`, `tokens`, `form`, `k` (the last k layers are gated); over all tokens and over the
         text's own (`_content`): `r`, `spearman`, and `error`, Σ|estimate − LOO| / Σ|LOO|.
     """
-    rows, depth = [], classifier.architecture.layers
-    for inputs, target, of_texts in predicted(classifier, texts, batch_size, max_length):
-        estimates = {form: by_layer(classifier, inputs, target, form) for form in forms}
-        for number, row in enumerate(of_texts):
-            ids = inputs["input_ids"][number, : len(row["content"])]
-            one_each = torch.eye(len(ids), dtype=torch.bool, device=ids.device)
-            for k in range(1, depth + 1):
-                exact = losses(classifier, ids, row["target"], depth - k, one_each)
-                for form, shares in estimates.items():
-                    estimate = shares[depth - k :, number, : len(ids)].sum(0)
-                    told = {"position": row["position"], "id": row["id"], "tokens": len(ids)}
-                    told |= {"form": form, "k": k}
-                    rows.append(told | _compare(estimate, exact, row["content"]))
-    return in_order(rows)
+    depth = classifier.architecture.layers
+    estimates = {form: by_layer(classifier, inputs, target, form) for form in forms}
+    places = {"": inputs.valid_mask, "_content": inputs.content_mask}
+    for k in range(1, depth + 1):
+        exact = []
+        for ids, length, chosen in zip(inputs["input_ids"], inputs.lengths, target, strict=True):
+            one_each = torch.eye(int(length), dtype=torch.bool, device=ids.device)
+            exact.append(losses(classifier, ids[:length], int(chosen), depth - k, one_each))
+        loo = pad_sequence(exact, batch_first=True).double()
+        for form, shares in estimates.items():
+            estimate, found = shares[depth - k :].sum(0).double(), {}
+            for suffix, where in places.items():
+                off, whole = ((x.abs() * where).sum(1) for x in (estimate - loo, loo))
+                found |= {
+                    f"r{suffix}": stats.pearson(estimate, loo, where),
+                    f"spearman{suffix}": stats.spearman(estimate, loo, where),
+                    f"error{suffix}": off / whole,
+                }
+            yield {"form": form, "k": k, **found}
 
 
 def by_layer(classifier: Classifier, inputs: Inputs, target: Tensor, form: str) -> Tensor:
@@ -62,16 +68,3 @@ def by_layer(classifier: Classifier, inputs: Inputs, target: Tensor, form: str) 
         pairs = zip(blocks.calls, gradients, strict=True)
         shares = [reading.per_token(block_scores(*pair, reading.head, gates)) for pair in pairs]
     return torch.stack(shares)
-
-
-def _compare(estimate: Tensor, exact: Tensor, content: np.ndarray) -> dict[str, float]:
-    ours, loo = (scores.double().cpu().numpy() for scores in (estimate, exact))
-    found = {}
-    for suffix, where in (("", slice(None)), ("_content", content)):
-        a, b = ours[where], loo[where]
-        found |= {
-            f"r{suffix}": float(stats.pearson(a, b)[0]),
-            f"spearman{suffix}": float(stats.spearman(a, b)[0]),
-            f"error{suffix}": float(np.abs(a - b).sum() / np.abs(b).sum()),
-        }
-    return found

@@ -40,10 +40,8 @@ def test_the_model_computes_the_same(name, how):
 
 @pytest.mark.parametrize("name", ["qwen2", "qwen2-lm", "qwen3", "mistral"])
 def test_a_sliding_window_stays_a_sliding_window(name):
-    window = {"sliding_window": 2}
-    if name != "mistral":
-        window |= {"use_sliding_window": True, "max_window_layers": 1}
-    model, inputs = tiny.build(name, **window), tiny.texts()
+    own = {} if name == "mistral" else {"use_sliding_window": True, "max_window_layers": 1}
+    model, inputs = tiny.build(name, sliding_window=2, **own), tiny.texts()
     plain = logits(model, inputs)
     with routed(model, stepwise):
         assert torch.allclose(logits(model, inputs), plain, rtol=1e-5, atol=1e-5)

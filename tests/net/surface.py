@@ -209,7 +209,7 @@ def audit() -> Iterator[str]:
     for passes, lead in audit_answers.at_budgets(audit_answers.compared(run, "word")).items():
         yield f"up to {passes} passes: {lead}"
     yield audit_answers.in_layers(audit_answers.layers(run))
-    sensitivity = audit_answers.sensitivity(run)
+    sensitivity = audit_answers.sensitivity(run.maps())
     yield str(sensitivity)
     yield from sensitivity.one[["AttnLRP", "CP-LRP"]].round(3).to_string().splitlines()
 

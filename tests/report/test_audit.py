@@ -15,7 +15,7 @@ import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.data.texts import stream_texts
 from lrputils.report import audit, audit_answers, audit_plan
-from lrputils.report.audit_answers import FEWEST, calibrated
+from lrputils.report.audit_answers import FEWEST
 from lrputils.runs import datasets, results
 from tests import untrained
 from tests.book.browser import EXECUTABLE, PHONE, WIDE, Browser
@@ -88,7 +88,7 @@ class TestNumbers:
         np.testing.assert_allclose(rows.scores["loo-removed"], slow, atol=1e-5)
 
     def test_conventions_are_those_of_the_rows(self, run):
-        found = audit_answers.sensitivity(run)
+        found = audit_answers.sensitivity(run.maps())
         for name, column in {"as above": "r_content", "special tokens count": "r"}.items():
             expected = run.per_text(column).attnlrp.mean()
             assert found.one.AttnLRP[name] == pytest.approx(expected, abs=1e-4)
@@ -119,7 +119,7 @@ def test_other_models_are_audited(kind, placeholder):
     assert ("post-norm" in found.table.loc["difference"].index) == (kind != "decoder")
     assert audit_answers.at_budgets(audit_answers.compared(run, found.readout))
     assert len(next(iter(audit_answers.layers(run).values()))) == (1 if kind == "one layer" else 2)
-    changed = audit_answers.sensitivity(run).one
+    changed = audit_answers.sensitivity(run.maps()).one
     assert ("the runner-up's class" in changed.index) == (kind != "one output")
     assert audit_plan.gates(clf, texts.take([0, 1])).passed.all()
 
@@ -213,24 +213,10 @@ class TestPage:
     def test_the_answers_stand_in_it(self, html, run):
         text = Reader(html).text
         assert " ".join(str(audit_answers.verdict(run)).split()) in " ".join(text.split())
-        assert str(audit_answers.sensitivity(run)) in text
+        assert str(audit_answers.sensitivity(run.maps())) in text
         assert "All checks passed." in text
         assert "seen <img" in text
         assert "on the median text" in text
-        assert " ".join(str(calibrated(run)).split()) in " ".join(text.split())
-
-    def test_a_calibration_is_judged_on_texts_held_out_and_its_call_works(
-        self, placeholder, run, table
-    ):
-        found = calibrated(run)
-        texts = list(pd.read_csv(table).text)
-        assert (found.how.groups, found.how.texts) == (2, len(texts))
-        again = lrp.calibrate(placeholder, texts)
-        np.testing.assert_allclose(again.coefficients, found.how.coefficients, atol=5e-3)
-        inputs = placeholder.encode(texts[0])
-        scores = eval(found.call, {"lrp": lrp, "clf": placeholder, "inputs": inputs})
-        expected = lrp.attribute(placeholder, inputs, "mask-gradient", calibration=found.how)
-        np.testing.assert_allclose(scores, expected, rtol=0.02, atol=1e-3)
 
     def test_a_method_is_called_as_it_was_measured(self, placeholder, run, table):
         row = run.rows[run.rows.method == "mask-gradient-2"].iloc[0]
