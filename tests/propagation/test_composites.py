@@ -12,6 +12,7 @@ from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.architectures import describe
 from lrputils.model.readout import FIRST_BLOCK, read, readouts
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite, propagating
+from lrputils.propagation.conservation import without_biases
 from tests import tiny
 
 
@@ -120,7 +121,7 @@ def test_every_read_out_by_one_backward_pass(name, composite):
     [("bert", "norm"), ("roberta", "activation"), ("llama", "product"), ("gpt2", "activation")],
 )
 def test_the_conservation_gate_notices_one_forgotten_rule(name, operation):
-    model = tiny.without_biases(tiny.build(name))
+    model = without_biases(tiny.build(name))
     wrong = CP_LRP.but(**{operation: "gradient"})
     scores, reading = relevance(model, tiny.inputs_for(name), wrong, readout=FIRST_BLOCK)
     gap = scores.sum(1) / reading.output.detach() - 1

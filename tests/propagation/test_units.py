@@ -11,6 +11,7 @@ from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.readout import FIRST_BLOCK, read
 from lrputils.propagation import refactored as rf
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, propagating
+from lrputils.propagation.conservation import without_biases
 from lrputils.propagation.rules import PRODUCT, UNITS, path_mean
 from lrputils.removal.mask_gradient import mask_gradient
 from tests import reference, tiny
@@ -126,7 +127,7 @@ def test_both_units_against_their_definitions(monkeypatch, unit, tolerance):
 @pytest.mark.parametrize("name", ["bert", "mpnet", "gpt2", "llama"])
 def test_path_conserves_without_biases_and_thirds_do_not(monkeypatch, name):
     monkeypatch.setitem(path_mean.__kwdefaults__, "nodes", 64)
-    model, inputs = tiny.without_biases(tiny.build(name)), tiny.inputs_for(name)
+    model, inputs = without_biases(tiny.build(name)), tiny.inputs_for(name)
     gaps = {}
     for unit in UNITS:
         with propagating(model, ATTN_LRP.but(attention=unit)) as architecture:

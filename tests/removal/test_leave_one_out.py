@@ -78,6 +78,12 @@ def test_equals_masking_one_key_at_a_time(name, dtype, tolerance):
     torch.testing.assert_close(fast.double(), slow, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("name", ["mpnet", "roberta"])
+def test_positions_after_a_padding_token_with_another_id(name):
+    model, inputs = tiny.build(name, pad_token_id=0), tiny.texts((6,))
+    torch.testing.assert_close(leave_one_out(model, inputs), slow_leave_one_out(model, inputs))
+
+
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_packed_weights_change_rounding_alone(name, monkeypatch):
     model, inputs = tiny.build(name, dtype=torch.float32), tiny.texts()
