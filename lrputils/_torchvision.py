@@ -10,6 +10,7 @@ does not import torch; where the extension loads, nothing happens.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,36 +18,28 @@ from pathlib import Path
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
-def _extension_loads(package_folder: Path) -> bool:
-    import torch
-
-    for library in (*package_folder.glob("_C*.so"), *package_folder.glob("_C*.pyd")):
-        try:
-            torch.ops.load_library(library)
-        except OSError:
-            return False
-    return hasattr(torch.ops.torchvision, "nms")
-
-
-def declare_missing_operators() -> None:
-    """Declare `torchvision::nms` and `torchvision::qnms` where torchvision cannot do so itself."""
-    spec = find_spec("torchvision")
-    if spec is None or spec.origin is None or _extension_loads(Path(spec.origin).parent):
-        return
-    import torch
-
-    for operator in ("nms", "qnms"):
-        torch.library.define(f"torchvision::{operator}", _SCHEMA)
-
-
 class _BeforeTorchvision(MetaPathFinder):
-    """An import hook that declares the operators before torchvision is first imported."""
+    """An import hook that declares what is missing before torchvision is first imported."""
 
     def find_spec(self, fullname: str, path=None, target=None) -> None:
         """Return None: another finder finds the module."""
         if fullname == "torchvision":
             sys.meta_path.remove(self)
-            declare_missing_operators()
+            _declare_missing_operators()
+
+
+def _declare_missing_operators() -> None:
+    """Declare `torchvision::nms` and `torchvision::qnms` where torchvision cannot do so itself."""
+    import torch
+
+    spec = find_spec("torchvision")
+    for folder in spec.submodule_search_locations if spec else ():
+        with suppress(OSError):  # of a library built for another torch
+            for library in Path(folder).glob("_C*"):
+                torch.ops.load_library(library)
+    if not hasattr(torch.ops.torchvision, "nms"):
+        for operator in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{operator}", _SCHEMA)
 
 
 if "torchvision" not in sys.modules:

@@ -67,7 +67,7 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
     family, _ = zoo.SHIPPED[name]
     ruled = name.endswith(zoo.RULE)
     words = zoo.RULE_VOCABULARY if ruled else zoo.VOCABULARY
-    model = zoo.build(family, seed, vocabulary=words).float().requires_grad_(True)
+    model = zoo.build(family, seed, vocab_size=words).float().requires_grad_(True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if family != "vit" and not ruled:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lrputils.model.families import FAMILIES
 from lrputils.study import zoo
 
 if TYPE_CHECKING:  # transformers comes after lrputils, which keeps torchvision importable
@@ -22,38 +23,19 @@ _SHAPE = {
     "hidden_size": 16,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
+    "intermediate_size": 24,
     "num_labels": LABELS,
     "initializer_range": 0.4,
-}
-_WIDTH = {"intermediate_size": 24}
-_TEXT = {
-    **_SHAPE,
-    "vocab_size": VOCABULARY,
     "max_position_embeddings": 32,
     "pad_token_id": PAD,
-}
-_COMMON = {**_TEXT, **_WIDTH}
-_ENDS = {"bos_token_id": FIRST, "eos_token_id": LAST}
-_GPT2 = {**_TEXT, **_ENDS, "n_inner": 24}
-_GROUPED = {**_COMMON, **_ENDS, "num_key_value_heads": 2}
-_WINDOWLESS = {**_GROUPED, "sliding_window": None}
-_HEADED = {**_GROUPED, "head_dim": 4}
-
-# A family, or a family and "-lm" for its language model → its configuration.
-_MODELS = {
-    **dict.fromkeys(("bert", "roberta", "xlm_roberta", "mpnet"), _COMMON),
-    "distilbert": {**_TEXT, "hidden_dim": 24},
-    "electra": {**_COMMON, "embedding_size": 8},
-    "albert": {**_COMMON, "embedding_size": 8, "hidden_act": "gelu_new"},
-    **dict.fromkeys(("gpt2", "gpt2-lm"), _GPT2),
-    **dict.fromkeys(("llama", "llama-lm"), _GROUPED),
-    **dict.fromkeys(("mistral", "mistral-lm"), _WINDOWLESS),
-    **dict.fromkeys(("qwen2", "qwen2-lm"), _GROUPED),
-    **dict.fromkeys(("qwen3", "qwen3-lm"), _HEADED),
-    "vit": {**_SHAPE, **_WIDTH, "image_size": 8, "patch_size": 4, "num_channels": 1},
+    "bos_token_id": FIRST,
+    "eos_token_id": LAST,
 }
 
-NAMES = tuple(_MODELS)
+# A family, or a family and "-lm" for its language model.
+NAMES = tuple(
+    f"{name}{end}" for name, family in FAMILIES.items() for end in ("", "-lm")[: len(family.heads)]
+)
 TEXT_NAMES = tuple(name for name in NAMES if name != "vit")
 WHOLLY = ("bert", "mpnet", "gpt2", "llama")
 
@@ -83,22 +65,14 @@ def _built(
 ) -> tuple[PreTrainedModel, torch.Tensor]:
     torch.manual_seed(seed)
     family = name.removesuffix("-lm")
-    model = zoo.configured(family, head=int(name != family), **_MODELS[name] | dict(changes))
+    shape = _SHAPE | ({"patch_size": 4} if family == "vit" else {}) | dict(changes)
+    model = zoo.configured(family, head=int(name != family), **shape)
     with torch.no_grad():
         for path, parameter in model.named_parameters():
             if parameter.dim() == 1:
                 center = float("norm" in path.lower() and path.endswith("weight"))
                 parameter.normal_(center, 0.3)
     return model.to(dtype).eval().requires_grad_(False), torch.get_rng_state()
-
-
-def without_biases(model: PreTrainedModel) -> PreTrainedModel:
-    """The same model with every bias set to zero, in place."""
-    with torch.no_grad():
-        for path, parameter in model.named_parameters():
-            if path.endswith("bias"):
-                parameter.zero_()
-    return model
 
 
 def texts(lengths: tuple[int, ...] = (7, 4, 5), seed: int = 1) -> dict[str, torch.Tensor]:

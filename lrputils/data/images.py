@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
-import urllib.request
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from torch.nn.functional import interpolate
 from lrputils.data.files import digest
 
 Array = np.ndarray
-_HALVES = {"train": "train", "test": "t10k"}
+_STEMS = {"train": "train", "test": "t10k"}
 _HELD_OUT = 0.15
 _WAY_OUT = "pass dataset='digits' (no files needed), 'mnist', or a folder with MNIST's IDX files"
 
@@ -68,17 +68,23 @@ def load_images(dataset: str | os.PathLike = "digits", *, side: int = 14) -> Ima
 
         digits = load_digits()
         return _split("scikit-learn digits", side, [(digits.images / 16, digits.target)])
-    if dataset == "mnist":
-        return _from_folder(_downloaded_mnist(), side)
-    folder = Path(dataset).expanduser()
+    folder = _downloaded_mnist() if dataset == "mnist" else Path(dataset).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(
             f"dataset={str(dataset)!r} is neither a folder nor known; {_WAY_OUT}"
         )
-    return _from_folder(folder, side)
+    parts = {half: _read_half(folder, stem) for half, stem in _STEMS.items()}
+    there = {half: part for half, part in parts.items() if part is not None}
+    if not there:
+        raise FileNotFoundError(
+            f"{folder} holds no pair like 't10k-images-idx3-ubyte[.gz]' and "
+            f"'t10k-labels-idx1-ubyte[.gz]'; {_WAY_OUT}"
+        )
+    name = "MNIST" if len(there) == 2 else f"MNIST ({next(iter(there))} half only)"
+    return _split(name, side, [*there.values()])
 
 
-def resize(images: Array, side: int) -> Array:
+def _resize(images: Array, side: int) -> Array:
     """Resize (images, height, width) to (images, side, side) by the triangle filter, in float64.
 
     Growing, this is bilinear interpolation; shrinking, the filter widens with the step, so that
@@ -91,7 +97,7 @@ def resize(images: Array, side: int) -> Array:
 def _split(name: str, side: int, parts: list[tuple[Array, Array]]) -> ImageData:
     """Resize both halves; of a single one, hold out 15%, the same images in every run."""
     identity = digest(np.ascontiguousarray(array) for part in parts for array in part)
-    parts = [(resize(x, side).reshape(len(x), -1), y.astype(np.int64)) for x, y in parts]
+    parts = [(_resize(x, side).reshape(len(x), -1), y.astype(np.int64)) for x, y in parts]
     how = "the published split,"
     if len(parts) == 1:
         ((images, labels),) = parts
@@ -104,26 +110,16 @@ def _split(name: str, side: int, parts: list[tuple[Array, Array]]) -> ImageData:
     return ImageData(name, note, side, *train, *test, identity)
 
 
-def _from_folder(folder: Path, side: int) -> ImageData:
-    """Read the halves of MNIST that the folder holds, grey levels in [0, 1]."""
-    parts = {}
-    for half, stem in _HALVES.items():
-        images, labels = (
-            _find(folder, f"{stem}-{of}-ubyte") for of in ("images-idx3", "labels-idx1")
-        )
-        if images is None or labels is None:
-            continue
-        pixels, classes = _read_idx(images, 3), _read_idx(labels, 1)
-        if len(pixels) != len(classes):
-            raise ValueError(f"{images} holds {len(pixels)} images, {labels} {len(classes)} labels")
-        parts[half] = pixels / 255.0, classes.astype(np.int64)
-    if not parts:
-        raise FileNotFoundError(
-            f"{folder} holds no pair like 't10k-images-idx3-ubyte[.gz]' and "
-            f"'t10k-labels-idx1-ubyte[.gz]'; {_WAY_OUT}"
-        )
-    name = "MNIST" if len(parts) == 2 else f"MNIST ({next(iter(parts))} half only)"
-    return _split(name, side, [*parts.values()])
+def _read_half(folder: Path, stem: str) -> tuple[Array, Array] | None:
+    """Read one of MNIST's halves, grey levels in [0, 1] and labels; None if it is not there."""
+    images = _find(folder, f"{stem}-images-idx3-ubyte")
+    labels = _find(folder, f"{stem}-labels-idx1-ubyte")
+    if images is None or labels is None:
+        return None
+    pixels, classes = _read_idx(images, 3), _read_idx(labels, 1)
+    if len(pixels) != len(classes):
+        raise ValueError(f"{images} holds {len(pixels)} images, {labels} {len(classes)} labels")
+    return pixels / 255.0, classes.astype(np.int64)
 
 
 def _find(folder: Path, name: str) -> Path | None:
@@ -136,7 +132,7 @@ def _find(folder: Path, name: str) -> Path | None:
 def _read_idx(path: Path, dimensions: int) -> Array:
     """Read an IDX file of unsigned bytes: magic 0, 0, 8, dimensions; sizes; values.
 
-    torchvision has a reader too, but is an optional dependency and does not take `.gz`.
+    torchvision has a reader too, which does not take `.gz` and does not say what is wrong.
     """
     with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
         try:
@@ -155,31 +151,18 @@ def _read_idx(path: Path, dimensions: int) -> Array:
 
 def _downloaded_mnist() -> Path:
     """Return the folder of torchvision's MNIST, after downloading it on first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lrputils"
-    if all(_find(cache, f"{s}-images-idx3-ubyte") for s in _HALVES.values()):
-        return cache
     from torchvision.datasets import MNIST
 
-    _require_network(MNIST.mirrors)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lrputils"
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(5)  # seconds that a mirror may be silent; torchvision sets no limit
     try:
-        MNIST(cache, train=True, download=True)
+        MNIST(cache, download=True)
     except (RuntimeError, OSError) as error:
-        raise ConnectionError(f"MNIST could not be downloaded ({error}); {_WAY_OUT}") from error
+        raise ConnectionError(
+            "dataset='mnist' is not on this computer and could not be downloaded: connect to a "
+            f"network, or {_WAY_OUT} ({error})"
+        ) from error
+    finally:
+        socket.setdefaulttimeout(before)
     return cache
-
-
-def _require_network(mirrors: list[str], seconds: float = 4.0) -> None:
-    """Fail early: torchvision itself takes long to fail and names no alternative."""
-    for mirror in mirrors:
-        request = urllib.request.Request(
-            f"{mirror}t10k-labels-idx1-ubyte.gz", method="HEAD", headers={"User-Agent": "lrputils"}
-        )
-        try:
-            urllib.request.urlopen(request, timeout=seconds).close()
-        except OSError:
-            continue
-        return
-    raise ConnectionError(
-        "dataset='mnist' is not on this computer and no mirror answers; connect to a network, or "
-        "pass dataset='digits' or a folder with MNIST's IDX files"
-    )

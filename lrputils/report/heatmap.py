@@ -15,7 +15,7 @@ import re
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from shutil import get_terminal_size
@@ -114,7 +114,8 @@ class Heatmap(WordMaps):
         lines = [*textwrap.wrap(visible(self.caption), width), *textwrap.wrap(self.remark, width)]
         for name in self.maps:
             lines += ["", *textwrap.wrap(f"{visible(name)}  {self.strongest(name)}", width)]
-            lines += self._coloured(name, width) if coloured else []
+            for line in self.lines(name, width, _columns) if coloured else ():
+                lines.append("".join(_paint(text, share) for text, share in line))
             lines += textwrap.wrap(visible(self.notes.get(name, "")), width)
         if coloured:
             red, blue = _paint("red", 1.0), _paint("blue", -1.0)
@@ -124,20 +125,6 @@ class Heatmap(WordMaps):
             table = self.to_frame().set_index("word").rename(index=visible, columns=visible)
             lines += ["", table.rename_axis(None).to_string(float_format="{:+.4g}".format)]
         return "\n".join(lines)
-
-    def _coloured(self, name: str, width: int) -> Iterator[str]:
-        """The text in a map's colours, in lines of at most `width` columns if its words allow."""
-        line, used = "", 0
-        for word, share in zip(self.words, self.shares(name), strict=True):
-            text = visible(word.text)
-            size = sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
-            if used and (word.opens or used + word.spaced + size > width):
-                yield line
-                line, used = "", 0
-            space = " " if word.spaced and used else ""
-            line += space + _paint(text, share)
-            used += len(space) + size
-        yield line
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
         columns = {name: scores.tolist() for name, scores in self.maps.items()}
@@ -214,15 +201,21 @@ def _answer(classifier: Classifier, reading: Reading) -> tuple[str, float | None
         return ("score" if names[0] == "LABEL_0" else names[0]), None
 
 
+def _columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    return sum(1 + (unicodedata.east_asian_width(letter) in "WF") for letter in text)
+
+
 def _paint(text: str, share: float) -> str:
     """Colour the ground, with letters that stand out from it; underline what speaks against.
 
-    In 256 colours, a cube of 6 × 6 × 6 and grays.
+    In 256 colours, a cube of 6 × 6 × 6 and grays; a blank in front has none.
     """
     if abs(share) < _FAINT:
         return text
     full = np.array(_FOR if share > 0 else _AGAINST)
     ground = np.rint((255 + (full - 255) * abs(share)) / 51).astype(int)
     letters = 231 if abs(share) > 0.85 else 16  # white or black, whichever stands out
-    line = ";4" if share < 0 else ""
-    return f"\x1b[38;5;{letters};48;5;{16 + ground @ [36, 6, 1]}{line}m{text}\x1b[0m"
+    line, word = ";4" if share < 0 else "", text.lstrip(" ")
+    code = f"38;5;{letters};48;5;{16 + ground @ [36, 6, 1]}{line}"
+    return f"{text.removesuffix(word)}\x1b[{code}m{word}\x1b[0m"

@@ -6,7 +6,7 @@ What draws them, as HTML, on a terminal or as a picture, imports this module.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -120,6 +120,24 @@ class WordMaps:
             for place in np.argsort(-sign * sums, kind="stable")[:1]
             if sign * shares[place] > 0.01
         )
+
+    def lines(
+        self, name: str, room: float, size: Callable[[str], float]
+    ) -> Iterator[list[tuple[str, float]]]:
+        """Yield the text in lines that fit into `room`: each word, blank before, and its share.
+
+        `size` says how much of the room a text takes.
+        """
+        line, left = [], room
+        for word, share in zip(self.words, self.shares(name), strict=True):
+            text = " " * word.spaced + visible(word.text)
+            wide = size(text)
+            if line and (word.opens or wide > left):
+                yield line
+                line, left = [], room
+            line.append((text if line else text.lstrip(), share))
+            left -= wide
+        yield line
 
     def parts(self, word: Word) -> list[tuple[str, list[int]]]:
         """Return a word and, if it has several pieces, each: its text, and its tokens' places."""

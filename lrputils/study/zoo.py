@@ -45,7 +45,7 @@ VOCABULARY = 40  # of the untrained ones
 RULE_VOCABULARY = 24  # [PAD], [CLS], [SEP], five tokens that decide, neutral ones
 # Chapter 8's models, which say what the rule says, as options of `build`.
 PLANTED = {
-    "vocabulary": RULE_VOCABULARY,
+    "vocab_size": RULE_VOCABULARY,
     "intermediate_size": 64,
     "max_position_embeddings": 10,
     "initializer_range": 0.2,
@@ -60,44 +60,48 @@ _SHAPE = {
     "num_attention_heads": 4,
     "intermediate_size": _SIZE,
     "initializer_range": 0.1,  # of this width; BERT's 0.02 is for 768
-    "pad_token_id": 0,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": POSITIONS,
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id"), 0),
     "num_labels": 2,
-}
-_GROUPED = {"num_key_value_heads": 2, "head_dim": _SIZE // 4}
-# What a family's config calls otherwise, or needs beside the rest.
-_OWN = {
-    "electra": {"embedding_size": 16},
-    "albert": {"embedding_size": 16},
-    "gpt2": {"n_inner": _SIZE, "bos_token_id": 0, "eos_token_id": 0},
-    "distilbert": {"hidden_dim": _SIZE},
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _GROUPED),
-    "vit": {"image_size": 8, "patch_size": 2, "num_channels": 1, "num_labels": 10},
+    "num_key_value_heads": 2,
+    "sliding_window": None,
+    "image_size": 8,
+    "patch_size": 2,
+    "num_channels": 1,
 }
 
 
-def build(
-    family: str, seed: int = 0, *, vocabulary: int = VOCABULARY, **settings: float
-) -> PreTrainedModel:
+def build(family: str, seed: int = 0, **settings: float) -> PreTrainedModel:
     """A random classifier of a family in float64, two layers of width 32, in evaluation mode.
 
-    `settings` are of its configuration.
+    `settings` are of its configuration, as `configured` takes them.
     """
-    shape = _SHAPE | _OWN.get(family, {})
-    if not FAMILIES[family].vision:
-        shape |= {"vocab_size": vocabulary, "max_position_embeddings": POSITIONS}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = configured(family, **shape | settings)
+        model = configured(family, **settings)
     return model.double().eval().requires_grad_(False)
 
 
 def configured(family: str, *, head: int = 0, **settings: Any) -> PreTrainedModel:
     """A new model of a family, as torch's random numbers come, with this one of its `heads`.
 
-    `settings` are of its configuration, by BERT's names where the family has others.
+    `settings` are of its configuration, by BERT's names where the family has others. What they
+    leave open is as small as `build` says; images have 8 × 8 pixels in ten classes.
     """
-    config = AutoConfig.for_model(family.replace("_", "-"), **settings)
-    return getattr(transformers, FAMILIES[family].heads[head])(config)
+    shape = _SHAPE | ({"num_labels": 10} if FAMILIES[family].vision else {}) | settings
+    shape |= {
+        "n_inner": shape["intermediate_size"],  # GPT-2's name
+        "hidden_dim": shape["intermediate_size"],  # DistilBERT's
+        "embedding_size": shape["hidden_size"] // 2,
+        "head_dim": shape["hidden_size"] // shape["num_attention_heads"],
+    }
+    kind = family.replace("_", "-")
+    fields = AutoConfig.for_model(kind)
+    own = {name: value for name, value in shape.items() if hasattr(fields, name)}
+    return getattr(transformers, FAMILIES[family].heads[head])(
+        AutoConfig.for_model(kind, **own | settings)
+    )
 
 
 def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | PreTrainedModel:
@@ -114,12 +118,12 @@ def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | 
     start = f"{seed}."
     state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
     if "projection" not in state:
-        words = {"vocabulary": RULE_VOCABULARY} if family != "vit" else {}
+        words = {"vocab_size": RULE_VOCABULARY} if family != "vit" else {}
         model = build(family, **(PLANTED if name == "planted" else words))
         model.load_state_dict(state)
         return model
-    words = vectors().double() @ state.pop("projection").T
-    model = build(family, vocabulary=len(words))
+    words = _vectors().double() @ state.pop("projection").T
+    model = build(family, vocab_size=len(words))
     state[f"{_word_embeddings(model)}.weight"] = words
     model.load_state_dict(state)
     model.config.id2label = {0: "negative", 1: "positive"}
@@ -152,12 +156,12 @@ def save(models: dict[int, PreTrainedModel], name: str, folder: str | Path = ASS
 
 def projected() -> nn.Sequential:
     """Word embeddings E·P of which P is learned, for training."""
-    table = vectors()
+    table = _vectors()
     learned = nn.Linear(table.shape[1], _SIZE, bias=False)
     return nn.Sequential(nn.Embedding.from_pretrained(table), learned)
 
 
-def vectors() -> Tensor:
+def _vectors() -> Tensor:
     """E, the embedded classifier's word embeddings over their standard deviation, float32."""
     words = describe(_reviewer().model).word_embeddings.weight.detach()
     return words / words.std()

@@ -1,12 +1,12 @@
 import gzip
-import time
+import urllib.request
+from urllib.error import URLError
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from lrputils.data import images
-from lrputils.data.images import load_images, resize
+from lrputils.data.images import load_images
 
 
 def write_idx(path, values):
@@ -15,19 +15,11 @@ def write_idx(path, values):
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
-def write_half(folder, stem, count, end="", seed=0):
-    pixels = np.random.default_rng(seed).integers(0, 256, (count, 28, 28))
+def write_half(folder, stem, count, end="", size=28):
+    pixels = np.random.default_rng(0).integers(0, 256, (count, size, size))
     write_idx(folder / f"{stem}-images-idx3-ubyte{end}", pixels)
     write_idx(folder / f"{stem}-labels-idx1-ubyte{end}", np.arange(count) % 10)
-    return pixels / 255
-
-
-@pytest.mark.parametrize(("size", "side"), [(28, 14), (8, 14), (7, 5), (6, 6)])
-def test_resize_is_pillows_triangle_filter(size, side):
-    picture = np.random.default_rng(1).random((size, size)).astype(np.float32)
-    theirs = Image.fromarray(picture).resize((side, side), Image.Resampling.BILINEAR)
-    ours = resize(picture[None].astype(float), side)[0]
-    assert ours == pytest.approx(np.array(theirs), abs=1e-6)
+    return (pixels / 255).astype(np.float32)
 
 
 def test_digits_are_split_without_overlap_and_always_alike():
@@ -35,19 +27,19 @@ def test_digits_are_split_without_overlap_and_always_alike():
     assert data.train_images.shape == (1527, 196)
     assert data.test_images.shape == (270, 196)
     assert data.classes == 10
-    assert data.train_images.dtype == np.float64
     assert 0 <= data.test_images.min() <= data.test_images.max() <= 1
-    again = load_images("digits")
-    assert (again.test_labels == data.test_labels).all()
+    assert (load_images("digits").test_labels == data.test_labels).all()
 
 
-def test_folder_with_both_halves_keeps_the_published_split(tmp_path):
-    pixels = write_half(tmp_path, "train", 30)
-    write_half(tmp_path, "t10k", 20, ".gz", seed=1)
-    data = load_images(tmp_path)
-    assert (len(data.train_labels), len(data.test_labels)) == (30, 20)
-    assert data.train_images[4] == pytest.approx(resize(pixels[4:5], 14).ravel())
+@pytest.mark.parametrize(("size", "side"), [(28, 14), (8, 14), (7, 5), (6, 6)])
+def test_both_halves_keep_the_published_split_and_are_resized_as_by_pillow(tmp_path, size, side):
+    pixels = write_half(tmp_path, "train", 30, size=size)
+    write_half(tmp_path, "t10k", 20, ".gz")
+    data = load_images(tmp_path, side=side)
     assert data.note == "the published split, 30 / 20"
+    assert len(data.test_labels) == 20
+    theirs = Image.fromarray(pixels[4]).resize((side, side), Image.Resampling.BILINEAR)
+    assert data.train_images[4] == pytest.approx(np.array(theirs).ravel(), abs=1e-6)
 
 
 def test_folder_with_one_half_is_split_and_says_so(tmp_path):
@@ -56,7 +48,6 @@ def test_folder_with_one_half_is_split_and_says_so(tmp_path):
     write_half(raw, "t10k", 100, ".gz")
     data = load_images(str(tmp_path), side=7)
     assert (len(data.train_labels), len(data.test_labels)) == (85, 15)
-    assert data.train_images.shape[1] == 49
     assert "test half only" in data.name
     assert data.note == "100 images, split 85 / 15"
 
@@ -72,32 +63,29 @@ def test_no_such_folder_and_empty_folder_name_the_way_out(tmp_path):
 
 def test_broken_files_are_named(tmp_path):
     write_half(tmp_path, "t10k", 10)
-    file = tmp_path / "t10k-images-idx3-ubyte"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-5])
+    images, labels = (tmp_path / f"t10k-{of}-ubyte" for of in ("images-idx3", "labels-idx1"))
+    whole = images.read_bytes()
+    images.write_bytes(whole[:-5])
     with pytest.raises(ValueError, match="t10k-images-idx3-ubyte is cut short"):
         load_images(tmp_path)
-    file.write_bytes(b"<html>" + whole)
+    images.write_bytes(b"<html>" + whole)
     with pytest.raises(ValueError, match="is not an IDX file"):
         load_images(tmp_path)
-    file.write_bytes(whole)
-    write_idx(tmp_path / "t10k-labels-idx1-ubyte", np.arange(9))
+    images.write_bytes(whole)
+    write_idx(labels, np.arange(9))
     with pytest.raises(ValueError, match=r"holds 10 images, .* 9 labels"):
         load_images(tmp_path)
-    file.unlink()
-    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(whole)[:-20])
+    images.unlink()
+    images.with_suffix(".gz").write_bytes(gzip.compress(whole)[:-20])
     with pytest.raises(ValueError, match="cannot be unpacked"):
         load_images(tmp_path)
 
 
-def test_mnist_without_network_fails_at_once(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
+def test_mnist_without_network_says_what_to_do(tmp_path, monkeypatch):
     def refused(*args, **options):
-        raise OSError("no route")
+        raise URLError("no route")
 
-    monkeypatch.setattr(images.urllib.request, "urlopen", refused)
-    start = time.monotonic()
-    with pytest.raises(ConnectionError, match=r"no mirror answers; .* pass dataset='digits'"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(urllib.request, "urlopen", refused)
+    with pytest.raises(ConnectionError, match=r"not be downloaded: .* pass dataset='digits'"):
         load_images("mnist")
-    assert time.monotonic() - start < 10

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import io
 import textwrap
-from functools import lru_cache
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
 from warnings import catch_warnings, filterwarnings
 
 from matplotlib import font_manager
-from matplotlib.lines import Line2D
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgba
+from matplotlib.offsetbox import AnchoredOffsetbox, DrawingArea, HPacker, TextArea, VPacker
 from matplotlib.textpath import TextToPath
 
 from lrputils.report.figures.style import COLORS, Drawing
 from lrputils.report.words import WordMaps, visible
 
-_WIDTH, _MARGIN, _LINE, _SIZE = 7.0, 0.15, 0.26, 11  # inches, and points
+_WIDTH, _MARGIN, _BLANK, _SIZE, _SMALL = 7.0, 11, 4, 11, 10  # inches, and points
 _FOR, _AGAINST, _DEEPEST = "#b2182b", "#2166ac", 0.55  # the ink stays legible on the deepest
 _FONT = "DejaVu Sans"  # comes with matplotlib
-_LEGEND = "red: for the class; blue, dotted below: against it; each map has a scale of its own"
+_LEGEND = "red: for the class; blue, dotted: against it; each map has a scale of its own"
 # Read by the viewer: the same file is light or dark.
 _DARK = (
     "<style>@media (prefers-color-scheme: dark) {"
@@ -30,12 +34,17 @@ _DARK = (
 def picture(shown: WordMaps, kind: str) -> bytes:
     """Return the picture as ".svg", light or dark as the page around it, or as ".png" on white.
 
-    A letter that no font of this machine has is a box with its number.
+    It is as high as the text needs: a caption, and for each map its name, words and note. A letter
+    that no font of this machine has is a box with its number.
     """
-    stream = io.BytesIO()
+    figure, stream = Drawing(figsize=(_WIDTH, 1.0)), io.BytesIO()
     with catch_warnings():
         filterwarnings("ignore", message="Glyph .* missing")
-        figure = draw(shown)
+        page = VPacker(children=list(_parts(shown)), pad=_MARGIN, sep=13, align="left")
+        place = {"bbox_to_anchor": figure.bbox, "pad": 0, "borderpad": 0, "frameon": False}
+        figure.add_artist(AnchoredOffsetbox("upper left", child=page, **place))
+        height = page.get_bbox(FigureCanvasAgg(figure).get_renderer()).height
+        figure.set_figheight(height / figure.dpi)
         if kind == ".svg":
             head, defs, rest = figure.svg().partition("<defs>")
             return f"{head}{_DARK}{defs}{rest}".encode()
@@ -43,85 +52,49 @@ def picture(shown: WordMaps, kind: str) -> bytes:
     return stream.getvalue()
 
 
-def draw(shown: WordMaps) -> Drawing:
-    """Return a figure as high as the text needs: a caption, and for each map name, words, note."""
-    figure = Drawing(figsize=(_WIDTH, 1.0))
-    page = _Page(figure, _fonts(shown))
-    page.paragraph(shown.caption, weight="bold")
-    page.paragraph(shown.remark, size=10)
+def _parts(shown: WordMaps) -> Iterator[VPacker]:
+    """Everything from the top to the bottom: what stands above the maps, the maps, the legend."""
+    fonts = _fonts(shown)
+    look = {"color": COLORS["ink"], "family": fonts, "parse_math": False}
+    small, look = {**look, "size": _SMALL, "linespacing": 1.5}, {**look, "size": _SIZE}
+    bold = look if len(fonts) > 1 else {**look, "weight": "bold"}  # not every font is there in bold
+
+    parts = [[*_texts((shown.caption, bold), (shown.remark, small))]]
     for name in shown.maps:
-        page.gap()
-        page.paragraph(name, weight="bold")
-        page.paragraph(shown.strongest(name), size=10)
-        page.down += 0.05
-        page.words(shown, name)
-        page.down += 0.05
-        page.paragraph(shown.notes.get(name, ""), size=10)
-    page.gap()
-    page.paragraph(_LEGEND, size=10)
-    page.close()
-    return figure
+        head = _texts((name, bold), (shown.strongest(name), small))
+        note = _texts((shown.notes.get(name, ""), small))
+        parts.append([*head, *_lines(shown, name, look), *note])
+    for part in filter(None, [*parts, [*_texts((_LEGEND, small))]]):
+        yield VPacker(children=part, pad=0, sep=6, align="left")
 
 
-class _Page:
-    """A column of lines, set from the top; what stands where is known when all are set."""
+def _texts(*given: tuple[str, dict[str, Any]]) -> Iterator[TextArea]:
+    """Texts in lines as wide as the picture."""
+    for text, look in given:
+        if lines := textwrap.wrap(visible(text), 880 // look["size"]):
+            yield TextArea("\n".join(lines), textprops=look)
 
-    def __init__(self, figure: Drawing, fonts: list[str]):
-        self.figure, self.fonts, self.down = figure, fonts, _MARGIN
-        self.artists: list = []
 
-    def gap(self) -> None:
-        self.down += _LINE / 2
-
-    def paragraph(self, text: str, *, size: float = _SIZE, weight: str = "normal") -> None:
-        if len(self.fonts) > 1:  # not every font is there in bold
-            weight = "normal"
-        for line in textwrap.wrap(visible(text), int(880 / size)):
-            self.down += _LINE * size / _SIZE
-            self._put(_MARGIN, line, size=size, weight=weight)
-
-    def words(self, shown: WordMaps, name: str) -> None:
-        self.down += _LINE
-        across, space = _MARGIN, _width(" ", _SIZE, *self.fonts)
-        for word, share in zip(shown.words, shown.shares(name), strict=True):
-            text = visible(word.text)
-            wide = _width(text, _SIZE, *self.fonts)
-            across += space * word.spaced * (across > _MARGIN)
-            if across > _MARGIN and (word.opens or across + wide > _WIDTH - _MARGIN):
-                across, self.down = _MARGIN, self.down + 1.15 * _LINE
-            self._put(across, text, size=_SIZE, share=share, wide=wide)
-            across += wide
-
-    def _put(self, across: float, text: str, *, share: float = 0.0, wide: float = 0.0, **font):
-        ink = {"color": COLORS["ink"], "family": self.fonts, "parse_math": False, **font}
-        artist = self.figure.text(0, 0, text, **ink)
-        if share:
+def _lines(shown: WordMaps, name: str, look: dict[str, Any]) -> Iterator[HPacker]:
+    """The text in a map's colours, in lines as wide as the picture."""
+    room, size = 72 * _WIDTH - 2 * _MARGIN, partial(_points, family=look["family"])
+    for line in shown.lines(name, room, size):
+        row = []
+        for text, share in line:
             colour = _FOR if share > 0 else _AGAINST
-            ground = {"facecolor": colour, "alpha": _DEEPEST * abs(share), "linewidth": 0}
-            artist.set_bbox({"boxstyle": "square,pad=0.12", **ground})
-        self.artists.append((artist, across, self.down))
-        if share < -0.05:
-            below = Line2D([], [], color=_AGAINST, lw=1.4, ls=":", alpha=min(1, -2 * share))
-            self.figure.add_artist(below)
-            self.artists.append((below, (across, across + wide), self.down + 0.06))
-
-    def close(self) -> None:
-        height = self.down + _MARGIN
-        self.figure.set_figheight(height)
-        for artist, across, down in self.artists:
-            up = 1 - down / height
-            if isinstance(artist, Line2D):
-                artist.set_data([x / _WIDTH for x in across], [up, up])
-            else:
-                artist.set_position((across / _WIDTH, up))
+            ground = {"boxstyle": "square,pad=0.12", "linestyle": ":", "linewidth": 1.2}
+            ground["facecolor"] = to_rgba(colour, _DEEPEST * abs(share))
+            ground["edgecolor"] = to_rgba(colour, max(0, -share))
+            word = TextArea(text.strip(), textprops={**look, "bbox": ground})
+            row += [DrawingArea(_BLANK * text.startswith(" "), 0), word]
+        yield HPacker(children=row, pad=2, sep=0, align="baseline")
 
 
-@lru_cache(maxsize=4096)
-def _width(text: str, size: float, *fonts: str) -> float:
-    """How wide a text is, in inches."""
-    font = font_manager.FontProperties(family=list(fonts), size=size)
-    wide, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
-    return wide / 72
+def _points(text: str, family: list[str]) -> float:
+    """How wide a word is, with the blank in front."""
+    font = font_manager.FontProperties(family=family, size=_SIZE)
+    wide, _, _ = TextToPath().get_text_width_height_descent(text.strip(), font, ismath=False)
+    return wide + _BLANK * text.startswith(" ")
 
 
 def _fonts(shown: WordMaps) -> list[str]:
