@@ -64,8 +64,9 @@ def lrp_everywhere(
     (`lrputils.removal.mask_gradient`).
     """
     check_composite(composite, architecture := describe(model))
-    seen = Recorder()
-    with installed(architecture, composite.rule, recorder=seen if blocks else None):
+    with installed(architecture, composite.rule) as route:
+        seen = Recorder(route.function)
+        route.function = seen if blocks else route.function
         reading = read(architecture, inputs, target=target)
     found, arriving = reading.everywhere(*seen.outputs)
     if blocks:

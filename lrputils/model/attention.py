@@ -213,7 +213,7 @@ def _registered(architecture: Architecture) -> Iterator[None]:
     with _lock:
         if not _users[shared]:
             _original[shared] = model.config._attn_implementation
-            model.set_attn_implementation(_NAME)
+            _set(model, _NAME)
         _users[shared] += 1
     try:
         yield
@@ -221,7 +221,12 @@ def _registered(architecture: Architecture) -> Iterator[None]:
         with _lock:
             _users[shared] -= 1
             if not _users[shared]:
-                model.set_attn_implementation(_original.pop(shared))
+                _set(model, _original.pop(shared))
+
+
+def _set(model: nn.Module, name: str) -> None:
+    if model._can_set_attn_implementation():  # MPNet, which cannot, would warn
+        model.set_attn_implementation(name)
 
 
 def _attention(

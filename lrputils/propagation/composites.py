@@ -31,7 +31,6 @@ from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import (
     AttentionCall,
     AttentionFunction,
-    Recorder,
     Route,
     fused,
     routed,
@@ -185,12 +184,8 @@ def installed(
     architecture: Architecture,
     rulebook: Rulebook,
     kernel: AttentionFunction = fused,
-    recorder: Recorder | None = None,
 ) -> Iterator[Route]:
-    """Install the rules that `rulebook` names; `kernel` then computes the attention.
-
-    A `recorder` keeps what each layer's attention took and gave.
-    """
+    """Install the rules that `rulebook` names; `kernel` then computes the attention."""
 
     def _attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         rule = rulebook("attention", call.layer)
@@ -199,8 +194,7 @@ def installed(
         return (inside(call, kernel), None) if inside else kernel(call)
 
     with ExitStack() as undo:
-        seen = _attention if recorder is None else replace(recorder, inner=_attention)
-        route = undo.enter_context(routed(architecture, seen))
+        route = undo.enter_context(routed(architecture, _attention))
         undo.enter_context(replaced(_forwards(architecture, rulebook, route)))
         yield route
 

@@ -22,11 +22,10 @@ from lrputils.model.classifier import Classifier
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
 from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, label
-from lrputils.report.display import show
+from lrputils.report.display import show, side_by_side
 from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import Drawing
 from lrputils.report.heatmap import STYLE, Heatmap, templates
-from lrputils.report.tables import side_by_side
 from lrputils.runs import datasets, results
 from lrputils.runs.estimates import estimate
 from lrputils.runs.folders import write_json

@@ -17,7 +17,7 @@ from scipy.special import ndtri, stdtrit
 from lrputils import stats
 from lrputils.model.readout import READOUTS
 from lrputils.report.audit_plan import COMPARED, LRP, Audited, cost, label
-from lrputils.report.tables import CANNOT_TELL, side_by_side
+from lrputils.report.display import side_by_side
 from lrputils.study.agreement import (
     COEFFICIENTS,
     COUNTED,
@@ -44,7 +44,7 @@ MARGIN = 0.02
 # the recorded runs (chapter 10).
 FEWEST = 20
 _POWER = 0.8
-CLEAR, ALIKE = "clear", "alike"
+CLEAR, ALIKE, CANNOT_TELL = "clear", "alike", "cannot tell"
 
 
 class Verdict(NamedTuple):

@@ -76,3 +76,15 @@ def show(
     if missing := [c for k, pair in known.items() for c in (k, *pair) if c not in table]:
         raise ValueError(f"no column(s) {missing} in the table; it has {list(table.columns)}")
     return ShownTable(table, digits, known)
+
+
+def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Put tables of `value`, `low` and `high` into one: columns NAME, `NAME low` and `NAME high`.
+
+    `show` knows which are intervals.
+    """
+    intervals = {name: (f"{name} low", f"{name} high") for name in parts}
+    frame = pd.concat([part[["value", "low", "high"]] for part in parts.values()], axis=1)
+    frame.columns = [column for name, ends in intervals.items() for column in (name, *ends)]
+    frame.attrs["intervals"] = intervals
+    return frame

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lrputils.report.audit_answers import ALIKE, CLEAR, FEWEST, MARGIN, lead, needed
-from lrputils.report.tables import CANNOT_TELL
+from lrputils.report.audit_answers import ALIKE, CANNOT_TELL, CLEAR, FEWEST, MARGIN, lead, needed
 
 
 def drawn(means, texts, seed, spread=0.1):

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from lrputils.report.display import TABLE, show
+from lrputils.report.display import TABLE, show, side_by_side
+from lrputils.stats import estimate, table
 
 FRAME = pd.DataFrame(
     {"r": [0.51234, float("nan")], "low": [0.4, None], "high": [0.6, None], "n": [3, 4]},
@@ -40,3 +41,9 @@ def test_in_html_an_interval_has_a_line_of_its_own_and_the_rows_name_the_corner(
     assert "<td>0.512<br><small>[0.400, 0.600]</small></td>" in page
     assert page.index("this &lt;run&gt;") < page.index("<th>r</th>")
     assert page.count("<tr") == 3
+
+
+def test_estimates_stand_side_by_side_with_their_intervals():
+    parts = {"a": table({"x": estimate([1, 2])}), "b": table({"x": estimate([3, 4])})}
+    shown = show(side_by_side(parts), digits=1).rounded()
+    assert shown.loc["x"].tolist() == ["1.5 [-4.9, 7.9]", "3.5 [-2.9, 9.9]"]
