@@ -136,14 +136,13 @@ class Audited(Run):
 
         `target` is "predicted" or "runner-up", a removal beside the attention mask "other".
         """
-        ends = {"": "predicted", OTHER: "runner-up"}
-        names = {f"{name}{end}": (name, ends[end]) for end in ends for name in (REFERENCE, *LRP)}
-        names[REMOVED] = names[REFERENCE]
+        names = {REMOVED: (REFERENCE, "predicted", "other")}
+        for end, target in {"": "predicted", OTHER: "runner-up"}.items():
+            names |= {name + end: (name, target, "") for name in LRP}
+            names[REFERENCE + end] = (REFERENCE, target, "attention-mask")
         rows = self.rows[(self.rows.family == "") & self.rows.method.isin([*names])]
-        choices = pd.DataFrame(map(names.get, rows.method), rows.index, ["method", "target"])
-        exact = choices.method == REFERENCE
-        choices["removal"] = exact.map({True: "attention-mask", False: ""})
-        choices["removal"] = choices.removal.mask(rows.method == REMOVED, "other")
+        columns = ["method", "target", "removal"]
+        choices = pd.DataFrame(map(names.get, rows.method), rows.index, columns)
         return rows.assign(model="", data="", id=rows.position, **choices)
 
 
