@@ -154,17 +154,13 @@ def test_a_readme_tells_subsets_and_splits(tmp_path):
             load_texts(tmp_path, subset=subset)
 
 
-def test_limit_shuffling_and_length(tmp_path):
+def test_limit_and_shuffling(tmp_path):
     folder = folder_of(tmp_path, test_00000_of_00002=TABLE[:1], test_00001_of_00002=TABLE[1:])
     for options in ({}, {"limit": 2}, {"limit": 99}, {"limit": 3, "seed": 1}):
         assert streamed(folder, **options) == load_texts(folder, **options), options
     shuffled = load_texts(folder, seed=0)
     assert sorted(shuffled.ids) == ["a", "b", "c", "d"] != list(shuffled.ids)
     assert load_texts(folder, seed=0, limit=2).ids == shuffled.ids[:2]
-    assert load_texts(folder, min_words=2).ids == ("b", "c")
-    assert load_texts(folder, max_words=2).ids == ("a", "b", "d")
-    with pytest.raises(ValueError, match="no text of 7 to any number of words"):
-        load_texts(folder, min_words=7)
     with pytest.raises(ValueError, match="limit=0"):
         load_texts(folder, limit=0)
 
