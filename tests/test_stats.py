@@ -106,7 +106,7 @@ def test_the_interval_is_reproducible_and_takes_any_statistic():
     assert low < np.median(values) < high
     narrow = stats.bootstrap_interval(values, confidence=0.5)
     wide = stats.bootstrap_interval(values, confidence=0.99)
-    assert wide.low < narrow.low < narrow.high < wide.high
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
 def test_each_method_is_the_one_it_is_called(monkeypatch):
@@ -175,8 +175,8 @@ def test_students_interval_of_a_paired_difference_covers_93_percent(monkeypatch)
     assert np.mean((low <= 0) & (high >= 0)) >= 0.93
     held = []
     for differences in pairs[:300]:
-        ends = stats.bootstrap_interval(differences, method="percentile")
-        held.append(ends.low <= 0 <= ends.high)
+        low, high = stats.bootstrap_interval(differences, method="percentile")
+        held.append(low <= 0 <= high)
     assert np.mean(held) < 0.93
 
 
@@ -224,8 +224,8 @@ def test_pairing_takes_out_what_the_examples_share():
     difference = stats.paired_difference(first, shared)
     assert 0.05 < difference.low < 0.1 < difference.high < 0.15
     assert (difference.used, difference.dropped) == (199, 1)
-    apart = stats.bootstrap_interval(first)
-    assert difference.high - difference.low < 0.2 * (apart.high - apart.low)
+    apart = np.ptp(stats.bootstrap_interval(first))
+    assert difference.high - difference.low < 0.2 * apart
     with pytest.raises(ValueError, match="differ in shape"):
         stats.paired_difference(first, shared[:9])
 

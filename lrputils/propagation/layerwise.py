@@ -34,7 +34,6 @@ from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import stepwise
 from lrputils.model.readout import (
     GRADIENT_TOKENS,
-    Reading,
     Target,
     pulled_back,
     read,
@@ -50,7 +49,6 @@ from lrputils.propagation.composites import (
 )
 from lrputils.propagation.rules import with_backward
 
-_Suffix = frozenset[int]
 PATHS = ("value", "query", "key", "residual")
 
 
@@ -102,7 +100,17 @@ def bypass_at(
     last = torch.autograd.grad(reading.output.sum(), reading.outputs[-1], retain_graph=True)
     gradients = {frozenset(): last[0]}
     for layer in reversed(range(architecture.layers)):
-        gradients = _through_block(layer, gradients, variants, reading, switch, batch_tokens)
+        # From gradients at the layer's output, by suffix above it, to those at its input.
+        wanted = {frozenset(i for i in variant if i >= layer) for variant in variants}
+        passed: dict[frozenset[int], Tensor] = {}
+        for bypass in (False, True):
+            suffixes = sorted((s for s in wanted if (layer in s) == bypass), key=sorted)
+            switch.bypassed = frozenset({layer} if bypass else ())
+            if suffixes:
+                above = torch.stack([gradients[suffix - {layer}] for suffix in suffixes])
+                ends = reading.outputs[layer], reading.inputs[layer]
+                passed |= zip(suffixes, pulled_back(*ends, above, batch_tokens), strict=True)
+        gradients = passed
     below, found = torch.stack(list(gradients.values())), {}
     for place in places:
         site, value = reading.places[place]
@@ -120,7 +128,7 @@ class _Switch:
     """
 
     def __init__(self) -> None:
-        self.bypassed: _Suffix = frozenset()
+        self.bypassed: frozenset[int] = frozenset()
 
     def __call__(self, operation: str, layer: int | None) -> Callable:
         """The rule of an operation in a layer, as in `Composite.rule`."""
@@ -136,27 +144,6 @@ class _Switch:
     def _kept(self, layer: int | None, shares: Sequence[float], gradient: Tensor) -> Tensor | None:
         share = shares[layer in self.bypassed]
         return None if share == 0 else gradient * share
-
-
-def _through_block(
-    layer: int,
-    gradients: Mapping[_Suffix, Tensor],
-    variants: Sequence[_Suffix],
-    reading: Reading,
-    switch: _Switch,
-    batch_tokens: int,
-) -> dict[_Suffix, Tensor]:
-    """From gradients at a layer's output, by suffix above it, to those at its input."""
-    wanted = {frozenset(i for i in variant if i >= layer) for variant in variants}
-    passed: dict[_Suffix, Tensor] = {}
-    for bypass in (False, True):
-        suffixes = sorted((s for s in wanted if (layer in s) == bypass), key=sorted)
-        switch.bypassed = frozenset({layer} if bypass else ())
-        if suffixes:
-            above = torch.stack([gradients[suffix - {layer}] for suffix in suffixes])
-            below = pulled_back(reading.outputs[layer], reading.inputs[layer], above, batch_tokens)
-            passed |= zip(suffixes, below, strict=True)
-    return passed
 
 
 @torch.inference_mode(False)

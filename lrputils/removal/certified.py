@@ -120,33 +120,33 @@ def certified(
     Returns:
         What is certified; in place of scores, and in `exact`, the outputs, text after text.
     """
-    ends = np.cumsum([len(text) for text in texts])
+    lengths = [len(text) for text in texts]
+    rows_of = np.split(np.arange(sum(lengths)), np.cumsum(lengths)[:-1])
 
     def _measured(numbers: Sequence[int], digits: str) -> Array:
         return run(numbers, digits).double().cpu().numpy()
 
-    output = _measured(range(ends[-1]), precision)
-    sizes = rows_checked([len(text) for text in texts], len(texts))
+    output = _measured(range(sum(lengths)), precision)
+    sizes = rows_checked(lengths, len(texts))
     plans = [
-        _plan(text, output[end - len(text) : end], size) + end - len(text)
-        for text, end, size in zip(texts, ends, sizes, strict=True)
+        own[_plan(text, output[own], size)]
+        for text, own, size in zip(texts, rows_of, sizes, strict=True)
     ]
     checked = np.concatenate(plans)
-    errors = np.zeros_like(output)
-    errors[checked] = output[checked] - _measured(checked, "float32")
-    exact = np.zeros(len(output), bool)
+    exact, errors = np.zeros(len(output), bool), np.zeros_like(output)
     exact[checked] = True
-    found = [
-        _shifted(output[end - len(text) : end], errors, plan, end - len(text))
-        for text, end, plan in zip(texts, ends, plans, strict=True)
-    ]
-    parts, ratio, factor, freedom = zip(*found, strict=True)
-    output = np.concatenate(parts)
-    ratio, factor, freedom = (np.array(each, float) for each in (ratio, factor, freedom))
+    errors[checked] = output[checked] - _measured(checked, "float32")
+    output -= errors
+    told = []
+    for own, plan in zip(rows_of, plans, strict=True):
+        rest, sample = own[~exact[own]], errors[plan[_LARGEST:]]
+        output[rest] -= sample.mean() if len(rest) else 0.0
+        told.append(_error(output[own], sample, len(rest)))
+    ratio, factor, freedom = np.array(told, float).T
     largest = np.clip(factor * _largest_ratio(ratio, freedom), 0, 1)
     bound = 1 - np.sqrt(1 - largest)
     redone = bound > tolerance
-    again = np.flatnonzero(np.repeat(redone, [len(text) for text in texts]) & ~exact)
+    again = np.flatnonzero(np.repeat(redone, lengths) & ~exact)
     if len(again):
         output[again] = _measured(again, "float32")
         exact[again] = True
@@ -171,20 +171,13 @@ def _plan(text: Text, output: Array, size: int) -> Array:
     return np.concatenate([certain, drawn])
 
 
-def _shifted(
-    output: Array, errors: Array, plan: Array, start: int
-) -> tuple[Array, float, float, float]:
-    """A text's outputs, s² in units of their variance, (N − k)(1 + c/nk)/(n − 1), and s²'s df."""
-    n, sample = len(output), errors[plan[_LARGEST:]]
-    k = len(sample)
-    mended = output - (sample.mean() if k else 0.0)
-    mended[plan - start] = output[plan - start] - errors[plan]
-    left = n - len(plan)
+def _error(output: Array, sample: Array, left: int) -> tuple[float, float, float]:
+    """s² in units of the outputs' variance, (N − k)(1 + c/nk)/(n − 1), and s²'s df."""
     if not left:
-        return mended, 0.0, 0.0, 0.0
-    spread = mended.var(ddof=1)
+        return 0.0, 0.0, 0.0
+    n, k, spread = len(output), len(sample), output.var(ddof=1)
     ratio = sample.var(ddof=1) / spread if spread > 0 else np.inf
-    return mended, ratio, left * (1 + _LARGEST / (n * k)) / (n - 1), k - 1.0
+    return ratio, left * (1 + _LARGEST / (n * k)) / (n - 1), k - 1
 
 
 def _largest_ratio(ratio: Array, freedom: Array) -> Array:

@@ -124,12 +124,12 @@ def _sampled(text: Text, count: int, pairs: int, seed: int) -> _Design:
     ranks = np.concatenate([ranks, count - 1 - ranks])
     sets = [order[size:] for order in np.argsort(ranks, axis=1) for size in range(count + 1)]
 
-    def draws_of(f: Array) -> Array:
+    def _draws_of(f: Array) -> Array:
         along = f.reshape(2 * pairs, count + 1)
         gains = np.take_along_axis(np.diff(along, axis=1), ranks, axis=1)
         return gains.reshape(2, pairs, count).mean(0)
 
-    return sets, draws_of
+    return sets, _draws_of
 
 
 def _enumerated(number: int, count: int) -> _Design:
@@ -143,10 +143,10 @@ def _enumerated(number: int, count: int) -> _Design:
     here = (codes[:, None] >> np.arange(count) & 1).astype(bool)
     weight = np.array([0.0] + [1 / (size * comb(count, size)) for size in range(1, count + 1)])
 
-    def draws_of(f: Array) -> Array:
+    def _draws_of(f: Array) -> Array:
         with_i = [codes[here[:, i]] for i in range(count)]
         gains = [f[sets] - f[sets - 2**i] for i, sets in enumerate(with_i)]
         sizes = (here[sets].sum(1) for sets in with_i)
         return np.array([[gain @ weight[size] for gain, size in zip(gains, sizes, strict=True)]])
 
-    return [np.flatnonzero(~row) for row in here], draws_of
+    return [np.flatnonzero(~row) for row in here], _draws_of

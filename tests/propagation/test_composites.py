@@ -179,7 +179,7 @@ def test_composites_are_values():
         (lambda: ATTN_LRP.bypass({"last", 1}), ["last"]),
         (lambda: ATTN_LRP.bypass(3), ["write .3"]),
         (lambda: ATTN_LRP.bypass(None), ["None", r"write \(\)"]),
-        (lambda: propagating(tiny.build("bert").train(), CP_LRP).__enter__(), ["model.eval"]),
+        (lambda: relevance(tiny.build("bert").train(), tiny.texts(), CP_LRP), ["model.eval"]),
         (
             lambda: propagating(tiny.build("bert"), ATTN_LRP.bypass({7})).__enter__(),
             ["7", "0 to 2"],

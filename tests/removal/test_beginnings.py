@@ -23,11 +23,11 @@ def shared(monkeypatch):
     monkeypatch.setitem(packing._PASS, "cpu", 5)
     batches = []
 
-    def spy(self, rows, device, original=packing._Beginnings.logits_of):
+    def spy(self, rows, device, original=packing._Beginnings.__call__):
         batches.append(len(rows))
         return original(self, rows, device)
 
-    monkeypatch.setattr(packing._Beginnings, "logits_of", spy)
+    monkeypatch.setattr(packing._Beginnings, "__call__", spy)
     return batches
 
 
