@@ -91,7 +91,7 @@ def check(
     inputs = {k: v.cpu() for k, v in inputs.items() if isinstance(v, Tensor)}
     return ConservationReport(
         model=type(architecture.model).__name__,
-        family=architecture.family,
+        family=architecture.kind.name,
         logit_change=float((plain.logits - ruled.logits).abs().max()),
         gaps=_gaps(bare, inputs, plain.target.cpu(), composite),
         attnlrp_gap=_gaps(bare, inputs, plain.target.cpu(), ATTN_LRP)[0],
