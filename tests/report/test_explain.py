@@ -86,7 +86,7 @@ def test_loo_is_computed_for_the_sentence_alone_only_where_it_is_cheap(placehold
 def captioned(model, tokenizer, text="a film", methods="attnlrp"):
     """The caption of a text, and the model's logits for it."""
     clf = lrp.Classifier(model, tokenizer, "tiny")
-    logits = model(**clf.encode(text).model_kwargs()).logits[0]
+    logits = model(clf.encode(text)["input_ids"]).logits[0]
     return lrp.explain(clf, text, methods).caption, logits
 
 
