@@ -77,11 +77,6 @@ class Architecture:
         return self.model.config.get_text_config()
 
     @property
-    def family(self) -> str:
-        """The family's name in transformers, as "bert" or "gpt2"."""
-        return self.kind.name
-
-    @property
     def causal(self) -> bool:
         """Whether a token sees only itself and the tokens before it."""
         return self.kind.causal

@@ -153,10 +153,6 @@ class Inputs(BatchEncoding):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
-    def __repr__(self) -> str:
-        batch, tokens = self.data["input_ids"].shape
-        return f"Inputs(batch={batch}, tokens={tokens}, {', '.join(self.data)})"
-
 
 def special_tokens(inputs: Mapping[str, Any]) -> torch.Tensor:
     """Boolean (batch, tokens): true at special tokens and at padding.

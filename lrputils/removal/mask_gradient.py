@@ -197,9 +197,7 @@ def _at(
     with routed(architecture, blocks := Recorder(gates)):
         reading = read(architecture, inputs, target=target)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
-    with torch.no_grad():
-        pairs = zip(blocks.calls, gradients, strict=True)
-        return reading.per_token(sum(block_scores(*pair, reading.head, gates) for pair in pairs))
+    return block_scores(reading, blocks.calls, gradients, gates).sum(0)
 
 
 @dataclass(frozen=True)
@@ -282,23 +280,30 @@ def exact_block(weights: Tensor, products: Tensor) -> Tensor:
 
 
 def block_scores(
-    call: AttentionCall, gradient: Tensor, head: Tensor, gates: Gates = Gates()
+    reading: Reading,
+    calls: Sequence[AttentionCall],
+    gradients: Sequence[Tensor],
+    gates: Gates = Gates(),
 ) -> Tensor:
-    """One layer's share of every token's score, (batch, tokens); part of the batch at a time.
+    """Every layer's share of each token's score, (layers, batch, tokens), 0 at padding.
 
-    `gradient` is what flows back to the block's output; `head`, boolean, where the head reads.
+    `gradients` are what flows back to the outputs of the `calls`.
     """
-    scored = []
-    for some, _, weights, products in in_parts(call, gradient):
-        if gates.form == "exact-block":
-            effect = exact_block(weights, products)
-        elif gates.closed is None:
-            effect = first_order(weights, products)
-        else:
-            factor = replace(gates, closed=gates.closed[some])._factor(weights)
-            effect = first_order(_renormalised(weights * factor), products) / factor
-        scored.append(without_own_row(effect.sum(1), head[some]))
-    return torch.cat(scored)
+    layers = []
+    with torch.no_grad():
+        for call, gradient in zip(calls, gradients, strict=True):
+            scored = []
+            for some, _, weights, products in in_parts(call, gradient):
+                if gates.form == "exact-block":
+                    effect = exact_block(weights, products)
+                elif gates.closed is None:
+                    effect = first_order(weights, products)
+                else:
+                    factor = replace(gates, closed=gates.closed[some])._factor(weights)
+                    effect = first_order(_renormalised(weights * factor), products) / factor
+                scored.append(without_own_row(effect.sum(1), reading.head[some]))
+            layers.append(reading.per_token(torch.cat(scored)))
+    return torch.stack(layers)
 
 
 def without_own_row(effect: Tensor, readout: Tensor) -> Tensor:

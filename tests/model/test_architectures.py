@@ -15,10 +15,10 @@ from tests import tiny
 def test_layers_attentions_and_embeddings_are_found(name):
     model = tiny.build(name)
     found = describe(model)
-    assert found.family == name.removesuffix("-lm")
+    assert found.kind.name == name.removesuffix("-lm")
     assert found.layers == model.config.num_hidden_layers == 3
-    assert len(found.attentions) == (1 if found.family == "albert" else 3)
-    assert found.causal == (found.family in ("gpt2", "llama", "mistral", "qwen2", "qwen3"))
+    assert len(found.attentions) == (1 if found.kind.name == "albert" else 3)
+    assert found.causal == (found.kind.name in ("gpt2", "llama", "mistral", "qwen2", "qwen3"))
     assert found.language_model == name.endswith("-lm")
     if name != "vit":
         assert found.word_embeddings is model.get_input_embeddings()
