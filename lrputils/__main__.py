@@ -291,6 +291,7 @@ def train(
     out: Path,
     device: Literal["auto", "cpu"] = "auto",
     quiet: bool = False,
+    command: str = "",
 ) -> Path:
     """Train a text classifier.
 
@@ -321,7 +322,7 @@ def train(
     """
     from lrputils.training import run
 
-    return run.train(recipe, out, device=device, quiet=quiet)
+    return run.train(recipe, out, device=device, quiet=quiet, command=command)
 
 
 def evaluate(
