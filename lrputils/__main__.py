@@ -275,6 +275,7 @@ def train(
     out: Path,
     device: Literal["auto", "cpu"] = "auto",
     quiet: bool = False,
+    command: str = "",
 ) -> Path:
     """Train a text classifier.
 
@@ -305,7 +306,7 @@ def train(
     """
     from lrputils.training import run
 
-    return run.train(recipe, out, device=device, quiet=quiet)
+    return run.train(recipe, out, device=device, quiet=quiet, command=command)
 
 
 def evaluate(

@@ -81,13 +81,6 @@ def sum_to_one(scores: ArrayLike, where: ArrayLike | None = None) -> Normalized:
     return Normalized(normalized, total[:, 0] < 0)
 
 
-class Interval(NamedTuple):
-    """An interval; `estimate` gives it together with the statistic and the counts."""
-
-    low: float
-    high: float
-
-
 class Estimate(NamedTuple):
     """A statistic with its interval; `used` examples entered, `dropped` ones were NaN."""
 
@@ -98,7 +91,7 @@ class Estimate(NamedTuple):
     dropped: int
 
 
-def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
+def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array]:
     """Student's interval of each column's mean: the one interval of every paired difference.
 
     What two methods share in a text cancels in a difference, so that differences are nearly
@@ -120,11 +113,11 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> Interval:
         square = np.where(known, values - mean[..., None, :], 0.0) ** 2
         error = np.sqrt(square.sum(axis=-2) / (count - 1) / count)
         reach = stdtrit(count - 1, 0.5 + confidence / 2) * error
-    ends = Interval(mean - reach, mean + reach)
-    return Interval(*(float(end[0]) for end in ends)) if flat else ends
+    ends = mean - reach, mean + reach
+    return tuple(float(end[0]) for end in ends) if flat else ends
 
 
-def bootstrap_interval(values: ArrayLike, **options: Any) -> Interval:
+def bootstrap_interval(values: ArrayLike, **options: Any) -> tuple[float, float]:
     """Interval of a statistic over examples, by default of their mean; options as in `estimate`.
 
     Raises:
@@ -136,7 +129,7 @@ def bootstrap_interval(values: ArrayLike, **options: Any) -> Interval:
             f"An interval needs two examples or more; of {np.size(values)} values {found.used} "
             f"are not NaN"
         )
-    return Interval(found.low, found.high)
+    return found.low, found.high
 
 
 def estimate(
@@ -217,24 +210,24 @@ def _resampled(samples: Array, statistic: Callable[..., Array]) -> Array:
     return found[~np.isnan(found)]
 
 
-def _hall(values: Array, confidence: float) -> Interval:
+def _hall(values: Array, confidence: float) -> tuple[Array, Array]:
     """Student's interval, corrected for skewness by a cubic that is monotone (Hall, 1992)."""
     count, mean, spread = len(values), values.mean(), values.std()
     if not spread:
-        return Interval(mean, mean)
+        return mean, mean
     bent = ((values - mean) ** 3).mean() / spread**3 / count**0.5
     t = stdtrit(count - 1, np.array(_tails(confidence)))
     if abs(bent) > 1e-6:
         t = 3 / bent * (np.cbrt(1 + bent * (t - bent / 6)) - 1)
     high, low = mean - t * values.std(ddof=1) / count**0.5
-    return Interval(low, high)
+    return low, high
 
 
-def _wilson(values: Array, confidence: float) -> Interval:
+def _wilson(values: Array, confidence: float) -> tuple[Array, Array]:
     """Wilson's score interval of a share (1927)."""
     count = len(values)
     test = scipy.stats.binomtest(round(values.sum()), count)
-    return Interval(*test.proportion_ci(confidence, method="wilson"))
+    return test.proportion_ci(confidence, method="wilson")
 
 
 _OF_MEAN = {"hall": _hall, "t": t_interval, "wilson": _wilson}
@@ -270,10 +263,10 @@ def ratio_of_means(first: ArrayLike, second: ArrayLike, **options: Any) -> Estim
     and its interval enormously wide. `options` are those of `estimate`.
     """
 
-    def ratio(left: Array, right: Array, axis: int) -> Array:
+    def _ratio(left: Array, right: Array, axis: int) -> Array:
         return left.mean(axis=axis) / right.mean(axis=axis)
 
-    return estimate(*_pairs(first, second), statistic=ratio, **options)
+    return estimate(*_pairs(first, second), statistic=_ratio, **options)
 
 
 def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:

@@ -11,6 +11,7 @@ Its options are its keyword-only arguments, and their documentation is that of t
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,14 +83,14 @@ def method(
     and docstring say the options, where it is another; `rules`: see `Method`.
     """
 
-    def enter(function: Function) -> Function:
+    def _enter(function: Function) -> Function:
         if name in METHODS:
             raise ValueError(f"there is a method {name!r} already: {METHODS[name]}")
         options = options_in(options_of or function)
         METHODS[name] = Method(name, label, colour, function, options, rules)
         return function
 
-    return enter
+    return _enter
 
 
 def options_in(function: Function) -> dict[str, Option]:
@@ -104,17 +105,9 @@ def options_in(function: Function) -> dict[str, Option]:
 
 def _arguments(docstring: str) -> dict[str, str]:
     """The entries of a docstring's section `Args:`, each on one line."""
-    found: dict[str, str] = {}
-    name, inside = "", False
-    for line in docstring.splitlines():
-        indent = len(line) - len(line.lstrip())
-        if line and not indent:
-            inside = line == "Args:"
-        elif inside and indent == 4:
-            name, _, found[name] = line.strip().partition(": ")
-        elif inside and line:
-            found[name] += " " + line.strip()
-    return found
+    section = re.split(r"\n(?=\S)", docstring.partition("\nArgs:\n")[2])[0]
+    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}
 
 
 method("loo", "LOO", "ink", rules=False)(leave_one_out)

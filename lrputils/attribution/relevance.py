@@ -64,15 +64,13 @@ def lrp_everywhere(
     (`lrputils.removal.mask_gradient`).
     """
     check_composite(composite, architecture := describe(model))
-    seen = Recorder()
-    with installed(architecture, composite.rule, recorder=seen if blocks else None):
+    with installed(architecture, composite.rule) as route:
+        seen = Recorder(route.function)
+        route.function = seen if blocks else route.function
         reading = read(architecture, inputs, target=target)
     found, arriving = reading.everywhere(*seen.outputs)
     if blocks:
-        pairs = zip(seen.calls, arriving, strict=True)
-        with torch.no_grad():
-            effects = sum(block_scores(*pair, reading.head) for pair in pairs)
-        found["blocks"] = reading.per_token(effects)
+        found["blocks"] = block_scores(reading, seen.calls, arriving).sum(0)
     return found
 
 

@@ -24,10 +24,9 @@ from sphinx_external_toc.parsing import parse_toc_yaml
 
 import lrputils
 from lrputils.book.layout import DEFAULT, Book, BookError
-from lrputils.book.notebooks import images, missing_figures, read_notebook
+from lrputils.book.notebooks import read_notebook
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_SHOWN = re.compile(r"<img\b[^>]*_images/")
 
 
 # What pages show or load beside themselves.
@@ -109,20 +108,7 @@ def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
         said = _COLOUR.sub("", f"{run.stdout}\n{run.stderr}").splitlines()
         telling = [line for line in said if "WARNING:" in line or "ERROR:" in line]
         raise BookError("the book did not build:\n" + "\n".join(telling or said[-30:]))
-    if not single and (missing := list(missing_images(source, pages))):
-        raise BookError("the book lacks figures:\n" + "\n".join(missing))
     return index
-
-
-def missing_images(source: Path, pages: Path) -> Iterator[str]:
-    """Yield a sentence for each figure that a notebook lacks, or its page."""
-    for path in sorted(source.rglob("*.ipynb")):
-        notebook = read_notebook(path)
-        yield from (f"{path.stem}: {problem}" for problem in missing_figures(notebook))
-        page = (pages / path.relative_to(source)).with_suffix(".html").read_text(encoding="utf-8")
-        wanted = sum(len(images(cell)) for cell in notebook.cells)
-        if (shown := len(_SHOWN.findall(page))) < wanted:
-            yield f"{path.stem}: the page shows {shown} of its notebook's {wanted} images"
 
 
 def run_statistics(executed: Mapping[str, Path]) -> str:

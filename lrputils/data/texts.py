@@ -75,8 +75,6 @@ def load_texts(
     subset: str | None = None,
     text_column: str | None = None,
     label_column: str | None = None,
-    min_words: int = 1,
-    max_words: int | None = None,
     limit: int | None = None,
     seed: int | None = None,
     revision: str | None = None,
@@ -98,8 +96,6 @@ def load_texts(
         text_column: the column of texts, or the two of pairs, as "premise,hypothesis"; found by
             usual names if not given.
         label_column: the column of labels; found by its usual names if not given.
-        min_words: leave out texts with fewer words (separated by blanks; a pair's both together).
-        max_words: leave out texts with more words.
         limit: at most this many texts, the first ones.
         seed: shuffle before `limit` is applied; no shuffling if not given.
         revision: branch, tag or commit of a data set of the hub; also "owner/name@revision".
@@ -107,8 +103,8 @@ def load_texts(
     Raises:
         TypeError: texts at hand that are of no type that is taken.
         FileNotFoundError: no such file, folder or data set.
-        ValueError: no such split or column, an unreadable file, an empty text among those that are
-            read, or nothing left after the limits on length.
+        ValueError: no such split or column, an unreadable file, no texts, or an empty text among
+            those that are read.
         ConnectionError: the hub cannot be reached and the data set is not in the local cache.
     """
     if columns and (text_column or label_column):
@@ -131,19 +127,11 @@ def load_texts(
             )
         source, tables = _Source("texts at hand", []), [_table(dataset, text_column)]
     rows = _rows(source.name, tables, text_column, label_column)
-    if min_words > 1 or max_words is not None:
-        longest = np.inf if max_words is None else max_words
-        rows = [row for row in rows if min_words <= _count_words(row[1]) <= longest]
     if seed is not None:
         rows = [*rows]
         rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
-    chosen = [*islice(rows, limit)]
-    if not chosen:
-        raise ValueError(
-            f"Data set {source.name!r} has no text of {min_words} to "
-            f"{max_words or 'any number of'} words"
-        )
-    return _texts(chosen, source.name, source._identity if source.paths else None)
+    identity = source._identity if source.paths else None
+    return _texts([*islice(rows, limit)], source.name, identity)
 
 
 @dataclass(frozen=True)
@@ -250,10 +238,6 @@ def _rows(
         first += len(table)
     if not first:
         raise ValueError(f"Data set {name!r} holds no texts")
-
-
-def _count_words(text: Text) -> int:
-    return len(" ".join(given.sides(text)).split())
 
 
 def _texts(rows: Sequence[tuple[str, Text, Any]], name: str, identity: str | None) -> Texts:

@@ -48,8 +48,7 @@ class Architecture:
         model: the whole model, with its head.
         backbone: the model under the head.
         blocks: the block that computes each layer, in order; ALBERT repeats one module.
-        attentions: attention module → the layers that it computes, in order of its calls in one
-            forward pass: `(5,)`, and `(0, 1, …)` for ALBERT's shared module.
+        attentions: the attention modules, one a layer; ALBERT's layers share one.
         word_embeddings: the module whose output is one vector per token before positions are added.
             For ViT the whole embedding module: its output less the position embeddings.
         embedding_norm: the LayerNorm right after the embeddings' sum, None where there is none.
@@ -61,7 +60,7 @@ class Architecture:
     model: nn.Module
     backbone: nn.Module
     blocks: tuple[nn.Module, ...]
-    attentions: Mapping[nn.Module, tuple[int, ...]]
+    attentions: frozenset[nn.Module]
     word_embeddings: nn.Module
     embedding_norm: nn.Module | None
     language_model: bool
@@ -76,11 +75,6 @@ class Architecture:
     def config(self) -> Any:
         """The settings of the model's text part, which is all of most models."""
         return self.model.config.get_text_config()
-
-    @property
-    def family(self) -> str:
-        """The family's name in transformers, as "bert" or "gpt2"."""
-        return self.kind.name
 
     @property
     def causal(self) -> bool:
@@ -133,9 +127,9 @@ class Architecture:
                 token id.
         """
         if not isinstance(inputs, Mapping):
-            found = type(inputs).__name__
             raise TypeError(
-                f"inputs are a mapping of tensors, as `clf.encode(texts)` gives them; got {found}"
+                "inputs are a mapping of tensors, as `clf.encode(texts)` gives them; got "
+                f"{type(inputs).__name__}"
             )
         device = next(self.model.parameters()).device
         model = type(self.model).__name__
@@ -247,8 +241,7 @@ def _model_of(handle: Handle) -> nn.Module:
     """
     kind = type(handle)
     if isinstance(handle, str | Path):
-        name = str(handle)
-        raise TypeError(f"{name!r} is the name of a model: pass load_classifier({name!r})")
+        raise TypeError(f"'{handle}' is the name of a model: pass load_classifier('{handle}')")
     place = _WRAPPERS.get(kind.__name__, None if isinstance(handle, nn.Module) else "model")
     inside = getattr(handle, place, None) if place else None
     return handle if inside is None else _model_of(inside)
@@ -270,11 +263,6 @@ def _plain(model: nn.Module) -> Architecture | None:
     generates = any(name.endswith(kinds[1:]) for name in names)
     # Decoders' classifiers read their answer by a layer of this name, at the last token.
     causal = generates or hasattr(model, "score")
-    tables = [
-        part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
-        for name, part in model.named_modules()
-        if name.endswith("position_embeddings") and isinstance(part, nn.Embedding)
-    ]
     return Architecture(
         kind=Family(
             config.model_type,
@@ -285,37 +273,40 @@ def _plain(model: nn.Module) -> Architecture | None:
         model=model,
         backbone=getattr(model, model.base_model_prefix, model),
         blocks=(),
-        attentions={},
+        attentions=frozenset(),
         word_embeddings=words,
         embedding_norm=None,
         language_model=generates,
-        max_positions=min(tables, default=getattr(config, "max_position_embeddings", None)),
+        max_positions=_positions(model) or getattr(config, "max_position_embeddings", None),
     )
+
+
+def _positions(model: nn.Module) -> int | None:
+    """The size of the smallest table of positions, None without one."""
+    tables = [
+        part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
+        for name, part in model.named_modules()
+        if name.endswith(("position_embeddings", "wpe")) and isinstance(part, nn.Embedding)
+    ]
+    return min(tables, default=None)
 
 
 def _covered(model: nn.Module) -> Architecture:
     family = _family(model)
     backbone = getattr(model, model.base_model_prefix)
     blocks = _blocks(family, backbone)
-    attentions: dict[nn.Module, tuple[int, ...]] = {}
-    for layer, block in enumerate(blocks):
-        attention = block.get_submodule(family.attention)
-        attentions[attention] = (*attentions.get(attention, ()), layer)
     _refuse_unknown(model, family)
-    norm, limit = family.embedding_norm, None
-    if family.limited_positions:
-        taken = model.config.pad_token_id + 1 if family.positions_after_padding else 0
-        limit = model.config.max_position_embeddings - taken
+    norm = family.embedding_norm
     return Architecture(
         kind=family,
         model=model,
         backbone=backbone,
         blocks=blocks,
-        attentions=attentions,
+        attentions=frozenset(block.get_submodule(family.attention) for block in blocks),
         word_embeddings=backbone.get_submodule(family.word_embeddings),
         embedding_norm=None if norm is None else backbone.get_submodule(norm),
         language_model=_head(model).__name__.endswith(("LMHeadModel", "ForCausalLM")),
-        max_positions=limit,
+        max_positions=_positions(model),
     )
 
 
@@ -336,12 +327,10 @@ def _family(model: nn.Module) -> Family:
     head = _head(model)
     family = next((f for f in FAMILIES.values() if head.__name__ in f.heads), None)
     if family is None:
-        reason = (
-            "this head or family has no rules here"
-            if model._can_set_attn_implementation()
-            else "its attention does not go through transformers' attention interface"
+        raise TypeError(
+            f"{name} is not covered: this head or family has no rules here. Covered: "
+            f"{', '.join(FAMILIES)}"
         )
-        raise TypeError(f"{name} is not covered: {reason}. Covered: {', '.join(FAMILIES)}")
     if type(model).forward is not head.forward:
         raise TypeError(
             f"{name} replaces the forward pass of {head.__name__}: its operations are not known "
@@ -354,10 +343,9 @@ def _blocks(family: Family, backbone: nn.Module) -> tuple[nn.Module, ...]:
     container = backbone.get_submodule(family.blocks)
     if not family.shared_blocks:
         return tuple(container)
-    config = backbone.config
-    per_group = config.num_hidden_layers / config.num_hidden_groups
-    groups = (container[int(i / per_group)] for i in range(config.num_hidden_layers))
-    return tuple(block for group in groups for block in group.albert_layers)
+    layers, groups = backbone.config.num_hidden_layers, backbone.config.num_hidden_groups
+    turns = (container[int(layer / (layers / groups))] for layer in range(layers))
+    return tuple(block for group in turns for block in group.albert_layers)
 
 
 def _refuse_unknown(model: nn.Module, family: Family) -> None:

@@ -134,7 +134,7 @@ class Classifier:
         Raises:
             TypeError: texts of no such type, or one is not a string (a missing value, for example).
             ValueError: no texts, one without a token of its own, or a too long one; no column of
-                texts; `max_length` exceeds the model's positions.
+                texts.
         """
         return _inputs.encode(
             self.tokenizer,

@@ -42,7 +42,6 @@ class Family:
             last token's final state, else the first one's.
         vision: whether the tokens are image patches behind one [CLS] token.
         token_types: whether the model takes `token_type_ids`.
-        limited_positions: whether the table of positions limits the length of a text.
         positions_after_padding: whether positions count from `pad_token_id + 1`, not from 0.
         rms_norm: class of its RMSNorm, x · weight / rms(x).
         gated_mlp: class of its SwiGLU block, down(act(gate(x)) · up(x)).
@@ -68,7 +67,6 @@ class Family:
     causal: bool = False
     vision: bool = False
     token_types: bool = False
-    limited_positions: bool = True
     positions_after_padding: bool = False
     rms_norm: str | None = None
     gated_mlp: str | None = None
@@ -170,7 +168,6 @@ def _llama_like(name: str, prefix: str) -> Family:
         word_embeddings="embed_tokens",
         norm_after_attention="post_attention_layernorm",
         causal=True,
-        limited_positions=False,
         rms_norm=f"{prefix}RMSNorm",
         gated_mlp=f"{prefix}MLP",
     )
@@ -234,7 +231,6 @@ FAMILIES = {
             norm_after_attention="layernorm_after",
             projections=tuple(f"attention.{name}_proj" for name in "qkvo"),
             vision=True,
-            limited_positions=False,
         ),
     )
 }

@@ -153,10 +153,6 @@ class Inputs(BatchEncoding):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
-    def __repr__(self) -> str:
-        batch, tokens = self.data["input_ids"].shape
-        return f"Inputs(batch={batch}, tokens={tokens}, {', '.join(self.data)})"
-
 
 def special_tokens(inputs: Mapping[str, Any]) -> torch.Tensor:
     """Boolean (batch, tokens): true at special tokens and at padding.
@@ -198,18 +194,16 @@ def encode(
         tokenizer: any Hugging Face tokenizer.
         texts: one a row, as `lrputils.data.given.strings` takes them; a string is one row, and a
             tuple `(first, second)` in a list a pair.
-        max_length: the longest row allowed, in tokens with special ones. `None` is 512, or the
-            model's number of positions where that is less.
-        truncate: cut longer texts at `max_length`, or at the model's positions where they are
-            fewer, and list their rows in `Inputs.truncated`; of a pair the longer side. Otherwise a
-            longer text is an error: a cut text is another text.
+        max_length: the longest row allowed, in tokens with special ones; 512 where it is None, and
+            the model's number of positions where that is less.
+        truncate: cut longer texts, of a pair the longer side, and list their rows in
+            `Inputs.truncated`. Otherwise a longer text is an error: a cut text is another text.
         positions: how many positions the model has, if that is bounded.
 
     Raises:
         TypeError: texts of no such type, or one is not a string (a missing value, for example).
         ValueError: no texts; single texts among pairs; a text, or one of a pair, without a single
-            token of its own; a text longer than `max_length`, or `max_length` beyond the model's
-            positions, while `truncate` is false.
+            token of its own; a longer text while `truncate` is false.
     """
     rows = given.strings(texts)
     pairs = not isinstance(rows[0], str)
@@ -220,7 +214,14 @@ def encode(
                 "single texts and pairs apart"
             )
     _warn_of_separators(tokenizer, rows)
-    limit = _length_limit(tokenizer, max_length, positions, truncate, pairs=pairs)
+    limit = DEFAULT_MAX_LENGTH if max_length is None else max_length
+    limit = limit if positions is None else min(limit, positions)
+    special, own = tokenizer.num_special_tokens_to_add(pair=pairs), 1 + pairs
+    if limit < special + own:
+        raise ValueError(
+            f"max_length={limit} leaves no room for a text: this tokenizer adds {special} special "
+            f"tokens. Ask for at least {special + own}"
+        )
     columns = [[given.sides(text)[side] for text in rows] for side in range(1 + pairs)]
     told = {"return_special_tokens_mask": True, "return_offsets_mapping": tokenizer.is_fast}
     tokenize = partial(tokenizer, *columns, **told, verbose=False)
@@ -288,30 +289,6 @@ def _warn_of_separators(tokenizer: PreTrainedTokenizerBase, rows: Sequence[given
             "it is read as a word of one text. A pair is a tuple: encode([(first, second)])",
             stacklevel=2,
         )
-
-
-def _length_limit(
-    tokenizer: PreTrainedTokenizerBase,
-    max_length: int | None,
-    positions: int | None,
-    truncate: bool,
-    *,
-    pairs: bool,
-) -> int:
-    if max_length is None:
-        return min(DEFAULT_MAX_LENGTH, positions or DEFAULT_MAX_LENGTH)
-    special, own = tokenizer.num_special_tokens_to_add(pair=pairs), 1 + pairs
-    if max_length < special + own:
-        raise ValueError(
-            f"max_length={max_length} leaves no room for a text: this tokenizer adds {special} "
-            f"special tokens. Ask for at least {special + own}"
-        )
-    if positions is not None and max_length > positions and not truncate:
-        raise ValueError(
-            f"max_length={max_length} is more than the {positions} positions of the model. "
-            f"Ask for at most {positions}"
-        )
-    return min(max_length, positions or max_length)
 
 
 def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:

@@ -75,19 +75,15 @@ def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
     if target is None:
         return logits.detach().argmax(1)
     pair = isinstance(target, Contrast) or getattr(target, "shape", ()) == (batch, 2)
-    if isinstance(target, str):
-        target = _number(target, model)
-    elif isinstance(target, Sequence):
-        target = [_number(name, model) for name in target]
+    numbers = _number(target, model)
     try:
-        chosen = torch.as_tensor(target, device=logits.device)
+        chosen = torch.as_tensor(numbers, device=logits.device)
     except (TypeError, ValueError):
         chosen = logits
     if chosen.dtype.is_floating_point or chosen.dtype == torch.bool:
         raise ValueError(f"target is a class number, or one for each row; got {target!r}")
-    chosen = chosen.to(torch.long)
     shape = (batch, 2) if pair else (batch,)
-    chosen = chosen.expand(shape) if chosen.dim() < len(shape) else chosen
+    chosen = (chosen.expand(shape) if chosen.dim() < len(shape) else chosen).to(torch.long)
     if chosen.shape != shape:
         raise ValueError(
             f"target has shape {tuple(chosen.shape)}: pass one class, or one for each of the "
@@ -109,15 +105,17 @@ def take_rows(target: Target, which: Tensor) -> Target:
     return target[which.to(target.device)] if target.dim() else target
 
 
-def _number(name: Any, model: nn.Module) -> Any:
-    if not isinstance(name, str):
-        return name
-    names = getattr(model.config, "id2label", None) or {}
-    labels = {str(label): int(number) for number, label in names.items()}
-    if name not in labels:
+def _number(target: Any, model: nn.Module) -> Any:
+    """A target by numbers, where labels stood."""
+    if not isinstance(target, Sequence):
+        return target
+    if not isinstance(target, str):
+        return [_number(each, model) for each in target]
+    labels = {str(name): int(n) for n, name in (model.config.id2label or {}).items()}
+    if target not in labels:
         known = ", ".join(labels) or "the tokens: give its number"
-        raise ValueError(f"target={name!r} is none of {known}")
-    return labels[name]
+        raise ValueError(f"target={target!r} is none of {known}")
+    return labels[target]
 
 
 def explained(logits: Tensor, chosen: Tensor) -> Tensor:

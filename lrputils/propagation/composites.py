@@ -31,7 +31,6 @@ from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import (
     AttentionCall,
     AttentionFunction,
-    Recorder,
     Route,
     fused,
     routed,
@@ -76,8 +75,6 @@ class Composite:
         chosen = [(operation, getattr(self, operation)) for operation in RULES]
         chosen += [(operation, rule) for (_, operation), rule in self.exceptions]
         for operation, rule in chosen:
-            if operation not in RULES:
-                raise ValueError(f"unknown operation {operation!r}; there are {sorted(RULES)}")
             if rule not in RULES[operation]:
                 known = sorted(RULES[operation])
                 raise ValueError(f"unknown rule {rule!r} for {operation}; there are {known}")
@@ -150,8 +147,7 @@ def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
 
     Raises:
         TypeError: the model is not covered, or `composite` is no composite.
-        ValueError: the composite names a layer that the model does not have, or the model is in
-            training mode.
+        ValueError: the composite names a layer that the model does not have.
         RuntimeError: rules are already installed in this model, in this thread.
     """
     architecture = describe(model)
@@ -161,12 +157,9 @@ def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
 
 
 def check_composite(composite: Composite, architecture: Architecture) -> None:
-    """Refuse what is no composite for this model, and a model that cannot be explained now."""
+    """Refuse what is no composite for this model."""
     if not isinstance(composite, Composite):
         raise TypeError(f"a composite is wanted, as ATTN_LRP or CP_LRP; got {composite!r}")
-    if architecture.model.training:
-        name = type(architecture.model).__name__
-        raise ValueError(f"{name} is in training mode: call model.eval() first")
     check_layers(composite.layers, architecture)
 
 
@@ -185,12 +178,8 @@ def installed(
     architecture: Architecture,
     rulebook: Rulebook,
     kernel: AttentionFunction = fused,
-    recorder: Recorder | None = None,
 ) -> Iterator[Route]:
-    """Install the rules that `rulebook` names; `kernel` then computes the attention.
-
-    A `recorder` keeps what each layer's attention took and gave.
-    """
+    """Install the rules that `rulebook` names; `kernel` then computes the attention."""
 
     def _attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         rule = rulebook("attention", call.layer)
@@ -199,8 +188,7 @@ def installed(
         return (inside(call, kernel), None) if inside else kernel(call)
 
     with ExitStack() as undo:
-        seen = _attention if recorder is None else replace(recorder, inner=_attention)
-        route = undo.enter_context(routed(architecture, seen))
+        route = undo.enter_context(routed(architecture, _attention))
         undo.enter_context(replaced(_forwards(architecture, rulebook, route)))
         yield route
 

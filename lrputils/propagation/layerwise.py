@@ -33,10 +33,7 @@ from torch import Tensor
 from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import stepwise
 from lrputils.model.readout import (
-    FIRST_BLOCK,
     GRADIENT_TOKENS,
-    READOUTS,
-    Reading,
     Target,
     pulled_back,
     read,
@@ -52,9 +49,7 @@ from lrputils.propagation.composites import (
 )
 from lrputils.propagation.rules import with_backward
 
-_Suffix = frozenset[int]
 PATHS = ("value", "query", "key", "residual")
-LAYER = "layer"
 
 
 def layerwise_bypass(
@@ -105,7 +100,17 @@ def bypass_at(
     last = torch.autograd.grad(reading.output.sum(), reading.outputs[-1], retain_graph=True)
     gradients = {frozenset(): last[0]}
     for layer in reversed(range(architecture.layers)):
-        gradients = _through_block(layer, gradients, variants, reading, switch, batch_tokens)
+        # From gradients at the layer's output, by suffix above it, to those at its input.
+        wanted = {frozenset(i for i in variant if i >= layer) for variant in variants}
+        passed: dict[frozenset[int], Tensor] = {}
+        for bypass in (False, True):
+            suffixes = sorted((s for s in wanted if (layer in s) == bypass), key=sorted)
+            switch.bypassed = frozenset({layer} if bypass else ())
+            if suffixes:
+                above = torch.stack([gradients[suffix - {layer}] for suffix in suffixes])
+                ends = reading.outputs[layer], reading.inputs[layer]
+                passed |= zip(suffixes, pulled_back(*ends, above, batch_tokens), strict=True)
+        gradients = passed
     below, found = torch.stack(list(gradients.values())), {}
     for place in places:
         site, value = reading.places[place]
@@ -123,7 +128,7 @@ class _Switch:
     """
 
     def __init__(self) -> None:
-        self.bypassed: _Suffix = frozenset()
+        self.bypassed: frozenset[int] = frozenset()
 
     def __call__(self, operation: str, layer: int | None) -> Callable:
         """The rule of an operation in a layer, as in `Composite.rule`."""
@@ -141,27 +146,6 @@ class _Switch:
         return None if share == 0 else gradient * share
 
 
-def _through_block(
-    layer: int,
-    gradients: Mapping[_Suffix, Tensor],
-    variants: Sequence[_Suffix],
-    reading: Reading,
-    switch: _Switch,
-    batch_tokens: int,
-) -> dict[_Suffix, Tensor]:
-    """From gradients at a layer's output, by suffix above it, to those at its input."""
-    wanted = {frozenset(i for i in variant if i >= layer) for variant in variants}
-    passed: dict[_Suffix, Tensor] = {}
-    for bypass in (False, True):
-        suffixes = sorted((s for s in wanted if (layer in s) == bypass), key=sorted)
-        switch.bypassed = frozenset({layer} if bypass else ())
-        if suffixes:
-            above = torch.stack([gradients[suffix - {layer}] for suffix in suffixes])
-            below = pulled_back(reading.outputs[layer], reading.inputs[layer], above, batch_tokens)
-            passed |= zip(suffixes, below, strict=True)
-    return passed
-
-
 @torch.inference_mode(False)
 def relevance_paths(
     model: Handle,
@@ -176,24 +160,20 @@ def relevance_paths(
 
     Args:
         composite: the rules; `ATTN_LRP` and `CP_LRP` are those of the paper.
-        readout: where the relevance is read. "layer": at the layer's own input, where the path
-            ends. "word", "sum", "post-norm": carried on from there, through all layers below, down
-            to that read-out of the embeddings.
+        readout: where the relevance is read, carried on from the layer's input through all layers
+            below: "word", "sum" or "post-norm".
         batch_tokens: how many tokens' gradients go back at once; bounds the memory.
 
     Returns:
         `(layers, paths, batch, tokens)`, paths in the order of `PATHS`, 0 at padding; float32, for
-        a float64 model float64. For "layer" the paths of a layer sum to the relevance at its input.
-        For the others they sum, in every layer, to the same whole: the map of `attribute(model,
-        inputs, composite, readout=readout)`.
+        a float64 model float64. In every layer they sum to the same whole, the map of
+        `attribute(model, inputs, composite, readout=readout)`.
 
     Raises:
         TypeError: the model is not covered, or `composite` is no composite.
         ValueError: an unknown read-out, a layer that the model does not have, or what `read`
             refuses.
     """
-    if readout not in (LAYER, *READOUTS):
-        raise ValueError(f"unknown read-out {readout!r}; there are {[LAYER, *READOUTS]}")
     architecture = describe(model)
     check_composite(composite, architecture)
     factors = []
@@ -210,52 +190,21 @@ def relevance_paths(
         _kept.inside = rule.inside
         return _kept
 
-    place = FIRST_BLOCK if readout == LAYER else readout
     with installed(architecture, _tapped, stepwise):
-        reading = read(architecture, inputs, target=target, readout=place)
-    whole, by_path = _at_inputs(reading, reading.inputs, factors)
-    if readout == LAYER:
-        layers = zip(by_path, whole, reading.inputs, strict=True)
-        scores = [reading.relevance(torch.cat([three, x[None]]), at) for three, x, at in layers]
-        attention, total = torch.stack(scores).split((3, 1), dim=1)
-    else:
-        down = _carried(reading, reading.inputs, by_path, whole[0], batch_tokens)
-        scores = torch.stack([reading.relevance(gradient) for gradient in down])
-        attention, total = scores[:-1].unflatten(0, (-1, 3)), scores[-1:]
-    return torch.cat([attention, total - attention.sum(1, keepdim=True)], dim=1)
-
-
-def _at_inputs(
-    reading: Reading, inputs: Sequence[Tensor], factors: Sequence[tuple[Tensor, Tensor, Tensor]]
-) -> tuple[list[Tensor], list[Tensor]]:
-    """What flows back to each layer's input: in all, and `(3, …)` by value, query and key alone."""
-    tensors = [*inputs, *(factor for layer in factors for factor in layer)]
-    whole = torch.autograd.grad(
+        reading = read(architecture, inputs, target=target, readout=readout)
+    below = reading.inputs
+    tensors = [below[0], *(factor for layer in factors for factor in layer)]
+    whole, *arriving = torch.autograd.grad(
         reading.output.sum(), tensors, retain_graph=True, allow_unused=True, materialize_grads=True
     )
-    arriving = iter(whole[len(inputs) :])
-    by_path = [
-        torch.stack(
-            [
-                torch.autograd.grad(factor, hidden, next(arriving), retain_graph=True)[0]
-                for factor in layer
-            ]
-        )
-        for hidden, layer in zip(inputs, factors, strict=True)
-    ]
-    return list(whole[: len(inputs)]), by_path
-
-
-def _carried(
-    reading: Reading,
-    inputs: Sequence[Tensor],
-    by_path: Sequence[Tensor],
-    whole: Tensor,
-    batch_tokens: int,
-) -> Tensor:
-    """What flows back to the read-out from each layer's three paths, in order, and in all."""
-    down = by_path[-1]
-    for layer in reversed(range(len(inputs) - 1)):
-        down = pulled_back(inputs[layer + 1], inputs[layer], down, batch_tokens)
-        down = torch.cat([by_path[layer], down])
-    return pulled_back(inputs[0], reading.site, torch.cat([down, whole[None]]), batch_tokens)
+    down = whole.new_zeros(0, *whole.shape)
+    for layer in reversed(range(len(below))):
+        if len(down):
+            down = pulled_back(below[layer + 1], below[layer], down, batch_tokens)
+        pairs = zip(factors[layer], arriving[3 * layer : 3 * layer + 3], strict=True)
+        three = [torch.autograd.grad(x, below[layer], g, retain_graph=True)[0] for x, g in pairs]
+        down = torch.cat([torch.stack(three), down])
+    down = pulled_back(below[0], reading.site, torch.cat([down, whole[None]]), batch_tokens)
+    scores = torch.stack([reading.relevance(gradient) for gradient in down])
+    attention, total = scores[:-1].unflatten(0, (-1, 3)), scores[-1:]
+    return torch.cat([attention, total - attention.sum(1, keepdim=True)], dim=1)

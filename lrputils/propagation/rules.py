@@ -133,7 +133,7 @@ def _identity_softmax(z: Tensor, dim: int) -> Tensor:
     So g(Z) = A / Z · g(A), and 0 where Z = 0; near Z = 0 the ratio has no bound. The paper names it
     for its layer ablation.
     """
-    return identity_rule(partial(torch.softmax, dim=dim), z)
+    return _identity_rule(partial(torch.softmax, dim=dim), z)
 
 
 # AttnLRP halves both products and keeps the softmax's own Jacobian. O_jp = Σ_i A_ji V_ip (You et
@@ -178,7 +178,7 @@ ATTENTION = {
 # --- activations ----------------------------------------------------------------------------------
 
 
-def identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def _identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """The identity rule for an elementwise y = f(x) with f(0) = 0: R(x) = R(y).
 
     So g(x) = y / x · g(y), and g(x) = 0 where x = 0.
@@ -189,13 +189,13 @@ def identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return with_backward(x, y, ratio.mul)
 
 
-ACTIVATION = {"identity": identity_rule, "gradient": lambda function, x: function(x)}
+ACTIVATION = {"identity": _identity_rule, "gradient": lambda function, x: function(x)}
 
 
 # --- normalisation --------------------------------------------------------------------------------
 
 
-def held_norm(norm: nn.Module, x: Tensor, epsilon: str = "eps", *, mean: bool = False) -> Tensor:
+def _held_norm(norm: nn.Module, x: Tensor, epsilon: str = "eps", *, mean: bool = False) -> Tensor:
     """A norm whose deviation is a constant; its ε is the attribute `epsilon`.
 
     LayerNorm y = w ⊙ (x − mean x) / σ + b is then linear in x, with bias b: You et al., Eq. 1
@@ -222,7 +222,7 @@ def held_norm(norm: nn.Module, x: Tensor, epsilon: str = "eps", *, mean: bool = 
 
 # Of a norm's own forward pass, the norm, its input and the name of its ε.
 NORM = {
-    "held-std": lambda inner, *given: held_norm(*given),
-    "held": lambda inner, *given: held_norm(*given, mean=True),
+    "held-std": lambda inner, *given: _held_norm(*given),
+    "held": lambda inner, *given: _held_norm(*given, mean=True),
     "gradient": lambda inner, norm, x, epsilon: inner(x),
 }

@@ -7,8 +7,7 @@ on. In low precision `lrputils.removal.certified` says what it changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +20,6 @@ from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.removal.certified import Certified, certified, check_options
 from lrputils.removal.coalitions import REMOVALS, Coalitions, units_of
-
-Pairs = Sequence[Iterable[tuple[int, int]]]
 
 
 def leave_one_out(
@@ -103,8 +100,6 @@ def certified_loo(
     *,
     precision: str = "bf16",
     tolerance: float = 0.002,
-    fallback: bool = True,
-    seed: int = 0,
     units: str | Spans = "token",
     removal: str = "attention-mask",
     progress: bool = True,
@@ -116,30 +111,29 @@ def certified_loo(
 
     Args:
         precision: "bf16", or on a GPU "tf32".
-        tolerance: how far from 1 the correlation of a text's map with float32's may be.
-        fallback: run texts above the tolerance again in float32; False refuses them.
-        seed: of the choice of the rows that run in both.
+        tolerance: how far from 1 the correlation of a text's map with float32's may be; texts that
+            may be above it run again in float32.
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: what `leave_one_out` refuses; a precision that the device or the model's dtype
-            does not have; or a text above the tolerance where `fallback` is False.
+        ValueError: what `leave_one_out` refuses, or a precision that the device or the model's
+            dtype does not have.
     """
     architecture = describe(model)
     _check_removal(architecture, removal)
     if units != "token":
         raise ValueError(f"precision={precision!r} is for units='token': leave precision out")
-    check_options(architecture, precision, tolerance, seed)
+    check_options(architecture, precision, tolerance)
     with matmul_precision("float32", next(architecture.model.parameters()).device):
         f = Coalitions(architecture, inputs, special=True, **options)
         rows = [f.row(number, unit, removal) for number, own in enumerate(f.each()) for unit in own]
 
-        def run(numbers: Sequence[int], digits: str) -> Tensor:
+        def _run(numbers: Sequence[int], digits: str) -> Tensor:
             shown = progress and digits == precision
             chosen = [rows[number] for number in numbers]
             return f.run(chosen, "LOO", progress=shown, precision=digits)
 
-        found = certified(f.texts, run, precision, tolerance, fallback=fallback, seed=seed)
+        found = certified(f.texts, _run, precision, tolerance)
     sizes = torch.tensor(list(map(len, f.texts)), device=f.whole.device)
     losses = f.whole.repeat_interleave(sizes) - found.scores.to(f.whole)
     return found._replace(scores=f.at_units(losses), exact=f.at_units(found.exact))
@@ -149,7 +143,8 @@ class LeaveTwoOut(NamedTuple):
     """Interactions of pairs, and the leave-one-out scores of the same passes.
 
     Attributes:
-        interactions: I_ij, (batch, tokens, tokens), symmetric; NaN where a pair was not asked for.
+        interactions: I_ij, (batch, tokens, tokens), symmetric; NaN but for pairs of tokens that are
+            not special, or of units.
         loo: LOO_i, (batch, tokens), as `leave_one_out` under the attention mask.
     """
 
@@ -161,7 +156,6 @@ def leave_two_out(
     model: Handle,
     inputs: Mapping[str, Any],
     *,
-    pairs: Pairs | None = None,
     units: str | Spans = "token",
     target: Target = None,
     output: str = "logit",
@@ -178,9 +172,6 @@ def leave_two_out(
     (Grabisch and Roubens, 1999, for the general index).
 
     Args:
-        pairs: for each text the pairs (i, j) of columns to remove, of units those of their first
-            tokens; all pairs of tokens that are not special, or of units, if not given, which needs
-            the inputs' `special_tokens_mask`.
         units: what is removed at once, as in `leave_one_out`.
         output: "logit", "difference" or "probability", as in `leave_one_out`.
         batch_tokens: most tokens in one batch.
@@ -188,42 +179,25 @@ def leave_two_out(
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: pairs that are not two different tokens of their text or not one list a text, an
-            unknown option, or a text longer than the model's attention window.
+        ValueError: an unknown option, inputs that do not say which tokens are special, or a text
+            longer than the model's attention window.
     """
     architecture = describe(model, rules=False)
     how = {"target": target, "output": output, "batch_tokens": batch_tokens}
     f = Coalitions(architecture, inputs, units=units, special=True, **how)
+    content = units_of(architecture, inputs, f.texts, units)[1].cpu().numpy()
     places = [np.flatnonzero(row) for row in f.where.cpu().numpy()]
-    if pairs is None:
-        _, content = units_of(architecture, inputs, f.texts, units)
-        pairs = [combinations(np.flatnonzero(row), 2) for row in content.cpu().numpy()]
-    chosen = _checked(pairs, places)
-    sets = [[*alone, *both] for alone, both in zip(f.each(), chosen, strict=True)]
+    pairs = []
+    for inside, columns in zip(content, places, strict=True):
+        free = np.flatnonzero(inside[columns])
+        pairs.append(free[np.array(np.triu_indices(len(free), 1))])
+    sets = [[*alone, *both.T] for alone, both in zip(f.each(), pairs, strict=True)]
     loo = f.whole.new_zeros(f.where.shape)
     interactions = f.whole.new_full((*f.where.shape, f.where.shape[1]), torch.nan)
     for number, left in enumerate(f.values(sets, "pairs", progress=progress)):
-        alone, both = (f.whole[number] - left).split([len(places[number]), len(chosen[number])])
-        loo[number, places[number]] = alone
-        one, two = chosen[number].T
-        i, j = places[number][chosen[number]].T
-        interactions[number, i, j] = both - alone[one] - alone[two]
-        interactions[number, j, i] = interactions[number, i, j]
+        columns, (one, two), losses = places[number], pairs[number], f.whole[number] - left
+        loo[number, columns] = alone = losses[: len(columns)]
+        extra = losses[len(columns) :] - alone[one] - alone[two]
+        interactions[number, columns[one], columns[two]] = extra
+        interactions[number, columns[two], columns[one]] = extra
     return LeaveTwoOut(interactions, loo)
-
-
-def _checked(pairs: Pairs, where: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The pairs as numbers of tokens in their text, (pairs, 2) a text."""
-    pairs = [np.asarray(list(own), dtype=np.int64).reshape(-1, 2) for own in pairs]
-    if len(pairs) != len(where):
-        raise ValueError(
-            f"pairs of {len(pairs)} texts, but there are {len(where)}: one list a text"
-        )
-    for number, (own, places) in enumerate(zip(pairs, where, strict=True)):
-        bad = own[~np.isin(own, places).all(1) | (own[:, 0] == own[:, 1])]
-        if len(bad):
-            raise ValueError(
-                f"pair {tuple(bad[0].tolist())} of text {number} is not two different tokens of "
-                f"it: its columns are {places[0]} to {places[-1]}"
-            )
-    return [np.searchsorted(places, own) for places, own in zip(where, pairs, strict=True)]

@@ -132,19 +132,16 @@ def _refuse(
     """Raise ValueError for options that make no sense."""
     if form not in FORMS:
         raise ValueError(f"form={form!r} is not one of {FORMS}")
-    if calibration is not None:
-        own = {"form": form != FORMS[0], "groups": groups is not None, "gate": gate is not None}
-        if stray := [name for name, given in own.items() if given]:
-            raise ValueError(f"{stray[0]}= beside calibration=, which says what is added up")
-        return
-    if groups is None:
-        if gate is not None or with_open:
-            name = f"gate={gate!r}" if gate is not None else "with_open=True"
-            raise ValueError(f"{name} is about groups: pass groups= too")
-        return
-    if groups < 1:
+    given = {"form": form != FORMS[0], "groups": groups is not None, "gate": gate is not None}
+    if calibration is not None and any(given.values()):
+        stray = next(name for name, here in given.items() if here)
+        raise ValueError(f"{stray}= beside calibration=, which says what is added up")
+    if calibration is None and groups is None and (gate is not None or with_open):
+        name = "with_open=True" if gate is None else f"gate={gate!r}"
+        raise ValueError(f"{name} is about groups: pass groups= too")
+    if groups is not None and groups < 1:
         raise ValueError(f"groups={groups}: there has to be at least one")
-    least = 0.0 if form == "exact-block" else 1e-6
+    least = 0.0 if form == FORMS[0] else 1e-6
     if gate is not None and not least <= gate <= 1:
         raise ValueError(f"gate={gate:g}: form={form!r} takes gates from {least:g} to 1")
 
@@ -200,9 +197,7 @@ def _at(
     with routed(architecture, blocks := Recorder(gates)):
         reading = read(architecture, inputs, target=target)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
-    with torch.no_grad():
-        pairs = zip(blocks.calls, gradients, strict=True)
-        return reading.per_token(sum(block_scores(*pair, reading.head, gates) for pair in pairs))
+    return block_scores(reading, blocks.calls, gradients, gates).sum(0)
 
 
 @dataclass(frozen=True)
@@ -220,14 +215,14 @@ class Gates:
         if self.closed is None:
             return fused(call)
         weights = call.weights()
-        gates = self.factor(weights)
+        gates = self._factor(weights)
         if self.form != "exact-block":
             return call.combined(_renormalised(weights * gates)), None
         share = self.closed.amax(1).to(weights)[:, None, None, None]
         without = _renormalised(weights.masked_fill(gates < 1, 0.0))
         return call.combined((1 - share) * weights + share * without), None
 
-    def factor(self, weights: Tensor) -> Tensor:
+    def _factor(self, weights: Tensor) -> Tensor:
         """Gates as a factor of weights (batch, heads, queries, keys): (batch, 1, queries, keys)."""
         held = torch.eye(weights.shape[-1], dtype=torch.bool, device=weights.device)
         gates = (1 - self.closed.to(weights))[:, None, None, :]
@@ -285,23 +280,30 @@ def exact_block(weights: Tensor, products: Tensor) -> Tensor:
 
 
 def block_scores(
-    call: AttentionCall, gradient: Tensor, head: Tensor, gates: Gates = Gates()
+    reading: Reading,
+    calls: Sequence[AttentionCall],
+    gradients: Sequence[Tensor],
+    gates: Gates = Gates(),
 ) -> Tensor:
-    """One layer's share of every token's score, (batch, tokens); part of the batch at a time.
+    """Every layer's share of each token's score, (layers, batch, tokens), 0 at padding.
 
-    `gradient` is what flows back to the block's output; `head`, boolean, where the head reads.
+    `gradients` are what flows back to the outputs of the `calls`.
     """
-    scored = []
-    for some, _, weights, products in in_parts(call, gradient):
-        if gates.form == "exact-block":
-            effect = exact_block(weights, products)
-        elif gates.closed is None:
-            effect = first_order(weights, products)
-        else:
-            factor = replace(gates, closed=gates.closed[some]).factor(weights)
-            effect = first_order(_renormalised(weights * factor), products) / factor
-        scored.append(without_own_row(effect.sum(1), head[some]))
-    return torch.cat(scored)
+    layers = []
+    with torch.no_grad():
+        for call, gradient in zip(calls, gradients, strict=True):
+            scored = []
+            for some, _, weights, products in in_parts(call, gradient):
+                if gates.form == "exact-block":
+                    effect = exact_block(weights, products)
+                elif gates.closed is None:
+                    effect = first_order(weights, products)
+                else:
+                    factor = replace(gates, closed=gates.closed[some])._factor(weights)
+                    effect = first_order(_renormalised(weights * factor), products) / factor
+                scored.append(without_own_row(effect.sum(1), reading.head[some]))
+            layers.append(reading.per_token(torch.cat(scored)))
+    return torch.stack(layers)
 
 
 def without_own_row(effect: Tensor, readout: Tensor) -> Tensor:

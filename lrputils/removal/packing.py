@@ -98,7 +98,13 @@ def evaluate(
             done(len(batch))
     if result is None:
         return torch.zeros(0, device=device)
-    _refuse_broken(architecture, rows, result)
+    broken = ~torch.isfinite(result).reshape(len(rows), -1).all(1)
+    if broken.any():
+        numbers = sorted({row.text for row, bad in zip(rows, broken, strict=True) if bad})
+        raise ValueError(
+            f"{type(architecture.model).__name__} returns NaN or infinite logits on rows of the "
+            f"texts {numbers}. Check its weights, and its dtype (float16 overflows)"
+        )
     return result.clone()
 
 
@@ -109,16 +115,6 @@ def bar(progress: bool, **options: Any) -> tqdm:
     """
     hidden = not progress or not sys.stderr.isatty()
     return tqdm(**options, **({"disable": True} if hidden else {}))
-
-
-def _refuse_broken(architecture: Architecture, rows: Sequence[Row], result: Tensor) -> None:
-    fine = torch.isfinite(result).reshape(len(rows), -1).all(1).tolist()
-    broken = sorted({row.text for row, finite in zip(rows, fine, strict=True) if not finite})
-    if broken:
-        raise ValueError(
-            f"{type(architecture.model).__name__} returns NaN or infinite logits on rows of the "
-            f"texts {broken}. Check its weights, and its dtype (float16 overflows)"
-        )
 
 
 def shareable(architecture: Architecture, longest: int) -> bool:
@@ -149,7 +145,7 @@ class _Beginnings:
         # Of each layer, (texts, groups of heads, tokens, size).
         self._layers: list[tuple[Tensor, Tensor]] = []
 
-    def logits_of(self, rows: Sequence[Row], device: torch.device) -> Tensor:
+    def __call__(self, rows: Sequence[Row], device: torch.device) -> Tensor:
         """Logits (rows, classes) of rows of these texts, of which only what is changed runs."""
         if not self._layers:
             whole = [Row(number, len(self.texts[number])) for number in self.numbers]
@@ -199,28 +195,20 @@ def _plan(
     of_text: dict[int, list[int]] = {}
     for i in left:
         of_text.setdefault(rows[i].text, []).append(i)
-    cut, before = [], 0
-    for shared in _groups(architecture, texts, of_text, budget):
-        own = [i for number in shared.numbers for i in of_text[number]]
-        cut += _steps(rows, own, budget, shared, cost)
-        before += cost + shared.size
-
-    def taken(plan: list[_Step]) -> int:
-        return sum(cost + len(step.rows) * step.width for step in plan)
-
-    return cut if before + taken(cut) < taken(plain) else plain
-
-
-def _groups(
-    architecture: Architecture, texts: Sequence[Text], numbers: Iterable[int], budget: int
-) -> list[_Beginnings]:
-    """Texts of similar length, whose beginnings one batch computes."""
+    # Texts of similar length, whose beginnings one batch computes.
     groups: list[list[int]] = []
-    for number in sorted(numbers, key=lambda number: -len(texts[number])):
+    for number in sorted(of_text, key=lambda number: -len(texts[number])):
         if not groups or (len(groups[-1]) + 1) * len(texts[groups[-1][0]]) > budget:
             groups.append([])
         groups[-1].append(number)
-    return [_Beginnings(architecture, texts, group) for group in groups]
+    cut, taken = [], 0
+    for group in groups:
+        shared = _Beginnings(architecture, texts, group)
+        own = [i for number in group for i in of_text[number]]
+        cut += _steps(rows, own, budget, shared, cost)
+        taken += cost + shared.size
+    taken += sum(cost + len(step.rows) * step.width for step in cut)
+    return cut if taken < sum(cost + len(step.rows) * step.width for step in plain) else plain
 
 
 def _steps(
@@ -267,19 +255,14 @@ def _attempt(
     """Return the batch's logits, or None where it was too large for the memory."""
     try:
         if shared and any(row.start for row in batch):
-            return shared.logits_of(batch, device)
+            return shared(batch, device)
         return logits_of(architecture, texts, batch, device)
-    except (torch.OutOfMemoryError, RuntimeError) as error:
-        if (len(batch) == 1 and not shared) or not _is_out_of_memory(error):
+    except RuntimeError as error:  # torch.OutOfMemoryError is one
+        said = ("out of memory", "not enough memory", "can't allocate memory")
+        known = any(words in str(error).lower() for words in said)
+        if (len(batch) == 1 and not shared) or not known:
             raise
     # Outside the handler: the exception would keep the batch's tensors alive.
     if device.type == "cuda":
         torch.cuda.empty_cache()
     return None
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or (
-        "not enough memory" in text or "can't allocate memory" in text
-    )

@@ -19,8 +19,6 @@ from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.removal.coalitions import Coalitions
 
-CHUNK_SCORES = ("sum", "mean")
-
 
 class Curves(NamedTuple):
     """The curves of most and of least relevant first: a batch's, or one text's as arrays."""
@@ -36,7 +34,6 @@ def perturbation_curves(
     chunk: int = 1,
     *,
     units: str | Spans = "token",
-    chunk_score: str = "sum",
     removal: str = "attention-mask",
     target: Target = None,
     output: str = "logit",
@@ -44,13 +41,13 @@ def perturbation_curves(
 ) -> Curves:
     """Return the output of the predicted class after 0, 1, 2, … chunks of tokens are taken out.
 
-    `morf` removes the most relevant chunk first, `lerf` the least relevant; of equal scores the one
-    further to the left goes first. Point 0 is the whole text. Each step deletes one chunk of the
-    text's own tokens, for good; the tokens that stay keep their positions, which for an encoder
-    equals masking the deleted ones. Special tokens always stay, so the last point is the empty
-    text, `[CLS] [SEP]`, the same for every method and order. A decoder is read at the last token
-    that is left; where it has no special token the empty text does not exist, and the last point is
-    NaN. Of an image, the patches go and [CLS] stays.
+    `morf` removes the chunk of the largest sum of scores first, `lerf` that of the least; of equal
+    ones the one further to the left goes first. Point 0 is the whole text. Each step deletes one
+    chunk of the text's own tokens, for good; the tokens that stay keep their positions, which for
+    an encoder equals masking the deleted ones. Special tokens always stay, so the last point is the
+    empty text, `[CLS] [SEP]`, the same for every method and order. A decoder is read at the last
+    token that is left; where it has no special token the empty text does not exist, and the last
+    point is NaN. Of an image, the patches go and [CLS] stays.
 
     Args:
         model: a covered model in evaluation mode, or what holds one (see `describe`).
@@ -60,7 +57,6 @@ def perturbation_curves(
             may be shorter. The paper takes 1 on SST and 16 on IMDB.
         units: what counts as a token here, as in `leave_one_out`: whole words or sentences are
             removed, by the scores at their first tokens.
-        chunk_score: a chunk's "sum" of scores, or their "mean".
         removal: what takes tokens out, as in `leave_one_out`.
         target: the class followed; by default the one predicted on the whole input.
         output: "logit", "difference" or "probability", as in `leave_one_out`.
@@ -77,14 +73,12 @@ def perturbation_curves(
     """
     if not isinstance(chunk, int) or chunk < 1:
         raise ValueError(f"chunk={chunk!r} is not a positive number of tokens")
-    if chunk_score not in CHUNK_SCORES:
-        raise ValueError(f"chunk_score={chunk_score!r} is not one of {CHUNK_SCORES}")
     architecture = describe(model, rules=False)
     how = {"target": target, "output": output, "batch_tokens": batch_tokens}
     f = Coalitions(architecture, inputs, units=units, **how)
     where = f.where.cpu().numpy()
     maps = _as_maps(scores, where)
-    plans = [_sets(own, maps[:, i, where[i]], chunk, chunk_score) for i, own in enumerate(f.units)]
+    plans = [_sets(own, maps[:, i, where[i]], chunk) for i, own in enumerate(f.units)]
     values = f.values(plans, "curves", progress=False, removal=removal, head_stays=False)
     points = max(-(-len(own) // chunk) for own in f.each()) + 1
     curves = f.whole.new_full((2, len(maps), len(where), points), torch.nan)
@@ -94,7 +88,7 @@ def perturbation_curves(
     return Curves(*(curves if torch.as_tensor(scores).dim() == 3 else curves[:, 0]))
 
 
-def _sets(own: np.ndarray, maps: np.ndarray, chunk: int, chunk_score: str) -> list[np.ndarray]:
+def _sets(own: np.ndarray, maps: np.ndarray, chunk: int) -> list[np.ndarray]:
     """The units gone after each step, from none on, for most and for least relevant first.
 
     `own`: the unit of each token, −1 for none; `maps`, (methods, units). Where every token is of a
@@ -102,8 +96,6 @@ def _sets(own: np.ndarray, maps: np.ndarray, chunk: int, chunk_score: str) -> li
     """
     starts = np.arange(0, maps.shape[1], chunk)
     totals = np.add.reduceat(maps, starts, axis=1) if len(starts) else maps
-    if chunk_score == "mean":
-        totals = totals / np.diff([*starts, maps.shape[1]])
     rankings = np.argsort(np.concatenate([-totals, totals]), axis=1, kind="stable")
     places = np.argsort(rankings, axis=1).repeat(chunk, axis=1)[:, : maps.shape[1]]
     points = len(starts) + bool((own < 0).any())

@@ -62,14 +62,14 @@ class Row(NamedTuple):
     start: int = 0
 
     @property
-    def zeroed(self) -> bool:
+    def _zeroed(self) -> bool:
         """Whether a word embedding of zeros stands for a token."""
         return bool(self.swapped) and self.swap_id is None
 
     @property
     def kind(self) -> tuple[bool, bool]:
         """Rows of one kind can share a batch."""
-        return self.hidden is not None and not self.start, self.zeroed
+        return self.hidden is not None and not self.start, self._zeroed
 
 
 def window(architecture: Architecture) -> float:
@@ -125,7 +125,7 @@ def logits_of(
     """
     if not architecture.kind.rules:
         alone = [_as_it_is(architecture, texts[row.text], row) for row in rows]
-        return run_rows(architecture, alone, [row.swapped for row in rows if row.zeroed])
+        return run_rows(architecture, alone, [row.swapped for row in rows if row._zeroed])
     model = architecture.model
     arguments, head = _collate(architecture, texts, rows, device, cut=attention is not None)
     with ExitStack() as undo:
@@ -196,7 +196,7 @@ def _collate(
     arguments["position_ids"] = put(positions, device)
     if used[0].types is not None:
         arguments["token_type_ids"] = put(_column("types", used)[begins + kept], device)
-    if rows[0].zeroed:
+    if rows[0]._zeroed:
         arguments["inputs_embeds"] = embedded = architecture.word_embeddings(put(ids, device))
         embedded[swapped, at] = 0
     else:

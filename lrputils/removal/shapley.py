@@ -30,7 +30,6 @@ from lrputils.removal.rows import Text
 
 Array = np.ndarray
 ALL = "all"
-PLAYERS = ("content", "all")
 # Units of a text whose sets are all tried: 65,536 rows.
 LONGEST = 16
 # Sets of units that are removed, and what makes draws (draws, units) of f without each of them.
@@ -67,15 +66,14 @@ def shapley_values(
     units: str | Spans = "token",
     permutations: int | str = 32,
     seed: int = 0,
-    players: str = "content",
     output: str = "logit",
     batch_tokens: int | None = None,
     progress: bool = True,
 ) -> Shapley:
     """Return the Shapley value of every token, word or sentence of every text, sampled or exact.
 
-    Costs at most one forward pass, on half of the text on average, a unit and order; exact, one a
-    set of units.
+    Special tokens always stay, and get 0. Costs at most one forward pass, on half of the text on
+    average, a unit and order; exact, one a set of units.
 
     Args:
         model: a covered model in evaluation mode, or what holds one (see `describe`).
@@ -86,8 +84,6 @@ def shapley_values(
         permutations: orders drawn a text, an even number from 4 on; or "all", which gives exact
             values of texts of at most 16 units that can be removed.
         seed: of the orders. They depend on it and on the text alone, not on its batch.
-        players: "content": special tokens always stay, and get 0; "all": they are removed too. The
-            token that the head reads then keeps its own query, as under `leave_one_out`.
         output: f: "logit", "difference" or "probability", as in `leave_one_out`.
         batch_tokens: most tokens in one batch.
         progress: on a terminal, draw a bar once this takes some seconds.
@@ -102,11 +98,9 @@ def shapley_values(
         raise ValueError(f"permutations={permutations!r} is not an even number from 4 on")
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed={seed!r} is not a whole number from 0 on")
-    if players not in PLAYERS:
-        raise ValueError(f"players={players!r} is not one of {PLAYERS}")
     architecture = describe(model, rules=False)
     how = {"target": target, "output": output, "batch_tokens": batch_tokens}
-    f = Coalitions(architecture, inputs, units=units, special=players == "all", **how)
+    f = Coalitions(architecture, inputs, units=units, **how)
     designs = [
         _enumerated(number, len(own))
         if every
@@ -130,12 +124,12 @@ def _sampled(text: Text, count: int, pairs: int, seed: int) -> _Design:
     ranks = np.concatenate([ranks, count - 1 - ranks])
     sets = [order[size:] for order in np.argsort(ranks, axis=1) for size in range(count + 1)]
 
-    def draws_of(f: Array) -> Array:
+    def _draws_of(f: Array) -> Array:
         along = f.reshape(2 * pairs, count + 1)
         gains = np.take_along_axis(np.diff(along, axis=1), ranks, axis=1)
         return gains.reshape(2, pairs, count).mean(0)
 
-    return sets, draws_of
+    return sets, _draws_of
 
 
 def _enumerated(number: int, count: int) -> _Design:
@@ -147,12 +141,11 @@ def _enumerated(number: int, count: int) -> _Design:
         )
     codes = np.arange(2**count)
     here = (codes[:, None] >> np.arange(count) & 1).astype(bool)
+    sizes = here.sum(1)
     weight = np.array([0.0] + [1 / (size * comb(count, size)) for size in range(1, count + 1)])
 
-    def draws_of(f: Array) -> Array:
-        with_i = [codes[here[:, i]] for i in range(count)]
-        gains = [f[sets] - f[sets - 2**i] for i, sets in enumerate(with_i)]
-        sizes = (here[sets].sum(1) for sets in with_i)
-        return np.array([[gain @ weight[size] for gain, size in zip(gains, sizes, strict=True)]])
+    def _draws_of(f: Array) -> Array:
+        pairs = [(codes[has], codes[has] - 2**i) for i, has in enumerate(here.T)]
+        return np.array([[(f[one] - f[other]) @ weight[sizes[one]] for one, other in pairs]])
 
-    return [np.flatnonzero(~row) for row in here], draws_of
+    return [np.flatnonzero(~row) for row in here], _draws_of

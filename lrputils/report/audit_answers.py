@@ -271,7 +271,6 @@ def in_layers(gains: Mapping[str, pd.DataFrame]) -> str:
 
 # The conventions of the verdict, and what one of them may be instead.
 _USUAL = {
-    "target": "predicted",
     "read-out": "word",
     "tokens": WORDS,
     "normalisation": RAW,
@@ -288,7 +287,6 @@ _CHANGED = {
     "Spearman": {"coefficient": "Spearman"},
     "Kendall": {"coefficient": "Kendall"},
     "another removal": {"removal": "other"},
-    "the runner-up's class": {"target": "runner-up"},
 }
 
 
@@ -324,13 +322,12 @@ def sensitivity(maps: pd.DataFrame) -> Sensitivity:
     """Compare the two methods under every convention that maps allow.
 
     Args:
-        maps: of LOO, AttnLRP and CP-LRP, as of `lrputils.runs.frame.read_maps`; `target` is
-            "predicted" or "runner-up", a removal beside the attention mask is "other".
+        maps: of LOO, AttnLRP and CP-LRP, as of `lrputils.runs.frame.read_maps`; a removal beside
+            the attention mask is "other".
     """
-    conventions = COUNTED, NORMALISATIONS, tuple(COEFFICIENTS)
     maps = maps.drop(columns="tokens", errors="ignore")  # their number; here, which of them count
-    parts = [agreement(part, *conventions) for _, part in maps.groupby("target", sort=False)]
-    rows = pd.concat(parts).rename(columns={"readout": "read-out", "counted": "tokens"})
+    rows = agreement(maps, COUNTED, NORMALISATIONS, tuple(COEFFICIENTS))
+    rows = rows.rename(columns={"readout": "read-out", "counted": "tokens"})
     gaps = compare(rows, *LRP, [*_USUAL])
     keys = {name: tuple({**_USUAL, **change}.values()) for name, change in _CHANGED.items()}
     keys = {name: key for name, key in keys.items() if key in gaps.index}

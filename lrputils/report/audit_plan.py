@@ -9,14 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
-import torch
-from torch import Tensor, nn
 
 from lrputils.attribution import METHODS, attribute
 from lrputils.data.texts import Texts
-from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier
-from lrputils.model.forwards import run
 from lrputils.model.readout import readouts
 from lrputils.propagation.conservation import TOLERANCE, check
 from lrputils.removal import budgeted
@@ -25,7 +21,6 @@ from lrputils.study.by_text import Run
 from lrputils.study.evaluation import REFERENCE
 from lrputils.study.variants import (
     BOTH,
-    Label,
     LayerSweep,
     Variant,
     at_every_readout,
@@ -54,35 +49,16 @@ COMPARED: dict[str, tuple[str, dict[str, Any], str]] = {
     "budgeted-loo-25": ("budgeted-loo", {"budget": 0.25}, ", a quarter"),
     "budgeted-loo-50": ("budgeted-loo", {"budget": 0.5}, ", a half"),
 }
-# Leave-one-out under another convention, and the maps of another class, go by these names.
-REMOVED, OTHER = "loo-removed", "-other"
+REMOVED = "loo-removed"  # leave-one-out by another removal than the attention mask
 # A float32 sum of a batch of another shape differs in the last digits.
 _ROUNDING = 1e-4
 
 
-class _RunnerUp(Variant):
-    """A method's map of the class that comes next to the predicted one."""
-
-    def maps(
-        self, model: nn.Module, inputs: Any, target: Tensor, units: str = "token"
-    ) -> dict[Label, Tensor]:
-        """Return `{label: scores}`, scores (batch, tokens)."""
-        architecture = describe(model)
-        with torch.inference_mode():
-            logits = run(architecture, architecture.arguments(inputs))
-            other = logits.scatter(1, target[:, None], -torch.inf).argmax(1)
-        return super().maps(model, inputs, other.clone(), units)
-
-
 def measured(classifier: Classifier) -> list[Variant | LayerSweep]:
     """Return what an audit measures of a text, beside leave-one-out by the attention mask."""
-    classes, mask = len(classifier.labels), classifier.tokenizer.mask_token_id
-    exact = Variant(REFERENCE, REFERENCE, {"progress": False})
     found: list[Variant | LayerSweep] = at_every_readout(*LRP, model=classifier.model)
-    if classes > 1:
-        found += [_RunnerUp(v.name + OTHER, v.method, v.options) for v in (*found, exact)]
-    removal = "delete" if mask is None else "mask"  # beside the attention mask
-    found += [Variant(REMOVED, REFERENCE, {**exact.options, "removal": removal})]
+    removal = "delete" if classifier.tokenizer.mask_token_id is None else "mask"
+    found += [Variant(REMOVED, REFERENCE, {"progress": False, "removal": removal})]
     found += [Variant(name, method, options) for name, (method, options, _) in COMPARED.items()]
     return [*found, LayerSweep(readouts(classifier.architecture))]
 
@@ -134,17 +110,13 @@ class Audited(Run):
     def maps(self) -> pd.DataFrame:
         """Return the maps of LOO, AttnLRP and CP-LRP as `lrputils.runs.frame.read_maps` does.
 
-        `target` is "predicted" or "runner-up", a removal beside the attention mask "other".
+        A removal beside the attention mask is "other".
         """
-        ends = {"": "predicted", OTHER: "runner-up"}
-        names = {f"{name}{end}": (name, ends[end]) for end in ends for name in (REFERENCE, *LRP)}
-        names[REMOVED] = names[REFERENCE]
-        rows = self.rows[(self.rows.family == "") & self.rows.method.isin([*names])]
-        choices = pd.DataFrame(map(names.get, rows.method), rows.index, ["method", "target"])
-        exact = choices.method == REFERENCE
-        choices["removal"] = exact.map({True: "attention-mask", False: ""})
-        choices["removal"] = choices.removal.mask(rows.method == REMOVED, "other")
-        return rows.assign(model="", data="", id=rows.position, **choices)
+        removals = {REFERENCE: "attention-mask", REMOVED: "other", **dict.fromkeys(LRP, "")}
+        rows = self.rows[(self.rows.family == "") & self.rows.method.isin([*removals])]
+        method, removal = rows.method.replace(REMOVED, REFERENCE), rows.method.map(removals)
+        text = {"model": "", "data": "", "id": rows.position}
+        return rows.assign(method=method, removal=removal, **text)
 
 
 def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:

@@ -31,14 +31,13 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Reading, Target, probabilities, read
 from lrputils.model.units import Spans, Word, joined, words_of
 from lrputils.report.display import TABLE
-from lrputils.report.words import WordMaps, named, visible
+from lrputils.report.words import AGAINST, FOR, WordMaps, named, visible
 from lrputils.runs.folders import atomic_write, writable
 
 _ASSETS = Path(__file__).parents[1] / "assets"
 STYLE = (_ASSETS / "heatmap.css").read_text(encoding="ascii")
 FILES = ".html", ".svg", ".png"
-_FOR, _AGAINST = (178, 24, 43), (33, 102, 172)  # on a terminal
-_FAINT = 0.05  # there a share below it gets no colour
+_FAINT = 0.05  # on a terminal a share below it gets no colour
 
 
 class Heatmap(WordMaps):
@@ -213,7 +212,7 @@ def _paint(text: str, share: float) -> str:
     """
     if abs(share) < _FAINT:
         return text
-    full = np.array(_FOR if share > 0 else _AGAINST)
+    full = np.array([*bytes.fromhex((FOR if share > 0 else AGAINST)[1:])])
     ground = np.rint((255 + (full - 255) * abs(share)) / 51).astype(int)
     letters = 231 if abs(share) > 0.85 else 16  # white or black, whichever stands out
     line, word = ";4" if share < 0 else "", text.lstrip(" ")

@@ -13,6 +13,7 @@ import pandas as pd
 
 from lrputils.model.units import Word
 
+FOR, AGAINST = "#b2182b", "#2166ac"  # as in assets/heatmap.css
 _ENDLESS = re.compile(r"(\S{29})\S{3,}(\S{30})")
 
 

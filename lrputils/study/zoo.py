@@ -185,4 +185,4 @@ def _reviewer() -> Classifier:
 
 def _word_embeddings(model: PreTrainedModel) -> str:
     """The path of the word embeddings from the whole model."""
-    return f"{model.base_model_prefix}.{FAMILIES[describe(model).family].word_embeddings}"
+    return f"{model.base_model_prefix}.{describe(model).kind.word_embeddings}"

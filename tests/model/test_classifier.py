@@ -200,11 +200,9 @@ def test_labels_are_classes_in_every_spelling(classifier):
 
 def test_a_pipeline_and_a_model_at_hand_are_taken_as_they_are(classifier):
     pipe = SimpleNamespace(model=classifier.model, tokenizer=classifier.tokenizer)
-    expected = lrp.attribute(classifier, classifier.encode("dull"), "attnlrp")
     for given in ((pipe,), (classifier.model, classifier.tokenizer)):
         found = load_classifier(*given)
-        assert found.model is classifier.model
-        assert torch.equal(lrp.attribute(found, found.encode("dull"), "attnlrp"), expected)
+        assert (found.model, found.tokenizer) == (classifier.model, classifier.tokenizer)
     with pytest.raises(ValueError, match="BertForSequenceClassification comes without its token"):
         load_classifier(classifier.model)
     with pytest.raises(TypeError, match="got a dict"):

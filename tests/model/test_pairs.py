@@ -105,7 +105,6 @@ def test_columns_of_pairs(tmp_path):
     renamed.to_csv(tmp_path / "claims.csv", index=False)
     texts = lrp.load_texts(tmp_path / "claims.csv", "claim, evidence, stars")
     assert (texts.texts, texts.labels) == (tuple(PAIRS), (0, 1))
-    assert len(lrp.load_texts(renamed, "claim,evidence,stars", max_words=5)) == 1
 
 
 def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):

@@ -8,14 +8,11 @@ import torch
 import lrputils as lrp
 from lrputils import products
 from lrputils.attribution.relevance import lrp_everywhere
-from lrputils.linear_attention import LinearAttention, Setting, attnlrp
-from lrputils.model.architectures import describe
-from lrputils.model.attention import Recorder
 from lrputils.model.readout import FIRST_BLOCK, read
 from lrputils.propagation import refactored as rf
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, installed, propagating
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, propagating
 from lrputils.propagation.conservation import without_biases
-from lrputils.propagation.rules import PRODUCT, UNITS, equal_shares, path_mean
+from lrputils.propagation.rules import PRODUCT, UNITS, path_mean
 from lrputils.removal.mask_gradient import mask_gradient
 from tests import reference, tiny
 from tests.gauge import CHANGES, reparameterised
@@ -61,28 +58,6 @@ def test_every_bracketing_of_a_product_gives_the_k_ary_split(unit):
 
 
 # --- chapter 2: linear attention ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_linear_attention_gives_the_three_way_split_in_both_orders(unit):
-    torch.manual_seed(0)
-    network = LinearAttention(Setting(), tokens=6, dim=4).double()
-    images = torch.rand(3, 6, dtype=torch.float64)
-    answers, halved = [], []
-    for order in ("(QKᵀ)V", "Q(KᵀV)"):
-
-        def attended(q, k, v, order=order):
-            return (q @ k.mT) @ v if order == "(QKᵀ)V" else q @ (k.mT @ v)
-
-        pixels = network.scaled(images).detach().requires_grad_()
-        logits = network.classify(UNITS[unit](attended, *network.project(pixels)))
-        logits.max(1).values.sum().backward()
-        answers.append((pixels * pixels.grad).detach())
-        halved.append(attnlrp(network, images, order))
-    expected = attnlrp(network, images, "3-ary")
-    for answer in answers:
-        torch.testing.assert_close(answer, expected, rtol=1e-9, atol=1e-12)
-    assert float((halved[0] - halved[1]).abs().max()) > 1e-3 * float(expected.abs().max())
 
 
 # --- transformers ---------------------------------------------------------------------------------
@@ -173,25 +148,6 @@ def test_a_map_at_the_sum_does_not_see_the_gauge(unit):
         torch.testing.assert_close(scores, kept, rtol=1e-4, atol=1e-5)
 
 
-def test_a_unit_gives_the_plain_value_and_path_is_integrated_gradients():
-    x, y = factors(0.7, -1.3)
-
-    def function(x, y):
-        return torch.tanh(x * y) + x
-
-    for unit in UNITS.values():
-        assert torch.equal(unit(function, x, y), function(x, y))
-    (dx, dy) = torch.autograd.grad(path_mean(function, x, y, nodes=16), [x, y])
-    steps = [(t * x.detach(), t * y.detach()) for t, _ in midpoints(2000)]
-    slow = [torch.autograd.functional.jacobian(function, step) for step in steps]
-    assert float(dx) == pytest.approx(sum(float(s[0]) for s in slow) / 2000, abs=1e-6)
-    assert float(dy) == pytest.approx(sum(float(s[1]) for s in slow) / 2000, abs=1e-6)
-    assert float((x * dx + y * dy).detach()) == pytest.approx(
-        float(function(x, y).detach()), abs=1e-9
-    )
-    assert relevance_of(equal_shares(torch.mul, x, y), [x, y]) == pytest.approx([-0.455, -0.455])
-
-
 # --- read at the blocks ---------------------------------------------------------------------------
 
 
@@ -207,35 +163,6 @@ def test_the_plain_gradient_read_at_the_blocks_is_the_mask_gradient(name):
     torch.testing.assert_close(found, mask_gradient(model, inputs), rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("composite", [ATTN_LRP, CP_LRP, ATTN_LRP.but(attention="path")])
-def test_relevance_at_the_blocks_against_removing_each_key(composite):
-    """Slow: leave each key out of each query's sum, and weigh the change of O_j by what flows."""
-    model, inputs = tiny.build("bert"), tiny.texts(lengths=(5,))
-    recorder = Recorder()
-    with installed(describe(model), composite.rule, recorder=recorder):
-        reading = read(describe(model), inputs, target=1)
-    flowing = torch.autograd.grad(reading.output.sum(), recorder.outputs)
-    scores = torch.zeros(5, dtype=torch.float64)
-    for call, gradient in zip(recorder.calls, flowing, strict=True):
-        for head in range(call.query.shape[1]):
-            q, k, v = (factor[0, head] for factor in call.factors)
-            for j in range(5):
-                g, z = gradient[0, j, head], call.scaling * k @ q[j]
-                for i in range(5):
-                    others = torch.arange(5) != i
-                    change = torch.softmax(z, 0) @ v - torch.softmax(z[others], 0) @ v[others]
-                    scores[i] += 0 if i == j != 0 else change @ g
-    seen = at_blocks(model, inputs, composite)
-    torch.testing.assert_close(seen[0], scores, rtol=1e-9, atol=1e-11)
-
-
-def test_the_method_reads_its_unit_at_the_blocks():
-    model, inputs = tiny.build("bert"), tiny.texts()
-    found = lrp.attribute(model, inputs, "canonised-lrp", readout="blocks", target=1)
-    expected = at_blocks(model, inputs, ATTN_LRP.but(attention="thirds"))
-    torch.testing.assert_close(found, expected.float())
-
-
 # --- what other names stand for -------------------------------------------------------------------
 
 
@@ -245,19 +172,3 @@ def test_libragrad_is_cp_lrp_where_nothing_is_gated(name, same):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
     libra = lrp.attribute(model, inputs, CP_LRP.but(product="halved"), target=1)
     assert torch.equal(libra, lrp.attribute(model, inputs, "cp-lrp", target=1)) == same
-
-
-def test_the_relevance_of_position_and_word_is_the_map_at_the_sum():
-    """PA-LRP, Eq. 5: at the sum of learned embeddings each summand keeps its share."""
-    model, inputs = tiny.build("bert"), tiny.texts(lengths=(6,))
-    embeddings = model.bert.embeddings
-    with propagating(model, ATTN_LRP) as architecture:
-        reading = read(architecture, inputs, target=1, readout="sum")
-        flowing = reading.gradient()[0]
-    others = embeddings.position_embeddings.weight[:6] + embeddings.token_type_embeddings.weight[0]
-    word, whole = (
-        lrp.attribute(model, inputs, "attnlrp", target=1, readout=place)[0]
-        for place in ("word", "sum")
-    )
-    positions = (others * flowing).sum(-1).detach().float()
-    torch.testing.assert_close(word + positions, whole, rtol=1e-5, atol=1e-6)

@@ -7,7 +7,6 @@ from math import comb
 
 import numpy as np
 import pytest
-import scipy.stats
 import torch
 
 import lrputils as lrp
@@ -49,15 +48,14 @@ def slow_shapley(model, inputs, players, target):
     return scores
 
 
-@pytest.mark.parametrize(
-    ("name", "players"),
-    [("bert", "content"), ("mpnet", "content"), ("bert", "all"), ("gpt2", "all")],
-)
-def test_all_orders_give_the_enumeration_without_error(name, players):
-    model, inputs = tiny.build(name), tiny.texts((6, 4) if players == "content" else (4, 3))
-    found = lrp.shapley_values(model, inputs, target=1, permutations="all", players=players)
+@pytest.mark.parametrize(("name", "special"), [("bert", 1), ("mpnet", 1), ("bert", 0), ("gpt2", 0)])
+def test_all_orders_give_the_enumeration_without_error(name, special):
+    """Also where the token that the head reads is removed: it keeps its own query."""
+    model, inputs = tiny.build(name), tiny.texts((6, 4) if special else (4, 3))
+    inputs["special_tokens_mask"] *= special
+    found = lrp.shapley_values(model, inputs, target=1, permutations="all")
     for row, length in enumerate(inputs["attention_mask"].sum(1).tolist()):
-        who = range(1, length - 1) if players == "content" else range(length)
+        who = range(special, length - special)
         expected = slow_shapley(model, tiny.row(inputs, row), list(who), 1)[0]
         torch.testing.assert_close(found.scores[row, :length], expected, rtol=1e-10, atol=1e-10)
     assert found.draws.shape[0] == 1
@@ -77,21 +75,6 @@ def test_the_sample_is_efficient_order_by_order():
         assert found.change[row] == pytest.approx(lost, abs=1e-10)
     torch.testing.assert_close(found.draws.sum(-1), found.change.expand(2, 3))
     assert not found.scores[inputs["special_tokens_mask"].bool()].any()
-
-
-def test_intervals_cover_the_enumeration_and_shrink():
-    model, inputs = tiny.build("bert"), tiny.texts((9,))
-    own = slice(1, 8)
-    expected = slow_shapley(model, inputs, list(range(1, 8)), 0)[0, own]
-    covered, errors = [], {8: [], 32: []}
-    for seed in range(40):
-        for count, kept in errors.items():
-            found = lrp.shapley_values(model, inputs, target=0, permutations=count, seed=seed)
-            kept.append(float((found.scores[0, own] - expected).square().mean()))
-        reach = scipy.stats.t.ppf(0.95, len(found.draws) - 1) * found.errors[0, own]
-        covered.append(((found.scores[0, own] - expected).abs() <= reach).double().mean())
-    assert 0.84 < np.mean(covered) < 0.96
-    assert np.mean(errors[8]) == pytest.approx(4 * np.mean(errors[32]), rel=0.4)
 
 
 def test_an_order_and_its_reverse_are_exact_for_pairs(monkeypatch):
@@ -141,22 +124,6 @@ def test_pairs_are_two_keys_masked_at_once(name):
     assert found.interactions[:, 0].isnan().all()
 
 
-def test_given_pairs_alone_and_special_tokens_among_them():
-    model, inputs = tiny.build("bert"), tiny.texts((7, 4, 5))
-    whole = lrp.leave_two_out(model, inputs)
-    some = lrp.leave_two_out(model, inputs, pairs=[[(1, 3), (0, 5)], [], [(2, 1)]])
-    assert int((~some.interactions.isnan()).sum()) == 6
-    torch.testing.assert_close(some.interactions[0, 3, 1], whole.interactions[0, 1, 3])
-    torch.testing.assert_close(some.interactions[2, 1, 2], whole.interactions[2, 1, 2])
-    expected = slow_f(model, tiny.row(inputs, 0), [], 0) - slow_f(
-        model, tiny.row(inputs, 0), [0, 5], 0
-    )
-    found = lrp.leave_two_out(model, inputs, pairs=[[(0, 5)], [], []], target=0)
-    both = found.interactions[0, 0, 5] + found.loo[0, 0] + found.loo[0, 5]
-    # [CLS] keeps its own query where it is removed, as under `leave_one_out`.
-    assert float(both) == pytest.approx(expected, abs=1e-10)
-
-
 def test_images_lose_patches():
     model, inputs = tiny.build("vit"), tiny.images()
     found = lrp.shapley_values(model, inputs, permutations=4)
@@ -174,7 +141,6 @@ def test_images_lose_patches():
         ({"permutations": 2}, "permutations=2 is not an even number"),
         ({"permutations": "many"}, "permutations='many' is not an even number"),
         ({"seed": -1}, "seed=-1 is not a whole number"),
-        ({"players": "words"}, "players='words' is not one of"),
         ({"output": "loss"}, "output='loss' is not one of"),
     ],
 )
@@ -185,16 +151,9 @@ def test_impossible_samples_are_refused(options, message):
 
 def test_mistakes_are_named():
     model, inputs = tiny.build("bert"), tiny.texts((7, 4))
-    with pytest.raises(ValueError, match="pairs of 1 texts, but there are 2"):
-        lrp.leave_two_out(model, inputs, pairs=[[(1, 2)]])
-    with pytest.raises(ValueError, match=r"pair \(2, 5\) of text 1 is not two different tokens"):
-        lrp.leave_two_out(model, inputs, pairs=[[], [(2, 5)]])
-    with pytest.raises(ValueError, match=r"pair \(3, 3\) of text 0"):
-        lrp.leave_two_out(model, inputs, pairs=[[(3, 3)], []])
     plain = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     with pytest.raises(ValueError, match="do not say which tokens are special"):
         lrp.shapley_values(model, plain)
-    assert lrp.leave_two_out(model, plain, pairs=[[(1, 2)], []]).loo.any()
     with pytest.raises(ValueError, match="text 0 has 7 tokens, and each token of this model sees"):
         lrp.leave_two_out(tiny.build("mistral", sliding_window=3), tiny.texts((7,)))
     with pytest.raises(ValueError, match=r"text 1 has 17 units, and so 2\^17 sets"):

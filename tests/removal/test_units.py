@@ -69,7 +69,7 @@ def test_a_decoder_keeps_the_query_of_the_token_that_its_head_reads():
     texts["special_tokens_mask"].zero_()
     inputs = Inputs(texts, sources=[source])
     found = lrp.leave_one_out(model, inputs, units=[[(0, 2), (3, 6)]])
-    pairs = lrp.leave_two_out(model, inputs, pairs=[[(0, 1), (3, 5)]])
+    pairs = lrp.leave_two_out(model, inputs)
     both = pairs.interactions[0] + pairs.loo[0][:, None] + pairs.loo[0]
     assert float(found[0, 0]) == pytest.approx(float(both[0, 1]), abs=1e-12)
     three = lrp.shapley_values(model, inputs, units=[[(3, 6)]], permutations="all")
@@ -161,17 +161,3 @@ def test_inputs_that_do_not_know_their_characters_are_refused(clf):
         lrp.attribute(clf, bare, "attnlrp", units="word")
     with pytest.raises(ValueError, match="is for units='token'"):
         lrp.leave_one_out(clf, clf.encode(TEXTS), units="word", precision="bf16")
-
-
-def test_evaluation_compares_units(clf):
-    found = lrp.evaluate(clf, TEXTS, ["attnlrp"], units="word", chunk=1, progress=False)
-    rows = found.rows.query("method == 'attnlrp'")
-    inputs = clf.encode(TEXTS)
-    maps = [lrp.attribute(clf, inputs, name, units="word") for name in ("attnlrp", "loo")]
-    assert rows.r.tolist() == pytest.approx(
-        lrp.pearson(*maps, where=inputs.units("word").mask), abs=1e-6
-    )
-    assert rows.r.equals(rows.r_content)
-    assert [len(c.morf) for c in found.curves["attnlrp"]] == [
-        len(words) + 1 for words in inputs.units("word").texts
-    ]

@@ -4,16 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from tokenizers import (
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-    trainers,
+from tokenizers.implementations import (
+    BertWordPieceTokenizer,
+    ByteLevelBPETokenizer,
+    SentencePieceBPETokenizer,
 )
-from transformers import PreTrainedTokenizerFast
 
 import lrputils as lrp
 from lrputils.model.units import joined
@@ -69,46 +64,18 @@ def test_a_map_that_is_none_is_refused(scores, said):
         Heatmap(["a", "b"], {"m": scores})
 
 
-def byte_level(trim: bool) -> Tokenizer:
-    """As GPT-2 (the space belongs to the piece) and RoBERTa (its offsets leave it out)."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trim)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator([TEXT], trainers.BpeTrainer(initial_alphabet=alphabet))
-    return tokenizer
-
-
-def metaspace() -> Tokenizer:
-    """As Llama: spaces become a letter, unknown characters bytes."""
-    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
-    spaces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    tokenizer.normalizer = normalizers.Sequence(spaces)
-    special = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(special_tokens=special, limit_alphabet=12)
-    tokenizer.train_from_iterator(TEXT.split(), trainer)
-    return tokenizer
-
-
-def wordpiece() -> Tokenizer:
-    """As BERT, lower-cased and without accents; what it does not know is one [UNK]."""
-    pieces = "[UNK] the pa ##ella didn ' t taste of ca ##fe , na ##ive < b > / . tin"
-    vocabulary = {piece: number for number, piece in enumerate(pieces.split())}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer
-
-
 @pytest.mark.parametrize(
     "tokenizer",
-    [wordpiece(), byte_level(True), byte_level(False), metaspace()],
-    ids=["WordPiece", "RoBERTa", "GPT-2", "Llama"],
+    [
+        BertWordPieceTokenizer(),  # lower-cased, without accents; what it does not know is [UNK]
+        ByteLevelBPETokenizer(trim_offsets=True),  # as RoBERTa's, whose offsets leave spaces out
+        ByteLevelBPETokenizer(),  # as GPT-2's: the space belongs to the piece
+        SentencePieceBPETokenizer(),  # as Llama's: spaces become a letter
+    ],
 )
 def test_pieces_join_to_words_in_the_text_s_spelling(tokenizer):
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    spans = fast(TEXT, return_offsets_mapping=True)["offset_mapping"]
+    tokenizer.train_from_iterator([TEXT.replace("電影", "")], vocab_size=270, show_progress=False)
+    spans = tokenizer.encode(TEXT, add_special_tokens=False).offsets
     words = joined(TEXT, spans, ["?"] * len(spans))
     shown = [word.text for word in words if word.text != "␣"]
     assert "".join(shown) == "".join(TEXT.split())

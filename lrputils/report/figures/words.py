@@ -16,10 +16,10 @@ from matplotlib.offsetbox import AnchoredOffsetbox, DrawingArea, HPacker, TextAr
 from matplotlib.textpath import TextToPath
 
 from lrputils.report.figures.style import COLORS, Drawing
-from lrputils.report.words import WordMaps, visible
+from lrputils.report.words import AGAINST, FOR, WordMaps, visible
 
 _WIDTH, _MARGIN, _BLANK, _SIZE, _SMALL = 7.0, 11, 4, 11, 10  # inches, and points
-_FOR, _AGAINST, _DEEPEST = "#b2182b", "#2166ac", 0.55  # the ink stays legible on the deepest
+_DEEPEST = 0.55  # the ink stays legible on the deepest
 _FONT = "DejaVu Sans"  # comes with matplotlib
 _LEGEND = "red: for the class; blue, dotted: against it; each map has a scale of its own"
 # Read by the viewer: the same file is light or dark.
@@ -81,7 +81,7 @@ def _lines(shown: WordMaps, name: str, look: dict[str, Any]) -> Iterator[HPacker
     for line in shown.lines(name, room, size):
         row = []
         for text, share in line:
-            colour = _FOR if share > 0 else _AGAINST
+            colour = FOR if share > 0 else AGAINST
             ground = {"boxstyle": "square,pad=0.12", "linestyle": ":", "linewidth": 1.2}
             ground["facecolor"] = to_rgba(colour, _DEEPEST * abs(share))
             ground["edgecolor"] = to_rgba(colour, max(0, -share))
