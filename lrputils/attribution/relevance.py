@@ -70,10 +70,7 @@ def lrp_everywhere(
         reading = read(architecture, inputs, target=target)
     found, arriving = reading.everywhere(*seen.outputs)
     if blocks:
-        pairs = zip(seen.calls, arriving, strict=True)
-        with torch.no_grad():
-            effects = sum(block_scores(*pair, reading.head) for pair in pairs)
-        found["blocks"] = reading.per_token(effects)
+        found["blocks"] = block_scores(reading, seen.calls, arriving).sum(0)
     return found
 
 

@@ -185,7 +185,7 @@ def load_classifier(
     """
     if tokenizer is not None or not isinstance(name_or_folder, str | Path | None):
         return _at_hand(name_or_folder, tokenizer)
-    device, precision = _device(device), str(dtype).removeprefix("torch.")
+    device, precision = find_device(device), str(dtype).removeprefix("torch.")
     if precision not in _DTYPES:
         raise ValueError(f"dtype={dtype!r} is not one of {sorted(_DTYPES)}")
     dtype = getattr(torch, precision)
@@ -269,12 +269,18 @@ def _plainly(what: str) -> Iterator[None]:
         raise ValueError(f"{what} cannot be loaded: {reason}") from error
 
 
-def _device(device: str | torch.device) -> torch.device:
+def find_device(device: str | torch.device) -> torch.device:
+    """Return the device of this name, "auto" for a GPU if there is one.
+
+    Raises:
+        ValueError: it cannot be used here.
+    """
     found = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         return torch.empty(0, device=found if device == "auto" else device).device
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device={device!r} cannot be used here: {error}") from error
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device={device!r} cannot be used here: {reason}") from error
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, propagating
 
+# Gaps up to this size are rounding.
 TOLERANCE = 1e-8
 
 
@@ -32,7 +33,6 @@ class ConservationReport:
         gaps: for each layer's input, from layer 0 on, the largest |Σ R / logit − 1| over the texts,
             for CP-LRP in a float64 copy without biases.
         attnlrp_gap: the same for AttnLRP at the first layer's input. It need not be small.
-        tolerance: gaps up to this size are rounding.
     """
 
     model: str
@@ -40,28 +40,29 @@ class ConservationReport:
     logit_change: float
     gaps: tuple[float, ...]
     attnlrp_gap: float
-    tolerance: float = TOLERANCE
 
     @property
     def passed(self) -> bool:
         """Whether relevance is conserved down to the first layer's input."""
-        return max(self.gaps) <= self.tolerance
+        return max(self.gaps) <= TOLERANCE
 
     def __str__(self) -> str:
         verdict = "conserves relevance" if self.passed else "LOSES OR MAKES relevance"
-        lines = [
-            f"{self.model} ({self.family}, {len(self.gaps)} layers):",
-            f"  CP-LRP without biases {verdict}",
-            f"  logits while rules are installed: changed by at most {self.logit_change:.1e}",
-            "  Σ R at each layer's input, relative to the logit:",
+        lost = "  <-- not conserved"
+        layers = [
+            f"    layer {layer:>3}  off by {gap:.1e}{lost if gap > TOLERANCE else ''}"
+            for layer, gap in enumerate(self.gaps)
         ]
-        for layer, gap in reversed(list(enumerate(self.gaps))):
-            mark = "" if gap <= self.tolerance else "  <-- not conserved"
-            lines.append(f"    layer {layer:>3}  off by {gap:.1e}{mark}")
-        lines.append(
-            f"  AttnLRP, whose softmax rule does not conserve: off by {self.attnlrp_gap:.1e}"
+        return "\n".join(
+            [
+                f"{self.model} ({self.family}, {len(self.gaps)} layers):",
+                f"  CP-LRP without biases {verdict}",
+                f"  logits while rules are installed: changed by at most {self.logit_change:.1e}",
+                "  Σ R at each layer's input, relative to the logit:",
+                *reversed(layers),
+                f"  AttnLRP, whose softmax rule does not conserve: off by {self.attnlrp_gap:.1e}",
+            ]
         )
-        return "\n".join(lines)
 
 
 @torch.inference_mode(False)

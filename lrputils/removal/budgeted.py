@@ -74,10 +74,8 @@ def budgeted_loo(
     f = Coalitions(architecture, inputs, target=target, special=True, batch_tokens=batch_tokens)
     plans = [plan(len(text), budget) for text in f.texts]
     estimate = _estimated(architecture, inputs, target, plans)
-    mask = inputs.get("attention_mask")
-    valid = torch.ones_like(estimate) if mask is None else mask.to(estimate.device)
-    head, valid = architecture.head_mask(valid), valid.bool()
-    content = free_tokens(inputs, valid, head)
+    valid = f.where.to(estimate.device)
+    content = free_tokens(inputs, valid, architecture.head_mask(valid))
     special = torch.inf if counted == "all" else estimate.abs() / (1 + estimate.abs())
     order = torch.where(content, estimate.abs() + 1, special).where(valid, -1.0)
     ranks = order.argsort(dim=1, descending=True, stable=True).argsort(dim=1)

@@ -64,6 +64,7 @@ class Coalitions:
         self.texts = split(architecture, inputs)
         self.units, self.where = units_of(architecture, inputs, self.texts, units, special=special)
         self._window = window(architecture)
+        self._every = [np.arange(len(text)) for text in self.texts]
         sizes = [torch.ones(1, len(text)) for text in self.texts]
         self._heads = [int(architecture.head_tokens(size)) for size in sizes]
         whole = [Row(number, len(text)) for number, text in enumerate(self.texts)]
@@ -107,7 +108,14 @@ class Coalitions:
         gone, tokens = np.flatnonzero(member[self.units[number]]), len(self.texts[number])
         left, first = tokens - len(gone), int(gone[0])
         if removal not in ("attention-mask", "delete"):
-            swap_id = None if removal == "zero" else self._replacement(removal)
+            known = {"zero": None, **getattr(self.inputs, "replacements", {})}
+            if removal not in known:
+                raise ValueError(
+                    f"removal={removal!r} needs the tokenizer's [{removal.upper()}] token, and "
+                    f"these inputs know {sorted({*known} - {'zero'}) or 'none'}: encode texts by "
+                    "`clf.encode(texts)`, with a tokenizer that has the token"
+                )
+            swap_id = known[removal]
             return Row(number, tokens, swapped=tuple(gone), swap_id=swap_id, start=first)
         if removal == "attention-mask" and tokens > self._window:
             if len(gone) > 1:
@@ -118,7 +126,7 @@ class Coalitions:
             return Row(number, tokens, hidden=first, start=first)
         head = self._heads[number]
         if removal == "attention-mask" and head_stays and head in gone:
-            kept = np.delete(np.arange(tokens), gone[gone != head])
+            kept = np.delete(self._every[number], gone[gone != head])
             hidden, start = int(np.searchsorted(kept, head)), min(first, left)
             return Row(number, left + 1, partial(np.copy, kept), hidden=hidden, start=start)
         if not left:
@@ -126,18 +134,8 @@ class Coalitions:
                 f"Text {number} is a single token or unit; removal='delete' would leave "
                 "nothing of it. Use removal='attention-mask'"
             )
-        kept, shifted = partial(_without, tokens, gone), removal == "delete"
+        kept, shifted = partial(np.delete, self._every[number], gone), removal == "delete"
         return Row(number, left, kept, shifted=shifted, start=min(first, left - 1))
-
-    def _replacement(self, removal: str) -> int:
-        known = getattr(self.inputs, "replacements", {})
-        if removal not in known:
-            raise ValueError(
-                f"removal={removal!r} needs the tokenizer's [{removal.upper()}] token, and these "
-                f"inputs know {sorted(known) or 'none'}: encode texts by `clf.encode(texts)`, with "
-                f"a tokenizer that has the token"
-            )
-        return known[removal]
 
     def run(
         self, rows: Sequence[Row], name: str, *, progress: bool = True, precision: str = "float32"
@@ -186,10 +184,6 @@ class Coalitions:
         scores = values.new_zeros(self.where.shape).to(self.where.device)
         scores[self.where] = values.to(scores.device)
         return scores
-
-
-def _without(tokens: int, gone: np.ndarray) -> np.ndarray:
-    return np.delete(np.arange(tokens), gone)
 
 
 def _beside_the_next(chosen: Tensor, logits: Tensor) -> Tensor:

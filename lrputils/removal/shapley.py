@@ -141,12 +141,11 @@ def _enumerated(number: int, count: int) -> _Design:
         )
     codes = np.arange(2**count)
     here = (codes[:, None] >> np.arange(count) & 1).astype(bool)
+    sizes = here.sum(1)
     weight = np.array([0.0] + [1 / (size * comb(count, size)) for size in range(1, count + 1)])
 
     def _draws_of(f: Array) -> Array:
-        with_i = [codes[here[:, i]] for i in range(count)]
-        gains = [f[sets] - f[sets - 2**i] for i, sets in enumerate(with_i)]
-        sizes = (here[sets].sum(1) for sets in with_i)
-        return np.array([[gain @ weight[size] for gain, size in zip(gains, sizes, strict=True)]])
+        pairs = [(codes[has], codes[has] - 2**i) for i, has in enumerate(here.T)]
+        return np.array([[(f[one] - f[other]) @ weight[sizes[one]] for one, other in pairs]])
 
     return [np.flatnonzero(~row) for row in here], _draws_of

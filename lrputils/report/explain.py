@@ -69,10 +69,9 @@ def explain(
     listed = methods.split(",") if isinstance(methods, str) else methods
     names = list(dict.fromkeys(str(name).strip() for name in listed))
     known = ", ".join(sorted(METHODS))
-    if unknown := [name for name in names if name not in METHODS]:
-        raise ValueError(f"unknown method {unknown[0]!r}; there are {known}")
-    if not names:
-        raise ValueError(f"no method is named; there are {known}")
+    unknown = [f"unknown method {name!r}" for name in names if name not in METHODS]
+    if unknown or not names:
+        raise ValueError(f"{[*unknown, 'no method is named'][0]}; there are {known}")
     if stray := [name for name in options or () if name not in names]:
         raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
     if isinstance(text, list) or not is_text(text):
@@ -91,8 +90,8 @@ def explain(
     over, how = inputs.units(units), {"target": target, "units": units}
     found = {}
     for name in names:
-        given = {**how, **(options or {}).get(name, {})}
-        found[name] = attribute(classifier, inputs, name, **given)[0].cpu().numpy()
+        given = (options or {}).get(name, {})
+        found[name] = attribute(classifier, inputs, name, **how, **given)[0].cpu().numpy()
     maps = {METHODS[name].label: scores for name, scores in found.items()}
     shown = Heatmap.of(classifier, text, maps, **how, max_length=max_length)
     loo = found.get("loo")

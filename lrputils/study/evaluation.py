@@ -206,14 +206,14 @@ def compare(scores: Tensor, loo: Tensor, valid: Tensor, content: Tensor) -> list
 
     Both maps are (batch, tokens) on the CPU; the boolean masks say which scores count for each.
     """
-    maps = [stats.sum_to_one(rows, valid) for rows in (scores, loo)]
-    usable = ~np.isnan([each.scores for each in maps]).any(axis=(0, 2))
-    normalised = stats.pearson(*(np.nan_to_num(each.scores) for each in maps), where=valid)
+    r = stats.pearson(scores, loo, where=valid)
+    ours, theirs = (np.sign((rows.double() * valid).sum(1).numpy()) for rows in (scores, loo))
     columns = {
-        "r": stats.pearson(scores, loo, where=valid),
+        "r": r,
         "r_content": stats.pearson(scores, loo, where=content),
-        "r_normalised": np.where(usable, normalised, np.nan),
-        "flipped": maps[0].flipped,
+        # Dividing by a sum scales a map: of a correlation it can change the sign alone.
+        "r_normalised": np.where(ours * theirs == 0, np.nan, r * ours * theirs),
+        "flipped": ours < 0,
     }
     return pd.DataFrame(columns).to_dict("records")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,24 +24,16 @@ from lrputils.stats import Estimate, estimate, paired_difference
 _BATCH = 32
 
 
-class AttentionMatters(NamedTuple):
-    """Shares of texts classified correctly, each with its interval.
-
-    With the model's attention (`accuracy`), with `uniform` attention, and their `fall`, paired by
-    text; `fall_by_depth`: with uniform attention in some layers only, counted from 0.
-    """
-
-    accuracy: Estimate
-    uniform: Estimate
-    fall: Estimate
-    fall_by_depth: dict[range, Estimate]
-
-
-def attention_matters(classifier: Classifier, texts: Texts) -> AttentionMatters:
+def attention_matters(classifier: Classifier, texts: Texts) -> dict[str, Estimate]:
     """Measure how far accuracy falls when every attention matrix is the uniform one.
 
     `texts` have labels, class numbers or the names of the model's classes; longer texts are cut to
     the model's limit.
+
+    Returns:
+        shares of texts classified correctly, each with its interval: "accuracy" with the model's
+        attention, "uniform" with uniform attention, and their "fall", paired by text; then the fall
+        with uniform attention in each quarter of the layers alone, as "layers 1 to 3".
 
     Raises:
         ValueError: texts without labels, a label that is none of the model's classes, or fewer than
@@ -55,16 +46,15 @@ def attention_matters(classifier: Classifier, texts: Texts) -> AttentionMatters:
         with uniform_attention(classifier.model, layers):
             return correct(classifier, texts, classes)
 
-    flat = flattened()
-    depths = _quarters(classifier.architecture.layers)
-    falls = {depth: paired_difference(own, flattened(depth)) for depth in depths}
-    return AttentionMatters(estimate(own), estimate(flat), paired_difference(own, flat), falls)
-
-
-def _quarters(layers: int) -> list[range]:
-    parts = min(4, layers)
-    bounds = [layers * part // parts for part in range(parts + 1)]
-    return [range(start, end) for start, end in pairwise(bounds)]
+    flat, depth = flattened(), classifier.architecture.layers
+    found = {"accuracy": estimate(own), "uniform": estimate(flat)}
+    found["fall"] = paired_difference(own, flat)
+    parts = min(4, depth)
+    bounds = [depth * part // parts for part in range(parts + 1)]
+    for start, end in pairwise(bounds):
+        name = f"layers {start + 1} to {end}"
+        found[name] = paired_difference(own, flattened(range(start, end)))
+    return found
 
 
 @contextmanager

@@ -5,11 +5,10 @@ The fields of `Recipe` are the options of `lrputils train`.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
-from lrputils.runs.options import flag, shortened
+from lrputils.runs.options import flag
 
 PRETRAINED_RATE, FROM_SCRATCH_RATE = 5e-5, 5e-4  # learning rates, the highest
 _SHAPE = ("vocabulary", "layers", "hidden", "heads", "dropout")  # of a network from scratch
@@ -78,12 +77,3 @@ class Recipe:
     def rate(self) -> float:
         """The highest learning rate of fine-tuning."""
         return self.learning_rate or (PRETRAINED_RATE if self.base else FROM_SCRATCH_RATE)
-
-    def command(self) -> str:
-        """Return the command of this recipe: what differs from the defaults, paths shortened."""
-        words = ["lrputils", "train", "--out", "DIR"]
-        for f in fields(self):
-            if (value := getattr(self, f.name)) != f.default:
-                values = value if f.name == "labels" else [shortened(str(value))]
-                words += [flag(f.name), *values]
-        return shlex.join(words)

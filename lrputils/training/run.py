@@ -33,12 +33,19 @@ Start = Path | BertConfig  # a pretrained network's folder, or what a new one lo
 _MULTIPLE = 8  # widths of batches: matrix units like them
 
 
-def train(recipe: Recipe, out: str | Path, *, device: str = "auto", quiet: bool = False) -> Path:
+def train(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    device: str = "auto",
+    quiet: bool = False,
+    command: str = "",
+) -> Path:
     """Train a text classifier and write it to `out`, with its tokenizer and its card.
 
     Weights are stored in half precision; the accuracies in the card are of these. `out` is a new
     folder, an empty one, or the one of the same recipe that was interrupted; "auto" takes a GPU if
-    there is one.
+    there is one. The card says the `command`.
 
     Raises:
         ValueError: a recipe that contradicts itself or its texts, a folder that holds another
@@ -71,7 +78,7 @@ def train(recipe: Recipe, out: str | Path, *, device: str = "auto", quiet: bool 
         clf = load_classifier(out, device=device)
         held = corpus.validation
         right = {held.name: correct(clf, held, corpus.classes(held))}
-        card.write(out, clf, stages, sets, right, recipe.command(), recipe.base)
+        card.write(out, clf, stages, sets, right, command, recipe.base)
     return out
 
 

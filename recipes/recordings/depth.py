@@ -64,7 +64,4 @@ def by_layer(classifier: Classifier, inputs: Inputs, target: Tensor, form: str) 
     with torch.inference_mode(False), routed(classifier.model, blocks := Recorder(gates)):
         reading = read(classifier.architecture, inputs, target=target)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
-    with torch.no_grad():
-        pairs = zip(blocks.calls, gradients, strict=True)
-        shares = [reading.per_token(block_scores(*pair, reading.head, gates)) for pair in pairs]
-    return torch.stack(shares)
+    return block_scores(reading, blocks.calls, gradients, gates)

@@ -221,12 +221,11 @@ def _card(
     path, rows = card.write(out, clf, stages, told, right, command), []
     for texts in evaluated:
         matters = lrp.attention_matters(clf, texts)
-        falls = {"fall": matters.fall} | {
-            f"layers {depth.start + 1} to {depth.stop}": fall
-            for depth, fall in matters.fall_by_depth.items()
+        falls = {
+            name: fall for name, fall in matters.items() if name not in ("accuracy", "uniform")
         }
         points = {name: card.percent(fall, " points") for name, fall in falls.items()}
-        uniform = card.percent(matters.uniform)
+        uniform = card.percent(matters["uniform"])
         rows.append({"set": texts.name, "uniform attention": uniform, **points})
     attention = (
         "\n## Attention that matters\n\n"

@@ -71,16 +71,6 @@ def test_equals_one_step_at_a_time(name, chunk):
             assert curves[row, len(slow) :].isnan().all()
 
 
-def test_several_methods_share_a_batch_and_agree_with_each_alone():
-    model, inputs = tiny.build("bert"), tiny.texts((8, 5))
-    scores = random_scores(inputs, methods=4)
-    curves = curve_of(model, inputs, scores, "lerf")
-    assert curves.shape == (4, 2, 7)
-    for method in range(4):
-        alone = curve_of(model, inputs, scores[method], "lerf")
-        torch.testing.assert_close(curves[method], alone, rtol=1e-9, atol=1e-9, equal_nan=True)
-
-
 def test_points_that_curves_share_are_evaluated_once(monkeypatch):
     counts = []
 

@@ -24,14 +24,10 @@ def test_the_best_leads_where_its_distance_is_clear():
     assert str(found).startswith("Use b: ahead of all others, of c by +0.")
 
 
-def test_methods_within_the_margin_are_alike():
+def test_methods_within_the_margin_are_alike_and_few_texts_decide_nothing():
     found = lead(drawn({"a": 0.700, "b": 0.702, "c": 0.2}, 400, 1, spread=0.01))
-    assert found.outcome == ALIKE
-    assert {found.best, found.rival} == {"a", "b"}
+    assert (found.outcome, {found.best, found.rival}) == (ALIKE, {"a", "b"})
     assert "alike within 0.02" in str(found)
-
-
-def test_few_texts_decide_nothing():
     means = {"a": 0.9, "b": 0.1}
     assert lead(drawn(means, FEWEST - 1, 2)).outcome == CANNOT_TELL
     assert lead(drawn(means, FEWEST, 2)).outcome == CLEAR

@@ -83,33 +83,33 @@ def test_loo_is_computed_for_the_sentence_alone_only_where_it_is_cheap(placehold
     assert "not measured" in lrp.explain(placeholder, long, "attnlrp").notes["AttnLRP"]
 
 
-def captioned(model, tokenizer, text="a film", methods="attnlrp"):
-    """The caption of a text, and the model's logits for it."""
-    clf = lrp.Classifier(model, tokenizer, "tiny")
-    logits = model(**clf.encode(text).model_kwargs()).logits[0]
-    return lrp.explain(clf, text, methods).caption, logits
+ANSWERS = {
+    "classes": ("bert", {}, lambda z, _: f"probability {float(z.softmax(0).max()):.2f}"),
+    "labels": (
+        "bert",
+        {"problem_type": "multi_label_classification"},
+        lambda z, _: f"probability {float(z.sigmoid().max()):.2f}",
+    ),
+    "a lone logit": ("bert", {"num_labels": 1}, lambda z, _: f"score: {float(z):+.2f}"),
+    "the next token": (
+        "gpt2-lm",
+        {"pad_token_id": 0},
+        lambda z, decode: (
+            f"Predicted: {decode([int(z[-1].argmax())])!r}, probability "
+            f"{float(z[-1].softmax(0).max()):.2f}"
+        ),
+    ),
+}
 
 
-@pytest.mark.parametrize("kind", ["single_label_classification", "multi_label_classification"])
-def test_the_probability_is_that_of_the_model_s_kind(classifier, kind):
-    model = tiny.build("bert", vocab_size=len(classifier.tokenizer), problem_type=kind)
-    caption, logits = captioned(model, classifier.tokenizer)
-    shares = logits.sigmoid() if kind.startswith("multi") else logits.softmax(0)
-    assert caption.endswith(f"probability {float(shares.max()):.2f}")
-
-
-def test_a_lone_logit_is_no_probability(classifier):
-    model = tiny.build("bert", vocab_size=len(classifier.tokenizer), num_labels=1)
-    caption, logits = captioned(model, classifier.tokenizer)
-    assert caption == f"score: {float(logits):+.2f}"
-
-
-def test_a_next_token_model_is_explained(classifier):
-    tokenizer = classifier.tokenizer
-    model = tiny.build("gpt2-lm", vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id)
-    caption, logits = captioned(model, tokenizer, "a film that is", "loo,ig")
-    answer, share = tokenizer.decode([int(logits[-1].argmax())]), logits[-1].softmax(0).max()
-    assert caption == f"Predicted: {answer!r}, probability {float(share):.2f}"
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_the_answer_is_that_of_the_model_s_kind(classifier, kind):
+    name, options, said = ANSWERS[kind]
+    model = tiny.build(name, vocab_size=len(classifier.tokenizer), **options)
+    clf = lrp.Classifier(model, classifier.tokenizer, "tiny")
+    logits = model(clf.encode("a film")["input_ids"]).logits[0]
+    shown = lrp.explain(clf, "a film", "ig")
+    assert shown.caption.endswith(said(logits, classifier.tokenizer.decode))
 
 
 MISTAKES = {
