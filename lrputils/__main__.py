@@ -104,20 +104,32 @@ class Execution:
     quiet: bool = False
     verbose: bool = False
 
-    def plan(self, book: Book, names: Sequence[str]) -> Callable[[], dict[str, Path]]:
+    def plan(
+        self,
+        book: Book,
+        names: Sequence[str] = (),
+        assigned: Sequence[str] = (),
+        out: Path | None = None,
+    ) -> Callable[[], dict[str, Path]]:
         """Return what executes the named chapters, or all; mistakes come first."""
+        from lrputils.book import parameters
         from lrputils.book.execution import execute_profile
-        from lrputils.book.parameters import load_profile
+        from lrputils.book.notebooks import read_text
 
         chapters = [book.chapter(name) for name in names] or book.chapters()
-        given = load_profile(book, self.profile)
+        given = parameters.load_profile(book, self.profile)
+        for chapter in chapters if assigned else ():
+            notebook = read_text(chapter.text)
+            known = parameters.declared(notebook, chapter.name)
+            values = parameters.from_command_line(assigned, known)
+            given[chapter.name] |= parameters.checked(notebook, chapter.name, values)
         how = {"force": self.force, "progress": not self.quiet, "processes": self.processes}
-        return partial(execute_profile, book, chapters, given, self.profile, **how)
+        return partial(execute_profile, book, chapters, given, self.profile, out=out, **how)
 
 
 def execute(
     *chapters: str, how: Execution, p: Sequence[str] | None = None, out: Path | None = None
-) -> str | None:
+) -> str:
     """Execute chapters.
 
     Execute chapters (all, if none is named) in fresh kernels. Under the default profile and without
@@ -135,47 +147,19 @@ def execute(
     from lrputils.book.execution import refresh_twins
 
     book = find_book()
-    if p or out:
-        return _execute_apart(book, chapters, how, p or (), out)
-    run = how.plan(book, chapters)
+    if p and out is None:
+        raise BookError("-p needs --out DIR: a run with other parameters does not replace twins")
+    if out and out.resolve() == book.chapters_folder.resolve():
+        raise BookError("--out is where the committed twins are; name another folder")
+    run = how.plan(book, chapters, p or (), out)
+    if out:
+        return "\n".join(map(str, run().values()))
     with folders.alone(folders.writable(book.build_folder), "executing"):
         if how.profile == DEFAULT:
             folders.writable(book.chapters_folder)
         executed = run()
         paths = refresh_twins(book, executed) if how.profile == DEFAULT else executed.values()
     return "\n".join(os.path.relpath(path) for path in paths)
-
-
-def _execute_apart(
-    book: Book, names: Sequence[str], how: Execution, assigned: Sequence[str], out: Path | None
-) -> None:
-    from lrputils.book.execution import run_chapter
-    from lrputils.book.notebooks import read_text
-    from lrputils.book.parameters import (
-        check_inputs,
-        checked,
-        declared,
-        from_command_line,
-        load_profile,
-    )
-
-    chapters = [book.chapter(name) for name in names] or book.chapters()
-    given = load_profile(book, how.profile)
-    if out is None:
-        raise BookError("-p needs --out DIR: a run with other parameters does not replace twins")
-    for chapter in chapters:
-        notebook = read_text(chapter.text)
-        values = from_command_line(assigned, declared(notebook, chapter.name))
-        given[chapter.name] |= checked(notebook, chapter.name, values)
-        check_inputs(notebook, chapter.name, given[chapter.name])
-    if out.resolve() == book.chapters_folder.resolve():
-        raise BookError("--out is where the committed twins are; name another folder")
-    folders.writable(out)
-    for chapter in chapters:
-        output = out / f"{chapter.name}.ipynb"
-        failed = output.with_suffix(".failed.ipynb")
-        values = given[chapter.name]
-        print(run_chapter(chapter, values, output, failed=failed, progress=not how.quiet))
 
 
 def build(
@@ -200,7 +184,7 @@ def build(
     from lrputils.book import build as pages
 
     book = Book(find_book().root, out)
-    execute = how.plan(book, [])
+    execute = how.plan(book)
     with folders.alone(folders.writable(book.build_folder), "building"):
         executed = {chapter.name: chapter.notebook for chapter in book.chapters()}
         if not no_execute:
@@ -444,8 +428,8 @@ def main(arguments: list[str] | None = None) -> int:
         elif not isinstance(error, _MISTAKES):
             raise
         print(f"lrputils: {said}", file=sys.stderr)
-        if getattr(options, "verbose", False) and (details := getattr(error, "details", "")):
-            print(details, file=sys.stderr)
+        if getattr(options, "verbose", False):
+            print(*getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("lrputils: interrupted; what had been written before stays as it was")

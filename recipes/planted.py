@@ -8,6 +8,8 @@ token is then what the rule says, and removal stays within what the model has se
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -42,22 +44,34 @@ def drawn(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return ids, mask
 
 
-def train(seed: int, steps: int = 400, batch: int = 64) -> nn.Module:
-    """Train one model on the rule, in float64 so that other processors get nearly the same one."""
-    model = zoo.build("bert", seed, **zoo.PLANTED).requires_grad_(True)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
+def fit(
+    model: nn.Module, loss: Callable[[], Tensor], steps: int, *, longest: float = 1.0, **adam: float
+) -> nn.Module:
+    """Minimise the loss of one batch after another by AdamW, on gradients at most so long."""
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.AdamW(learned, lr=RATE, **adam)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
-    generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
-        ids, mask = drawn(batch, generator)
-        f = rule(ids, mask)
-        logits = model(input_ids=ids, attention_mask=mask).logits
-        loss = (logits - torch.stack([-f, f], 1)).square().mean()
         optimiser.zero_grad()
-        loss.backward()
+        loss().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), longest)
         optimiser.step()
         schedule.step()
     return model.requires_grad_(False)
+
+
+def train(seed: int, steps: int = 400, batch: int = 64) -> nn.Module:
+    """Train one model on the rule, in float64 so that other processors get nearly the same one."""
+    model = zoo.build("bert", seed, **zoo.PLANTED).requires_grad_(True)
+    generator = torch.Generator().manual_seed(seed)
+
+    def loss() -> Tensor:
+        ids, mask = drawn(batch, generator)
+        f = rule(ids, mask)
+        logits = model(input_ids=ids, attention_mask=mask).logits
+        return (logits - torch.stack([-f, f], 1)).square().mean()
+
+    return fit(model, loss, steps, longest=math.inf, weight_decay=0.0)
 
 
 def make(*, out: Path, steps: int = 400) -> Path:

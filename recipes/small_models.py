@@ -16,7 +16,7 @@ from lrputils.runs.options import run_alone
 from lrputils.study import zoo
 from recipes import planted
 
-STEPS, RULE_STEPS, BATCH, RATE = 400, 800, 32, 5e-3
+STEPS, RULE_STEPS, BATCH = 400, 800, 32
 WORDS = range(5, 17)  # how many words a training text has
 
 Batches = Callable[[torch.Generator], tuple[dict[str, Tensor], Tensor]]
@@ -52,14 +52,10 @@ def image_batches() -> Batches:
     return drawn
 
 
-def rule_batches() -> Batches:
-    """Random batches of the planted rule's texts, of which some tokens are hidden."""
-
-    def drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
-        ids, mask = planted.drawn(BATCH, generator)
-        return {"input_ids": ids, "attention_mask": mask}, (planted.rule(ids, mask) > 0).long()
-
-    return drawn
+def rule_batches(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    """A random batch of the planted rule's texts, of which some tokens are hidden."""
+    ids, mask = planted.drawn(BATCH, generator)
+    return {"input_ids": ids, "attention_mask": mask}, (planted.rule(ids, mask) > 0).long()
 
 
 def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Module:
@@ -72,20 +68,14 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
         torch.manual_seed(seed)
         if family != "vit" and not ruled:
             model.set_input_embeddings(zoo.projected())
-    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimiser = torch.optim.AdamW(learned, lr=RATE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
     generator = torch.Generator().manual_seed(seed)
+
+    def loss() -> Tensor:
+        inputs, labels = batches(generator)
+        return cross_entropy(model(**inputs).logits, labels)
+
     with routed(model, zoo.linear) if name.endswith(zoo.LINEAR) else nullcontext():
-        for _ in range(steps):
-            inputs, labels = batches(generator)
-            loss = cross_entropy(model(**inputs).logits, labels)
-            optimiser.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            schedule.step()
-    return model.requires_grad_(False)
+        return planted.fit(model, loss, steps)
 
 
 def make(
@@ -112,7 +102,7 @@ def make(
     for name in only:
         family, shipped = zoo.SHIPPED[name]
         ruled = name.endswith(zoo.RULE)
-        batches = rule_batches() if ruled else images if family == "vit" else texts
+        batches = rule_batches if ruled else images if family == "vit" else texts
         length = steps or (RULE_STEPS if ruled else STEPS)
         models = {n: train(name, n, batches, length) for n in range(seeds or shipped)}
         paths.append(zoo.save(models, name, out))

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
+from sphinx.writers.html5 import HTML5Translator
+from sphinx_external_toc.parsing import parse_toc_yaml
 
 import lrputils
 from lrputils.book.layout import DEFAULT, Book, BookError
@@ -27,17 +29,16 @@ from lrputils.book.notebooks import read_notebook
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def _entries(book: Book) -> list[Path]:
-    toc = yaml.safe_load((book.root / "_toc.yml").read_text(encoding="utf-8"))
-    return [Path(entry) for entry in (toc["root"], *_listed(toc))]
-
-
-def _listed(group: Mapping[str, Any]) -> Iterator[str]:
-    """The files of a part of the table of contents, a page's own sections behind it."""
-    for entry in (*group.get("parts", ()), *group.get("chapters", ()), *group.get("sections", ())):
-        if "file" in entry:
-            yield entry["file"]
-        yield from _listed(entry)
+# What pages show or load beside themselves.
+_CARRIED = (
+    "_static/**/*",
+    "vendor/**/*",
+    "results/**/*",
+    "chapters/*.bib",
+    "lrputils/assets/*/README.md",
+    "recipes/*/README.md",
+    "CHANGELOG.md",
+)
 
 
 def _configuration(book: Book, profile: str, repository: str | None) -> str:
@@ -65,22 +66,17 @@ def assemble(
     Raises:
         BookError: the table of contents names a page that is not there.
     """
-    wanted = {Path("_toc.yml"): book.root / "_toc.yml"}
-    for entry in _entries(book):
-        page = book.root / entry.with_suffix(".md")
-        source = executed.get(entry.name, page)
+    root, shown = book.root, {}
+    wanted = [path for pattern in ("_toc.yml", *_CARRIED) for path in root.glob(pattern)]
+    contents = {target / p.relative_to(root): p.read_bytes() for p in wanted if p.is_file()}
+    for entry in map(Path, parse_toc_yaml(root / "_toc.yml")):
+        source = executed.get(entry.name, root / entry.with_suffix(".md"))
         if not source.is_file():
             raise BookError(f"_toc.yml lists {entry}, but there is no {source.name}")
-        wanted[entry.with_suffix(source.suffix)] = source
-    folders = [book.root / name for name in ("_static", "vendor", "results")]
-    carried = [path for folder in folders for path in folder.rglob("*")]
-    cards = book.root.glob("lrputils/assets/*/README.md")  # pages include them
-    more = [*book.root.glob("recipes/*/README.md"), book.root / "CHANGELOG.md"]
-    extras = [*book.chapters_folder.glob("*.bib"), *cards, *more, *carried]
-    wanted |= {path.relative_to(book.root): path for path in extras if path.is_file()}
-    contents = {target / place: source.read_bytes() for place, source in wanted.items()}
+        contents[target / entry.with_suffix(source.suffix)] = source.read_bytes()
+        if entry.name in executed:
+            shown[entry.name] = source
     contents[target / "_config.yml"] = _configuration(book, profile, repository).encode()
-    shown = {entry.name: executed[entry.name] for entry in _entries(book) if entry.name in executed}
     contents[target / "chapters/run_statistics.txt"] = run_statistics(shown).encode()
     for path in [*target.rglob("*")]:
         if path.is_file() and path not in contents:
@@ -135,6 +131,9 @@ class CaptionedTable(nodes.figure):
     """A table that a cell shows, numbered and captioned as a figure is."""
 
 
+_AS_FIGURE = HTML5Translator.visit_figure, HTML5Translator.depart_figure
+
+
 class NumberTables(SphinxTransform):
     """Count as a table what a cell captions under a name `tab-…`; MyST-NB knows figures alone."""
 
@@ -147,14 +146,6 @@ class NumberTables(SphinxTransform):
                 table = CaptionedTable("", *figure.children, **figure.attributes)
                 figure.replace_self(table)
                 self.document.ids |= dict.fromkeys(table["ids"], table)
-
-
-def _visit(writer: Any, node: nodes.Node) -> None:
-    writer.visit_figure(node)
-
-
-def _depart(writer: Any, node: nodes.Node) -> None:
-    writer.depart_figure(node)
 
 
 def _without_mathjax(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
@@ -207,7 +198,7 @@ def _as_html(app: Sphinx) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register before the theme reads the suffix, and behind `sphinx.ext.mathjax`."""
-    app.add_enumerable_node(CaptionedTable, "table", html=(_visit, _depart))
+    app.add_enumerable_node(CaptionedTable, "table", html=_AS_FIGURE)
     app.add_transform(NumberTables)
     app.connect("html-page-context", _correct, priority=100)
     app.connect("builder-inited", _as_html)

@@ -33,6 +33,7 @@ from lrputils.book.notebooks import (
     write_notebook,
 )
 from lrputils.book.parameters import check_inputs
+from lrputils.runs.folders import writable
 
 # Another version of one of these makes an executed chapter stale, as a change of its text does.
 _ENGINES = ("torch", "transformers", "numpy", "matplotlib")
@@ -56,19 +57,7 @@ _NOTE_PEAK = (
 )
 
 
-class ChapterFailed(BookError):
-    """A chapter failed: chapter, cell and error are in the message, the frames in `details`."""
-
-    @property
-    def details(self) -> str:
-        """The failed cell and its frames."""
-        return self.args[1]
-
-    def __str__(self) -> str:
-        return self.args[0]
-
-
-def sources_digest(book: Book) -> str:
+def _sources_digest(book: Book) -> str:
     """Return a digest of what chapters read: the package, its assets, and the recorded runs."""
     digest = hashlib.sha256()
     for folder in (Path(lrputils.__file__).parent, book.root / "results"):
@@ -102,8 +91,8 @@ def run_chapter(
     metadata, with time and memory.
 
     Raises:
-        ChapterFailed: a cell raised, the kernel died, or a figure is missing.
-        BookError: `output` cannot be written; the message says where the finished run is.
+        BookError: a cell raised (the frames are in a note), the kernel died, a figure is missing,
+            or `output` cannot be written; the message says where the run is.
     """
     notebook, spent = _executed(chapter, parameters, failed, progress)
     if stamp is not None:
@@ -154,7 +143,9 @@ def _executed(
         write_notebook(notebook, failed)
         shown = os.path.relpath(failed) if failed.is_relative_to(Path.cwd()) else failed
         said = f"{chapter.name}: {problem}; the run as far as it got: {shown}"
-        raise ChapterFailed(said, details)
+        failure = BookError(said)
+        failure.add_note(details)
+        raise failure
     return notebook, spent
 
 
@@ -164,6 +155,7 @@ def execute_profile(
     parameters: Mapping[str, Mapping[str, Any]],
     profile: str = DEFAULT,
     *,
+    out: Path | None = None,
     force: bool = False,
     progress: bool = True,
     processes: int | None = None,
@@ -171,24 +163,29 @@ def execute_profile(
     """Execute the chapters under a profile, each only if something that decides it has changed.
 
     The notebooks are kept in `_build/executed/<profile>`; return them by the chapter's name.
-    `parameters` is `load_profile`'s answer; `force` runs also what has not changed. `processes` are
-    at work at once: two where there are two cores. What took longest the last time begins.
+    `parameters` is `load_profile`'s answer; `force` runs also what has not changed. Into another
+    folder `out` all are executed, since a model or data at the same path may be others now.
+    `processes` are at work at once: two where there are two cores. What took longest the last time
+    begins.
 
     Raises:
         BookError: a chapter failed, or a model or data that one is given are not there. No other
             chapter begins then; one that had begun ends, and is kept.
     """
-    folder = book.build_folder / "executed" / Path(profile).stem
-    sources, jobs = sources_digest(book), {}
+    folder = out or book.build_folder / "executed" / Path(profile).stem
+    sources, jobs = _sources_digest(book), {}
     executed = {chapter.name: folder / f"{chapter.name}.ipynb" for chapter in chapters}
     for chapter in chapters:
         check_inputs(read_text(chapter.text), chapter.name, parameters[chapter.name])
+    writable(folder)
     for place, chapter in enumerate(chapters):
         output, given = executed[chapter.name], parameters[chapter.name]
         stamp = {"profile": profile, "fingerprint": fingerprint(chapter, given, sources)}
         before = _stamp(output)
-        if force or not stamp.items() <= before.items():
+        if force or out or not stamp.items() <= before.items():
             failed = book.build_folder / "failed" / output.name
+            if out:
+                failed = output.with_suffix(".failed.ipynb")
             # In a fresh clone no time is known: the later chapters are the longer ones.
             expected = (before.get("seconds") or 0.0, place)
             jobs[expected] = partial(

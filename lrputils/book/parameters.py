@@ -51,14 +51,12 @@ class Parameter:
     def fits(self, value: Any) -> bool:
         """Whether `value` has one of the types; an int fits float, a bool fits only bool."""
         if isinstance(value, list) and self.item:
-            return all(_is(item, self.item) for item in value)
-        return any(_is(value, kind) for kind in self.types)
+            return all(type(item) in _taken(self.item) for item in value)
+        return type(value) in _taken(*self.types)
 
 
-def _is(value: Any, kind: type) -> bool:
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
+def _taken(*kinds: type) -> tuple[type, ...]:
+    return (*kinds, int) if float in kinds else kinds
 
 
 def _parameter(statement: ast.stmt, source: str, chapter: str) -> Parameter:
@@ -115,7 +113,7 @@ def checked(notebook: NotebookNode, chapter: str, given: dict[str, Any]) -> dict
 
 
 def from_command_line(texts: list[str], parameters: dict[str, Parameter]) -> dict[str, Any]:
-    """Return the values in `name=value` texts, read as YAML, or as they stand for a string.
+    """Return the values in `name=value` texts: the first reading that fits, YAML's or the text's.
 
     Raises:
         BookError: a text without `=`.
@@ -125,17 +123,12 @@ def from_command_line(texts: list[str], parameters: dict[str, Parameter]) -> dic
         name, equals, raw = text.partition("=")
         if not equals or not name.isidentifier():
             raise BookError(f"-p {text!r} is not of the form name=value")
-        values[name] = raw
-        with suppress(*_NOT_YAML):
-            values[name] = yaml.safe_load(raw)
-        wanted = parameters.get(name)
-        if wanted is None or wanted.fits(values[name]):
-            continue
-        if str in wanted.types:
-            values[name] = raw
-        elif float in wanted.types:
-            with suppress(ValueError):  # YAML takes 1e-3 for a text
-                values[name] = float(raw)
+        readings = []
+        for read in (yaml.safe_load, str, float):  # YAML takes 1e-3 for a text
+            with suppress(*_NOT_YAML):
+                readings.append(read(raw))
+        fitting = [r for r in readings if name in parameters and parameters[name].fits(r)]
+        values[name] = (fitting or readings)[0]
     return values
 
 
@@ -148,10 +141,9 @@ def _read_profile(book: Book, name: str) -> dict[str, dict[str, Any]]:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except _NOT_YAML as error:
         raise BookError(f"profile {path.name} is not YAML: {error}") from None
-    if not isinstance(content, dict):
-        raise BookError(f"profile {path.name} must be a mapping of chapters to parameters")
-    if not all(isinstance(section, dict | None) for section in content.values()):
-        raise BookError(f"profile {path.name}: every section must be a mapping name: value")
+    sections = content.values() if isinstance(content, dict) else [content]
+    if not all(isinstance(section, dict | None) for section in sections):
+        raise BookError(f"profile {path.name} must be a mapping of chapters, each name: value")
     return {section: values or {} for section, values in content.items()}
 
 
@@ -202,21 +194,12 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
 
             load_images(values["dataset"], side=2)
         if "load_classifier(" in code and values.get("model") is not None:
-            from lrputils.data import files
+            from lrputils.data.files import find_model
 
-            asked = values["model"], values.get("revision")
-            files.find_model(*asked, parameter="model")
+            find_model(values["model"], values.get("revision"), parameter="model")
         if values.get("device", "cpu") not in ("auto", "cpu"):
-            _find_device(values["device"])
+            from lrputils.model.classifier import find_device
+
+            find_device(values["device"])
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise BookError(f"{chapter}: {error}") from error
-
-
-def _find_device(device: str) -> None:
-    import torch
-
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device={device!r} cannot be used here: {reason}") from None

@@ -21,13 +21,11 @@ there wherever the reference has one; its bytes are not compared.
 from __future__ import annotations
 
 import copy
-import json
 import math
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -50,41 +48,10 @@ class Tolerance(NamedTuple):
     atol: float = 1e-12
     share: float = 1e-5
 
-    def agree(
-        self, ours: float, reference: float, largest: float = 0.0, unit: float = math.inf
-    ) -> bool:
-        """Whether two floats agree; NaN agrees with NaN, infinity with itself.
-
-        `largest` is the magnitude beside them, `unit` that of the last digit shown.
-        """
-        if not (math.isfinite(ours) and math.isfinite(reference)):
-            return ours == reference or (math.isnan(ours) and math.isnan(reference))
-        rounding = max(self.rtol * max(abs(ours), abs(reference)), self.share * largest)
-        return abs(ours - reference) <= max(min(rounding, unit / 2), self.atol)
-
 
 SINGLE = Tolerance()
 DOUBLE = Tolerance(rtol=1e-9, share=1e-9)
 _NUMBER = re.compile(r"(?<![\w.])[-+−]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?|\b(?:nan|inf)\b")
-
-
-def texts_agree(ours: str, reference: str, tolerance: Tolerance = SINGLE) -> bool:
-    """Whether two texts have one skeleton, equal integers, and floats within tolerance.
-
-    >>> texts_agree("r = 0.50000001 of 12", "r = 0.5 of 12")
-    True
-    >>> texts_agree("r = 0.5 of 13", "r = 0.5 of 12")
-    False
-    """
-    if _NUMBER.sub("#", ours) != _NUMBER.sub("#", reference):
-        return False
-    ours, reference = (map(_number, _NUMBER.findall(text)) for text in (ours, reference))
-    return values_agree(list(ours), list(reference), tolerance)
-
-
-def _number(text: str) -> int | float:
-    text = text.replace("−", "-")
-    return int(text) if text.lstrip("-+").isdigit() else float(text)
 
 
 def values_agree(
@@ -94,13 +61,23 @@ def values_agree(
     unit: float = math.inf,
     largest: float = 0.0,
 ) -> bool:
-    """Compare two JSON-like values: floats within tolerance, texts by `texts_agree`, else equal.
+    """Compare two JSON-like values: floats within tolerance, all else equal.
 
-    The floats of one list are measured by the largest of them in the reference; a float alone by
-    itself, or by the `largest` beside it. `unit` is that of the last digit shown.
+    A text is its skeleton and the list of its numbers. The floats of one list are measured by the
+    largest of them in the reference; a float alone by itself, or by the `largest` beside it. `unit`
+    is that of the last digit shown. NaN agrees with NaN.
+
+    >>> values_agree("r = 0.50000001 of 12", "r = 0.5 of 12")
+    True
+    >>> values_agree("r = 0.5 of 13", "r = 0.5 of 12")
+    False
     """
     if {type(ours), type(reference)} in ({float}, {int, float}):
-        return tolerance.agree(ours, reference, largest, unit)
+        if ours == reference or (math.isnan(ours) and math.isnan(reference)):
+            return True
+        rtol, apart = tolerance.rtol, abs(ours - reference)
+        near = math.isclose(ours, reference, rel_tol=rtol, abs_tol=tolerance.share * largest)
+        return apart <= tolerance.atol or (near and apart <= unit / 2)
     if isinstance(reference, dict) and isinstance(ours, dict):
         same = ours.keys() == reference.keys()
         return same and all(values_agree(ours[k], reference[k], tolerance, unit) for k in reference)
@@ -110,28 +87,29 @@ def values_agree(
         same = len(ours) == len(reference)
         return same and all(values_agree(*pair, tolerance, unit, largest) for pair in pairs)
     if isinstance(reference, str) and isinstance(ours, str):
-        return texts_agree(ours, reference, tolerance)
+        same = _NUMBER.sub("#", ours) == _NUMBER.sub("#", reference)
+        return same and values_agree(_numbers(ours), _numbers(reference), tolerance)
     return type(ours) is type(reference) and ours == reference
 
 
-def default_tolerance(notebook: NotebookNode) -> Tolerance:
-    """Return what a chapter's cells are held to: `SINGLE` if it has a parameter `model`."""
-    return SINGLE if "model" in declared(notebook, "chapter") else DOUBLE
+def _numbers(text: str) -> list[int | float]:
+    found = _NUMBER.findall(text.replace("−", "-"))
+    return [int(n) if n.lstrip("-+").isdigit() else float(n) for n in found]
 
 
-def stated_tolerance(cell_metadata: dict[str, Any], default: Tolerance = SINGLE) -> Tolerance:
-    """Return the tolerance that a cell asks for, or the default.
+def stated_tolerance(cell: NotebookNode, notebook: NotebookNode) -> Tolerance:
+    """Return what a cell is held to: `SINGLE` in a chapter with a parameter `model`, or wider.
 
     Raises:
-        ValueError: it asks for one without a reason.
+        ValueError: it asks for another without a reason.
     """
-    asked = cell_metadata.get("regression")
+    default = SINGLE if "model" in declared(notebook, "chapter") else DOUBLE
+    asked = cell.metadata.get("regression")
     if asked is None:
         return default
     if not str(asked.get("reason", "")).strip():
         raise ValueError("a cell that widens its tolerance must state the reason in its metadata")
-    wider = {part: float(asked[part]) for part in ("rtol", "atol") if part in asked}
-    return default._replace(**wider)
+    return default._replace(**{part: float(asked[part]) for part in asked if part != "reason"})
 
 
 def _places(outputs: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -160,13 +138,13 @@ def settle(
         if not mine[kind]:
             continue
         holder = mine[kind].pop(0)
-        values = _joined(holder[key]), _joined(theirs[key])
+        values = holder[key], theirs[key]
         if kind.startswith("image/"):  # that there is one counts; what it shows is numbers, above
             agrees = bool(values[0]) == bool(values[1])
         elif key != TABLE and TABLE in theirs and TABLE in holder:
             agrees = _shape(values[0]) == _shape(values[1])
         else:
-            unit = last_digit(_joined(theirs.get("text/plain", ""))) if key == TABLE else math.inf
+            unit = last_digit(theirs.get("text/plain", "")) if key == TABLE else math.inf
             agrees = values_agree(*values, tolerance, unit)
         if agrees:
             holder[key] = theirs[key]
@@ -180,27 +158,16 @@ def last_digit(shown: str) -> float:
     return 10.0 ** -places[0][0] if places else math.inf
 
 
-def _shape(value: Any) -> Any:
+def _shape(rendering: str) -> str:
     """Return a rendering without its digits and the spaces that align them."""
-    return re.sub(r"\s+", " ", _NUMBER.sub("#", value)) if isinstance(value, str) else value
-
-
-def _joined(value: Any) -> Any:
-    """Undo the notebook format's splitting of texts into lists of lines."""
-    if isinstance(value, list) and all(isinstance(line, str) for line in value):
-        return "".join(value)
-    if isinstance(value, str) and value[:1] in "{[":
-        with suppress(ValueError):
-            return json.loads(value)
-    return value
+    return re.sub(r"\s+", " ", _NUMBER.sub("#", rendering))
 
 
 _equal_outputs, _start_kernel = IPyNbCell.compare_outputs, IPyNbFile.setup
 
 
 def _compare_outputs(cell: IPyNbCell, ours: Any, reference: Any, skip_compare=None) -> bool:
-    tolerance = stated_tolerance(cell.cell.metadata, default_tolerance(cell.parent.nb))
-    settled = settle(ours, reference, tolerance)
+    settled = settle(ours, reference, stated_tolerance(cell.cell, cell.parent.nb))
     skipped = skip_compare or cell.parent.skip_compare  # nbval would leave out PNG images
     kinds = tuple(kind for kind in skipped if not kind.startswith("image/"))
     return _equal_outputs(cell, settled, reference, kinds)

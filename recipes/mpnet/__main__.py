@@ -44,14 +44,14 @@ def assemble(base: Path, adapter: Path, out: Path) -> Path:
         label2id={name: number for number, name in enumerate(names)},
         dtype=torch.float32,
     )
-    merge(model, load_file(adapter))
+    _merge(model, load_file(adapter))
     model.save_pretrained(out)
     transformers.AutoTokenizer.from_pretrained(base).save_pretrained(out)
     return out
 
 
 @torch.no_grad()
-def merge(model: nn.Module, adapter: Mapping[str, Tensor]) -> None:
+def _merge(model: nn.Module, adapter: Mapping[str, Tensor]) -> None:
     """Add each low-rank product to its weight, in float64, and copy the head."""
     for name, tensor in adapter.items():
         if name.endswith(".A"):
@@ -60,18 +60,6 @@ def merge(model: nn.Module, adapter: Mapping[str, Tensor]) -> None:
             weight.copy_((weight.double() + change).float())
         elif name.startswith("classifier.h."):
             model.get_parameter(name.replace(".h.", ".")).copy_(tensor.float())
-
-
-def checked(path: Path, sha256: str) -> Path:
-    """Return the path of a file if it is the one that the recorded runs used.
-
-    Raises:
-        ValueError: it is another file.
-    """
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != sha256:
-        raise ValueError(f"{path} has sha256 {found[:12]}…, the recorded runs used {sha256[:12]}…")
-    return path
 
 
 def make(
@@ -83,11 +71,18 @@ def make(
         task (TASK): imdb, sst2 or sst2-6
         out: the classifier's folder; 440 MB
         base: a folder with sentence-transformers/all-mpnet-base-v2 (default: from the hub)
+
+    Raises:
+        ValueError: a file is another than the recorded runs used.
     """
     adapter = Path(__file__).parent / f"{task}.safetensors"
     base = base or Path(snapshot_download(BASE, allow_patterns=_FILES))
-    checked(adapter, ADAPTERS[task])
-    checked(base / "model.safetensors", SHA256)
+    for path, used in ((adapter, ADAPTERS[task]), (base / "model.safetensors", SHA256)):
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        if sha256 != used:
+            raise ValueError(
+                f"{path} has sha256 {sha256[:12]}…, the recorded runs used {used[:12]}…"
+            )
     return assemble(base, adapter, out)
 
 

@@ -68,10 +68,10 @@ def output_problems(notebook: NotebookNode) -> Iterator[str]:
         yield f"{ignored} cells are exempt from comparison; at most one may be"
     yield from missing_figures(notebook)
     for number, cell in enumerate(code, start=1):
-        yield from (f"code cell {number}: {problem}" for problem in _cell_problems(cell))
+        yield from (f"code cell {number}: {problem}" for problem in _cell_problems(cell, notebook))
 
 
-def _cell_problems(cell: NotebookNode) -> Iterator[str]:
+def _cell_problems(cell: NotebookNode, notebook: NotebookNode) -> Iterator[str]:
     tags = set(cell.metadata.get("tags", []))
     if cell.source.strip() and cell.execution_count is None:
         yield "was not executed"
@@ -80,7 +80,7 @@ def _cell_problems(cell: NotebookNode) -> Iterator[str]:
     if "raises-exception" in tags:
         yield "is expected to raise"
     try:
-        stated_tolerance(cell.metadata)
+        stated_tolerance(cell, notebook)
     except (ValueError, KeyError, TypeError) as error:
         yield f"regression metadata: {error!r}"
     for output in cell.outputs:

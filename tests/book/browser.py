@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import json
 import shutil
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tornado.httpclient import AsyncHTTPClient
 from tornado.websocket import websocket_connect
 
 EXECUTABLE = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
@@ -121,7 +121,7 @@ async def _press(tab: _Tab, key: str) -> None:
     await tab.call("Input.dispatchKeyEvent", type="keyUp", **what)
 
 
-async def _visit(address, url, script, size, dark, picture, printed, keys) -> Visit:
+async def _visit(address, url, script, *, size=WIDE, dark=False, printed="", keys=()) -> Visit:
     tab = _Tab(await websocket_connect(address, max_message_size=100 << 20))
     for domain in ("Page", "Network", "Runtime", "Log"):
         await tab.call(f"{domain}.enable")
@@ -142,9 +142,6 @@ async def _visit(address, url, script, size, dark, picture, printed, keys) -> Vi
         for key in keys:
             await _press(tab, key)
             tab.visit.answer.append(await tab.evaluate(script))
-    if picture:
-        shot = await tab.call("Page.captureScreenshot", captureBeyondViewport=True)
-        Path(picture).write_bytes(base64.b64decode(shot["data"]))
     if printed:
         await tab.call("Page.printToPDF")
         tab.visit.answer = await tab.evaluate(printed)
@@ -173,29 +170,17 @@ class Browser:
         self._process.wait(timeout=20)
         self._folder.cleanup()
 
-    def visit(
-        self,
-        url: str,
-        script: str = "",
-        *,
-        size=WIDE,
-        dark=False,
-        picture=None,
-        printed="",
-        keys=(),
-    ) -> Visit:
+    def visit(self, url: str, script: str = "", **how: Any) -> Visit:
         """Open a page in a new tab, let it settle, run a script, press keys and run it after each,
-        take a picture, print, ask."""
-        return asyncio.run(self._in_new_tab(url, script, size, dark, picture, printed, keys))
+        print, ask: `_visit` says how."""
+        return asyncio.run(self._in_new_tab(url, script, how))
 
-    async def _in_new_tab(self, *what: Any) -> Visit:
-        from tornado.httpclient import AsyncHTTPClient
-
+    async def _in_new_tab(self, url: str, script: str, how: dict[str, Any]) -> Visit:
         host = f"http://127.0.0.1:{self._port}"
         client = AsyncHTTPClient()
         opened = await client.fetch(f"{host}/json/new?about:blank", method="PUT", body="")
         tab = json.loads(opened.body)
         try:
-            return await _visit(tab["webSocketDebuggerUrl"], *what)
+            return await _visit(tab["webSocketDebuggerUrl"], url, script, **how)
         finally:
             await client.fetch(f"{host}/json/close/{tab['id']}")

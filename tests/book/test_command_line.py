@@ -15,12 +15,6 @@ def in_book(small_book, monkeypatch):
     return small_book
 
 
-def test_execute_refreshes_the_twin(in_book, capsys):
-    assert main(["execute", "--quiet"]) == 0
-    assert capsys.readouterr().out.split() == ["chapters/01_short.ipynb"]
-    assert "0.5" in in_book.chapter("1").notebook.read_text()
-
-
 def test_other_parameters_go_elsewhere_and_leave_the_twin_alone(in_book, tmp_path):
     out = tmp_path / "run"
     assert main(["execute", "1", "-p", "factor=4", "--out", str(out), "--quiet"]) == 0
@@ -81,8 +75,12 @@ def test_a_raising_chapter_ends_with_status_one_and_its_name(in_book, capsys):
     assert "1 / (factor - 2)" in capsys.readouterr().err
 
 
-def test_plain_papermill_runs_a_twin_from_elsewhere(in_book, tmp_path, monkeypatch):
+def test_execute_refreshes_the_twin_and_plain_papermill_runs_it_from_elsewhere(
+    in_book, tmp_path, monkeypatch, capsys
+):
     assert main(["execute", "--quiet"]) == 0
+    assert capsys.readouterr().out.split() == ["chapters/01_short.ipynb"]
+    assert "0.5" in in_book.chapter("1").notebook.read_text()
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-m", "papermill", str(in_book.chapter("1").notebook), "out.ipynb"]
     command += ["--no-progress-bar", "-p"]

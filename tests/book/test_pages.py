@@ -59,25 +59,19 @@ def test_edit_leads_to_the_text(site, chapter):
     assert f'href="{REPOSITORY}/edit/main/chapters/{chapter.name}.md"' in page
 
 
-def test_without_a_repository_no_button_leads_to_one(tmp_path):
+def test_without_a_repository_no_button_leads_to_one_and_another_profile_is_named(tmp_path):
     executed = {chapter.name: chapter.notebook for chapter in BOOK.chapters()}
-    assemble(BOOK, executed, tmp_path)
+    assemble(BOOK, executed, tmp_path, profile="smoke")
     settings = yaml.safe_load((tmp_path / "_config.yml").read_text())
     assert not {"repository", "launch_buttons"} & settings.keys()
     assert not {key for key, value in settings["html"].items() if key.startswith("use_") and value}
+    assert "smoke" in settings["sphinx"]["config"]["html_theme_options"]["announcement"]
 
 
 def test_a_missing_page_is_named(tmp_path):
     executed = {chapter.name: tmp_path / "nowhere.ipynb" for chapter in BOOK.chapters()}
     with pytest.raises(BookError, match=r"_toc.yml lists chapters/intro, but there is no"):
         assemble(BOOK, executed, tmp_path / "source")
-
-
-def test_another_profile_is_named_on_every_page(tmp_path):
-    executed = {chapter.name: chapter.notebook for chapter in BOOK.chapters()}
-    assemble(BOOK, executed, tmp_path, profile="smoke")
-    settings = yaml.safe_load((tmp_path / "_config.yml").read_text())
-    assert "smoke" in settings["sphinx"]["config"]["html_theme_options"]["announcement"]
 
 
 _LAYOUT = """{

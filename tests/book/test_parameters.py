@@ -33,9 +33,6 @@ def test_names_types_and_defaults_are_read(chapter):
 
 def test_a_parameter_that_no_cell_reads_is_found(chapter):
     assert unread(chapter, "c") == ["unused"]
-
-
-def test_a_name_that_is_only_assigned_is_not_read():
     assert unread(notebook("a = 1", "a = 2"), "c") == ["a"]
 
 
@@ -62,23 +59,22 @@ def test_what_fits_is_taken(chapter):
     assert checked(chapter, "c", {"count": None}) == {"count": None}
 
 
-NOT_PLAIN = ["a = f()", "a, b = 1, 2", "import os", "a: int = 1", "a = None  # type: tensor"]
+NOT_DECLARED = {
+    "a = f()": "plain value",
+    "a, b = 1, 2": "plain value",
+    "import os": "plain value",
+    "a: int = 1": "plain value",
+    "a = None  # type: tensor": "plain value",
+    "\n".join(f"a{i} = {i}" for i in range(9)): "at most 8",
+}
 
 
-@pytest.mark.parametrize("line", NOT_PLAIN)
-def test_only_plain_values_may_be_parameters(line):
-    with pytest.raises(BookError, match="plain value"):
-        declared(notebook(line), "c")
-
-
-def test_more_than_eight_are_refused():
-    with pytest.raises(BookError, match="at most 8"):
-        declared(notebook("\n".join(f"a{i} = {i}" for i in range(9))), "c")
-
-
-def test_two_parameter_cells_are_refused():
+@pytest.mark.parametrize("lines", NOT_DECLARED)
+def test_only_eight_plain_values_in_one_cell_may_be_parameters(lines):
+    with pytest.raises(BookError, match=NOT_DECLARED[lines]):
+        declared(notebook(lines), "c")
     twice = notebook("a = 1")
-    twice.cells.append(new_code_cell("b = 1", metadata={"tags": ["parameters"]}))
+    twice.cells *= 2
     with pytest.raises(BookError, match="2 cells"):
         declared(twice, "c")
 

@@ -12,22 +12,11 @@ PAPER = [("paper", chapter) for chapter in load_profile(find_book(), "paper")]
 PAPER = [*PAPER, ("paper-imdb", "05_layer_ablation")]
 
 
-def write(book, text: str, name: str = "mine") -> str:
-    (book.root / f"profiles/{name}.yml").write_text(text)
-    return name
-
-
-def test_a_chapter_s_section_wins_over_all(small_book):
-    name = write(small_book, "_all: {factor: 3.0, count: 1}\n01_short: {factor: 4.0}\n")
-    assert load_profile(small_book, name) == {"01_short": {"factor": 4.0, "count": 1}}
-
-
-def test_a_value_that_is_the_default_is_not_injected(small_book):
-    name = write(small_book, "01_short: {factor: 2.0}\n")
-    assert load_profile(small_book, name) == {"01_short": {}}
-
-
-def test_a_profile_may_be_a_path(small_book, tmp_path):
+def test_a_chapter_s_section_wins_over_all_and_a_default_is_not_injected(small_book, tmp_path):
+    (small_book.root / "profiles/mine.yml").write_text(
+        "_all: {factor: 3.0, count: 1, unused: x}\n01_short: {factor: 4.0}\n"
+    )
+    assert load_profile(small_book, "mine") == {"01_short": {"factor": 4.0, "count": 1}}
     path = tmp_path / "other.yml"
     path.write_text("01_short: {factor: 5.0}\n")
     assert load_profile(small_book, str(path)) == {"01_short": {"factor": 5.0}}
@@ -46,20 +35,16 @@ def test_a_profile_may_be_a_path(small_book, tmp_path):
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_runs(small_book, text, complaint):
+    (small_book.root / "profiles/mine.yml").write_text(text)
     with pytest.raises(BookError, match=complaint):
-        load_profile(small_book, write(small_book, text))
+        load_profile(small_book, "mine")
 
 
 def test_the_book_s_own_profiles_are_valid():
     book = find_book()
-    assert {"offline", "paper", "smoke"} <= set(book.profiles())
-    for name in book.profiles():
-        load_profile(book, name)
-
-
-def test_the_offline_profile_is_the_chapters_defaults():
-    book = find_book()
-    assert not any(load_profile(book, "offline").values())
+    given = {name: load_profile(book, name) for name in book.profiles()}
+    assert {"offline", "paper", "smoke"} <= given.keys()
+    assert not any(given["offline"].values())  # the chapters' own defaults
 
 
 @pytest.mark.parametrize("profile", ["paper", "paper-imdb"])

@@ -34,8 +34,8 @@ def test_the_shipped_models_keep_the_rule_and_differ():
 
 
 def test_training_approaches_the_rule_and_can_be_loaded(tmp_path, monkeypatch):
-    few, more = (recipe.train(0, steps) for steps in (2, 60))
-    assert error(more) < error(few)
+    few = recipe.train(0, 2)
+    assert error(recipe.train(0, 30)) < error(few)
     monkeypatch.setitem(zoo.SHIPPED, "planted", ("bert", 1))
     path = run_alone(recipe.make, ["--out", str(tmp_path), "--steps", "2"], prog="planted")
     assert path == tmp_path / "planted.safetensors"
