@@ -1,15 +1,10 @@
-"""A page has every image of its notebook, or the build fails."""
+"""The single page, to print."""
 
 from __future__ import annotations
 
 import subprocess
 
 from lrputils.book.build import build_html
-
-IMAGE = {"image/svg+xml": "<svg/>", "text/plain": "<Drawing size 510x330 with 1 Axes>"}
-AS_TEXT = {"text/plain": "<Figure size 528x330 with 2 Axes>"}
-SHOWN = '<img alt="two trees" src="../_images/0a.svg"/>'
-ALT = {"mystnb": {"image": {"alt": "two trees"}}}
 
 
 def test_the_single_page_lies_where_its_links_lead(tmp_path, monkeypatch):
