@@ -251,23 +251,21 @@ def _texts(rows: Sequence[tuple[str, Text, Any]], name: str, identity: str | Non
 def _find(
     dataset: str | Path | None, split: str | None, subset: str | None, revision: str | None
 ) -> _Source:
-    name, commit = "reviews" if dataset is None else str(dataset), None
-    if name in OWN:
-        places = {name: [OWN[name]]}
+    asked = "reviews" if dataset is None else str(dataset)
+    place = str(OWN.get(asked, asked))
+    name, path, commit = files.find(
+        place,
+        kind="dataset",
+        wanted=_wanted,
+        parameter="dataset",
+        revision=revision,
+        local=files.kind(place) is not None,
+    )
+    if path.is_file():
+        name = asked if asked in OWN else files.stem(path)
+        places = {name: [path]}
     else:
-        name, path, commit = files.find(
-            name,
-            kind="dataset",
-            wanted=_wanted,
-            parameter="dataset",
-            revision=revision,
-            local=files.kind(name) is not None,
-        )
-        if path.is_file():
-            name = files.stem(path)
-            places = {name: [path]}
-        else:
-            places = files.splits(path, subset, name)
+        places = files.splits(path, subset, name)
     if split is None:  # training data are never the default
         known = [*places] if len(places) == 1 else ("validation", "test")
         split = next((one for one in known if one in places), None)

@@ -185,13 +185,13 @@ def load_classifier(
     """
     if tokenizer is not None or not isinstance(name_or_folder, str | Path | None):
         return _at_hand(name_or_folder, tokenizer)
-    device, dtype = find_device(device), _dtype(dtype)
-    if name_or_folder is not None:
-        name, folder, commit = files.find_model(str(name_or_folder), revision)
-    elif revision is not None:
-        raise ValueError(f"revision={revision!r} belongs to the hub, not to our own model")
-    else:
-        name, folder, commit = NAME, EMBEDDED, None
+    device, precision = find_device(device), str(dtype).removeprefix("torch.")
+    if precision not in _DTYPES:
+        raise ValueError(f"dtype={dtype!r} is not one of {sorted(_DTYPES)}")
+    dtype = getattr(torch, precision)
+    place = EMBEDDED if name_or_folder is None else name_or_folder
+    name, folder, commit = files.find_model(str(place), revision)
+    name = NAME if name_or_folder is None else name
     with quietly():
         model = _load_model(folder, name, dtype)
         tokenizer = _load_tokenizer(folder, name)
@@ -281,13 +281,6 @@ def find_device(device: str | torch.device) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device={device!r} cannot be used here: {reason}") from error
-
-
-def _dtype(dtype: str | torch.dtype) -> torch.dtype:
-    name = str(dtype).removeprefix("torch.")
-    if name not in _DTYPES:
-        raise ValueError(f"dtype={dtype!r} is not one of {sorted(_DTYPES)}")
-    return getattr(torch, name)
 
 
 @contextmanager

@@ -73,14 +73,14 @@ class Site:
         query, key = self.rule.split(self.query, self.key)
         return self.call.with_factors(query, key, self.value).scores()
 
-    def masked(self, scores: Tensor) -> Tensor:
+    def _masked(self, scores: Tensor) -> Tensor:
         """Z: the scores with the mask, which is a constant summand, as the method sees them."""
         masked = scores + additive(self.call.mask, scores.dtype)
         return masked.detach() if self.rule.held else masked
 
     def weights(self) -> Tensor:
         """A = softmax(Z), one node."""
-        return torch.softmax(self.masked(self.scores()), -1)
+        return torch.softmax(self._masked(self.scores()), -1)
 
     def times(self, left: Tensor, right: Tensor) -> Tensor:
         """A product of matrices, by the rule."""
@@ -143,12 +143,12 @@ def _query_bias_apart(at: Site) -> Tensor:
     bias = at.query_bias + 0 * at.query.detach()
     linear = at.call.with_factors(bias, at.key, at.value).scores()
     scores = replace(at, query=at.query - bias).scores() + linear
-    return at.times(torch.softmax(at.masked(scores), -1), at.value)
+    return at.times(torch.softmax(at._masked(scores), -1), at.value)
 
 
 def _exponentials(at: Site) -> tuple[Tensor, Tensor]:
     """exp(Z), scaled down by a constant in every row, and the reciprocal of its row sums."""
-    masked = at.masked(at.scores())
+    masked = at._masked(at.scores())
     exponentials = torch.exp(masked - masked.detach().amax(-1, keepdim=True))
     return exponentials, 1 / exponentials.sum(-1, keepdim=True)
 

@@ -112,9 +112,8 @@ def mask_gradient(
     if groups is None:
         return _at(architecture, inputs, target, gates)
     reading = read(architecture, inputs, target=target)
-    dealt, share = _dealt(inputs, reading, groups), 1 - (0.5 if gate is None else gate)
-    total = _over_rows(architecture, inputs, reading.target, dealt, share, gates, batch_tokens)
-    grouped = reading.per_token(total)
+    share = 1 - (0.5 if gate is None else gate)
+    grouped = _over_rows(architecture, inputs, reading, groups, share, gates, batch_tokens)
     if not with_open and calibration is None:
         return grouped
     whole = _at(architecture, inputs, reading.target, gates)
@@ -146,14 +145,6 @@ def _refuse(
         raise ValueError(f"gate={gate:g}: form={form!r} takes gates from {least:g} to 1")
 
 
-def _dealt(inputs: Mapping[str, Any], reading: Reading, groups: int) -> Tensor:
-    """Which tokens each group removes, boolean (groups, batch, tokens): every K-th token."""
-    free = free_tokens(inputs, reading.valid, reading.head)
-    turn = (free.long().cumsum(1) - 1) % groups
-    numbers = torch.arange(groups, device=free.device)
-    return (turn == numbers[:, None, None]) & free
-
-
 def free_tokens(inputs: Mapping[str, Any], valid: Tensor, head: Tensor) -> Tensor:
     """Tokens that are neither special, where the inputs say so, nor read by the head."""
     special = inputs.get("special_tokens_mask")
@@ -164,30 +155,32 @@ def free_tokens(inputs: Mapping[str, Any], valid: Tensor, head: Tensor) -> Tenso
 def _over_rows(
     architecture: Architecture,
     inputs: Mapping[str, Any],
-    target: Tensor,
-    gone: Tensor,
+    reading: Reading,
+    groups: int,
     share: float,
     gates: Gates,
     batch_tokens: int,
 ) -> Tensor:
-    """Scores (batch, tokens) at one node: of each token from the row in which it is removed."""
-    _, batch, tokens = gone.shape
+    """Scores (batch, tokens): of each token from the row in which its group, every K-th, goes."""
+    free = free_tokens(inputs, reading.valid, reading.head)
+    turn = (free.long().cumsum(1) - 1) % groups
+    gone = (turn == torch.arange(groups, device=free.device)[:, None, None]) & free
     kept = gone.any(2)
     kept[0] = True
     arguments = architecture.arguments(inputs)
     wide = torch.promote_types(next(architecture.model.parameters()).dtype, torch.float32)
-    total = torch.zeros(batch, tokens, dtype=wide, device=gone.device)
+    total = torch.zeros(free.shape, dtype=wide, device=free.device)
     inside = gone.any(0)
     rows_of = kept.sum(0)
-    for chunk in kept.nonzero().split(max(1, batch_tokens // tokens)):
+    for chunk in kept.nonzero().split(max(1, batch_tokens // free.shape[1])):
         group, text = chunk.T
         some = {k: v[text] for k, v in arguments.items() if isinstance(v, Tensor)}
         closed = share * gone[group, text].to(wide)
-        scores = _at(architecture, some, target[text], replace(gates, closed=closed))
+        scores = _at(architecture, some, reading.target[text], replace(gates, closed=closed))
         own = gone[group, text] | ~inside[text]
         scores = scores * own / torch.where(inside, 1, rows_of[:, None])[text]
         total.index_add_(0, text, scores.to(wide))
-    return total
+    return reading.per_token(total)
 
 
 def _at(

@@ -221,11 +221,9 @@ def _card(
     path, rows = card.write(out, clf, stages, told, right, command), []
     for texts in evaluated:
         matters = lrp.attention_matters(clf, texts)
-        falls = {
-            name: fall for name, fall in matters.items() if name not in ("accuracy", "uniform")
-        }
-        points = {name: card.percent(fall, " points") for name, fall in falls.items()}
-        uniform = card.percent(matters["uniform"])
+        del matters["accuracy"]
+        uniform = card.percent(matters.pop("uniform"))
+        points = {name: card.percent(fall, " points") for name, fall in matters.items()}
         rows.append({"set": texts.name, "uniform attention": uniform, **points})
     attention = (
         "\n## Attention that matters\n\n"

@@ -1,4 +1,4 @@
-"""The single page, to print."""
+"""Where the single page of the book lies."""
 
 from __future__ import annotations
 

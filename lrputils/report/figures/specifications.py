@@ -48,11 +48,18 @@ def specification_curve(
         look = {"color": COLORS[colour], "label": label, "zorder": 5, "mec": "white", "mew": 0.8}
         values = table.value.to_numpy()[where]
         above.plot(places[where], values, shape, ms=8, clip_on=False, **look)
-        names = marked.index.get_level_values("read-out")
-        for number, (x, y, name) in enumerate(zip(places[where], values, names, strict=True)):
-            beside = {"textcoords": "offset points", "xytext": (7, -13 + 20 * (number % 2))}
-            name = NAMES.get(name, name)
-            above.annotate(name, (x, y), color=COLORS[colour], fontsize=10, **beside)
+        beside: dict[tuple[float, float], list[str]] = {}
+        for x, y, name in zip(
+            places[where], values, marked.index.get_level_values("read-out"), strict=True
+        ):
+            # Marks that lie on each other have one label.
+            near = [at for at in beside if abs(at[0] - x) < 0.04 * len(table)]
+            beside.setdefault(near[0] if near else (x, y), []).append(NAMES.get(name, name))
+        for (x, y), names in beside.items():
+            left = x > 0.7 * len(table)  # there is little room on the right
+            place = {"ha": "right", "xytext": (-9, 8)} if left else {"xytext": (9, -16)}
+            look = {"color": COLORS[colour], "fontsize": 10, "textcoords": "offset points"}
+            above.annotate(", ".join(names), (x, y), **look, **place)
     above.set_ylabel(_DIFFERENCE)
     above.margins(y=0.12)
     _choices(below, table, levels, bins)
