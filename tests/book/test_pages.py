@@ -96,8 +96,9 @@ _READABLE = f"""{AXE};
 }})()"""
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("size", "dark"), [(WIDE, False), (PHONE, True)], ids=["wide-light", "phone-dark"]
+)
 def test_pages_read_well_offline(site, browser, size, dark):
     for page in pages(site):
         visit = browser.visit(page.as_uri(), _READABLE, size=size, dark=dark)
