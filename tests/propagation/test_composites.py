@@ -191,11 +191,6 @@ def test_mistakes_are_named(make, words):
         make()
 
 
-def test_a_name_is_no_composite():
-    with pytest.raises(TypeError, match="ATTN_LRP or CP_LRP; got 'attnlrp'"):
-        propagating(tiny.build("bert"), "attnlrp").__enter__()
-
-
 # --- nesting, other models, threads ---------------------------------------------------------------
 
 
