@@ -284,7 +284,7 @@ def compact(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def accuracy(paths: Sequence[Path]) -> float | None:
-    """Return the share of texts that are classified right, as `Recording.accuracy` does."""
+    """Return the share of texts that are classified right, None where one has no label."""
     columns = ["id", "target", "label"]
     if not {*columns} <= {*pq.read_schema(paths[0]).names}:
         return None

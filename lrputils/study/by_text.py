@@ -70,18 +70,6 @@ class Run:
         options = {"within": stats.CORRELATION} if column in CORRELATIONS else {}
         return stats.estimates(self.per_text(column, methods), **options)
 
-    def accuracy(self) -> float | None:
-        """Return the share of texts whose predicted class is their label.
-
-        None where a text has no label, or one that is no class of the model, and where a class was
-        explained that was not the predicted one.
-        """
-        if "target" in self.rows.attrs:
-            return None
-        texts = self.rows.drop_duplicates(_text(self.rows))
-        known = texts.label.notna().all()
-        return float((texts.target == texts.label).mean()) if known else None
-
 
 def _text(rows: pd.DataFrame) -> str:
     """Which column tells the texts apart."""

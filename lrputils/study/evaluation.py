@@ -116,10 +116,7 @@ def evaluate(
         with naming([row["id"] for row in rows]):
             results = _batch(classifier, inputs, chosen, variants, known, chunk, units)
         found |= {row["position"]: row | parts for row, parts in zip(rows, results, strict=True)}
-    measured = _collect([found[row] for row in range(len(texts))])
-    if target is not None:
-        measured.rows.attrs["target"] = target
-    return measured
+    return _collect([found[row] for row in range(len(texts))])
 
 
 def variants_of(
