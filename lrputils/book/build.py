@@ -127,14 +127,14 @@ def run_statistics(executed: Mapping[str, Path]) -> str:
     return "\n".join([*head, *lines, ""])
 
 
-class CaptionedTable(nodes.figure):
+class _CaptionedTable(nodes.figure):
     """A table that a cell shows, numbered and captioned as a figure is."""
 
 
 _AS_FIGURE = HTML5Translator.visit_figure, HTML5Translator.depart_figure
 
 
-class NumberTables(SphinxTransform):
+class _NumberTables(SphinxTransform):
     """Count as a table what a cell captions under a name `tab-…`; MyST-NB knows figures alone."""
 
     default_priority = 200
@@ -143,7 +143,7 @@ class NumberTables(SphinxTransform):
         """Put a table in the place of each such figure."""
         for figure in [*self.document.findall(nodes.figure)]:
             if any(name.startswith("tab-") for name in figure["names"]):
-                table = CaptionedTable("", *figure.children, **figure.attributes)
+                table = _CaptionedTable("", *figure.children, **figure.attributes)
                 figure.replace_self(table)
                 self.document.ids |= dict.fromkeys(table["ids"], table)
 
@@ -198,8 +198,8 @@ def _as_html(app: Sphinx) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register before the theme reads the suffix, and behind `sphinx.ext.mathjax`."""
-    app.add_enumerable_node(CaptionedTable, "table", html=_AS_FIGURE)
-    app.add_transform(NumberTables)
+    app.add_enumerable_node(_CaptionedTable, "table", html=_AS_FIGURE)
+    app.add_transform(_NumberTables)
     app.connect("html-page-context", _correct, priority=100)
     app.connect("builder-inited", _as_html)
     app.connect("html-page-context", _describe)

@@ -183,9 +183,8 @@ def execute_profile(
         stamp = {"profile": profile, "fingerprint": fingerprint(chapter, given, sources)}
         before = _stamp(output)
         if force or out or not stamp.items() <= before.items():
-            failed = book.build_folder / "failed" / output.name
-            if out:
-                failed = output.with_suffix(".failed.ipynb")
+            kept = book.build_folder / "failed" / output.name
+            failed = output.with_suffix(".failed.ipynb") if out else kept
             # In a fresh clone no time is known: the later chapters are the longer ones.
             expected = (before.get("seconds") or 0.0, place)
             jobs[expected] = partial(

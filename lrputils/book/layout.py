@@ -66,10 +66,6 @@ class Book:
         known = ", ".join(chapter.name for chapter in self.chapters())
         raise BookError(f"no chapter {name!r}; the chapters are: {known}")
 
-    def profiles(self) -> list[str]:
-        """Return the names of the profiles in `profiles/`."""
-        return sorted(path.stem for path in (self.root / "profiles").glob("*.yml"))
-
 
 def find_book(start: Path | None = None) -> Book:
     """Return the book that contains `start` (default: the working directory).

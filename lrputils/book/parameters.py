@@ -33,9 +33,8 @@ _SCALARS = {"bool": bool, "int": int, "float": float, "str": str, "list": list}
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: its name, its default, and the types that its value may have."""
+    """One parameter: its default, and the types that its value may have."""
 
-    name: str
     default: Any
     types: tuple[type, ...]
     item: type | None = None
@@ -59,7 +58,7 @@ def _taken(*kinds: type) -> tuple[type, ...]:
     return (*kinds, int) if float in kinds else kinds
 
 
-def _parameter(statement: ast.stmt, source: str, chapter: str) -> Parameter:
+def _parameter(statement: ast.stmt, source: str, chapter: str) -> tuple[str, Parameter]:
     with suppress(ValueError, KeyError):
         targets = getattr(statement, "targets", [])
         if len(targets) == 1 and isinstance(targets[0], ast.Name):
@@ -67,8 +66,7 @@ def _parameter(statement: ast.stmt, source: str, chapter: str) -> Parameter:
             comment = _TYPE_COMMENT.search(source.splitlines()[statement.lineno - 1])
             announced = (_SCALARS[comment[1]],) if default is None and comment else ()
             item = type(default[0]) if isinstance(default, list) and default else None
-            types = (*announced, type(default))
-            return Parameter(targets[0].id, default, types, item)
+            return targets[0].id, Parameter(default, (*announced, type(default)), item)
     raise BookError(
         f"{chapter}: `{ast.unparse(statement)}` in the parameters cell is not `name = plain value`"
     )
@@ -85,10 +83,10 @@ def declared(notebook: NotebookNode, chapter: str) -> dict[str, Parameter]:
     if len(cells) > 1:
         raise BookError(f"{chapter}: {len(cells)} cells are tagged `parameters`; one is allowed")
     source = cells[0].source if cells else ""
-    found = [_parameter(statement, source, chapter) for statement in ast.parse(source).body]
+    found = dict(_parameter(one, source, chapter) for one in ast.parse(source).body)
     if len(found) > MOST:
         raise BookError(f"{chapter}: {len(found)} parameters; at most {MOST} are allowed")
-    return {parameter.name: parameter for parameter in found}
+    return found
 
 
 def checked(notebook: NotebookNode, chapter: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +96,7 @@ def checked(notebook: NotebookNode, chapter: str, given: dict[str, Any]) -> dict
     it can never take; the message lists the right ones.
     """
     parameters = declared(notebook, chapter)
-    right = "; ".join(f"{p.name} ({p.wants}, default {p.default!r})" for p in parameters.values())
+    right = "; ".join(f"{n} ({p.wants}, default {p.default!r})" for n, p in parameters.items())
     for name, value in given.items():
         if name not in parameters:
             raise BookError(f"{chapter} has no parameter {name!r}; it has: {right or 'none'}")
@@ -135,7 +133,7 @@ def from_command_line(texts: list[str], parameters: dict[str, Parameter]) -> dic
 def _read_profile(book: Book, name: str) -> dict[str, dict[str, Any]]:
     path = Path(name) if name.endswith((".yml", ".yaml")) else book.root / f"profiles/{name}.yml"
     if not path.is_file():
-        known = ", ".join(book.profiles())
+        known = ", ".join(sorted(other.stem for other in (book.root / "profiles").glob("*.yml")))
         raise BookError(f"no profile {name!r}; the profiles are: {known}, or the path of a .yml")
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
