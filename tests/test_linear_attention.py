@@ -16,7 +16,7 @@ from lrputils.linear_attention import (
     measured,
 )
 from recipes.linear_attention import make_assets
-from recipes.recordings.images import attnlrp_with_epsilon, removal_curves
+from recipes.recordings.images import attnlrp_with_epsilon
 
 SETTINGS = la.SETTINGS
 NAMED = {"ids": lambda setting: setting.name}
@@ -197,22 +197,6 @@ def test_closed_form_loo_equals_a_forward_pass_per_pixel(setting, removal):
     for order in (la.LEFT, la.RIGHT):
         by_passes = leave_one_out_by_passes(network, images, removal, order)
         torch.testing.assert_close(closed, by_passes, rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("removal", ["zero", "black"])
-@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
-def test_a_removal_curve_is_one_forward_pass_a_point(setting, removal):
-    network, images = tiny(setting), some_images(10)
-    scores = torch.rand(images.shape, generator=torch.Generator().manual_seed(2)).double()
-    curves = removal_curves(network, images, scores, removal=removal)
-    pixels = network.scaled(images)
-    target = network.from_pixels(pixels).argmax(1)
-    absent = network.scaled(torch.zeros_like(images)) if removal == "black" else 0 * pixels
-    rank = scores.argsort(1, descending=True).argsort(1)
-    for gone in range(images.shape[1] + 1):
-        logits = network.from_pixels(torch.where(rank < gone, absent, pixels))
-        expected = logits.gather(1, target[:, None])[:, 0]
-        torch.testing.assert_close(curves[:, gone], expected, rtol=1e-8, atol=1e-8)
 
 
 # Integrated Gradients

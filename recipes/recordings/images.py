@@ -104,34 +104,14 @@ def removal_curves(
     """Return the predicted class's logit after 0, 1, 2, … pixels are gone, (batch, tokens + 1).
 
     The pixels with the highest `scores` (batch, tokens) go first, as for MoRF; −`scores` gives
-    LeRF. `removal` is "zero" or "black", see `leave_one_out`. No forward pass is run: M and G each
-    are a running sum over the pixels that went.
+    LeRF. `removal` is "zero" or "black", see `leave_one_out`.
     """
-    curves = []
-    for part, order in zip(
-        images.split(8), scores.argsort(dim=1, descending=True, stable=True).split(8), strict=True
-    ):
-        pixels, projected, rows, written, read = la.reads_and_writes(network, part)
-        removed = network.project(la.emptied(network, pixels, removal))
-
-        def going(tokens: Tensor, order: Tensor = order) -> Tensor:
-            return tokens.gather(1, order[..., None].expand_as(tokens))
-
-        query, key, value = map(going, projected)
-        new_query, new_key, new_value = map(going, removed)
-        written_less = _outer(key, value) - _outer(new_key, new_value)
-        read_less = _outer(query - new_query, going(rows.expand_as(query)))
-        steps = [
-            torch.cat([whole[:, None], whole[:, None] - less.cumsum(1)], 1)
-            for whole, less in ((written, written_less), (read, read_less))
-        ]
-        target = network.from_pixels(pixels).argmax(1)
-        curves.append((steps[0] * steps[1]).sum((2, 3)) + network.output.bias[target][:, None])
-    return torch.cat(curves)
-
-
-def _outer(left: Tensor, right: Tensor) -> Tensor:
-    return left[..., :, None] * right[..., None, :]
+    pixels = network.scaled(images)
+    absent = la.emptied(network, pixels, removal)
+    target = network.from_pixels(pixels).argmax(1, keepdim=True)
+    rank = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    steps = (torch.where(rank < gone, absent, pixels) for gone in range(network.tokens + 1))
+    return torch.cat([network.from_pixels(left).gather(1, target) for left in steps], dim=1)
 
 
 def measure_curves(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
