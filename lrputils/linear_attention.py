@@ -94,14 +94,6 @@ class Setting:
         """The three choices in one word, for files and tables."""
         return f"{self.embedding}-{self.pooling}-{self.scaling}"
 
-    @classmethod
-    def named(cls, name: str) -> Setting:
-        """Return the setting of this `name`; ValueError for one that there is not."""
-        choices = name.split("-")
-        if len(choices) != len(_CHOICES):
-            raise ValueError(f"{name!r} is no setting: write one as {cls().name}")
-        return cls(*choices)
-
 
 # Every reading of the paper's network.
 SETTINGS = tuple(Setting(*choice) for choice in product(*_CHOICES.values()))

@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # imported where they are needed, so that a figure of trees n
     from lrputils.model.classifier import Classifier
     from lrputils.study.evaluation import Evaluation
 
-# Texts are added while a figure's numbers stay below so many characters.
-_MOST = 120_000
 _HELD = files("lrputils") / "assets"
 
 
@@ -95,8 +93,8 @@ def heatmaps(
 ) -> Interactive:
     """Let a reader stack maps of a text, each with its correlation with LOO.
 
-    `labels`: method → how the figure calls it; `rows`: places of the texts that are offered, as
-    many as there is room for; `first`: the methods that are shown at the start.
+    `labels`: method → how the figure calls it; `rows`: places of the texts that are offered;
+    `first`: the methods that are shown at the start.
     """
     r = result.per_text("r")
 
@@ -105,7 +103,7 @@ def heatmaps(
         agreement = {label: r.loc[row, name] for name, label in labels.items() if name != "loo"}
         return _text(classifier, texts[row], maps, agreement)
 
-    data = {"first": [labels[name] for name in first], "items": _fitting(map(item, rows))}
+    data = {"first": [labels[name] for name in first], "items": [*map(item, rows)]}
     still = "text and maps can be chosen here; the heat maps above show two texts."
     return Interactive("heatmaps", "Maps of a text, stacked", data, still)
 
@@ -132,14 +130,3 @@ def _text(
         "maps": held,
         "r": dict(zip(r, _rounded(r.values()), strict=True)),
     }
-
-
-def _fitting(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first items that stay below `_MOST` characters together, and at least one."""
-    kept, room = [], _MOST
-    for item in items:
-        room -= len(_json(item))
-        if room < 0 and kept:
-            break
-        kept.append(item)
-    return kept

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from lrputils.removal.mask_gradient import plain_mean
-from lrputils.runs.results import Recording, load
+from lrputils.runs.results import load
 from lrputils.study.variants import BOTH
 
 # Run → the names of its model, with layers × width, and of its data.
@@ -37,35 +37,27 @@ _GROUPS = {"one-pass": 1, "first-order": 1, "halves": 2, "quarters": 4, "eighths
 _MASK = "attention-mask"
 
 
-def load_runs(
-    kind: str, runs: Sequence[str] = tuple(RUNS), folder: str | Path | None = None
-) -> dict[str, Recording]:
-    """Load those of `runs` that are recorded in `results/KIND`.
-
-    Raises:
-        FileNotFoundError: none is.
-        ValueError: see `lrputils.runs.results.load`.
-    """
-    found = {}
-    for run in runs:
-        with suppress(FileNotFoundError):
-            found[run] = load(kind, run, folder)
-    return found or {runs[0]: load(kind, runs[0], folder)}
-
-
 def read_rows(
     kind: str, runs: Sequence[str] = tuple(RUNS), folder: str | Path | None = None
 ) -> pd.DataFrame:
     """Read recorded runs of one kind as one table, the columns `model` and `data` first.
 
-    The other columns are the kind's own, see `results/README.md`; arguments and errors as in
-    `load_runs`.
+    The other columns are the kind's own, see `results/README.md`. Those of `runs` that are recorded
+    in `results/KIND` are read.
+
+    Raises:
+        FileNotFoundError: none is.
+        ValueError: see `lrputils.runs.results.load`.
     """
     parts = []
-    for run, recording in load_runs(kind, runs, folder).items():
-        rows = recording.rows.assign(id=recording.rows.id.astype(str))
-        names = dict(zip(("model", "data"), RUNS[run.removesuffix("-exact")], strict=True))
-        parts.append(pd.concat([pd.DataFrame(names, index=rows.index), rows], axis=1))
+    for run in runs:
+        with suppress(FileNotFoundError):
+            rows = load(kind, run, folder).rows
+            names = dict(zip(("model", "data"), RUNS[run.removesuffix("-exact")], strict=True))
+            rows = rows.assign(id=rows.id.astype(str))
+            parts.append(pd.concat([pd.DataFrame(names, index=rows.index), rows], axis=1))
+    if not parts:
+        load(kind, runs[0], folder)  # says which there are
     return pd.concat(parts, ignore_index=True)
 
 

@@ -68,7 +68,7 @@ def record_mnist(
     la.check_choice("kind", kind, KINDS)
     if min(seeds, images, len(settings), epochs or 1) < 1:
         raise ValueError(f"seeds={seeds}, images={images}, {len(settings)} settings: none may be 0")
-    chosen = [la.Setting.named(name) for name in settings]
+    chosen = [la.Setting(*name.split("-")) for name in settings]
     if (out / results.PROVENANCE).exists():
         raise FileExistsError(f"{out} holds a finished run: remove it, or name another folder")
     data = load_images(dataset)

@@ -205,15 +205,3 @@ def test_markup_in_a_text_stays_in_the_data(figures):
     assert "window.opened" in shown
     held = shown.split('type="application/json">')[1].split("</script>")[0]
     assert json.loads(held)["items"][1]["title"].startswith("</script><script>")
-
-
-def test_texts_are_offered_as_long_as_there_is_room(classifier, evaluation, monkeypatch):
-    offered = {}
-    for room in (10, 1400, 10**6):
-        monkeypatch.setattr(interactive, "_MOST", room)
-        labels = {"loo": "LOO", "attnlrp": "AttnLRP"}
-        options = {"rows": range(3), "first": ["loo"]}
-        figure = interactive.heatmaps(classifier, TEXTS, evaluation, labels, **options)
-        offered[room] = len(figure.data["items"])
-    assert list(offered.values()) == sorted(offered.values())
-    assert (offered[10], offered[10**6]) == (1, 3)

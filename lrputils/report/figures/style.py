@@ -105,18 +105,14 @@ def new_figure(
         return figure, figure.subplots(rows, columns, **options)
 
 
-def width(columns: int) -> float:
-    """Inches; narrow, so that labels stay legible where a page is as narrow as a phone."""
-    return 4.2 if columns == 1 else WIDTH
-
-
 def two_columns(
     count: int, height: float, title: str, **options: Any
 ) -> tuple[Drawing, list[Axes]]:
     """Return a figure with `count` panels in rows of two, each row `height` inches tall."""
     rows = -(-count // 2)
     size = {"rows": rows, "columns": min(count, 2), "squeeze": False, **options}
-    figure, axes = new_figure(width(count), 0.8 + rows * height, title=title, **size)
+    wide = 4.2 if count == 1 else WIDTH
+    figure, axes = new_figure(wide, 0.8 + rows * height, title=title, **size)
     for panel in axes.flat[count:]:
         panel.set_visible(False)
     return figure, list(axes.flat[:count])

@@ -25,8 +25,6 @@ def relevance_trees(trees: Sequence[products.Node]) -> Figure:
     Every edge and leaf is labelled with its relevance.
     """
     trees = list(trees)
-    if not trees:
-        raise ValueError("relevance_trees needs at least one tree")
     widest = max(len(products.leaves(tree)) for tree in trees)
     deepest = max(len(path) for tree in trees for path in products.flow(tree))
     width, height = max(2.4, 0.8 * widest), 1.5 + 0.75 * deepest
@@ -34,10 +32,6 @@ def relevance_trees(trees: Sequence[products.Node]) -> Figure:
     rows = len(trees) // columns
     answers = {tuple(sorted(products.relevance(t).items())) for t in trees}
     title = f"One product, {len(answers)} ways to share its relevance"
-    if len(answers) == 1:
-        title = "These trees share relevance alike"
-    if len(trees) == 1:
-        title = "Relevance flows down the tree"
     size = {"rows": rows, "columns": columns, "squeeze": False}
     figure, axes = new_figure(min(width * columns, WIDTH), height * rows, title=title, **size)
     for axis, tree in zip(axes.flat, trees, strict=True):
