@@ -353,8 +353,7 @@ def evaluate(
         out: where the rows go
         quiet: no progress
     """
-    from lrputils.runs.datasets import Settings, evaluate_dataset
-    from lrputils.runs.estimates import estimate
+    from lrputils.runs.datasets import Settings, estimate, evaluate_dataset
     from lrputils.runs.shards import rank
 
     if out is None and not dry_run:

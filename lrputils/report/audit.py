@@ -27,7 +27,7 @@ from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import Drawing
 from lrputils.report.heatmap import STYLE, Heatmap, templates
 from lrputils.runs import datasets, results
-from lrputils.runs.estimates import estimate
+from lrputils.runs.datasets import estimate
 from lrputils.runs.folders import write_json
 from lrputils.runs.shards import rank
 from lrputils.study.cost import duration

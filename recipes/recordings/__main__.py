@@ -26,8 +26,16 @@ Kind = Literal[
     *("uniform", "units"),
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
-# Measured by what the package has, the others by `measure` of the module of their name.
-_IN_PACKAGE = {
+# Where a kind is measured, if not by `measure` of the module of its name.
+_PLACES = {
+    **{
+        kind: f"recipes.recordings.evaluations:{kind}"
+        for kind in ("texts", "curves", "baselines", "random_weights")
+    },
+    **{
+        kind: f"recipes.recordings.batches:{kind}"
+        for kind in ("remedy", "units", "uniform", "depth")
+    },
     "maps": "lrputils.study.conventions:maps",
     "yardstick": "lrputils.study.yardstick:measured",
     "refactored": "lrputils.study.refactorings:compared",
@@ -101,7 +109,7 @@ def main(arguments: list[str] | None = None) -> Path:
 
 def measure_of(kind: str) -> Callable[..., pd.DataFrame]:
     """Return what measures texts for a kind of recording."""
-    module, _, name = _IN_PACKAGE.get(kind, f"recipes.recordings.{kind}:measure").partition(":")
+    module, _, name = _PLACES.get(kind, f"recipes.recordings.{kind}:measure").partition(":")
     return getattr(import_module(module), name)
 
 

@@ -8,13 +8,7 @@ import torch
 import lrputils as lrp
 from lrputils.data.texts import load_texts
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
-from recipes.recordings import (
-    __main__,
-    ceiling,
-    depth,
-    layer_pairs,
-    random_weights,
-)
+from recipes.recordings import __main__, batches, ceiling, evaluations, layer_pairs
 from recipes.recordings.layer_pairs import losses
 
 
@@ -41,7 +35,7 @@ def test_hidden_from_the_first_layer_on_is_leave_one_out(clf, texts):
 
 
 def test_all_layers_gated_is_the_mask_gradient_against_loo(clf, texts):
-    rows = depth.measure(clf, texts).set_index(["id", "form", "k"])
+    rows = batches.depth(clf, texts).set_index(["id", "form", "k"])
     layers = clf.architecture.layers
     for text, name in zip(texts, texts.ids, strict=True):
         inputs = clf.encode([text])
@@ -79,7 +73,7 @@ def test_replaced_tokens_are_replaced_in_the_order_of_the_scores(clf, texts):
 
 def test_randomised_weights_change_maps_and_leave_the_model_alone(clf, texts):
     before = clf.identity
-    rows = random_weights.measure(clf, texts)
+    rows = evaluations.random_weights(clf, texts)
     assert list(rows.randomised.unique()) == [
         "",
         "head",

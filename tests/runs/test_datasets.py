@@ -22,8 +22,7 @@ from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import Classifier
 from lrputils.runs import datasets, results, shards
-from lrputils.runs.datasets import Settings, evaluate_dataset
-from lrputils.runs.estimates import estimate
+from lrputils.runs.datasets import Settings, estimate, evaluate_dataset
 from lrputils.runs.folders import work_folder
 from lrputils.study.batches import BatchEvaluator
 from lrputils.study.cost import timed

@@ -14,7 +14,7 @@ from lrputils.runs import datasets, results
 from lrputils.study import conventions
 from lrputils.study.variants import Label, layer_sets
 from recipes.recordings import __main__ as recordings
-from recipes.recordings import texts as kind
+from recipes.recordings import evaluations as kind
 from recipes.recordings.__main__ import rounded
 
 SETTINGS = datasets.Settings((), shard=2)
@@ -27,7 +27,7 @@ def texts():
 
 def record(classifier, texts, out, chunk=1):
     def measure(some):
-        return rounded(kind.measure(classifier, some, chunk=chunk))
+        return rounded(kind.texts(classifier, some, chunk=chunk))
 
     options = {"options": {"chunk": chunk}, "command": "lrputils …", "quiet": True}
     return datasets.record(measure, classifier, texts, out, SETTINGS, **options)
@@ -56,7 +56,7 @@ def test_a_row_for_every_text_and_method(folder, classifier):
 def test_a_killed_run_goes_on_and_gives_the_same_rows(
     folder, classifier, texts, tmp_path, monkeypatch
 ):
-    real, calls = kind.measure, []
+    real, calls = kind.texts, []
 
     def dies_at_the_second(*given, **options):
         calls.append(given)
@@ -64,7 +64,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_rows(
             raise KeyboardInterrupt
         return real(*given, **options)
 
-    monkeypatch.setattr(kind, "measure", dies_at_the_second)
+    monkeypatch.setattr(kind, "texts", dies_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         record(classifier, texts, tmp_path / "run")
     with pytest.raises(ValueError, match="unfinished recording with chunk = 1, now it is 2"):
@@ -79,14 +79,14 @@ def test_a_killed_run_goes_on_and_gives_the_same_rows(
 
 
 def test_a_second_run_into_the_folder_is_refused(classifier, tmp_path, monkeypatch):
-    real, texts = kind.measure, lrp.load_texts("reviews", limit=2)
+    real, texts = kind.texts, lrp.load_texts("reviews", limit=2)
 
     def with_a_rival(*given, **options):
         with pytest.raises(ValueError, match="another process is recording into"):
             record(classifier, texts, tmp_path)
         return real(*given, **options)
 
-    monkeypatch.setattr(kind, "measure", with_a_rival)
+    monkeypatch.setattr(kind, "texts", with_a_rival)
     record(classifier, texts, tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {results.ROWS, results.PROVENANCE}
 

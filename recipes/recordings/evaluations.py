@@ -1,0 +1,261 @@
+"""What is recorded by evaluating texts: kinds `texts` (as `sst` and `imdb`), `curves`, `baselines`
+and `random_weights`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from lrputils import stats
+from lrputils.attribution import METHODS
+from lrputils.data.texts import Texts
+from lrputils.model.classifier import Classifier
+from lrputils.model.readout import readouts
+from lrputils.removal.perturbation import curve_mean, perturbation_curves
+from lrputils.study.evaluation import Evaluation, evaluate, of_label
+from lrputils.study.variants import ABLATIONS, Label, LayerSweep, Variant
+
+# Methods whose price is an option, or thirty times that of leave-one-out.
+_BOUGHT = ("shapley", "budgeted-loo")
+
+
+def texts(
+    classifier: Classifier,
+    texts: Texts,
+    *,
+    methods: Sequence[str] = tuple(name for name in METHODS if name not in _BOUGHT),
+    curves: Sequence[str] | None = None,
+    chunk: int = 1,
+    ablation_curves: bool = True,
+    batch_size: int = 16,
+    max_length: int | None = None,
+) -> pd.DataFrame:
+    """Return a row a text, method and layer ablation at each read-out; longer texts are cut.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: what is measured.
+        methods: names from `lrputils.attribution.METHODS`.
+        curves: perturb the texts along these methods' maps, beside leave-one-out's; None: all.
+        chunk: tokens that go at once along the perturbation curves.
+        ablation_curves: perturb along the layer ablations, read at the words, too.
+        batch_size: texts a batch.
+        max_length: in tokens.
+
+    Returns:
+        the columns of `lrputils.Evaluation.rows` but `position`, and `lerf_curve`, `morf_curve`,
+        lists of logits.
+
+    Raises:
+        ValueError: an unknown method, or curves of one that is not measured.
+    """
+    if stray := [name for name in curves or () if name not in methods]:
+        raise ValueError(f"curves of {stray}, which are not among the methods {methods}")
+    how = {"batch_size": batch_size, "max_length": max_length}
+    how |= {"truncate": True, "progress": False}
+    places = readouts(classifier.architecture)
+    away = [
+        Variant(method, method, {"readout": place})
+        for method in ("attnlrp", "cp-lrp")
+        for place in places[1:]
+    ]
+    along = methods if curves is None else curves
+    first = [*along, *[LayerSweep()] * ablation_curves]
+    others = [name for name in methods if name not in along]
+    main = evaluate(classifier, texts, first, chunk=chunk, **how)
+    rest = [*others, *away, LayerSweep(places[ablation_curves:])]
+    more = evaluate(classifier, texts, rest, reference=main, **how)
+    rows = pd.concat([_rows(main), _rows(more)[lambda rows: rows.method != "loo"]])
+    return rows.sort_values("position", kind="stable").drop(columns="position")
+
+
+def _rows(evaluation: Evaluation) -> pd.DataFrame:
+    """The rows of an evaluation, the points of its curves behind them."""
+    rows, curves = evaluation.rows, evaluation.curves
+    labels = map(Label, rows.method, rows.readout, rows.family, rows.layer)
+    texts = [of_label(curves, label) for label in labels]
+    found = [part and part[text] for part, text in zip(texts, rows.position, strict=True)]
+    for part in ("lerf", "morf"):
+        points = [None if c is None else np.round(getattr(c, part), 3) for c in found]
+        rows[f"{part}_curve"] = pd.Series(points, index=rows.index, dtype=object)
+    return rows
+
+
+def curves(
+    classifier: Classifier,
+    texts: Texts,
+    *,
+    chunk: int = 1,
+    removals: Sequence[str] = ("attention-mask",),
+    places: Sequence[str] | None = None,
+    families: Sequence[str] = ABLATIONS,
+    batch_size: int = 16,
+    max_length: int | None = None,
+) -> pd.DataFrame:
+    """Return a row a text, map and removal, the predicted class explained; longer texts are cut.
+
+    Figure 2 and Table A3 in both of the paper's measures. Along the curves tokens are hidden by the
+    attention mask or, for the methods themselves, replaced by [MASK].
+
+    Args:
+        chunk: tokens that go at once along the curves.
+        removals: "attention-mask", and "mask" (one token at a time, methods alone).
+        places: read-outs; all that the model has if not given.
+        families: of layer ablations, see `LayerSweep`.
+
+    Returns:
+        `id`, `target`, `label`, `logit`, `tokens`; `method`, `readout`, `family`, `layer`;
+        `removal`, `r`, `r_content`, `r_normalised`, `flipped`, `lerf`, `morf`, `delta`.
+    """
+    if strays := [name for name in removals if name not in ("attention-mask", "mask")]:
+        raise ValueError(f"removals={strays} are neither 'attention-mask' nor 'mask'")
+    places = list(places or readouts(classifier.architecture))
+    methods = ("attnlrp", "cp-lrp")
+    asked = [Variant(name, name, {"readout": place}) for name in methods for place in places]
+    asked += [LayerSweep(places, families)] if families else []
+    how = {"batch_size": batch_size, "max_length": max_length, "truncate": True}
+    chunk = chunk if "attention-mask" in removals else None
+    found = evaluate(classifier, texts, asked, chunk=chunk, progress=False, **how)
+    parts = [found.rows.assign(removal=name) for name in removals if name != "mask"]
+    if "mask" in removals:
+        parts.append(_masked(classifier, texts, found, max_length))
+    rows = pd.concat(parts).sort_values("position", kind="stable")
+    return rows.drop(columns="position")
+
+
+def _masked(
+    classifier: Classifier, texts: Texts, found: Evaluation, max_length: int | None
+) -> pd.DataFrame:
+    """The rows of the methods themselves, with the curves' means under [MASK]."""
+    rows = found.rows[found.rows.family == ""].assign(removal="mask")
+    parts = []
+    for position, of_text in rows.groupby("position"):
+        inputs = classifier.encode([texts[position]], max_length, truncate=True)
+        labels = map(Label._make, of_text[[*Label._fields]].itertuples(index=False))
+        maps = [torch.from_numpy(of_label(found.maps, label)[position]) for label in labels]
+        how = {"target": torch.tensor([of_text.target.iloc[0]]), "removal": "mask"}
+        curves = perturbation_curves(classifier, inputs, torch.stack(maps)[:, None], **how)
+        morf, lerf = (curve_mean(each)[:, 0].cpu().numpy() for each in curves)
+        parts.append(of_text.assign(morf=morf, lerf=lerf, delta=lerf - morf))
+    return pd.concat(parts)
+
+
+VARIANTS = {
+    ("ig", "pad"): {"baseline": "pad"},
+    ("ig", "zero"): {"baseline": "zero"},
+    ("ig", "mask"): {"baseline": "mask"},
+    ("rollout", "paper"): {"variant": "paper"},
+    ("rollout", "abnar"): {"variant": "abnar"},
+}
+
+
+def baselines(
+    classifier: Classifier,
+    texts: Texts,
+    *,
+    chunk: int = 1,
+    variants: Sequence[tuple[str, str]] = tuple(VARIANTS),
+    batch_size: int = 16,
+    max_length: int | None = None,
+) -> pd.DataFrame:
+    """Return a row a text and variant, the predicted class explained; longer texts are cut.
+
+    `variants` are keys of `VARIANTS`; leave-one-out is measured anyway.
+
+    Returns:
+        `id`, `tokens`, `method`, `variant`; `r`, `r_content`, `r_normalised`, `flipped`, `lerf`,
+        `morf` and `delta`.
+    """
+    asked = [Variant("/".join(key), key[0], VARIANTS[*key]) for key in variants]
+    how = {"batch_size": batch_size, "max_length": max_length, "truncate": True}
+    rows = evaluate(classifier, texts, asked, chunk=chunk, progress=False, **how).rows
+    method, _, variant = zip(*(name.partition("/") for name in rows.method), strict=True)
+    told = ["position", "readout", "family", "layer", "target", "label", "logit"]
+    return rows.assign(method=method, variant=variant).drop(columns=told)
+
+
+RANDOMISED = ("loo", "mask-gradient", "attnlrp", "cp-lrp", "grad-x-input")
+
+
+def random_weights(
+    classifier: Classifier,
+    texts: Texts,
+    *,
+    seed: int = 0,
+    batch_size: int = 16,
+    max_length: int | None = None,
+) -> pd.DataFrame:
+    """Return a row a text, stage of randomisation and method; longer texts are cut.
+
+    The weights are drawn anew from the head downwards (the cascading randomisation of Adebayo et
+    al., 2018), and each method is held against exact LOO of the randomised model itself.
+
+    Returns:
+        `id`, `randomised` (what is: "" nothing, then the head and ever lower layers too), `method`;
+        `r`, `r_content` and `spearman_content` with LOO of the same weights; `similarity`, |r| of
+        the map with the trained model's over all tokens, each explaining its own prediction.
+    """
+    how = {"batch_size": batch_size, "max_length": max_length}
+    how |= {"truncate": True, "progress": False}
+    parts, trained = [], None
+    for stage, model in stages(classifier, seed):
+        found = evaluate(model, texts, RANDOMISED, **how)
+        trained = trained or found
+        rows = found.rows
+        of = [*zip(rows.method, rows.position, strict=True)]
+        columns = {
+            "spearman_content": [
+                stats.spearman(found.maps[m][i], found.maps["loo"][i], found.content[i])[0]
+                for m, i in of
+            ],
+            "similarity": [
+                abs(stats.pearson(found.maps[m][i], trained.maps[m][i])[0]) for m, i in of
+            ],
+        }
+        parts.append(rows.assign(randomised=stage, **columns))
+    rows = pd.concat(parts).sort_values("position", kind="stable")
+    told = ["r", "r_content", "spearman_content", "similarity"]
+    return rows[["id", "randomised", "method", *told]]
+
+
+def stages(classifier: Classifier, seed: int) -> Iterator[tuple[str, Classifier]]:
+    """Yield the trained classifier, then copies whose head, upper and all layers are random."""
+    yield "", classifier
+    architecture = classifier.architecture
+    model, random = copy.deepcopy(classifier.model), torch.Generator().manual_seed(seed)
+    copied = replace(classifier, model=model)
+    blocks, half = copied.architecture.blocks, architecture.layers // 2
+    inside = {id(m) for m in copied.architecture.backbone.modules()}
+    pooler = getattr(copied.architecture.backbone, "pooler", None)
+    head = [m for m in model.modules() if id(m) not in inside] + [
+        *(pooler or nn.Module()).modules()
+    ]
+    upper = f"head, layers {half + 1}-{len(blocks)}"
+    for stage, parts in (
+        ("head", head),
+        (upper, [m for block in blocks[half:] for m in block.modules()]),
+        ("head, all layers", [m for block in blocks[:half] for m in block.modules()]),
+    ):
+        for module in parts:
+            _draw(module, random)
+        yield stage, copied
+
+
+@torch.no_grad()
+def _draw(module: nn.Module, random: torch.Generator, spread: float = 0.02) -> None:
+    """Initialise a module as BERT does: weights N(0, .02²), biases 0, norms 1 and 0."""
+    if isinstance(module, nn.Linear):
+        drawn = torch.randn(module.weight.shape, generator=random) * spread
+        module.weight.copy_(drawn)
+        if module.bias is not None:
+            module.bias.zero_()
+    elif isinstance(module, nn.LayerNorm):
+        module.weight.fill_(1)
+        module.bias.zero_()
