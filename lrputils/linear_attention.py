@@ -15,7 +15,7 @@ data are trained on demand.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -316,19 +316,6 @@ PAIRS = {
     f"{TERNARY} vs LOO": (TERNARY, "LOO"),
     "IG vs LOO": ("IG", "LOO"),
 }
-
-
-def agreement(trained: Sequence[LinearAttention], images: Tensor, **options) -> pd.DataFrame:
-    """Return r of each pair of maps: the columns of `compared`, and `seed`.
-
-    `trained` are networks of several training seeds, `images` grey levels from 0 to 1, (images,
-    tokens); `options` are those of `explain`: removal, baseline, readout.
-    """
-    parts = [
-        compared(explain(network, images, **options)).assign(seed=seed)
-        for seed, network in enumerate(trained)
-    ]
-    return pd.concat(parts, ignore_index=True)
 
 
 def compared(

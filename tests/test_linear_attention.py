@@ -11,7 +11,6 @@ from lrputils.data.images import ImageData, load_images
 from lrputils.linear_attention import (
     GRAPHS,
     PAIRS,
-    agreement,
     crossed_estimate,
     measured,
 )
@@ -269,7 +268,7 @@ def test_threads_are_given_back():
 
 def test_sum_to_one_flips_exactly_where_one_sum_is_negative():
     network, images = tiny(la.Setting("learned", "flattened", "signed")), some_images(40)
-    rows = agreement([network], images)
+    rows = la.compared(la.explain(network, images))
     sign = np.where(rows["flipped"], -1.0, 1.0)
     np.testing.assert_allclose(rows["r_normalised"], rows["r"] * sign, atol=1e-9)
     assert 0 < rows["flipped"].mean() < 1
@@ -277,7 +276,7 @@ def test_sum_to_one_flips_exactly_where_one_sum_is_negative():
 
 def test_a_map_without_sum_or_spread_has_no_correlation():
     network = tiny(la.Setting("none", "flattened", "unit"))
-    rows = agreement([network], torch.zeros(1, 9).double())
+    rows = la.compared(la.explain(network, torch.zeros(1, 9).double()))
     assert rows["r"].isna().all()
     assert rows["r_normalised"].isna().all()
 
@@ -365,6 +364,6 @@ def test_every_removal_and_pair_is_measured_and_black_is_zero_where_grey_levels_
     expected = {*PAIRS, *at_token, "IG from white vs LOO"} - {GRAPHS}
     assert set(rows[rows.removal == "delete"].pair) == expected
     assert set(rows[rows.removal == "any"].pair) == {GRAPHS}
-    with_black = agreement([unit], images, removal="black").set_index(["pair", "id"])
-    with_zero = agreement([unit], images).set_index(["pair", "id"])
+    with_black = la.compared(la.explain(unit, images, removal="black"))
+    with_zero = la.compared(la.explain(unit, images))
     pd.testing.assert_frame_equal(with_black, with_zero)

@@ -1,8 +1,10 @@
-"""One text's maps under each convention that an LRP experiment must choose.
+"""One text's maps: under each convention that an LRP experiment must choose, and beside yardsticks.
 
 The paper's question, does LRP track leave-one-out, has an answer for each choice of rules, read-out
-and removal; how maps are then normalised, which tokens count and which coefficient compares them is
-in `lrputils.study.agreement`, which reads these maps.
+and removal (`maps`); how maps are then normalised, which tokens count and which coefficient
+compares them is in `lrputils.study.agreement`, which reads these maps. Yardsticks are
+leave-one-out, its pairs, and Shapley values; their maps are kept over the tokens that are not
+special, which stay in place under every removal there.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from lrputils.attribution import attribute
@@ -17,7 +20,9 @@ from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRADIENT, Composite
-from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
+from lrputils.removal import shapley
+from lrputils.removal.leave_one_out import REMOVALS, leave_one_out, leave_two_out
+from lrputils.removal.shapley import shapley_values
 from lrputils.study.by_text import in_batches
 
 # What stands for attention: the two methods, controls that change one thing, and the gradient.
@@ -118,3 +123,73 @@ def maps(
 def _refuse_unknown(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
     if strays := [name for name in names if name not in known]:
         raise ValueError(f"unknown {kind}(s) {strays}; choose from {known}")
+
+
+BESIDE = ("attnlrp", "cp-lrp", "mask-gradient", "ig", "grad-x-input", "rollout")
+EXACT, INTERACTIONS = "shapley-exact", "interactions"
+
+
+@in_batches("id", "target", "label", "logit")
+def yardstick(
+    classifier: Classifier,
+    inputs: Inputs,
+    target: Tensor,
+    *,
+    permutations: int = 16,
+    exact: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Return every map of every text, the predicted class explained; longer texts are cut.
+
+    Called with a classifier and `Texts`, see `lrputils.study.by_text.in_batches`.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        inputs: of a batch of the texts.
+        target: the predicted classes.
+        permutations: orders drawn for a text's Shapley values, see `shapley_values`.
+        exact: whether to give the exact ones too, of every text that is short enough.
+
+    Returns:
+        one row a text and map: `id`, `target`, `label` (the text's own class, None without one),
+        `logit`, `method` and `scores`, a float32 array over the text's tokens that are not special.
+        Methods are `BESIDE`, "loo", "shapley", its standard errors and its estimates from either
+        half of the orders, "shapley-exact"; and "interactions", I_ij of all pairs i < j, row by
+        row.
+    """
+    model, how = classifier.model, {"target": target, "progress": False}
+    sampled = shapley_values(model, inputs, permutations=permutations, **how)
+    halves = sampled.draws.tensor_split(2)
+    pairs = leave_two_out(model, inputs, **how)
+    maps = {
+        "loo": pairs.loo,
+        "shapley": sampled.scores,
+        "shapley-error": sampled.errors,
+        "shapley-first": halves[0].mean(0),
+        "shapley-second": halves[1].mean(0),
+        INTERACTIONS: pairs.interactions,
+    }
+    maps |= {method: attribute(model, inputs, method, target=target) for method in BESIDE}
+    words = inputs.content_mask.cpu().numpy()
+    for method, scores in maps.items():
+        scores = scores.float().cpu().numpy()
+        if method == INTERACTIONS:
+            both = [row[np.ix_(own, own)] for row, own in zip(scores, words, strict=True)]
+            kept = [row[np.triu_indices(len(row), 1)] for row in both]
+        else:
+            kept = [row[own] for row, own in zip(scores, words, strict=True)]
+        yield {"method": method, "scores": kept}
+    if exact:
+        yield {"method": EXACT, "scores": _enumerated(classifier, inputs, target)}
+
+
+def _enumerated(classifier: Classifier, inputs: Inputs, target: Tensor) -> list[np.ndarray | None]:
+    """Exact Shapley values of each text, None for those that are too long."""
+    short = (inputs.content_mask.sum(1) <= shapley.LONGEST).nonzero().flatten()
+    found: list[np.ndarray | None] = [None] * len(inputs.content_mask)
+    if len(short):
+        how = {"target": target[short.to(target.device)], "progress": False}
+        some = inputs.rows(short)
+        exact = shapley_values(classifier.model, some, permutations=shapley.ALL, **how)
+        for text, row, where in zip(short.tolist(), exact.scores, some.content_mask, strict=True):
+            found[text] = row[where].float().cpu().numpy()
+    return found

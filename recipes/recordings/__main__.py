@@ -37,7 +37,7 @@ _PLACES = {
         for kind in ("remedy", "units", "uniform", "depth")
     },
     "maps": "lrputils.study.conventions:maps",
-    "yardstick": "lrputils.study.yardstick:measured",
+    "yardstick": "lrputils.study.conventions:yardstick",
     "refactored": "lrputils.study.refactorings:compared",
     "routes": "lrputils.study.routes:routes_by_layer",
 }

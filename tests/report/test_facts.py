@@ -4,7 +4,7 @@ import myst_nb
 import numpy as np
 import pandas as pd
 
-from lrputils.report.facts import bind
+from lrputils.report.display import bind
 from lrputils.stats import estimate
 
 

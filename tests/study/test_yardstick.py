@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import lrputils as lrp
-from lrputils.study import yardstick
+from lrputils.study import conventions
 
 TEXTS = ["a film that is never dull", "dull", "a slow and empty evening"]
 
 
 @pytest.fixture(scope="module")
 def rows(classifier):
-    return yardstick.measured(classifier, lrp.load_texts(TEXTS), permutations=4, batch_size=2)
+    return conventions.yardstick(classifier, lrp.load_texts(TEXTS), permutations=4, batch_size=2)
 
 
 def test_rows_hold_every_map_over_the_words(rows, classifier):
@@ -32,8 +32,8 @@ def test_rows_hold_every_map_over_the_words(rows, classifier):
 
 def test_exact_values_stand_beside_the_sampled_ones(classifier):
     texts = lrp.load_texts([TEXTS[0], "a film " * 9])
-    rows = yardstick.measured(classifier, texts, permutations=4, exact=True)
-    exact = rows[rows.method == yardstick.EXACT]
+    rows = conventions.yardstick(classifier, texts, permutations=4, exact=True)
+    exact = rows[rows.method == conventions.EXACT]
     assert list(exact.id) == [rows.id.iloc[0]]
     inputs = classifier.encode(TEXTS[:1])
     expected = lrp.shapley_values(classifier, inputs, permutations="all").scores
