@@ -331,16 +331,16 @@ def compared(
         two sums was negative; `pooled`, r over the normalised maps of all images together, the same
         in all rows of a pair. NaN where a map is constant or sums to zero.
     """
-    unit = {name: sum_to_one(scores) for name, scores in maps.items()}
     # A map that sums to zero cannot be normalised; as a constant it has no correlation either.
-    scores = {name: np.nan_to_num(normalized.scores) for name, normalized in unit.items()}
+    scores = {name: np.nan_to_num(sum_to_one(own)) for name, own in maps.items()}
+    negative = {name: (own.sum(1) < 0).numpy() for name, own in maps.items()}
     parts = [
         {
             "id": np.arange(len(scores[first])),
             "pair": pair,
             "r": pearson(maps[first], maps[second]),
             "r_normalised": pearson(scores[first], scores[second]),
-            "flipped": unit[first].flipped ^ unit[second].flipped,
+            "flipped": negative[first] ^ negative[second],
             "pooled": pearson(scores[first].ravel(), scores[second].ravel())[0],
         }
         for pair, (first, second) in pairs.items()

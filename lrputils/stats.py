@@ -54,31 +54,19 @@ def spearman(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = 
     return _correlation(*(scipy.stats.rankdata(values, axis=1) for values in maps), mask)
 
 
-class Normalized(NamedTuple):
-    """Maps divided by their sums.
-
-    Attributes:
-        scores: float64 (batch, tokens); NaN where a row's sum is zero, 0 outside `where`.
-        flipped: boolean (batch,), true where the sum was negative: the division flipped every sign
-            of that map, and with it the sign of its correlation.
-    """
-
-    scores: Array
-    flipped: Array
-
-
-def sum_to_one(scores: ArrayLike, where: ArrayLike | None = None) -> Normalized:
+def sum_to_one(scores: ArrayLike, where: ArrayLike | None = None) -> Array:
     """Divide each map by its sum over the tokens of `where`, as the paper does before comparing.
 
     Pearson's r needs no such step: dividing by a positive sum leaves it as it is, and dividing by
-    a negative one flips its sign.
+    a negative one flips every sign of that map, and with it the sign of its correlation.
+
+    Returns:
+        float64 (batch, tokens); NaN where a row's sum is zero, 0 outside `where`.
     """
     values, _, mask = _paired(scores, scores, where)
     values = np.where(mask, values, 0.0)
     total = values.sum(axis=1, keepdims=True)
-    safe = np.where(total == 0, 1.0, total)
-    normalized = np.where(mask & (total == 0), np.nan, values / safe)
-    return Normalized(normalized, total[:, 0] < 0)
+    return np.where(mask & (total == 0), np.nan, values / np.where(total == 0, 1.0, total))
 
 
 class Estimate(NamedTuple):

@@ -15,7 +15,7 @@ from lrputils.linear_attention import (
     measured,
 )
 from recipes.linear_attention import make_assets
-from recipes.recordings.images import attnlrp_with_epsilon
+from recipes.recordings.mnist import attnlrp_with_epsilon
 
 SETTINGS = la.SETTINGS
 NAMED = {"ids": lambda setting: setting.name}

@@ -23,7 +23,7 @@ from lrputils.data.files import digest, find_model
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import load_classifier, quietly
 from lrputils.runs.folders import claimed, once
-from lrputils.study.uniform_attention import correct
+from lrputils.study.attention import correct
 from lrputils.training import card
 from lrputils.training.corpus import Corpus, alone, encode, learn_vocabulary, load_corpus
 from lrputils.training.recipe import Recipe

@@ -32,14 +32,16 @@ _PLACES = {
         kind: f"recipes.recordings.evaluations:{kind}"
         for kind in ("texts", "curves", "baselines", "random_weights")
     },
+    "ceiling": "recipes.recordings.removals:ceiling",
+    "layer_pairs": "recipes.recordings.removals:layer_pairs",
     **{
         kind: f"recipes.recordings.batches:{kind}"
         for kind in ("remedy", "units", "uniform", "depth")
     },
     "maps": "lrputils.study.conventions:maps",
     "yardstick": "lrputils.study.conventions:yardstick",
-    "refactored": "lrputils.study.refactorings:compared",
-    "routes": "lrputils.study.routes:routes_by_layer",
+    "refactored": "lrputils.study.attention:through_forms",
+    "routes": "lrputils.study.attention:routes_by_layer",
 }
 _OWN_DEFAULTS = {"refactored": {"controls": False}}
 

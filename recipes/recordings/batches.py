@@ -20,10 +20,10 @@ from lrputils.model.readout import read
 from lrputils.model.units import UNITS
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import Gates, block_scores
+from lrputils.study.attention import uniform_attention
 from lrputils.study.by_text import in_batches
-from lrputils.study.uniform_attention import uniform_attention
 from lrputils.study.variants import passes
-from recipes.recordings.layer_pairs import losses
+from recipes.recordings.removals import losses
 
 # Options of `mask_gradient` by the name of the setting.
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -16,7 +16,7 @@ import lrputils as lrp
 from lrputils.model.classifier import quietly
 from lrputils.runs.folders import claimed
 from lrputils.runs.options import run_alone
-from lrputils.study.uniform_attention import correct
+from lrputils.study.attention import correct
 from lrputils.training import card
 from lrputils.training.corpus import row
 from lrputils.training.recipe import Recipe
@@ -115,7 +115,8 @@ def make(
     Args:
         out: a new folder
         data (DIR): holds sst2/ and imdb/
-        teacher (MODEL): a lower-cased BERT (default: the package's own classifier)
+        teacher (MODEL): a lower-cased BERT, which divides texts into the same words (default: the
+            package's own classifier)
         short: a miniature on the book's reviews
         device: auto takes a GPU if there is one
         quiet: no progress
@@ -129,7 +130,8 @@ def make(
     facts = {"plan": plan._replace(shape=vars(plan.shape)), "teacher": known.identity}
     with quietly(), claimed(out, facts | {"texts": told}, "training") as work:
         tokenizer = learned_tokenizer(work, plan.shape, _texts(sets, "unlabelled", "training"))
-        teaching.check(known, tokenizer, CLASSES)
+        if known.labels != CLASSES:
+            raise ValueError(f"{known.name!r} tells {[*known.labels]} apart, not {[*CLASSES]}")
         divided = _texts(sets, "divided")
         asked = teaching.sentences_of(divided, 4, 28, plan.sentences, 0) + _texts(sets, "taught")
         answers = teaching.ask(known, asked, work / "taught", plan.shape.max_length, quiet)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
-from transformers import BatchEncoding, PreTrainedTokenizerBase
+from transformers import BatchEncoding
 
 from lrputils import Classifier
 from lrputils.removal.packing import by_length
@@ -50,25 +50,6 @@ def word_starts(encoding: BatchEncoding, row: int) -> list[int]:
     return [0] + [
         i for i in range(1, len(words)) if words[i] is not None and words[i] != words[i - 1]
     ]
-
-
-def check(teacher: Classifier, pupil: PreTrainedTokenizerBase, names: Sequence[str]) -> None:
-    """Refuse a teacher of other classes, or one that divides texts into other words.
-
-    Raises:
-        ValueError: it does.
-    """
-    if teacher.labels != tuple(names):
-        raise ValueError(f"{teacher.name!r} tells {list(teacher.labels)} apart, not {list(names)}")
-    own, other = (
-        f"{t.backend_tokenizer.normalizer}, {t.backend_tokenizer.pre_tokenizer}"
-        for t in (pupil, teacher.tokenizer)
-    )
-    if own != other:
-        raise ValueError(
-            f"hidden states are matched word by word, but {teacher.name!r} divides texts into "
-            f"words by {other}, the pupil by {own}: choose a lower-cased BERT as teacher"
-        )
 
 
 def ask(
@@ -170,9 +151,6 @@ def sentences_of(
 
     A sentence ends at `.`, `!` or `?` before white space, and at a line break (also HTML's);
     abbreviations are not known. The first n of them do not depend on `limit`.
-
-    Raises:
-        ValueError: no sentence has from `min_words` to `max_words` words.
     """
     found = dict.fromkeys(
         sentence
@@ -180,8 +158,6 @@ def sentences_of(
         for sentence in _divided(text)
         if min_words <= len(sentence.split()) <= max_words
     )
-    if not found:
-        raise ValueError(f"the texts have no sentence of {min_words} to {max_words} words")
     sentences = list(found)
     order = np.random.default_rng(seed).permutation(len(sentences))
     return [sentences[row] for row in order[:limit]]

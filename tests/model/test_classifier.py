@@ -18,7 +18,7 @@ from transformers import BertForMaskedLM, BertForSequenceClassification, BertMod
 import lrputils as lrp
 from lrputils.data import files
 from lrputils.model.classifier import EMBEDDED, NAME, load_classifier
-from lrputils.study.uniform_attention import classes_of, correct
+from lrputils.study.attention import classes_of, correct
 from tests import tiny, untrained
 from tests.data.test_texts import cache_with
 

@@ -11,7 +11,6 @@ import lrputils.linear_attention as la
 from lrputils.book.layout import find_book
 from lrputils.data.images import ImageData, load_images
 from lrputils.runs import results
-from recipes.recordings import images as measures
 from recipes.recordings import mnist as recorder
 
 SETTINGS = [la.Setting("none", "flattened", "signed"), la.Setting("learned", "mean", "unit")]
@@ -102,7 +101,7 @@ def test_every_kind_has_the_rows_of_every_network(tiny_data, tmp_path):
         assert not rows.isna().any(axis=None)
     keys = ["setting", "seed", "removal"]
     assert not epsilon.duplicated([*keys, "pair", "epsilon"]).any()
-    assert set(epsilon.epsilon) == {0.0, *measures.EPSILONS}
+    assert set(epsilon.epsilon) == {0.0, *recorder.EPSILONS}
     assert (epsilon.r[epsilon.pair.str.endswith("ε = 0") & (epsilon.epsilon == 0)] == 1).all()
     assert not ig.duplicated([*keys, "baseline", "pair"]).any()
     assert not curves.duplicated([*keys, "method", "id"]).any()
@@ -112,12 +111,12 @@ def test_every_kind_has_the_rows_of_every_network(tiny_data, tmp_path):
     images = torch.from_numpy(tiny_data.test_images[:5])
     maps = la.explain(network, images)
     r = la.compared(maps, {"IG vs LOO": ("IG", "LOO")}).r.mean()
-    fresh = measures.measure_ig(network, images)
+    fresh = recorder.measure_ig(network, images)
     own = fresh[
         (fresh.baseline == "zero") & (fresh.removal == "zero") & (fresh.pair == "IG vs LOO")
     ]
     assert own.r.item() == pytest.approx(r)
-    curve = measures.removal_curves(network, images, maps["LOO"]).mean(1)
+    curve = recorder.removal_curves(network, images, maps["LOO"]).mean(1)
     first = curves[(curves.setting == SETTINGS[0].name) & (curves.seed == 0)]
     loo = first[(first.method == "LOO") & (first.removal == "zero")]
     np.testing.assert_allclose(loo.morf, curve, atol=6e-5)

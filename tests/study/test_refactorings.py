@@ -7,7 +7,7 @@ import pytest
 
 import lrputils as lrp
 from lrputils.propagation import refactored as rf
-from lrputils.study import refactorings
+from lrputils.study import attention
 
 FORMS = {"plain": rf.standard, "biased": rf._value_bias, "last": rf._normalised_last}
 
@@ -15,7 +15,7 @@ FORMS = {"plain": rf.standard, "biased": rf._value_bias, "last": rf._normalised_
 @pytest.fixture(scope="module")
 def rows():
     classifier = lrp.load_classifier(dtype="float64")
-    return refactorings.compared(classifier, lrp.load_texts(limit=2, seed=0), forms=FORMS)
+    return attention.through_forms(classifier, lrp.load_texts(limit=2, seed=0), forms=FORMS)
 
 
 def test_only_attnlrp_sees_the_form(rows):

@@ -8,7 +8,7 @@ import pytest
 import lrputils as lrp
 from lrputils import stats
 from lrputils.propagation.layerwise import relevance_paths
-from lrputils.study.routes import ROUTES
+from lrputils.study.attention import ROUTES
 
 TEXTS = ["a film that is never dull", "dull", "long and loud"]
 

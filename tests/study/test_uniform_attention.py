@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.study import uniform_attention
+from lrputils.study import attention
 
 
 def test_only_a_model_that_attends_unevenly_feels_uniform_attention(placeholder):
@@ -19,33 +19,33 @@ def test_only_a_model_that_attends_unevenly_feels_uniform_attention(placeholder)
         return model(**inputs.model_kwargs()).logits
 
     plain = logits(placeholder.model)
-    with uniform_attention.uniform_attention(placeholder.model):
+    with attention.uniform_attention(placeholder.model):
         changed = logits(placeholder.model)
     assert (changed - logits(placeholder.model)).abs().max() > 1e-3
-    with uniform_attention.uniform_attention(placeholder.model, ()):
+    with attention.uniform_attention(placeholder.model, ()):
         torch.testing.assert_close(logits(placeholder.model), plain)
     one_by_one = []
     for layer in range(placeholder.architecture.layers):
         flat = copy.deepcopy(placeholder.model)
         flat.bert.encoder.layer[layer].attention.self.query.weight.zero_()
         flat.bert.encoder.layer[layer].attention.self.query.bias.zero_()
-        with uniform_attention.uniform_attention(placeholder.model, {layer}):
+        with attention.uniform_attention(placeholder.model, {layer}):
             one_by_one.append(logits(placeholder.model))
         torch.testing.assert_close(one_by_one[-1], logits(flat), atol=1e-5, rtol=1e-5)
     assert (one_by_one[0] - one_by_one[-1]).abs().max() > 1e-4
     even = copy.deepcopy(placeholder.model)
     for layer in even.bert.encoder.layer:
         layer.attention.self.query.weight.zero_()
-    with uniform_attention.uniform_attention(even):
+    with attention.uniform_attention(even):
         changed = logits(even)
     torch.testing.assert_close(changed, logits(even), atol=1e-5, rtol=1e-5)
 
 
 def test_the_depths_of_a_network_are_told_apart(placeholder):
     texts = lrp.load_texts("reviews", limit=20)
-    matters = uniform_attention.attention_matters(placeholder, texts)
+    matters = attention.attention_matters(placeholder, texts)
     quarter = placeholder.architecture.layers // 4
-    with uniform_attention.uniform_attention(placeholder.model, range(quarter)):
-        right = uniform_attention.correct(placeholder, texts, np.array(texts.labels))
+    with attention.uniform_attention(placeholder.model, range(quarter)):
+        right = attention.correct(placeholder, texts, np.array(texts.labels))
     expected = matters["accuracy"].value - right.mean()
     assert matters[f"layers 1 to {quarter}"].value == pytest.approx(expected)

@@ -20,7 +20,7 @@ from transformers import GPT2Config, GPT2ForSequenceClassification
 import lrputils as lrp
 from lrputils.__main__ import _parser, main, train
 from lrputils.data.texts import Texts
-from lrputils.study.uniform_attention import correct
+from lrputils.study.attention import correct
 from lrputils.training import corpus, run, trainer
 from lrputils.training.corpus import encode, learn_vocabulary, load_corpus
 from lrputils.training.recipe import Recipe

@@ -1,0 +1,240 @@
+"""What attention does, over texts: routes of relevance, other forms, even weights.
+
+A route is a path of `lrputils.propagation.layerwise`, or queries and keys together. Each is
+measured by what it delivers to the read-out: how much, and how far that agrees with exact LOO. What
+stands at a layer's own input is not used: it depends on where that layer's LayerNorm puts its zero.
+
+A classifier that loses nothing when every attention matrix becomes the uniform one reads a bag of
+words; what attributions through its attention say is then of little interest. Models trained with
+fixed attention are those of You, Sun and Iyyer (ACL 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lrputils import stats
+from lrputils.data.texts import Texts
+from lrputils.model.attention import AttentionCall, fused, routed
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import read
+from lrputils.propagation.composites import ATTN_LRP, Composite
+from lrputils.propagation.layerwise import PATHS, relevance_paths
+from lrputils.propagation.refactored import BLOCK_RULES, FORMS, Form, refactored, standard
+from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.removal.packing import by_length
+from lrputils.stats import Estimate, estimate, paired_difference
+from lrputils.study.by_text import in_batches
+
+# The softmax is reached through queries and keys together.
+ROUTES = {"value": ("value",), "query + key": ("query", "key"), "residual": ("residual",)}
+
+
+@in_batches("id")
+def routes_by_layer(
+    classifier: Classifier,
+    inputs: Inputs,
+    target: Tensor,
+    *,
+    readouts: Sequence[str] = ("word",),
+    composite: Composite = ATTN_LRP,
+) -> Iterator[dict[str, Any]]:
+    """Return each route's share and its correlation with exact LOO, by text, layer and route.
+
+    Called with a classifier and texts, see `lrputils.study.by_text.in_batches`; the class predicted
+    on each whole text is explained.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        inputs: of a batch of the texts.
+        target: the predicted classes.
+        readouts: where the maps are read that are compared with LOO.
+        composite: the rules.
+
+    Returns:
+        a row a text, read-out, layer and route: `id`, `readout`, `layer` (from 1), `route`;
+        `share`: the sum over tokens of the absolute relevance that the route delivers to the
+        read-out, as a share of that of the layer's three routes; `r`: its Pearson correlation with
+        LOO; `r_without`: that of the whole map without it; `r_whole`: that of the whole map. NaN
+        where a map is constant or a share 0 / 0.
+    """
+    loo = leave_one_out(classifier.model, inputs, target=target, progress=False).double()
+    valid = inputs.valid_mask
+    for readout in readouts:
+        how = {"target": target, "readout": readout}
+        carried = relevance_paths(classifier.model, inputs, composite, **how).double()
+        for layer, paths in enumerate(carried):
+            by_path = dict(zip(PATHS, paths, strict=True))
+            whole = paths.sum(0)
+            delivered = {r: sum(by_path[path] for path in own) for r, own in ROUTES.items()}
+            total = sum(scores.abs().sum(1) for scores in delivered.values())
+            for route, scores in delivered.items():
+                yield {
+                    "readout": readout,
+                    "layer": layer + 1,
+                    "route": route,
+                    "share": scores.abs().sum(1) / total,
+                    "r": stats.pearson(scores, loo, valid),
+                    "r_without": stats.pearson(whole - scores, loo, valid),
+                    "r_whole": stats.pearson(whole, loo, valid),
+                }
+
+
+METHODS, FIXED = ("attnlrp",), ("cp-lrp", "gate gradient", "loo")
+
+
+@in_batches("id")
+def through_forms(
+    classifier: Classifier,
+    inputs: Inputs,
+    _: Tensor,
+    *,
+    controls: bool = True,
+    methods: Sequence[str] = METHODS,
+    forms: Mapping[str, Form] = FORMS,
+    readout: str = "word",
+    special: bool = True,
+) -> Iterator[dict[str, Any]]:
+    """Return how maps through each form of attention agree with those through the standard one.
+
+    Called with a classifier and `Texts`, see `lrputils.study.by_text.in_batches`; the class
+    predicted on each whole text is explained.
+
+    Args:
+        classifier: `load_classifier`'s answer; in float64, differences of 1e-12 are seen.
+        inputs: of a batch of the texts.
+        methods: of `lrputils.propagation.refactored.BLOCK_RULES`.
+        controls: whether to measure CP-LRP, the gradient of a gate on every key
+            (A_ji ∝ m_i exp(Z_ji), at m = 1) and LOO by the attention mask in every form, too.
+        forms: name → form of attention.
+        readout: where relevance is read.
+        special: whether correlations count special tokens.
+
+    Returns:
+        one row a text, form and method: `id`, `form`, `method`; `logit`, the change of the
+        explained logit; `r` with the same method's map in the standard form; `moved`, the sum of
+        its absolute changes over that of its absolute scores; `r_loo` with LOO, and
+        `r_loo_standard`, that of the standard form.
+    """
+    where = inputs.valid_mask if special else inputs.content_mask
+    with refactored(classifier.model, standard) as architecture:
+        target = read(architecture, inputs).target
+    loo = leave_one_out(classifier.model, inputs, target=target, progress=False)
+    for method in (*methods, *FIXED) if controls else methods:
+        base, logits = _map(classifier, inputs, standard, method, target, readout)
+        known = stats.pearson(base, loo, where)
+        for name, form in forms.items():
+            scores, changed = _map(classifier, inputs, form, method, target, readout)
+            yield {
+                "form": name,
+                "method": method,
+                "logit": (changed - logits).abs().double(),
+                "r": stats.pearson(scores, base, where),
+                "moved": ((scores - base).abs().sum(1) / base.abs().sum(1)).double(),
+                "r_loo": stats.pearson(scores, loo, where),
+                "r_loo_standard": known,
+            }
+
+
+def _map(
+    classifier: Classifier, inputs: Inputs, form: Form, method: str, target: Tensor, readout: str
+) -> tuple[Tensor, Tensor]:
+    """One method's scores `(batch, tokens)` through a form, and the explained logits `(batch,)`."""
+    gate = torch.ones_like(inputs.valid_mask, dtype=next(classifier.model.parameters()).dtype)
+    gate = gate.to(target.device).requires_grad_(method == "gate gradient")
+    rule = BLOCK_RULES.get(method, BLOCK_RULES["gradient"])
+    with refactored(classifier.model, form, rule, gate if gate.requires_grad else None) as model:
+        reading = read(model, inputs, target=target, readout=readout)
+        if method == "loo":
+            scores = leave_one_out(model, inputs, target=target, progress=False)
+        elif gate.requires_grad:
+            (gradient,) = torch.autograd.grad(reading.output.sum(), gate)
+            scores = reading.per_token(gradient)
+        else:
+            scores = reading.relevance(reading.gradient())
+    return scores, reading.output.detach()
+
+
+_BATCH = 32
+
+
+def attention_matters(classifier: Classifier, texts: Texts) -> dict[str, Estimate]:
+    """Measure how far accuracy falls when every attention matrix is the uniform one.
+
+    `texts` have labels, class numbers or the names of the model's classes; longer texts are cut to
+    the model's limit.
+
+    Returns:
+        shares of texts classified correctly, each with its interval: "accuracy" with the model's
+        attention, "uniform" with uniform attention, and their "fall", paired by text; then the fall
+        with uniform attention in each quarter of the layers alone, as "layers 1 to 3".
+
+    Raises:
+        ValueError: texts without labels, a label that is none of the model's classes, or fewer than
+            two texts.
+    """
+    classes = classes_of(classifier, texts)
+    own = correct(classifier, texts, classes)
+
+    def flattened(layers: range | None = None) -> np.ndarray:
+        with uniform_attention(classifier.model, layers):
+            return correct(classifier, texts, classes)
+
+    flat, depth = flattened(), classifier.architecture.layers
+    found = {"accuracy": estimate(own), "uniform": estimate(flat)}
+    found["fall"] = paired_difference(own, flat)
+    parts = min(4, depth)
+    bounds = [depth * part // parts for part in range(parts + 1)]
+    for start, end in pairwise(bounds):
+        name = f"layers {start + 1} to {end}"
+        found[name] = paired_difference(own, flattened(range(start, end)))
+    return found
+
+
+@contextmanager
+def uniform_attention(model: nn.Module, layers: Container[int] | None = None) -> Iterator[None]:
+    """Inside the block every query of `model` attends evenly to all keys that it may see.
+
+    In `layers` only, counted from 0, if they are given.
+    """
+
+    def function(call: AttentionCall) -> tuple[Tensor, None]:
+        chosen = layers is None or call.layer in layers
+        return (call.combined(call.even_weights()), None) if chosen else fused(call)
+
+    with routed(model, function):
+        yield
+
+
+def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
+    """Return the class number of each text's label: integers (texts,)."""
+    if texts.labels is None:
+        raise ValueError(f"{texts.name!r} has no labels to measure accuracy on")
+    names, numbers = classifier.labels, classifier.number_labels(texts.labels)
+    if None in numbers:
+        pairs = zip(texts.labels, numbers, strict=True)
+        unknown = sorted({str(label) for label, number in pairs if number is None})
+        raise ValueError(
+            f"{texts.name!r} has labels {unknown[:5]} that are no class of {classifier.name!r}: "
+            f"those are {list(names)}, or 0 to {len(names) - 1}"
+        )
+    return np.array(numbers)
+
+
+def correct(classifier: Classifier, texts: Texts, classes: np.ndarray) -> np.ndarray:
+    """Return whether each text is put into its class, booleans (texts,)."""
+    predicted = np.empty(len(texts), dtype=np.int64)
+    for chosen in by_length(texts, _BATCH):
+        inputs = classifier.encode([texts[i] for i in chosen], truncate=True)
+        with torch.no_grad():
+            logits = classifier.model(**inputs.model_kwargs()).logits
+        predicted[chosen] = logits.argmax(-1).cpu().numpy()
+    return predicted == classes
