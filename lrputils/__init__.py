@@ -19,7 +19,7 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from lrputils import _torchvision  # noqa: F401  (must run before anything imports torchvision)
+from lrputils.data import _torchvision  # noqa: F401  (must run before anything imports torchvision)
 
 # In a notebook without widgets, libraries that ask for tqdm's automatic bar say so on every import.
 warnings.filterwarnings("ignore", message="IProgress not found")

@@ -61,18 +61,6 @@ def test_constant_maps_and_single_tokens_have_no_correlation(name):
     assert np.isnan(correlate(x, y, where)).tolist() == [True, True, True, True, False]
 
 
-@both
-def test_a_tensor_and_a_single_map(name):
-    correlate, _ = CORRELATIONS[name]
-    x, y, where = random_maps(5)
-    tensors = correlate(*map(torch.from_numpy, (x, y, where)))
-    np.testing.assert_array_equal(tensors, correlate(x, y, where))
-    single = correlate(x[0], y[0], where[0])
-    np.testing.assert_array_equal(single, tensors[:1])
-    half = correlate(torch.from_numpy(x).bfloat16(), torch.from_numpy(y).requires_grad_(), where)
-    assert half.shape == (40,)
-
-
 def test_scores_that_cannot_be_compared_are_named():
     with pytest.raises(ValueError, match=r"scores \(2, 3\), reference \(2, 4\)"):
         stats.pearson(np.zeros((2, 3)), np.zeros((2, 4)))
@@ -177,20 +165,6 @@ def test_a_level_of_24_texts_is_covered_93_percent(monkeypatch):
     assert np.mean(held["hall"]) >= 0.93 > np.mean(held["percentile"])
 
 
-def test_columns_have_the_intervals_that_each_has_alone():
-    columns = np.random.default_rng(6).normal(size=(12, 3))
-    columns[4, 1] = np.nan
-    columns[1:, 2] = np.nan
-    low, high = stats.t_interval(columns)
-    for number in range(2):
-        kept = columns[~np.isnan(columns[:, number]), number]
-        expected = scipy.stats.t.interval(0.95, len(kept) - 1, kept.mean(), scipy.stats.sem(kept))
-        assert (low[number], high[number]) == pytest.approx(expected)
-    assert np.isnan([low[2], high[2]]).all()
-    assert stats.paired_difference(columns[:, 0], np.zeros(12))[1:3] == (low[0], high[0])
-    assert stats.t_interval(columns[:, 0]) == (low[0], high[0])
-
-
 def test_missing_examples_are_counted_not_hidden():
     values = np.array([0.1, np.nan, 0.3, 0.2, np.nan])
     result = stats.estimate(values)
@@ -200,20 +174,6 @@ def test_missing_examples_are_counted_not_hidden():
     single, none = stats.estimate([np.nan, 0.3]), stats.estimate([np.nan])
     assert (single.value, single.used, single.dropped) == (0.3, 1, 1)
     assert np.isnan([single.low, single.high, none.value, none.low, none.high]).all()
-
-
-def test_pairing_takes_out_what_the_examples_share():
-    generator = np.random.default_rng(4)
-    shared = generator.normal(size=200)
-    first = shared + 0.1 + 0.05 * generator.normal(size=200)
-    first[7] = np.nan
-    difference = stats.paired_difference(first, shared)
-    assert 0.05 < difference.low < 0.1 < difference.high < 0.15
-    assert (difference.used, difference.dropped) == (199, 1)
-    apart = np.ptp(stats.bootstrap_interval(first))
-    assert difference.high - difference.low < 0.2 * apart
-    with pytest.raises(ValueError, match="differ in shape"):
-        stats.paired_difference(first, shared[:9])
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import pytest
 import torch
 
@@ -57,15 +54,6 @@ def test_the_default_limit_is_the_model_s_if_that_is_less():
 def test_texts_that_cannot_be_encoded_are_named():
     with pytest.raises(ValueError, match="Text 1 has no token of its own"):
         encode(TOKENIZER, ["fine", "   ", ""])
-
-
-def test_copies_and_pickles_keep_everything():
-    inputs = encode(TOKENIZER, TEXTS)
-    for twin in (copy.copy(inputs), copy.deepcopy(inputs), pickle.loads(pickle.dumps(inputs))):
-        assert isinstance(twin, Inputs)
-        assert twin.tokens == inputs.tokens
-        assert twin.replacements == inputs.replacements
-        assert torch.equal(twin["input_ids"], inputs["input_ids"])
 
 
 @pytest.mark.parametrize(

@@ -30,17 +30,6 @@ def test_the_precision_holds_inside_and_is_restored_after_an_error_too(kind, pre
     assert SETTINGS[kind].fp32_precision == before
 
 
-def test_the_callers_own_choice_comes_back_by_either_interface():
-    torch.set_float32_matmul_precision("high")
-    try:
-        with matmul_precision("float32", "cuda"):
-            assert SETTINGS["cuda"].fp32_precision == "ieee"
-        assert torch.get_float32_matmul_precision() == "high"
-        assert SETTINGS["cuda"].fp32_precision == "tf32"
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
 @pytest.mark.parametrize(
     ("precision", "device"), [("half", "cpu"), ("bf16", "cuda"), ("tf32", "meta")]
 )

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from contextlib import nullcontext
-
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from lrputils.model import readout
 from lrputils.model.architectures import describe
 from lrputils.model.forwards import replaced
 from lrputils.model.inputs import Inputs
-from lrputils.removal import coalitions, packing, rows, shortcuts
+from lrputils.removal import packing, shortcuts
 from lrputils.removal.leave_one_out import leave_one_out
 from tests import tiny
 
@@ -104,18 +99,6 @@ def test_packed_weights_change_rounding_alone(name, monkeypatch):
     fused = {shortcuts._FUSED.get(type(module)) for module in kept[-1].forwards} - {None}
     assert set(kept[-1].pairs.values()) == fused
     assert all("forward" not in vars(module) for module in model.modules())
-
-
-def test_the_last_layer_costs_little_more_than_one_token(monkeypatch):
-    model, inputs = tiny.build("bert"), tiny.texts()
-    operations = {}
-    for name, context in (("ours", rows.head_token_alone), ("whole", lambda *_: nullcontext())):
-        monkeypatch.setattr(rows, "head_token_alone", context)
-        with FlopCounterMode(display=False) as counted:
-            leave_one_out(model, inputs)
-        operations[name] = counted.get_total_flops()
-    layers = describe(model).layers
-    assert operations["ours"] / operations["whole"] < (layers - 1) / layers + 0.1
 
 
 def test_a_single_token_of_a_decoder_then_attends_to_nothing():
@@ -307,22 +290,3 @@ def test_a_model_that_returns_nan_is_refused():
     model.classifier.weight.data[0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"NaN or infinite logits.*\[0, 1, 2\]"):
         leave_one_out(model, tiny.texts())
-
-
-def test_long_work_shows_rate_and_time_left_on_a_terminal_alone(monkeypatch, capsys):
-    model, inputs = tiny.build("bert"), tiny.texts()
-    asked = {}
-
-    def bar(progress, **options):
-        asked.update(options)
-        return packing.bar(progress, **options | {"delay": 0, "leave": True})
-
-    monkeypatch.setattr(coalitions, "bar", bar)
-    expected = leave_one_out(model, inputs)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
-    assert torch.equal(leave_one_out(model, inputs), expected)
-    assert re.search(r"LOO: 100%.* 16/16 \[\d\d:\d\d<\d\d:\d\d, .*row/s", capsys.readouterr().err)
-    leave_one_out(model, inputs, progress=False)
-    assert capsys.readouterr().err == ""
-    assert asked["delay"] > 1

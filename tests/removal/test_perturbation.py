@@ -7,7 +7,6 @@ import torch
 
 from lrputils.model.architectures import describe
 from lrputils.model.inputs import Inputs
-from lrputils.removal import packing
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
 from tests import tiny
 
@@ -69,21 +68,6 @@ def test_equals_one_step_at_a_time(name, chunk):
                 curves[row, : len(slow)], slow, rtol=1e-9, atol=1e-9, equal_nan=True
             )
             assert curves[row, len(slow) :].isnan().all()
-
-
-def test_points_that_curves_share_are_evaluated_once(monkeypatch):
-    counts = []
-
-    def spy(architecture, texts, rows, *args, **options):
-        counts.append(len(rows))
-        return packing.evaluate(architecture, texts, rows, *args, **options)
-
-    monkeypatch.setattr("lrputils.removal.coalitions.evaluate", spy)
-    model, inputs = tiny.build("bert"), tiny.texts((8,))
-    scores = random_scores(inputs)
-    perturbation_curves(model, inputs, torch.stack([scores, scores]))
-    # The whole text; then six points of each order's curve, which meet in the empty text.
-    assert counts == [1, 11]
 
 
 def test_of_equal_scores_the_left_one_goes_first():

@@ -68,15 +68,6 @@ class TestNumbers:
         means = means.groupby(["method", "readout"])[audit_answers.R].mean()
         assert means.max() == pytest.approx(best.r.value)
 
-    def test_costs_are_those_of_the_methods(self, run):
-        found = audit_answers.compared(run, "word")
-        passes, tokens = found.attrs["passes"], run.rows[run.rows.method == "loo"].tokens
-        assert passes["LOO"] == tokens.mean()
-        assert passes[["AttnLRP", "Mask gradient", "Mask gradient, 2 groups"]].tolist() == [3, 3, 6]
-        assert passes["Integrated Gradients, 8 steps"] == 24
-        quarter = [max(3, int(0.25 * n)) for n in tokens]
-        assert passes["Budgeted LOO, a quarter"] == np.mean(quarter)
-
     def test_the_other_removal_is_measured(self, run, placeholder, table):
         inputs = placeholder.encode(list(pd.read_csv(table).text[:1]))
         rows = run.rows[run.rows.position == 0].set_index("method")

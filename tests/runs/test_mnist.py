@@ -40,28 +40,6 @@ def record(out, **options):
     return recorder.record_mnist(kind, "anything", out=out, **options)
 
 
-def test_a_run_has_rows_provenance_and_the_first_networks(tiny_data, tmp_path):
-    out = record(tmp_path / "a" / "run", command="as typed")
-    assert sorted(p.name for p in out.iterdir()) == ["provenance.json", "rows.parquet"]
-    run = results.load("a", "run", tmp_path)
-    assert run.provenance["command"] == "as typed"
-    assert run.provenance["data"]["identity"] == "sha256 1"
-    assert run.provenance["parameters"]["epochs"] == {s.name: 1 for s in SETTINGS}
-    keys = ["setting", "removal", "pair", "seed", "id"]
-    assert not run.rows.duplicated(keys).any()
-    assert (
-        run.rows.groupby("setting", observed=True).seed.unique().map(list).tolist() == [[0, 1]] * 2
-    )
-    images = torch.from_numpy(tiny_data.test_images[:5])
-    for setting in SETTINGS:
-        stored = la.load_shipped(setting, 0, tmp_path / "a" / "networks" / "0")
-        again = la.measured(stored, images).assign(seed=0).set_index(keys)
-        here = run.rows[(run.rows.setting == setting.name) & (run.rows.seed == 0)].set_index(keys)
-        np.testing.assert_allclose(here.r, again.r.reindex(here.index), atol=6e-5)
-        assert (here.label == tiny_data.test_labels[here.index.get_level_values("id")]).all()
-        assert (here.target == again.target.reindex(here.index)).all()
-
-
 def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, monkeypatch):
     whole, trained = record(tmp_path / "a" / "whole"), []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -12,12 +11,11 @@ from transformers import BertForSequenceClassification
 
 import lrputils as lrp
 from lrputils.runs.options import run_alone
-from lrputils.training.corpus import learn_vocabulary
 from lrputils.training.recipe import Recipe
 from lrputils.training.run import bert_config
 from recipes.reviewer import __main__ as recipe
 from recipes.reviewer import teacher as teaching
-from recipes.reviewer.pupil import Collator, Pupil, deepened
+from recipes.reviewer.pupil import Pupil, deepened
 
 
 def build(layers, **options):
@@ -103,28 +101,3 @@ def test_the_loss_is_that_of_the_equations():
             distance += (guess - states[word, depth].float()).square().sum() / 9
     loss = pupil(ids, mask, labels, positions, states).loss
     torch.testing.assert_close(loss, expected + distance)
-
-
-def test_a_batch_shows_each_word_with_the_teachers_state_of_it(placeholder, tmp_path):
-    """Also where the pupil has other pieces than the teacher, and sees less of a text."""
-    labelled, taught = lrp.load_texts("reviews", limit=4), lrp.load_texts("reviews-long", limit=3)
-    own = learn_vocabulary(taught.texts, 300, 64)
-    answers = teaching.ask(placeholder, taught.texts, tmp_path, 64)
-    rows = recipe._rows(own, [labelled], taught.texts, answers, 40)
-    assert [row["label"].tolist() for row in rows[:4]] == np.eye(2)[list(labelled.labels)].tolist()
-    assert all(
-        np.array_equal(row["label"], a) for row, a in zip(rows[4:], answers.classes, strict=True)
-    )
-    batch = Collator(own)(rows)
-    width, at = batch["input_ids"].shape[1], 0
-    for i, row in enumerate(rows):
-        here = [int(p) - i * width for p in batch["positions"] if i * width <= p < (i + 1) * width]
-        if i < 4:  # labelled by hand
-            assert not here
-            continue
-        pieces = own.convert_ids_to_tokens(row["input_ids"])[:-1]
-        assert here == [k for k, piece in enumerate(pieces) if not piece.startswith("##")]
-        states = torch.from_numpy(answers.states[i - 4][: len(here)])
-        assert torch.equal(batch["states"][at : at + len(here)], states)
-        at += len(here)
-    assert at == len(batch["positions"]) > 20

@@ -21,7 +21,7 @@ import lrputils as lrp
 from lrputils.__main__ import _parser, main, train
 from lrputils.data.texts import Texts
 from lrputils.study.attention import correct
-from lrputils.training import corpus, run, trainer
+from lrputils.training import corpus, trainer
 from lrputils.training.corpus import encode, learn_vocabulary, load_corpus
 from lrputils.training.recipe import Recipe
 
@@ -165,20 +165,6 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path):
         if state is not None:
             (folder / "trainer_state.json").write_text(state)
     assert trainer.last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
-
-
-def test_a_checkpoint_due_between_epochs_is_written_a_step_later(tmp_path):
-    tokenizer = learn_vocabulary(lrp.load_texts().texts, 500, 64)
-    texts = lrp.load_texts(limit=8)
-    model = run.classifier(
-        run.bert_config(Recipe("", layers=1, hidden=16), len(tokenizer)), ("a", "b"), 0
-    )
-    rows = encode(tokenizer, texts, 16, texts.labels)
-    # Two steps an epoch, and a checkpoint every two steps.
-    length = {"epochs": 20, "batch": 4, "learning_rate": 1e-3}
-    collator = run.DataCollatorWithPadding(tokenizer)
-    trainer.fit(model, rows, collator, tmp_path, **length, **SILENT)
-    assert trainer.last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-39")
 
 
 def test_texts_are_cut_and_a_tenth_is_held_out():
