@@ -18,7 +18,6 @@ from typing import Any, Literal
 from lrputils.book.layout import DEFAULT, Book, BookError, find_book
 from lrputils.runs import folders
 from lrputils.runs.options import Chosen, add_verb, call, with_flags
-from lrputils.training.recipe import Recipe
 
 # What the package raises for input that it cannot take; the message names the way out.
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
@@ -271,20 +270,26 @@ def audit(
 
 def train(
     *,
-    recipe: Recipe,
+    data: str,
     out: Path,
+    base: str | None = None,
+    validation: str | None = None,
+    columns: str = "",
+    labels: Sequence[str] = (),
+    max_length: int = 256,
+    epochs: float = 4.0,
+    learning_rate: float = 5e-5,
+    batch: int = 32,
+    seed: int = 0,
     device: Literal["auto", "cpu"] = "auto",
     quiet: bool = False,
     command: str = "",
 ) -> Path:
     """Train a text classifier.
 
-    Train a text classifier: a small BERT from scratch, or with --base any pretrained model.
-
-      1. A lower-cased WordPiece vocabulary is learned from the texts (not with --base).
-      2. The network is trained on --data. After each epoch its accuracy on --validation is shown.
-      3. Weights, tokenizer, config and a model card with the accuracy are written to --out,
-         which load_classifier() takes.
+    Fine-tune a pretrained model on labelled texts; after each epoch its accuracy on --validation is
+    shown. Weights, tokenizer, config and a model card with the accuracy are written to --out,
+    which load_classifier() takes.
 
     DATA is what load_texts() takes: a CSV, TSV, Parquet, JSON or JSON-lines file, a folder with a
     file a split, a data set of the Hugging Face hub, "reviews" or "reviews-long". Where a folder or
@@ -294,7 +299,17 @@ def train(
     where the GPU has it. It is done by the Trainer of `transformers`, which needs `accelerate`.
 
     Args:
+        data (DATA): labelled texts to learn from
         out: a new folder
+        base (MODEL): the model to fine-tune, hub name or folder (default: the package's own)
+        validation (DATA): labelled texts to measure on (default: a tenth of --data, held out)
+        columns (TEXT,LABEL): of texts (pairs: A,B) and labels (default: usual)
+        labels: names of the classes, in order of the sorted labels
+        max_length: tokens a text; the rest is cut
+        epochs: passes over --data
+        learning_rate: the highest
+        batch: texts a batch
+        seed: of the new output layer, dropout and the order of texts
         device: auto takes a GPU if there is one
         quiet: no progress
 
@@ -302,11 +317,26 @@ def train(
         lrputils train --data reviews.csv --out mine
         lrputils train --data mine.csv --validation test.csv --base bert-base-uncased --out mine
         lrputils train --data sst2/train.parquet --validation sst2/validation.parquet \\
-          --epochs 2 --labels negative positive --out mine
+          --base bert-base-uncased --epochs 2 --labels negative positive --out mine
     """
-    from lrputils.training import run
+    from lrputils import training
 
-    return run.train(recipe, out, device=device, quiet=quiet, command=command)
+    return training.train(
+        data,
+        out,
+        base=base,
+        validation=validation,
+        columns=columns,
+        labels=labels,
+        max_length=max_length,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        batch=batch,
+        seed=seed,
+        device=device,
+        quiet=quiet,
+        command=command,
+    )
 
 
 def evaluate(

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -111,17 +111,6 @@ def claimed(out: Path, plan: Mapping[str, Any], doing: str = "recording") -> Ite
                     for folder in missing:
                         folder.rmdir()
             raise
-
-
-def once(folder: Path, write: Callable[[Path], None]) -> Path:
-    """Return `folder`, written by `write` unless it is there; it is there only when whole."""
-    if not folder.is_dir():
-        partial = folder.with_name(f"{folder.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        write(partial)
-        partial.replace(folder)
-    return folder
 
 
 def work_folder(out: Path, doing: str = "recording") -> Path:

@@ -251,7 +251,7 @@ def command(options: argparse.Namespace) -> str:
     parameters = inspect.signature(options.run).parameters
     words = options.verb.split() if " " in options.verb else ["lrputils", options.verb]
     for name, value in vars(options).items():
-        if name in _LEFT_OUT or value is None or value is False or value in ((), []):
+        if name in _LEFT_OUT or value is None or value is False or value in ((), [], ""):
             continue
         said = [",".join(value)] if isinstance(value, tuple) else value
         values = [shortened(str(one)) for one in (said if isinstance(said, list) else [said])]

@@ -1,4 +1,4 @@
-"""Training: a miniature from texts to attribution, killed and gone on with; what is refused."""
+"""Training: from texts to attribution, killed and gone on with; what is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,46 +17,56 @@ import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification
 
 import lrputils as lrp
+from lrputils import training
 from lrputils.__main__ import _parser, main, train
 from lrputils.data.texts import Texts
 from lrputils.study.attention import correct
-from lrputils.training import corpus, trainer
-from lrputils.training.corpus import encode, learn_vocabulary, load_corpus
-from lrputils.training.recipe import Recipe
+from tests import tiny
 
-TINY = shlex.split("--layers 2 --hidden 32 --vocabulary 600 --max-length 64 --epochs 2 --batch 16")
+SHORT = shlex.split("--max-length 24 --epochs 0.5 --batch 16")
 QUIET = ["--device", "cpu", "--quiet"]
 TEXTS = shlex.split("--labels negative positive --data reviews --validation reviews")
-SILENT = {"device": "cpu", "quiet": True}
 
 
 def call(*words: str | Path) -> int:
     return main(["train", *map(str, words), *QUIET])
 
 
+def saved(model, folder: Path) -> Path:
+    """A base model to start from, with the tokenizer of the package's own classifier."""
+    model.save_pretrained(folder)
+    lrp.load_classifier().tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A small BERT without a trained head."""
+    model = tiny.build("bert", dtype=torch.float32, vocab_size=8192, max_position_embeddings=64)
+    return saved(model, tmp_path_factory.mktemp("base") / "small-bert")
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A miniature trained on the book's own reviews by the command line."""
+    """The package's own classifier, tuned on the book's own reviews by the command line."""
     out = tmp_path_factory.mktemp("training") / "mini"
-    assert call("--out", out, *TEXTS, *TINY) == 0
+    assert call("--out", out, *TEXTS, *SHORT) == 0
     return out
 
 
 def test_the_result_can_be_loaded_and_attributed(trained):
-    clf = lrp.load_classifier(trained)
+    clf, own = lrp.load_classifier(trained), lrp.load_classifier()
     assert clf.labels == ("negative", "positive")
-    assert clf.architecture.layers == 2
-    assert len(clf.tokenizer) == clf.model.config.vocab_size == 600
-    inputs = clf.encode(["Friendly room, bright cooking.", "A LISTLESS run"])
-    assert inputs.tokens[1][1] == "a"
-    scores = lrp.attribute(clf.model, inputs, "attnlrp")
-    assert scores.shape == inputs["input_ids"].shape
-    assert scores.isfinite().all()
+    assert clf.tokenizer.get_vocab() == own.tokenizer.get_vocab()
+    change = clf.model.classifier.weight - own.model.classifier.weight
+    assert 0 < change.abs().max() < 0.01  # an output a class was there, and is kept
+    inputs = clf.encode(["Friendly room, bright cooking."])
+    assert lrp.attribute(clf.model, inputs, "attnlrp").isfinite().all()
     names = {path.name for path in trained.iterdir()}
     assert names >= {"config.json", "model.safetensors", "tokenizer.json", "README.md"}
     assert not [name for name in names if "partial" in name or name.startswith("training")]
     parameters = sum(p.numel() for p in clf.model.parameters())
-    assert (trained / "model.safetensors").stat().st_size < 2 * parameters + 10_000  # halves
+    assert (trained / "model.safetensors").stat().st_size < 2 * parameters + 30_000  # halves
 
 
 def test_the_card_says_what_was_done_and_not_where(trained):
@@ -66,14 +75,14 @@ def test_the_card_says_what_was_done_and_not_where(trained):
     for identity in (texts.identity, clf.identity):
         assert identity in card
     assert torch.__version__ in card
-    assert "**It was trained on texts of the same file as reviews.**" in card
+    assert "**It was trained on texts of the same file.**" in card
     assert str(trained.parent) not in card
     assert str(Path.home()) not in card
     right = correct(clf, texts, np.array(texts.labels)).mean()
-    row = re.search(r"\| reviews \| 240 \| ([\d.]+)% \[", card)
+    row = re.search(r"On reviews: ([\d.]+)% \[", card)
     assert float(row[1]) == pytest.approx(100 * right, abs=0.051)
     words = card.split("```sh\n")[1].split("```")[0]
-    again, asked = shlex.split(words)[1:], ["train", "--out", "DIR", *TEXTS, *TINY]
+    again, asked = shlex.split(words)[1:], ["train", "--out", "DIR", *TEXTS, *SHORT]
     assert _parser().parse_args(again) == _parser().parse_args(asked)
 
 
@@ -88,21 +97,23 @@ def one_thread(monkeypatch):
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_killed_run_gives_the_same_weights_by_the_same_command(tmp_path, capsys):
-    out, options = tmp_path / "killed", [*TINY, "--data", "reviews-long", "--epochs", "12"]
+def test_a_killed_run_gives_the_same_weights_by_the_same_command(base, tmp_path, capsys):
+    out = tmp_path / "killed"
+    options = ["--data", "reviews-long", "--base", str(base), "--max-length", "64"]
+    options += shlex.split("--epochs 30 --batch 8")
     words = [sys.executable, "-m", "lrputils", "train", "--out", str(out), *options, *QUIET]
     process = subprocess.Popen(words, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 90
     while process.poll() is None and time.monotonic() < deadline:
-        if any((out / "training" / "fine-tuning").glob("checkpoint-[12]?")):
+        if any((out / "training").glob("checkpoint-[2-9]?")):
             process.send_signal(signal.SIGKILL)
             break
         time.sleep(0.01)
     _, errors = process.communicate()
     assert process.returncode == -signal.SIGKILL, errors.decode()
     assert not (out / "config.json").exists()
-    assert call("--out", out, *options, "--hidden", "64") == 1
-    assert "holds an unfinished training with hidden = 32, now it is 64" in capsys.readouterr().err
+    assert call("--out", out, *options, "--batch", "4") == 1
+    assert "holds an unfinished training with batch = 8, now it is 4" in capsys.readouterr().err
     assert call("--out", out, *options) == 0
     assert not (out / "training").exists()
     assert call("--out", tmp_path / "whole", *options) == 0
@@ -114,48 +125,42 @@ def test_a_killed_run_gives_the_same_weights_by_the_same_command(tmp_path, capsy
 def test_labels_of_several_kinds_are_refused_by_name(labels):
     texts = Texts(("a film", "another"), labels, ("0", "1"), "mixed", "sha256 0")
     with pytest.raises(ValueError, match="'mixed' has labels that are not all integers, or not"):
-        corpus._labels_of(texts)
+        training._labels_of(texts)
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(trained, tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("mine")
-    assert call("--out", tmp_path, *TEXTS, *TINY) == 1
+    assert call("--out", tmp_path, *TEXTS, *SHORT) == 1
     assert "already holds something else" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-    assert call("--out", trained, *TEXTS, *TINY) == 1
+    assert call("--out", trained, *TEXTS, *SHORT) == 1
     assert "already holds a model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2"])
-def test_a_base_model_is_taken_over(trained, tmp_path, capsys, family):
-    base = trained
+def test_a_base_model_is_taken_over(base, tmp_path, capsys, family):
     if family == "gpt2":
-        base = tmp_path / "gpt2"
-        config = GPT2Config(vocab_size=600, n_positions=64, n_embd=32, n_layer=2, n_head=2)
-        GPT2ForSequenceClassification(config).save_pretrained(base)
-        lrp.load_classifier(trained).tokenizer.save_pretrained(base)
-    options = shlex.split("--data reviews --epochs 0.2 --max-length 64 --learning-rate 1e-9")
-    assert call("--out", tmp_path / "tuned", "--base", base, *options) == 0
+        config = GPT2Config(vocab_size=8192, n_positions=64, n_embd=32, n_layer=2, n_head=2)
+        base = saved(GPT2ForSequenceClassification(config), tmp_path / "gpt2")
+    options = ["--data", "reviews", "--base", base, *shlex.split("--epochs 0.2 --max-length 64")]
+    assert call("--out", tmp_path / "tuned", *options, "--learning-rate", "1e-9") == 0
     clf, old = lrp.load_classifier(tmp_path / "tuned"), lrp.load_classifier(base)
-    assert clf.tokenizer.get_vocab() == old.tokenizer.get_vocab()
     assert clf.labels == ("0", "1")
-    body = clf.architecture.base.state_dict() if hasattr(clf.architecture, "base") else None
-    for name, tensor in (body or clf.model.base_model.state_dict()).items():
-        torch.testing.assert_close(
-            tensor, old.model.base_model.state_dict()[name], atol=1e-3, rtol=0
-        )
+    for name, tensor in clf.model.base_model.state_dict().items():
+        kept = old.model.base_model.state_dict()[name]
+        torch.testing.assert_close(tensor, kept, atol=1e-3, rtol=0)
     card = (tmp_path / "tuned" / "README.md").read_text()
     assert re.search(rf"\| base model \| {base.name} \| – \| sha256 ", card)
     assert "| validation | reviews (held out) | 24 |" in card
     assert "of the same file" not in card
     capsys.readouterr()
-    assert call("--out", tmp_path / "wide", *options, "--base", base, "--max-length", "256") == 1
+    assert call("--out", tmp_path / "wide", *options, "--max-length", "256") == 1
     assert "--max-length 256 is more than the 64 positions" in capsys.readouterr().err
 
 
-def test_a_loss_that_is_no_number_ends_the_training(tmp_path, capsys):
-    options = ["--data", "reviews", *TINY, "--learning-rate", "1e30"]
-    assert call("--out", tmp_path / "out", *options) == 1
+def test_a_loss_that_is_no_number_ends_the_training(base, tmp_path, capsys):
+    options = ["--data", "reviews", "--base", base, "--max-length", "64"]
+    assert call("--out", tmp_path / "out", *options, "--learning-rate", "1e30") == 1
     assert "the loss is nan after step" in capsys.readouterr().err
 
 
@@ -164,44 +169,32 @@ def test_a_half_written_checkpoint_is_passed_over(tmp_path):
         (folder := tmp_path / f"checkpoint-{step}").mkdir()
         if state is not None:
             (folder / "trainer_state.json").write_text(state)
-    assert trainer.last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
+    assert training._last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
 
 
-def test_texts_are_cut_and_a_tenth_is_held_out():
-    tokenizer = learn_vocabulary(lrp.load_texts().texts, 500, 64)
+def test_texts_are_cut_of_a_pair_the_longer_side():
+    tokenizer = lrp.load_classifier().tokenizer
     long, short = "one two three four five six seven", "a film"
-    whole = tokenizer(long, add_special_tokens=False)["input_ids"]
-    cut = encode(tokenizer, [long, short], 6, [1, 0])
-    assert cut[0]["input_ids"].tolist()[1:-1] == whole[:4]
-    assert [row["label"] for row in cut] == [1, 0]
-    loaded = load_corpus(Recipe("reviews"))
-    assert len(loaded.validation) == 24
-    ids = (*loaded.data.ids, *loaded.validation.ids)
-    assert sorted(ids) == sorted(lrp.load_texts("reviews").ids)
+    pair = Texts(((long, short), (short, long)), (1, 0), ("0", "1"), "pairs", "sha256 0")
+    rows = training._rows(tokenizer, pair, 7)
+    assert rows["label"][:] == [1, 0]
+    for row, (left, right) in zip(rows, ((2, 2), (2, 2)), strict=True):
+        assert len(row["input_ids"]) == 7
+        assert row["token_type_ids"] == [0] * (left + 2) + [1] * (right + 1)
 
 
-def test_a_vocabulary_is_the_same_every_time_and_large_enough():
-    texts = lrp.load_texts().texts
-    first, second = (learn_vocabulary(texts, 400, 64).get_vocab() for _ in range(2))
-    assert first == second
-    assert sorted(first.values()) == list(range(400))
-    with pytest.raises(ValueError, match="--vocabulary 30 is too small: the characters"):
-        learn_vocabulary(texts, 30, 64)
-
-
-def test_a_folders_training_split_is_taken(tmp_path):
+def test_a_tenth_is_held_out_and_a_folders_training_split_is_taken(tmp_path):
+    data, held, names = training._load("reviews", None, "", (), 0)
+    assert len(held) == 24
+    assert sorted((*data.ids, *held.ids)) == sorted(lrp.load_texts("reviews").ids)
+    assert names == ("0", "1")
     for name in ("train", "validation"):
-        (tmp_path / f"{name}.csv").write_text("text,label\n" + 5 * f"{name},a\n{name},b\n")
-    assert load_corpus(Recipe(str(tmp_path))).data.texts[0] == "train"
-
-
-def test_columns_of_other_names_are_named_once_for_all_texts(tmp_path):
-    (tmp_path / "a.csv").write_text("said,mood\n" + 5 * "fine,up\ndull,down\n")
-    recipe = Recipe(str(tmp_path / "a.csv"))
+        (tmp_path / f"{name}.csv").write_text("said,mood\n" + 5 * f"{name},b\n{name},a\n")
     with pytest.raises(ValueError, match=r"none of the columns .*'said', 'mood'"):
-        load_corpus(recipe)
-    loaded = load_corpus(replace(recipe, columns="said,mood"))
-    assert loaded.labels == ["down", "up"]
+        training._load(str(tmp_path), None, "", (), 0)
+    data, held, names = training._load(str(tmp_path), str(tmp_path), "said,mood", (), 0)
+    assert (data.texts[0], held.texts[0], names) == ("train", "validation", ("a", "b"))
+    assert data.labels[:2] == (1, 0)
 
 
 def test_the_verb_shows_its_help_without_torch_and_its_examples_are_recipes():
@@ -227,16 +220,10 @@ def test_the_verb_shows_its_help_without_torch_and_its_examples_are_recipes():
         ),
         (["--data", "{same}"], "has no two different labels"),
         (["--data", "{few}"], "has 3 texts, too few to hold some out"),
-        (["--data", "reviews", "--labels", "a", "b", "c"], "--labels names 3 classes"),
-        (["--data", "reviews", "--hidden", "100", "--heads", "3"], "--hidden 100 does not divide"),
+        (["--data", "reviews", "--labels", "a", "b", "c"], "--labels a,b,c names 3 classes"),
         (["--data", "reviews", "--epochs", "0"], "--epochs 0.0 must be above 0"),
         (["--data", "reviews", "--batch", "-1"], "--batch -1: the smallest possible value is 1"),
-        (["--data", "reviews", "--dropout", "1"], "--dropout 1.0 must be below 1"),
-        (
-            ["--data", "reviews", "--base", "./nowhere"],
-            "'./nowhere': there is no such file",
-        ),
-        (["--data", "reviews", "--base", "x", "--layers", "2"], "--base x decides --layers"),
+        (["--data", "reviews", "--base", "./nowhere"], "'./nowhere': there is no such file"),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_made(options, message, tmp_path, capsys):

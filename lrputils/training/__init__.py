@@ -1,1 +1,0 @@
-"""A text classifier of one's own: vocabulary, training, card."""
