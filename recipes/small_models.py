@@ -1,7 +1,17 @@
-"""Train chapter 11's small models again: `python -m recipes.small_models --data DIR --out OUT`."""
+"""Train the models of chapters 8 and 11: `python -m recipes.small_models --data DIR --out OUT`.
+
+Those of chapter 11 learn the labels of short texts or of digits, from a cross-entropy in float32.
+
+The models of chapter 8 learn a planted rule. A text is eight neutral words among which S, R, Q, A
+and B may stand. f = +1 where it has S, R, Q, or A and B, else −1. They are trained on f itself (not
+on a class, whose logit could still grow with more evidence), on texts of which random tokens are
+hidden by the attention mask: f without a token is then what the rule says, and removal stays within
+what the model has seen. Float64 gives other processors nearly the same weights.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,10 +24,12 @@ import lrputils as lrp
 from lrputils.model.attention import routed
 from lrputils.runs.options import run_alone
 from lrputils.study import zoo
-from recipes import planted
 
-STEPS, RULE_STEPS, BATCH = 400, 800, 32
+PAD, CLS, SEP, S, R, Q, A, B = range(8)  # the rule's tokens
+RULE_WORDS = 8  # a text
 WORDS = range(5, 17)  # how many words a training text has
+BATCH, RULE_BATCH = 32, 64
+STEPS, RATE = 400, 5e-3
 
 Batches = Callable[[torch.Generator], tuple[dict[str, Tensor], Tensor]]
 
@@ -52,10 +64,27 @@ def image_batches() -> Batches:
     return drawn
 
 
-def rule_batches(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
-    """A random batch of the planted rule's texts, of which some tokens are hidden."""
-    ids, mask = planted.drawn(BATCH, generator)
-    return {"input_ids": ids, "attention_mask": mask}, (planted.rule(ids, mask) > 0).long()
+def rule(ids: Tensor, mask: Tensor) -> Tensor:
+    """f of the tokens that are not hidden: +1 or −1, (batch,)."""
+    has = {token: ((ids == token) & mask.bool()).any(1) for token in (S, R, Q, A, B)}
+    holds = has[S] | has[R] | has[Q] | (has[A] & has[B])
+    return holds.double() * 2 - 1
+
+
+def rule_batches(
+    generator: torch.Generator, count: int = BATCH
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The rule's texts, planted tokens by chance and three tenths hidden, and where f is 1."""
+    ids = torch.randint(B + 1, zoo.RULE_VOCABULARY, (count, RULE_WORDS + 2), generator=generator)
+    ids[:, 0], ids[:, -1] = CLS, SEP
+    chances = torch.tensor([0.15, 0.25, 0.25, 0.55, 0.55])  # S, R, Q, A, B: half the texts hold
+    there = torch.rand(count, 5, generator=generator) < chances
+    places = torch.rand(count, RULE_WORDS, generator=generator).argsort(1)[:, :5] + 1
+    planted = torch.where(there, torch.arange(S, B + 1), ids.gather(1, places))
+    ids = ids.scatter(1, places, planted)
+    mask = (torch.rand(ids.shape, generator=generator) > 0.3).long()
+    mask[:, 0] = mask[:, -1] = 1
+    return {"input_ids": ids, "attention_mask": mask}, (rule(ids, mask) > 0).long()
 
 
 def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Module:
@@ -75,36 +104,60 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
         return cross_entropy(model(**inputs).logits, labels)
 
     with routed(model, zoo.linear) if name.endswith(zoo.LINEAR) else nullcontext():
-        return planted.fit(model, loss, steps)
+        return _fit(model, loss, steps)
 
 
-def make(
-    *,
-    data: str,
-    out: Path,
-    only: Sequence[str] = tuple(name for name in zoo.SHIPPED if name != "planted"),
-    seeds: int | None = None,
-    steps: int | None = None,
-) -> str:
-    """Train chapter 11's small models again.
+def train_planted(seed: int, steps: int = STEPS) -> nn.Module:
+    """Train one of chapter 8's models on f, in float64, by its squared error."""
+    model = zoo.build("bert", seed, **zoo.PLANTED).requires_grad_(True)
+    generator = torch.Generator().manual_seed(seed)
+
+    def loss() -> Tensor:
+        inputs, holds = rule_batches(generator, RULE_BATCH)
+        f = holds.double() * 2 - 1
+        return (model(**inputs).logits - torch.stack([-f, f], 1)).square().mean()
+
+    return _fit(model, loss, steps, longest=math.inf, weight_decay=0.0)
+
+
+def _fit(
+    model: nn.Module, loss: Callable[[], Tensor], steps: int, *, longest: float = 1.0, **adam: float
+) -> nn.Module:
+    """Minimise the loss of one batch after another by AdamW, on gradients at most so long."""
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.AdamW(learned, lr=RATE, **adam)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, RATE, total_steps=steps)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), longest)
+        optimiser.step()
+        schedule.step()
+    return model.requires_grad_(False)
+
+
+def make(*, data: Path, out: Path, only: Sequence[str] = tuple(zoo.SHIPPED)) -> str:
+    """Train the small models of chapters 8 and 11 again.
 
     Training in float32 gives models of the same kind, not the same bits, on another processor.
 
     Args:
         data (DIR): folder with sst2/train.parquet
         out: folder for the weights
-        only: names of models (default: all but planted, which has a recipe of its own)
-        seeds: so many of each (default: as many as come with the package)
-        steps: batches (default: 400; 800 of the rule)
+        only: names of models (default: all)
     """
-    texts, images = text_batches(Path(data) / "sst2/train.parquet"), image_batches()
+    texts, images = text_batches(data / "sst2/train.parquet"), image_batches()
     paths = []
     for name in only:
-        family, shipped = zoo.SHIPPED[name]
-        ruled = name.endswith(zoo.RULE)
-        batches = rule_batches if ruled else images if family == "vit" else texts
-        length = steps or (RULE_STEPS if ruled else STEPS)
-        models = {n: train(name, n, batches, length) for n in range(seeds or shipped)}
+        family, seeds = zoo.SHIPPED[name]
+        models = {}
+        for seed in range(seeds):
+            if name == "planted":
+                models[seed] = train_planted(seed)
+            elif name.endswith(zoo.RULE):
+                models[seed] = train(name, seed, rule_batches, 2 * STEPS)
+            else:
+                models[seed] = train(name, seed, images if family == "vit" else texts)
         paths.append(zoo.save(models, name, out))
     return "\n".join(map(str, paths))
 

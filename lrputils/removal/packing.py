@@ -108,13 +108,30 @@ def evaluate(
     return result.clone()
 
 
-def bar(progress: bool, **options: Any) -> tqdm:
-    """Return a progress bar, drawn on a terminal alone; `options` are tqdm's.
+class _Log:
+    """Where tqdm writes if there is no terminal: each state is a line of its own."""
 
-    An explicit `disable=None` would do the same, but overrule the user's TQDM_DISABLE.
+    def write(self, text: str) -> None:
+        if text.strip():
+            print(text.strip(), file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        pass
+
+
+def bar(progress: bool, *, log: bool = False, **options: Any) -> tqdm:
+    """Return a progress bar for a terminal; `options` are tqdm's.
+
+    Elsewhere nothing is drawn, or, with `log`, a plain line every half minute.
     """
-    hidden = not progress or not sys.stderr.isatty()
-    return tqdm(**options, **({"disable": True} if hidden else {}))
+    terminal = sys.stderr.isatty()
+    if not progress or not (terminal or log):
+        # `disable=None` would do the same, but overrule the user's TQDM_DISABLE.
+        options["disable"] = True
+    elif not terminal:
+        line = "{desc}: {n_fmt} of {total_fmt}{unit}, {elapsed} so far, {remaining} left"
+        options = {"file": _Log(), "mininterval": 30, "bar_format": line, **options}
+    return tqdm(**options)
 
 
 def shareable(architecture: Architecture, longest: int) -> bool:

@@ -23,12 +23,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
 from lrputils.data.given import sides
 from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.model.units import check_units
+from lrputils.removal.packing import bar
 from lrputils.runs import results
 from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.options import check_numbers
@@ -234,8 +234,8 @@ def store(
     weights -= classifier.architecture.word_embeddings.weight.numel()
     most = _WORK["cpu" if classifier.device.type == "cpu" else "cuda"] / weights
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as sink:
-        for part in tqdm(
-            texts.parts(settings.shard), desc="reading", unit=" shards", disable=quiet
+        for part in bar(
+            not quiet, iterable=texts.parts(settings.shard), desc="reading", unit=" shards"
         ):
             try:
                 inputs = classifier.encode(part, settings.max_length, truncate=True)

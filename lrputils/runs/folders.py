@@ -16,7 +16,8 @@ from filelock import FileLock, Timeout
 
 PLAN, READY, _LOCK = "plan.json", "ready", "lock"
 TEXTS = "texts.arrow"  # what a run over a data set reads
-FULL = (errno.ENOSPC, errno.EDQUOT)  # what the system calls a full disk
+# What the system calls a full disk, or a file above the limit of its size (ulimit -f).
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _WORK = {"recording": "shards", "training": "training"}  # what is done → the folder of its parts
 
 

@@ -185,7 +185,8 @@ def _revision() -> str:
     )
     try:
         commit = git(["git", "rev-parse", "HEAD"]).strip()
-        return commit + (" with changes" if git(["git", "status", "--porcelain", "."]) else "")
+        changed = git(["git", "--no-optional-locks", "status", "--porcelain", "."])
+        return commit + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

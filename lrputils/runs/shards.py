@@ -25,8 +25,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
-from tqdm import tqdm
 
+from lrputils.removal.packing import bar
 from lrputils.runs import results
 from lrputils.runs.folders import FULL, PLAN, READY, atomic_write, claimed, work_folder
 
@@ -79,8 +79,8 @@ def in_shards(
             (work / READY).touch()
             sizes = {name: shard.size for name, shard in todo.items()}
             options = {"total": sum(sizes.values()), "initial": sum(sizes[name] for name in done)}
-            with tqdm(desc=unit, unit=f" {unit}", disable=quiet, **options) as bar:
-                while not _sweep(work, todo, done, bar.update):
+            with bar(not quiet, log=True, desc="measured", unit=f" {unit}", **options) as shown:
+                while not _sweep(work, todo, done, shown.update):
                     time.sleep(_PATIENCE)
             paths = [_file(work, name) for name in todo]
             rows, facts = finish(paths, sum(map(_seconds, paths)))
@@ -170,6 +170,6 @@ def _full_disk_told(out: Path) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise OSError(
-            f"the disk of {out} is full: make room and give the same command again; the shards "
-            "that were finished are kept"
+            f"the disk of {out} is full, or its files' size is limited: make room and give the "
+            "same command again; the shards that were finished are kept"
         ) from error

@@ -115,7 +115,7 @@ def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):
     data = tmp_path / "pairs.csv"
     table = pd.DataFrame(rows, columns=["claim", "evidence", "same"])
     pd.concat([table] * 3).to_csv(data, index=False)
-    tiny = "--layers 1 --hidden 16 --heads 2 --max-length 32 --vocabulary 200 --device cpu --quiet"
+    options = "--max-length 32 --device cpu --quiet"
     out = str(tmp_path / "model")
     train = [
         "train",
@@ -125,7 +125,7 @@ def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):
         "claim,evidence,same",
         "--out",
         out,
-        *tiny.split(),
+        *options.split(),
     ]
     assert main([*train, "--epochs", "1", "--labels", "other", "same"]) == 0
     chosen = ["--model", out, "--dataset", str(data), "--text-column", "claim,evidence"]

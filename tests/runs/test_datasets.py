@@ -262,13 +262,14 @@ class TestRanks:
 
 
 class TestMistakes:
-    def test_a_full_disk(self, unfinished, whole, placeholder, monkeypatch):
+    @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG])
+    def test_a_full_disk(self, unfinished, whole, placeholder, monkeypatch, code):
         def full(*arguments, **options):
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(code, os.strerror(code))
 
         with monkeypatch.context() as patch:
             patch.setattr(pd.DataFrame, "to_parquet", full)
-            with pytest.raises(OSError, match="is full: make room and give the same command again"):
+            with pytest.raises(OSError, match=r"is full.* make room and give the same"):
                 evaluate(placeholder, TEXTS, unfinished)
         assert len([*unfinished.glob("shards/*.rows.parquet")]) == 1
         pd.testing.assert_frame_equal(
