@@ -1,24 +1,45 @@
 """Other libraries as judges: `make peers` installs them and fails where they do not agree.
 
-captum and interpreto remove tokens, captum integrates gradients, LXT has AttnLRP's explicit rules.
-`make test` collects no part of this file: these libraries are no part of the pinned environment.
+captum, interpreto, inseq and ContextCite remove tokens, captum integrates gradients, LXT and zennit
+have explicit rules. `make test` collects no part of this file: these libraries are no part of the
+pinned environment.
 """
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from captum.attr import FeatureAblation, LayerIntegratedGradients
 from lxt.explicit import functional as rules
 from lxt.explicit.rules import epsilon_lrp, identity
+from torch import Tensor, nn
+from zennit.composites import LayerMapComposite
+from zennit.rules import Epsilon, Pass
 
 import lrputils as lrp
+from lrputils.removal.coalitions import Coalitions
 from lrputils.study import sides
 from tests import tiny
 
-from interpreto import Granularity, Occlusion  # isort: skip  (imports transformers' models)
+# isort: split
+import inseq  # like all that follows it imports transformers, for which lrputils makes room
+from context_cite import ContextCiter
+from context_cite.solver import LassoRegression
+from interpreto import Granularity, Occlusion
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 TEXTS = ["a film that is never dull", "an unwatchable film, dreck"]
+CONTEXT, QUERY = "w11 w12 w13 w14 w15 w16", "w17 w18"
+
+
+def apart(found: Tensor, ours: Tensor) -> float:
+    """The largest difference."""
+    return float((found.to(ours) - ours).abs().max())
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +57,18 @@ def logit(clf, inputs):
     """The predicted class's logit of any keyword arguments of the model."""
     target = int(clf.model(**inputs.model_kwargs()).logits.argmax())
     return lambda **given: clf.model(**given).logits[:, target]
+
+
+@pytest.fixture(params=["gpt2-lm", "llama-lm"])
+def reader(request):
+    """A random model of the next word, with a tokenizer of its 40 words."""
+    names = {f"w{number:02}": number for number in range(tiny.VOCABULARY)}
+    words = Tokenizer(models.WordLevel(names, unk_token="w00"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"unk_token": "w00", "pad_token": "w01", "eos_token": "w03"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **special)
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    return lrp.load_classifier(tiny.build(request.param), tokenizer)
 
 
 @pytest.mark.parametrize("removal", ["attention-mask", "mask", "pad", "unk", "zero"])
@@ -80,6 +113,59 @@ def test_interpreto_s_occlusion_is_leave_one_out_by_mask(clf, inputs, units):
     ours = lrp.leave_one_out(clf, inputs, units=units, removal="mask")
     ours = ours[inputs.units(units).mask]
     torch.testing.assert_close(found.attributions[0].to(ours), ours, rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("output", ["logit", "probability"])
+def test_inseq_s_occlusion_is_leave_one_out_by_the_unknown_token(reader, output):
+    inputs = reader.encode(CONTEXT)
+    target = int(reader.model(**inputs.model_kwargs()).logits[0, -1].argmax())
+    occlusion = inseq.load_model(reader.model, "occlusion", tokenizer=reader.tokenizer)
+    options = {"attributed_fn": output, "show_progress": False}
+    (found,) = occlusion.attribute(CONTEXT, f"{CONTEXT} w{target:02}", **options)
+    found = found.target_attributions[:-1, 0]  # the last is the next word's own
+
+    def ours(removal):
+        options = {"target": target, "removal": removal, "output": output}
+        return lrp.leave_one_out(reader, inputs, **options)[0].abs()
+
+    assert apart(found, ours("unk")) < 5e-6
+    assert apart(found, ours("zero")) > 1e-3
+
+
+class Kept(LassoRegression):
+    """ContextCite's own fit, which keeps what it is given."""
+
+    def fit(self, masks, outputs, num_output_tokens):
+        self.masks, self.outputs = masks, torch.tensor(outputs)
+        return super().fit(masks, outputs, num_output_tokens)
+
+
+@pytest.mark.filterwarnings("ignore:.*autocast", "ignore:.*CUDA")
+def test_contextcite_deletes_words_and_reads_log_odds(reader):
+    solver = Kept()
+    citer = ContextCiter(
+        reader.model,
+        reader.tokenizer,
+        CONTEXT,
+        QUERY,
+        source_type="word",
+        generate_kwargs={"max_new_tokens": 1, "do_sample": False},
+        solver=solver,
+        prompt_template="{context} {query}",
+    )
+    citer.get_attributions()
+    inputs = reader.encode(f"{CONTEXT} {QUERY}")
+    target = reader.tokenizer.convert_tokens_to_ids(citer.response.strip())
+    words = [word.span() for word in re.finditer(r"\S+", CONTEXT)]
+    removed = [np.flatnonzero(~kept) for kept in solver.masks]
+
+    def ours(removal):
+        options = {"target": target, "units": [words], "output": "probability"}
+        f = Coalitions(reader.architecture, inputs, **options)
+        return f.values([removed], "sets", removal=removal)[0].logit()
+
+    assert apart(solver.outputs, ours("delete")) < 5e-6
+    assert apart(solver.outputs, ours("unk")) > 1e-3
 
 
 def test_lxt_s_explicit_rules_on_bert(clf, inputs):
@@ -129,3 +215,32 @@ def test_lxt_s_explicit_rules_on_llama():
     (relevance,) = torch.autograd.grad(logits.max(), words, logits.max().detach())
     ours = lrp.attribute(model, inputs, "attnlrp")
     torch.testing.assert_close(relevance.sum(-1).float(), ours, rtol=0, atol=1e-5)
+
+
+def test_zennit_s_epsilon_rule_on_bert_s_linear_layers():
+    """A feed-forward part and the head: zennit has no rule for attention."""
+    model = tiny.build("bert")
+    block, pooler = model.bert.encoder.layer[0], model.bert.pooler
+    gelu, tanh = block.intermediate.intermediate_act_fn, pooler.activation
+    feed_forward = block.intermediate.dense, gelu, block.output.dense
+    layers = nn.Sequential(*feed_forward, pooler.dense, tanh, model.classifier)
+    x = torch.randn(5, 16, dtype=torch.float64).requires_grad_()
+    with lrp.propagating(model, lrp.ATTN_LRP):
+        (gradient,) = torch.autograd.grad(layers(x).amax(1).sum(), x)
+    ours = x.detach() * gradient
+
+    def theirs(epsilon):
+        explicit = [(nn.Linear, Epsilon(epsilon)), ((type(gelu), type(tanh)), Pass())]
+        with LayerMapComposite(explicit).context(layers):
+            logits = layers(x).amax(1)
+            return torch.autograd.grad(logits, x, logits.detach())[0]
+
+    assert apart(theirs(0.0), ours) < 1e-12
+    assert apart(theirs(1e-3), ours) > 1e-3
+
+
+def test_the_book_names_these_versions():
+    here = Path(__file__).parent
+    page = (here / "../../chapters/about.md").read_text().lower()
+    for pin in (here / "requirements.txt").read_text().splitlines()[1:]:
+        assert f"| {pin.replace('-', '').replace('==', ' ')} |" in page
