@@ -35,7 +35,7 @@ from lrputils.runs.options import check_numbers
 from lrputils.runs.shards import Shard, in_shards, key, rank
 from lrputils.study.batches import BatchEvaluator
 from lrputils.study.cost import Forecast, forecast, measured
-from lrputils.study.evaluation import REFERENCE
+from lrputils.study.evaluation import REFERENCE, variants_of
 from lrputils.study.variants import LayerSweep, Variant
 
 LONG = ("cut", "refuse")
@@ -348,10 +348,8 @@ def estimate(
         found = forecast(
             classifier,
             sample,
-            step.methods,
-            options=step.options,
+            variants_of(step.methods, step.options, progress=False),
             max_length=settings.max_length,
-            truncate=True,
             batch_size=settings.batch_size,
             units=settings.units,
         )

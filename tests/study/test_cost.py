@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import certified_loo, leave_one_out
-from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study import cost
+from lrputils.study.evaluation import variants_of
 from lrputils.study.variants import Variant
 from tests import tiny
 
@@ -18,7 +17,6 @@ WORDS = (
     "a film that is never dull",
     "not a bad book but the end is far too long for what it has to say " * 2,
 )
-METHODS = ("rollout", "attnlrp")
 
 
 @pytest.fixture
@@ -26,6 +24,11 @@ def one_second_a_token(monkeypatch):
     """Rows that take exactly n seconds for n tokens, and methods that take 5."""
     monkeypatch.setattr(cost, "_row_model", lambda *_: lambda n: np.asarray(n, float))
     monkeypatch.setattr(cost, "timed", lambda _, work: (5.0, work()))
+
+
+def forecast(classifier, texts, methods=(), loo=None, **how):
+    variants = variants_of(methods, {"loo": loo or {}}, progress=False)
+    return cost.forecast(classifier, texts, variants, **how)
 
 
 def lengths_of(classifier, texts):
@@ -36,7 +39,7 @@ class TestForecast:
     def test_leave_one_out_is_every_text_once_and_once_without_each_token(
         self, placeholder, one_second_a_token
     ):
-        plan = cost.forecast(placeholder, WORDS, [])
+        plan = forecast(placeholder, WORDS)
         expected = sum(n + n * (n - 1) for n in lengths_of(placeholder, WORDS))
         assert plan.seconds == {"loo": expected}
         assert plan.total == expected
@@ -48,7 +51,7 @@ class TestForecast:
         ran = []
         model.transformer.wte.register_forward_hook(lambda *call: ran.append(call[1][0].numel()))
         leave_one_out(model, decoder.encode([WORDS[2]] * 8))
-        plan = cost.forecast(decoder, [WORDS[2]] * 8, [])
+        plan = forecast(decoder, [WORDS[2]] * 8)
         n = lengths_of(placeholder, WORDS)[2]
         assert n / 2 < sum(ran) / (8 * n) < 0.8 * n
         assert plan.seconds["loo"] == pytest.approx(sum(ran), rel=0.25)
@@ -61,44 +64,21 @@ class TestForecast:
 
         monkeypatch.setattr(cost, "_row_model", row_model)
         options = {"precision": "bf16", "tolerance": 0.99}
-        plan = cost.forecast(placeholder, WORDS, [], options={"loo": options}, batch_size=16)
+        plan = forecast(placeholder, WORDS, loo=options)
         inputs = placeholder.encode(list(WORDS))
         found = certified_loo(placeholder.model, inputs, **options)
         assert not found.redone.any()
         n, again = inputs.lengths, found.exact.sum(1)
         assert plan.seconds["loo"] == float((n + n * (n - 1) / 4 + again * (n - 1)).sum())
 
-    @pytest.mark.parametrize("chunk", [1, 4, 100])
-    def test_curves_are_the_rows_that_the_curves_run(
-        self, placeholder, one_second_a_token, chunk, monkeypatch
-    ):
-        plan = cost.forecast(placeholder, WORDS, METHODS, chunk=chunk)
-        ran = []
-        monkeypatch.setattr(
-            "lrputils.removal.coalitions.evaluate",
-            lambda a, texts, rows, read, **k: (
-                ran.extend(r.length for r in rows if r.kept)
-                or read(torch.zeros(len(rows), 2), torch.tensor([r.text for r in rows]))
-            ),
-        )
-        # One map alone, whose two orders share no row: no rows are saved by chance.
-        for text in WORDS:
-            inputs, before = placeholder.encode(text), len(ran)
-            scores = torch.arange(inputs.input_ids.shape[1], dtype=torch.float)[None]
-            perturbation_curves(placeholder.model, inputs, scores, chunk)
-            del ran[len(ran) - 1 if len(ran) > before else before :]  # the empty one, shared
-        maps = 1 + len(METHODS)
-        # A last chunk that is shorter makes MoRF and LeRF differ by the tokens it lacks.
-        slack = 2 * len(WORDS) * chunk * maps
-        assert plan.seconds.get("curves") == pytest.approx(maps * sum(ran), abs=slack)
-
     def test_other_methods_scale_with_tokens(self, placeholder, one_second_a_token):
-        plan = cost.forecast(placeholder, WORDS, [Variant("mine", "cp-lrp", {"readout": "sum"})])
+        mine = [Variant("mine", "cp-lrp", {"readout": "sum"})]
+        plan = forecast(placeholder, WORDS, mine, batch_size=1)
         lengths = lengths_of(placeholder, WORDS)
-        assert plan.seconds["mine"] == pytest.approx(5 * sum(lengths) / sorted(lengths)[1])
+        assert plan.seconds["mine"] == pytest.approx(5 * sum(lengths) / max(lengths))
 
     def test_cut_texts_cost_less(self, placeholder, one_second_a_token):
-        plan = cost.forecast(placeholder, WORDS, [], max_length=8, truncate=True)
+        plan = forecast(placeholder, WORDS, max_length=8)
         assert plan.tokens == sum(min(n, 8) for n in lengths_of(placeholder, WORDS))
 
     def test_the_fit_returns_what_it_was_given(self, placeholder, monkeypatch):
@@ -118,14 +98,12 @@ class TestForecast:
     def test_words_take_a_row_each(self, placeholder, one_second_a_token):
         text = "a film that is unforgettably dull"
         n = lengths_of(placeholder, [text])[0]
-        plan = cost.forecast(placeholder, [text], [], units="word")
+        plan = forecast(placeholder, [text], units="word")
         assert plan.seconds["loo"] == pytest.approx(n + 6 * (n - n / 6))
 
     def test_mistakes_are_named(self, placeholder):
         with pytest.raises(ValueError, match="no texts"):
-            cost.forecast(placeholder, [])
-        with pytest.raises(ValueError, match="unknown method 'magic'"):
-            cost.forecast(placeholder, WORDS, ["magic"])
+            forecast(placeholder, [])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,58 @@
+"""What has to hold on a GPU before its speed counts; without one, the same on the CPU.
+
+`pytest tests/test_device.py`, then `lrputils bench --device cuda`, which compares outputs too.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+
+import lrputils as lrp
+from lrputils import stats
+from lrputils.propagation.layerwise import layerwise_bypass
+from lrputils.removal.certified import LOW
+from lrputils.removal.leave_one_out import certified_loo, leave_one_out
+from lrputils.study import zoo
+from lrputils.study.bench import untrained
+from lrputils.study.variants import layer_sets
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+WORKS = {
+    "LOO": leave_one_out,
+    "LOO, a row at a time": partial(leave_one_out, batch_tokens=1),
+    "ablations": partial(layerwise_bypass, layer_sets=[*layer_sets(2).values()]),
+    **{n: partial(lrp.attribute, method=n) for n in ("attnlrp", "cp-lrp", "mask-gradient")},
+}
+
+
+@pytest.fixture(scope="module")
+def reviews():
+    return lrp.load_classifier(device="cpu").encode(lrp.load_texts("reviews", limit=100, seed=0))
+
+
+@pytest.mark.parametrize("work", [*WORKS, "LOO of a decoder"])
+def test_a_device_agrees_with_the_cpus_float64(work, reviews):
+    texts, model = reviews.rows(range(16)), untrained(2, 96).model
+    given = {name: texts[name] for name in ("input_ids", "attention_mask")}
+    if work == "LOO of a decoder":
+        model = zoo.build("gpt2").float()
+        given["input_ids"] = given["input_ids"] % zoo.VOCABULARY
+    function = WORKS.get(work, leave_one_out)
+    right = function(copy.deepcopy(model).double(), given)
+    there = {name: tensor.to(DEVICE) for name, tensor in given.items()}
+    found = function(copy.deepcopy(model).to(DEVICE), there).cpu()
+    assert float((found - right).abs().max() / right.abs().max()) <= 1e-4
+
+
+@pytest.mark.parametrize("precision", LOW.get(DEVICE, ()))
+def test_few_texts_are_beyond_the_bounds_of_low_precision(precision, reviews):
+    clf = lrp.load_classifier(device=DEVICE)
+    right = leave_one_out(lrp.load_classifier(device="cpu").model, reviews)
+    options = {"precision": precision, "tolerance": 0.999}  # so nothing is run again
+    found = certified_loo(clf.model, reviews.to(DEVICE), **options)
+    r = stats.pearson(found.scores.cpu(), right, where=reviews.valid_mask)
+    assert float((1 - r > found.bound).mean()) <= 0.15
