@@ -8,14 +8,12 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from lrputils.book.layout import DEFAULT, Book, BookError, find_book
+from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
 from lrputils.runs import folders
 from lrputils.runs.options import Chosen, add_verb, call, with_flags
 
@@ -85,47 +83,6 @@ def _class(target: str | None) -> int | str | None:
     return int(target) if target and target.isdecimal() else target
 
 
-@dataclass(frozen=True)
-class Execution:
-    """How chapters are executed.
-
-    Attributes:
-        profile: a name from profiles/ or the path of a YAML file
-        force: execute also what has not changed
-        processes: chapters at once (default: 2, of two cores)
-        quiet: no progress
-        verbose: show a failed cell and its frames
-    """
-
-    profile: str = DEFAULT
-    force: bool = False
-    processes: int | None = None
-    quiet: bool = False
-    verbose: bool = False
-
-    def plan(
-        self,
-        book: Book,
-        names: Sequence[str] = (),
-        assigned: Sequence[str] = (),
-        out: Path | None = None,
-    ) -> Callable[[], dict[str, Path]]:
-        """Return what executes the named chapters, or all; mistakes come first."""
-        from lrputils.book import parameters
-        from lrputils.book.execution import execute_profile
-        from lrputils.book.notebooks import read_text
-
-        chapters = [book.chapter(name) for name in names] or book.chapters()
-        given = parameters.load_profile(book, self.profile)
-        for chapter in chapters if assigned else ():
-            notebook = read_text(chapter.text)
-            known = parameters.declared(notebook, chapter.name)
-            values = parameters.from_command_line(assigned, known)
-            given[chapter.name] |= parameters.checked(notebook, chapter.name, values)
-        how = {"force": self.force, "progress": not self.quiet, "processes": self.processes}
-        return partial(execute_profile, book, chapters, given, self.profile, out=out, **how)
-
-
 def execute(
     *chapters: str, how: Execution, p: Sequence[str] | None = None, out: Path | None = None
 ) -> str:
@@ -143,21 +100,24 @@ def execute(
     Example:
         lrputils execute 03_sst -p model=DIR -p dataset=FILE --out run
     """
-    from lrputils.book.execution import refresh_twins
+    from lrputils.book import execution
+    from lrputils.book.parameters import load_parameters
 
     book = find_book()
     if p and out is None:
         raise BookError("-p needs --out DIR: a run with other parameters does not replace twins")
     if out and out.resolve() == book.chapters_folder.resolve():
         raise BookError("--out is where the committed twins are; name another folder")
-    run = how.plan(book, chapters, p or (), out)
+    given = load_parameters(book, how.profile, chapters, p or ())
     if out:
-        return "\n".join(map(str, run().values()))
+        return "\n".join(map(str, execution.execute(book, given, how, out).values()))
     with folders.alone(folders.writable(book.build_folder), "executing"):
         if how.profile == DEFAULT:
             folders.writable(book.chapters_folder)
-        executed = run()
-        paths = refresh_twins(book, executed) if how.profile == DEFAULT else executed.values()
+        executed = execution.execute(book, given, how)
+        paths = executed.values()
+        if how.profile == DEFAULT:
+            paths = execution.refresh_twins(book, executed)
     return "\n".join(os.path.relpath(path) for path in paths)
 
 
@@ -181,13 +141,15 @@ def build(
         out: build in DIR/_build instead
     """
     from lrputils.book import build as pages
+    from lrputils.book import execution
+    from lrputils.book.parameters import load_parameters
 
     book = Book(find_book().root, out)
-    execute = how.plan(book)
+    given = load_parameters(book, how.profile)
     with folders.alone(folders.writable(book.build_folder), "building"):
         executed = {chapter.name: chapter.notebook for chapter in book.chapters()}
         if not no_execute:
-            executed = execute()
+            executed = execution.execute(book, given, how)
         source = book.build_folder / "source"
         pages.assemble(book, executed, source, profile=how.profile, repository=repository_url)
         print("building the pages …", file=sys.stderr)

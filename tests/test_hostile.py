@@ -20,7 +20,7 @@ import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.book.layout import BookError, find_book
 from lrputils.book.notebooks import read_text
-from lrputils.book.parameters import checked, declared, from_command_line, load_profile
+from lrputils.book.parameters import check_given, declared, from_command_line, load_parameters
 from lrputils.model import classifier
 from tests import untrained
 
@@ -128,7 +128,7 @@ def test_a_profile_is_taken_or_refused(shell, tmp_path, content):
     path = tmp_path / "mine.yml"
     path.write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
     with suppress(BookError):
-        load_profile(find_book(), str(path))
+        load_parameters(find_book(), str(path))
 
 
 @few
@@ -142,7 +142,7 @@ def test_any_file_is_a_profile_or_refused(tmp_path, content):
     path = tmp_path / "mine.yml"
     path.write_bytes(content)
     with suppress(BookError):
-        load_profile(find_book(), str(path))
+        load_parameters(find_book(), str(path))
 
 
 @few
@@ -150,8 +150,8 @@ def test_any_file_is_a_profile_or_refused(tmp_path, content):
 def test_a_parameter_is_taken_or_refused(chapter, name, value):
     notebook = read_text(chapter.text)
     with suppress(BookError):
-        given = from_command_line([f"{name}={value}"], declared(notebook, chapter.name))
-        checked(notebook, chapter.name, given)
+        parameters = declared(notebook, chapter.name)
+        check_given(parameters, chapter.name, from_command_line([f"{name}={value}"], parameters))
 
 
 class Harm:

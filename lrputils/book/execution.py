@@ -1,13 +1,15 @@
-"""Running chapters: by Papermill, two at once, in fresh kernels, only when needed."""
+"""Running chapters: by nbclient, two at once, in fresh kernels, only when needed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
+import resource
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from functools import partial
 from importlib.metadata import version
@@ -17,19 +19,20 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import papermill
-from nbclient.exceptions import DeadKernelError
-from nbformat import NotebookNode
-from papermill.exceptions import PapermillExecutionError, strip_color
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+from nbformat.v4 import new_code_cell
+from papermill.exceptions import strip_color
+from papermill.translators import translate_parameters
 from tqdm import tqdm
 
 import lrputils
-from lrputils.book.layout import DEFAULT, Book, BookError, Chapter
+from lrputils.book.layout import Book, BookError, Chapter, Execution
 from lrputils.book.notebooks import (
+    METADATA,
     missing_figures,
     read_notebook,
     read_text,
-    without_traces,
     write_notebook,
 )
 from lrputils.book.parameters import check_inputs
@@ -50,192 +53,139 @@ KERNEL_ENVIRONMENT = {
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",
 }
 
-# The kernel's last act is to note its peak memory, in kilobytes (on macOS in bytes; Windows: none).
-_NOTE_PEAK = (
-    "__import__('atexit').register(lambda: open({place!r}, 'w').write("
-    "str(__import__('resource').getrusage(0).ru_maxrss)));"
-)
+
+def _sources(book: Book) -> dict[str, str]:
+    """Return the digests of what chapters read: the package, its assets, and the recorded runs."""
+    folders = (Path(lrputils.__file__).parent, book.root / "results")
+    paths = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    read = [path for path in paths if "__pycache__" not in path.parts]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in read}
 
 
-def _sources_digest(book: Book) -> str:
-    """Return a digest of what chapters read: the package, its assets, and the recorded runs."""
-    digest = hashlib.sha256()
-    for folder in (Path(lrputils.__file__).parent, book.root / "results"):
-        for path in sorted(folder.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                digest.update(path.relative_to(folder).as_posix().encode())
-                digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def fingerprint(chapter: Chapter, parameters: Mapping[str, Any], sources: str) -> str:
+def fingerprint(chapter: Chapter, parameters: Mapping[str, Any], sources: Mapping[str, str]) -> str:
     """Return a digest of everything that decides what executing the chapter gives."""
     engines = {name: version(name) for name in _ENGINES}
     decides = [chapter.text.read_text(encoding="utf-8"), parameters, sources, engines, sys.version]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
-def run_chapter(
-    chapter: Chapter,
-    parameters: Mapping[str, Any],
-    output: Path,
-    *,
-    failed: Path,
-    stamp: Mapping[str, Any] | None = None,
-    progress: bool = True,
-) -> Path:
-    """Execute the chapter's text with `parameters` and write the notebook to `output`.
-
-    The working directory is the caller's, so that relative paths mean what the caller means. A run
-    that failed goes to `failed`, whose old one is removed by a success. A `stamp` goes into the
-    metadata, with time and memory.
-
-    Raises:
-        BookError: a cell raised (the frames are in a note), the kernel died, a figure is missing,
-            or `output` cannot be written; the message says where the run is.
-    """
-    notebook, spent = _executed(chapter, parameters, failed, progress)
-    if stamp is not None:
-        notebook.metadata["lrputils"] = {**stamp, **spent}
-    try:
-        write_notebook(notebook, output)
-    except OSError as error:
-        kept = Path(tempfile.mkdtemp()) / output.name
-        write_notebook(notebook, kept)
-        reason = f"{output} cannot be written: {error.strerror}"
-        raise BookError(f"{reason}; the finished run is {kept}") from None
-    failed.unlink(missing_ok=True)  # an earlier run's, if there was one
-    return output
-
-
-def _executed(
-    chapter: Chapter, parameters: Mapping[str, Any], failed: Path, progress: bool
-) -> tuple[NotebookNode, dict[str, float]]:
-    with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, KERNEL_ENVIRONMENT):
-        draft, peak = Path(folder) / f"{chapter.name}.ipynb", Path(folder) / "peak"
-        note = _NOTE_PEAK.format(place=str(peak)) if sys.platform != "win32" else ""
-        write_notebook(read_text(chapter.text), draft)
-        try:
-            papermill.execute_notebook(
-                str(draft),
-                str(draft),
-                dict(parameters),
-                kernel_name="python3",
-                progress_bar={"desc": chapter.name, "disable": None if progress else True},
-                cwd=str(Path.cwd()),
-                extra_arguments=["--log-level=CRITICAL", f"--IPKernelApp.exec_lines={note}"],
-                stderr_file=sys.stderr,  # what a cell warns of is told before the run ends
-            )
-            problem, details = next(missing_figures(read_notebook(draft)), None), ""
-        except PapermillExecutionError as error:
-            said = next((line for line in str(error.evalue).splitlines() if line.strip()), "")
-            problem = f"code cell {error.exec_count} failed: {error.ename}: {said}"
-            details = strip_color("\n".join([error.source, "", *error.traceback]))
-        except DeadKernelError:
-            problem, details = "the kernel died, often for want of memory", ""
-        notebook = read_notebook(draft)
-        spent = {"seconds": notebook.metadata.get("papermill", {}).get("duration")}
-        if peak.is_file():
-            unit = 2**20 if sys.platform == "darwin" else 2**10
-            spent["megabytes"] = int(peak.read_text()) / unit
-    notebook = without_traces(notebook)
-    if problem:
-        write_notebook(notebook, failed)
-        shown = os.path.relpath(failed) if failed.is_relative_to(Path.cwd()) else failed
-        said = f"{chapter.name}: {problem}; the run as far as it got: {shown}"
-        failure = BookError(said)
-        failure.add_note(details)
-        raise failure
-    return notebook, spent
-
-
-def execute_profile(
+def execute(
     book: Book,
-    chapters: Sequence[Chapter],
-    parameters: Mapping[str, Mapping[str, Any]],
-    profile: str = DEFAULT,
-    *,
+    given: Mapping[str, Mapping[str, Any]],
+    how: Execution = Execution(),  # noqa: B008  (frozen)
     out: Path | None = None,
-    force: bool = False,
-    progress: bool = True,
-    processes: int | None = None,
 ) -> dict[str, Path]:
-    """Execute the chapters under a profile, each only if something that decides it has changed.
+    """Execute chapters, each only if something that decides it has changed.
 
-    The notebooks are kept in `_build/executed/<profile>`; return them by the chapter's name.
-    `parameters` is `load_profile`'s answer; `force` runs also what has not changed. Into another
-    folder `out` all are executed, since a model or data at the same path may be others now.
-    `processes` are at work at once: two where there are two cores. What took longest the last time
-    begins.
+    The notebooks are kept in `_build/executed/<profile>`; return them by the chapter's name. Into
+    another folder `out` all are executed, since a model or data at the same path may be others now.
+    The working directory is the caller's, so that relative paths mean what the caller means.
+
+    Args:
+        book: where the chapters are.
+        given: the parameters of each chapter to execute: `load_parameters`' answer.
+        how: see `Execution`; two chapters are at work at once where there are two cores.
+        out: where the notebooks go instead.
 
     Raises:
         BookError: a chapter failed, or a model or data that one is given are not there. No other
             chapter begins then; one that had begun ends, and is kept.
     """
-    folder = out or book.build_folder / "executed" / Path(profile).stem
-    sources, jobs = _sources_digest(book), {}
-    executed = {chapter.name: folder / f"{chapter.name}.ipynb" for chapter in chapters}
+    folder = out or book.build_folder / "executed" / Path(how.profile).stem
+    sources, executed, jobs = _sources(book), {}, []
+    chapters = [book.chapter(name) for name in given]
     for chapter in chapters:
-        check_inputs(read_text(chapter.text), chapter.name, parameters[chapter.name])
+        check_inputs(read_text(chapter.text), chapter.name, given[chapter.name])
     writable(folder)
-    for place, chapter in enumerate(chapters):
-        output, given = executed[chapter.name], parameters[chapter.name]
-        stamp = {"profile": profile, "fingerprint": fingerprint(chapter, given, sources)}
-        before = _stamp(output)
-        if force or out or not stamp.items() <= before.items():
-            kept = book.build_folder / "failed" / output.name
-            failed = output.with_suffix(".failed.ipynb") if out else kept
-            # In a fresh clone no time is known: the later chapters are the longer ones.
-            expected = (before.get("seconds") or 0.0, place)
-            jobs[expected] = partial(
-                run_chapter, chapter, given, output, failed=failed, stamp=stamp
-            )
-        elif progress:
+    for chapter in chapters:
+        output = executed[chapter.name] = folder / f"{chapter.name}.ipynb"
+        key = fingerprint(chapter, given[chapter.name], sources)
+        stamp = {"profile": how.profile, "fingerprint": key}
+        before = read_notebook(output).metadata.lrputils if output.is_file() else {}
+        if how.force or out or not stamp.items() <= before.items():
+            run = partial(_run_chapter, chapter, given[chapter.name], output, stamp, how.quiet)
+            jobs.append(run)
+        elif not how.quiet:
             print(f"{chapter.name}: unchanged", file=sys.stderr)
-    longest_first = [jobs[expected] for expected in sorted(jobs, reverse=True)]
-    for path in _finished(longest_first, processes or min(2, os.cpu_count() or 1), progress):
-        if progress:
-            tqdm.write(f"{path.stem}: {_stamp(path)['seconds']:.0f} s", file=sys.stderr)
+    cores = os.cpu_count() or 1
+    processes = max(1, min(how.processes or min(2, cores), len(jobs)))
+    threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores // processes)))
+    # A process a chapter, so that the peak memory of its children is that of one kernel.
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=1)
+    with patch.dict(os.environ, OMP_NUM_THREADS=threads), pool:
+        left = reversed(jobs)  # the later chapters are the longer ones
+        running = {pool.submit(job) for job in islice(left, processes)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for name, seconds in (future.result() for future in done):
+                if not how.quiet:
+                    print(f"{name}: {seconds:.0f} s", file=sys.stderr)
+            running |= {pool.submit(job) for job in islice(left, len(done))}
     return executed
 
 
-def _finished(
-    jobs: Sequence[Callable[..., Path]], processes: int, progress: bool
-) -> Iterator[Path]:
-    """Do the jobs, so many at once, and yield what each returns when it is done.
+def _run_chapter(
+    chapter: Chapter,
+    parameters: Mapping[str, Any],
+    output: Path,
+    stamp: Mapping[str, Any],
+    quiet: bool,
+) -> tuple[str, float]:
+    """Execute the chapter's text with `parameters`, write the notebook; return name and seconds.
 
-    After a failure no other job begins, and those at work are waited for.
+    A run that failed goes beside `output`, whose old failure is removed by a success. The `stamp`
+    goes into the metadata, with time and memory.
+
+    Raises:
+        BookError: a cell raised (the frames are in a note), the kernel died, or a figure is
+            missing; the message says where the run is.
     """
-    if min(processes, len(jobs)) < 2:
-        yield from (job(progress=progress) for job in jobs)
-        return
-    threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // processes))
-    left = iter(jobs)
-    with (
-        patch.dict(os.environ, OMP_NUM_THREADS=threads),
-        ProcessPoolExecutor(processes, get_context("spawn")) as pool,
-        tqdm(total=len(jobs), unit="chapter", disable=None if progress else True) as bar,
-    ):
-        running = {pool.submit(job, progress=False) for job in islice(left, processes)}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-                bar.update()
-            running |= {pool.submit(job, progress=False) for job in islice(left, len(done))}
-
-
-def _stamp(path: Path) -> Mapping[str, Any]:
-    try:
-        return read_notebook(path).metadata.get("lrputils", {})
-    except (OSError, ValueError, TypeError):
-        return {}
+    os.environ.update(KERNEL_ENVIRONMENT)
+    logging.getLogger("asyncio").disabled = True  # what nbclient leaves there on Ctrl-C
+    notebook, details = read_text(chapter.text), ""
+    if parameters:
+        tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
+        place = next(i for i, own in enumerate(tags, start=1) if "parameters" in own)
+        source = translate_parameters("python3", "python", dict(parameters), "Parameters")
+        notebook.cells.insert(place, new_code_cell(source))
+    shown, began = None if not quiet else True, time.perf_counter()
+    with tqdm(total=len(notebook.cells), desc=chapter.name, leave=False, disable=shown) as bar:
+        client = NotebookClient(
+            notebook,
+            kernel_name="python3",
+            record_timing=False,
+            extra_arguments=["--log-level=CRITICAL"],
+            on_cell_start=lambda **_: bar.update(),
+        )
+        try:
+            client.execute()
+            problem = next(missing_figures(notebook), None)
+        except CellExecutionError as error:
+            said = next((line for line in error.evalue.splitlines() if line.strip()), "")
+            problem = f"code cell {client.code_cells_executed} failed: {error.ename}: {said}"
+            details = strip_color(error.traceback)
+        except DeadKernelError:
+            problem = "the kernel died, often for want of memory"
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / unit
+    spent = {"seconds": time.perf_counter() - began, "megabytes": peak}
+    notebook.metadata = METADATA | {"lrputils": {**stamp, **spent}}
+    failed = output.with_suffix(".failed.ipynb")
+    if problem:
+        write_notebook(notebook, failed)
+        run = f"the run as far as it got: {os.path.relpath(failed)}"
+        failure = BookError(f"{chapter.name}: {problem}; {run}")
+        failure.add_note(details)
+        raise failure
+    write_notebook(notebook, output)
+    failed.unlink(missing_ok=True)
+    return chapter.name, spent["seconds"]
 
 
 def refresh_twins(book: Book, executed: Mapping[str, Path]) -> list[Path]:
     """Put executed notebooks beside their texts, without the run's stamp; return their paths."""
     twins = {book.chapter(name).notebook: read_notebook(path) for name, path in executed.items()}
     for twin, notebook in twins.items():
-        notebook.metadata.pop("lrputils", None)
+        del notebook.metadata["lrputils"]
         write_notebook(notebook, twin)
     return list(twins)

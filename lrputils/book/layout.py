@@ -15,6 +15,25 @@ class BookError(ValueError):
 
 
 @dataclass(frozen=True)
+class Execution:
+    """How chapters are executed.
+
+    Attributes:
+        profile: a name from profiles/ or the path of a YAML file
+        force: execute also what has not changed
+        processes: chapters at once (default: 2, of two cores)
+        quiet: no progress
+        verbose: show a failed cell and its frames
+    """
+
+    profile: str = DEFAULT
+    force: bool = False
+    processes: int | None = None
+    quiet: bool = False
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
 class Chapter:
     """An executable chapter: its text (the truth) and the notebook executed from it."""
 

@@ -5,9 +5,7 @@ And the figures that an executed one lacks.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +15,7 @@ from nbformat import NotebookNode
 
 from lrputils.runs.folders import atomic_write
 
-_TRACES = ("papermill", "execution")  # what an execution notes of a cell
-_METADATA = {
+METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
@@ -26,18 +23,11 @@ _AS_TEXT = re.compile(r"<\w+ size \d+x\d+ with \d+ Axes>")
 
 
 def read_text(path: Path) -> NotebookNode:
-    """Return the unexecuted notebook that a chapter's MyST text describes.
-
-    A cell's id is derived from its source, so that the same text gives the same notebook.
-    """
+    """Return the unexecuted notebook that a chapter's MyST text describes, always the same one."""
     notebook = jupytext.read(path, fmt="md:myst")
-    seen: Counter[str] = Counter()
-    for cell in notebook.cells:
-        digest = hashlib.sha256(f"{cell.cell_type}\0{cell.source}".encode()).hexdigest()[:8]
-        seen[digest] += 1
-        cell["id"] = digest if seen[digest] == 1 else f"{digest}-{seen[digest]}"
-    notebook.metadata = nbformat.from_dict(_METADATA)
-    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    for number, cell in enumerate(notebook.cells, start=1):
+        cell["id"] = f"cell-{number}"
+    notebook.metadata = nbformat.from_dict(METADATA)
     return notebook
 
 
@@ -50,15 +40,6 @@ def write_notebook(notebook: NotebookNode, path: Path) -> None:
     """Write `notebook` to `path` in one step: a reader sees the old file or the new one."""
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8") as stream:
         nbformat.write(notebook, stream)
-
-
-def without_traces(notebook: NotebookNode) -> NotebookNode:
-    """Strip, in place, what running a notebook leaves in its metadata; return the notebook."""
-    notebook.metadata = nbformat.from_dict(_METADATA)
-    for cell in notebook.cells:
-        kept = {key: v for key, v in cell.metadata.items() if key not in _TRACES and v != []}
-        cell.metadata = nbformat.from_dict(kept)
-    return notebook
 
 
 def missing_figures(notebook: NotebookNode) -> Iterator[str]:

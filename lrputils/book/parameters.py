@@ -8,65 +8,49 @@ chapter's own and wins.
 from __future__ import annotations
 
 import ast
-import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from nbformat import NotebookNode
 
+import lrputils
 from lrputils.book.layout import DEFAULT, Book, BookError
 from lrputils.book.notebooks import read_text
 from lrputils.book.values import check_value
 
 MOST = 8
+_OF_TEXTS = ("dataset", "columns", "split", "limit")  # what `load_texts` is given in a chapter
 # A month 13 is a ValueError, as is what is no UTF-8.
 _NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
 # Papermill's own convention for a parameter whose default does not tell its type.
-_TYPE_COMMENT = re.compile(r"#\s*type:\s*(\w+)")
-_SCALARS = {"bool": bool, "int": int, "float": float, "str": str, "list": list}
+_TYPE_COMMENT = re.compile(r"#\s*type:\s*(bool|int|float|str)\b")
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter: its default, and the types that its value may have."""
+class Parameter(NamedTuple):
+    """One parameter: its default, and the types that its value may have, as `int` or `None`."""
 
     default: Any
-    types: tuple[type, ...]
-    item: type | None = None
-
-    @property
-    def wants(self) -> str:
-        """The types in words, e.g. `int or None`."""
-        names = {type(None): "None"} | (
-            {list: f"list of {self.item.__name__}"} if self.item else {}
-        )
-        return " or ".join(names.get(kind, kind.__name__) for kind in self.types)
-
-    def fits(self, value: Any) -> bool:
-        """Whether `value` has one of the types; an int fits float, a bool fits only bool."""
-        if isinstance(value, list) and self.item:
-            return all(type(item) in _taken(self.item) for item in value)
-        return type(value) in _taken(*self.types)
+    wants: list[str]
 
 
-def _taken(*kinds: type) -> tuple[type, ...]:
-    return (*kinds, int) if float in kinds else kinds
+def _kind(value: Any) -> str:
+    items = sorted({type(item).__name__ for item in value}) if isinstance(value, list) else ()
+    name = "None" if value is None else type(value).__name__
+    return f"{name} of {' and '.join(items)}" if items else name
 
 
 def _parameter(statement: ast.stmt, source: str, chapter: str) -> tuple[str, Parameter]:
-    with suppress(ValueError, KeyError):
-        targets = getattr(statement, "targets", [])
-        if len(targets) == 1 and isinstance(targets[0], ast.Name):
-            default = ast.literal_eval(statement.value)
-            comment = _TYPE_COMMENT.search(source.splitlines()[statement.lineno - 1])
-            announced = (_SCALARS[comment[1]],) if default is None and comment else ()
-            item = type(default[0]) if isinstance(default, list) and default else None
-            return targets[0].id, Parameter(default, (*announced, type(default)), item)
+    with suppress(AttributeError, ValueError):
+        (target,) = statement.targets
+        default = ast.literal_eval(statement.value)
+        comment = _TYPE_COMMENT.search(source.splitlines()[statement.lineno - 1])
+        kinds = [comment[1]] if default is None and comment else []
+        kinds.append(_kind(default))
+        return target.id, Parameter(default, kinds + ["int"] * ("float" in kinds))
     raise BookError(
         f"{chapter}: `{ast.unparse(statement)}` in the parameters cell is not `name = plain value`"
     )
@@ -89,28 +73,30 @@ def declared(notebook: NotebookNode, chapter: str) -> dict[str, Parameter]:
     return found
 
 
-def checked(notebook: NotebookNode, chapter: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return `given` after checking every name, type and value against the chapter.
+def check_given(
+    parameters: Mapping[str, Parameter], chapter: str, given: Mapping[str, Any]
+) -> None:
+    """Check every given name, type and value against the chapter's parameters.
 
     BookError for a name that the chapter does not declare, or a value of a wrong type or one that
     it can never take; the message lists the right ones.
     """
-    parameters = declared(notebook, chapter)
-    right = "; ".join(f"{n} ({p.wants}, default {p.default!r})" for n, p in parameters.items())
+    wants = {name: " or ".join(p.wants) for name, p in parameters.items()}
+    right = "; ".join(f"{n} ({wants[n]}, default {p.default!r})" for n, p in parameters.items())
     for name, value in given.items():
         if name not in parameters:
             raise BookError(f"{chapter} has no parameter {name!r}; it has: {right or 'none'}")
-        if not parameters[name].fits(value):
-            kind, wants = type(value).__name__, parameters[name].wants
-            raise BookError(f"{chapter}: {name} = {value!r} is of type {kind}, wanted: {wants}")
+        if (kind := _kind(value)) not in parameters[name].wants:
+            raise BookError(
+                f"{chapter}: {name} = {value!r} is of type {kind}, wanted: {wants[name]}"
+            )
         try:
             check_value(name, value)
         except ValueError as error:
             raise BookError(f"{chapter}: {error}") from None
-    return dict(given)
 
 
-def from_command_line(texts: list[str], parameters: dict[str, Parameter]) -> dict[str, Any]:
+def from_command_line(texts: Sequence[str], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
     """Return the values in `name=value` texts: the first reading that fits, YAML's or the text's.
 
     Raises:
@@ -121,12 +107,12 @@ def from_command_line(texts: list[str], parameters: dict[str, Parameter]) -> dic
         name, equals, raw = text.partition("=")
         if not equals or not name.isidentifier():
             raise BookError(f"-p {text!r} is not of the form name=value")
+        wanted = parameters[name].wants if name in parameters else []
         readings = []
         for read in (yaml.safe_load, str, float):  # YAML takes 1e-3 for a text
             with suppress(*_NOT_YAML):
                 readings.append(read(raw))
-        fitting = [r for r in readings if name in parameters and parameters[name].fits(r)]
-        values[name] = (fitting or readings)[0]
+        values[name] = next((one for one in readings if _kind(one) in wanted), readings[0])
     return values
 
 
@@ -145,27 +131,36 @@ def _read_profile(book: Book, name: str) -> dict[str, dict[str, Any]]:
     return {section: values or {} for section, values in content.items()}
 
 
-def load_profile(book: Book, name: str = DEFAULT) -> dict[str, dict[str, Any]]:
-    """Return each chapter's parameters under a profile (a name or a YAML file), less the defaults.
+def load_parameters(
+    book: Book, profile: str = DEFAULT, names: Sequence[str] = (), assigned: Sequence[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return the parameters of the named chapters, or of all, less those that are the defaults.
 
-    BookError for an unknown profile, chapter or parameter, or a wrong type.
+    They come from a profile, a name or a YAML file, and from `name=value` texts, which win.
+    BookError for an unknown profile, chapter or parameter, or a wrong type, anywhere in a profile.
     """
-    sections = _read_profile(book, name)
+    sections = _read_profile(book, profile)
     for_all = sections.pop("_all", {})
-    texts = {chapter.name: chapter.text for chapter in book.chapters()}
-    if strange := [section for section in sections if section not in texts]:
-        known = ", ".join(texts)
-        raise BookError(f"profile {name}: no chapter {strange[0]!r}; the chapters are: {known}")
-    resolved, used = {chapter: {} for chapter in texts}, set()
-    for chapter in texts if for_all else filter(sections.get, texts):
-        notebook = read_text(texts[chapter])
-        parameters = declared(notebook, chapter)
-        shared = {key: value for key, value in for_all.items() if key in parameters}
-        used |= shared.keys()
-        values = checked(notebook, chapter, {**shared, **sections.get(chapter, {})})
-        resolved[chapter] = {k: v for k, v in values.items() if v != parameters[k].default}
-    if unknown := sorted(for_all.keys() - used):
-        raise BookError(f"profile {name}: no chapter has the _all parameter(s) {unknown}")
+    chosen = [book.chapter(name) for name in names] or book.chapters()
+    resolved, unused = {}, set(for_all)
+    for chapter in book.chapters():
+        parameters = declared(read_text(chapter.text), chapter.name)
+        given = {name: value for name, value in for_all.items() if name in parameters}
+        unused -= given.keys()
+        given |= sections.pop(chapter.name, {})
+        if chapter in chosen:
+            given |= from_command_line(assigned, parameters)
+        check_given(parameters, chapter.name, given)
+        if chapter in chosen:
+            changed = {n: v for n, v in given.items() if v != parameters[n].default}
+            resolved[chapter.name] = changed
+    if sections:
+        known = ", ".join(chapter.name for chapter in book.chapters())
+        raise BookError(
+            f"profile {profile}: no chapter {next(iter(sections))!r}; the chapters are: {known}"
+        )
+    if unused:
+        raise BookError(f"profile {profile}: no chapter has the _all parameter(s) {sorted(unused)}")
     return resolved
 
 
@@ -178,26 +173,22 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
     Raises:
         BookError: one of them is not there, or cannot be read; the message says which and why.
     """
-    values = {name: p.default for name, p in declared(notebook, chapter).items()} | dict(given)
-    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    defaults = {name: p.default for name, p in declared(notebook, chapter).items()}
+    of_texts = {name: v for name, v in (defaults | given).items() if name in _OF_TEXTS}
     try:
-        if "load_texts(dataset" in code:
-            from lrputils.data.texts import load_texts
-
-            taken = inspect.signature(load_texts).parameters.keys() - {"revision"}  # the model's
-            if taken & given.keys():
-                load_texts(**{name: values[name] for name in taken & values.keys()})
-        if "load_images(" in code and values["dataset"] not in ("digits", "mnist"):
+        if any("load_images(dataset" in cell.source for cell in notebook.cells):
             from lrputils.data.images import load_images
 
-            load_images(values["dataset"], side=2)
-        if "load_classifier(" in code and values.get("model") is not None:
+            load_images(of_texts["dataset"], side=2)
+        elif of_texts.keys() & given.keys():
+            lrputils.load_texts(**of_texts)
+        if "model" in given:
             from lrputils.data.files import find_model
 
-            find_model(values["model"], values.get("revision"), parameter="model")
-        if values.get("device", "cpu") not in ("auto", "cpu"):
+            find_model(given["model"], parameter="model")
+        if "device" in given:
             from lrputils.model.classifier import find_device
 
-            find_device(values["device"])
+            find_device(given["device"])
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise BookError(f"{chapter}: {error}") from error

@@ -6,7 +6,6 @@ check them; `tests/book/test_values.py` holds the two together.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ def _one_of(*choices: str) -> Rule:
     return Rule(lambda value: value in choices, f"one of {', '.join(choices)}")
 
 
+_ASSIGNED = re.compile(r"^(\w+) = ", re.M)
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 WANTED = {
     "values": Rule(lambda value: 2 <= len(value) <= 8, "two to eight whole numbers"),
@@ -76,14 +76,9 @@ def check_parameters() -> None:
     injected = [i for i, cell in enumerate(cells) if cell.startswith("# Parameters\n")]
     if not injected:
         return
-    known = _assigned(cells[injected[-1] - 1])
-    for name in _assigned(cells[injected[-1]]):
+    known, given = map(_ASSIGNED.findall, cells[injected[-1] - 1 : injected[-1] + 1])
+    for name in given:
         if name not in known:
             has = ", ".join(known) or "none"
             raise ValueError(f"this chapter has no parameter {name!r}; it has: {has}")
         check_value(name, variables[name])
-
-
-def _assigned(source: str) -> list[str]:
-    statements = ast.parse(source).body
-    return [s.targets[0].id for s in statements if isinstance(s, ast.Assign)]

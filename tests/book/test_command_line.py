@@ -68,7 +68,7 @@ def test_a_raising_chapter_ends_with_status_one_and_its_name(in_book, capsys):
     said = capsys.readouterr().err
     assert said == (
         "lrputils: 01_short: code cell 3 failed: ZeroDivisionError: float division by zero; "
-        "the run as far as it got: _build/failed/01_short.ipynb\n"
+        "the run as far as it got: _build/executed/offline/01_short.failed.ipynb\n"
     )
     assert chapter.notebook.read_text() == "kept"
     assert main(["execute", "--quiet", "--verbose"]) == 1

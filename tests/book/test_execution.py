@@ -4,14 +4,10 @@ import os
 
 import pytest
 
-from lrputils.book.execution import (
-    execute_profile,
-    fingerprint,
-    run_chapter,
-)
-from lrputils.book.layout import BookError
+from lrputils.book.execution import execute, fingerprint
+from lrputils.book.layout import BookError, Execution
 from lrputils.book.notebooks import read_notebook
-from lrputils.book.parameters import load_profile
+from lrputils.book.parameters import load_parameters
 
 
 def outputs(path) -> str:
@@ -21,12 +17,12 @@ def outputs(path) -> str:
 def test_text_parameters_and_package_each_decide(small_book):
     chapter = small_book.chapter("1")
     keys = {
-        fingerprint(chapter, {}, "p"),
-        fingerprint(chapter, {"factor": 1.0}, "p"),
-        fingerprint(chapter, {}, "q"),
+        fingerprint(chapter, {}, {"p": "1"}),
+        fingerprint(chapter, {"factor": 1.0}, {"p": "1"}),
+        fingerprint(chapter, {}, {"p": "2"}),
     }
     chapter.text.write_text(chapter.text.read_text() + "\nmore\n")
-    keys.add(fingerprint(chapter, {}, "p"))
+    keys.add(fingerprint(chapter, {}, {"p": "1"}))
     assert len(keys) == 4
 
 
@@ -35,15 +31,15 @@ def test_two_at_once_and_a_failure_ends_the_rest(small_book, capfd):
     slow = "import time\ntime.sleep(4)\n1 / factor"
     for name, cell in (("02_broken", "1 / (factor * 0)"), ("03_last", slow)):
         text.with_name(f"{name}.md").write_text(text.read_text().replace("1 / factor", cell))
-    chapters, given = small_book.chapters(), load_profile(small_book)
+    given, how = load_parameters(small_book), Execution(processes=2)
     with pytest.raises(BookError, match="02_broken: code cell 3 failed: ZeroDivision") as caught:
-        execute_profile(small_book, chapters, given, processes=2)
+        execute(small_book, given, how)
     assert "1 / (factor * 0)" in caught.value.__notes__[0]
     kept = {path.stem for path in (small_book.build_folder / "executed/offline").iterdir()}
-    assert kept == {"03_last"}  # which had begun; what had not was left
-    chapters[1].text.write_text(text.read_text())
+    assert kept == {"03_last", "02_broken.failed"}  # which had begun; what had not was left
+    small_book.chapter("2").text.write_text(text.read_text())
     capfd.readouterr()
-    paths = execute_profile(small_book, chapters, given, processes=2)
+    paths = execute(small_book, given, how)
     assert list(paths) == ["01_short", "02_broken", "03_last"]
     assert all("0.5" in outputs(path) for path in paths.values())
     said = capfd.readouterr().err
@@ -63,14 +59,14 @@ mystnb:
 """
 
 
-def test_a_figure_is_drawn_whatever_the_user_s_backend_is(small_book, tmp_path, monkeypatch):
+def test_a_figure_is_drawn_whatever_the_user_s_backend_is(small_book, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     chapter = small_book.chapter("1")
     own = FIGURE % "from lrputils.report.figures.style import new_figure\nnew_figure()[0]"
     plain = FIGURE % "import matplotlib.pyplot as plt\nplt.plot([0, 1]);"
     chapter.text.write_text(chapter.text.read_text() + own + plain)
-    run_chapter(chapter, {}, chapter.notebook, failed=tmp_path / "failed.ipynb", progress=False)
-    cells = read_notebook(chapter.notebook).cells
+    executed = execute(small_book, {chapter.name: {}})
+    cells = read_notebook(executed[chapter.name]).cells
     kinds = [set(output.data) for cell in cells[-2:] for output in cell.outputs]
     assert ["image/svg+xml" in kinds[0], "image/png" in kinds[-1]] == [True, True]
     assert os.environ["MPLBACKEND"] == "agg"
@@ -83,16 +79,15 @@ def test_a_figure_is_drawn_whatever_the_user_s_backend_is(small_book, tmp_path, 
         (FIGURE % "import os; os._exit(1)", "01_short: the kernel died, often for want of memory"),
     ],
 )
-def test_a_figure_that_is_not_there_or_a_dead_kernel_fails_the_run(
-    small_book, tmp_path, cell, problem
-):
-    chapter, failed = small_book.chapter("1"), tmp_path / "failed.ipynb"
+def test_a_figure_that_is_not_there_or_a_dead_kernel_fails_the_run(small_book, cell, problem):
+    chapter, how = small_book.chapter("1"), Execution(quiet=True)
+    output = small_book.build_folder / "executed/offline/01_short.ipynb"
     text = chapter.text.read_text()
     chapter.text.write_text(text + cell)
     with pytest.raises(BookError, match=problem):
-        run_chapter(chapter, {}, chapter.notebook, failed=failed, progress=False)
-    assert not chapter.notebook.exists()
-    assert failed.is_file()
+        execute(small_book, {chapter.name: {}}, how)
+    assert not output.exists()
+    assert output.with_suffix(".failed.ipynb").is_file()
     chapter.text.write_text(text)
-    run_chapter(chapter, {}, chapter.notebook, failed=failed, progress=False)
-    assert not failed.exists()
+    execute(small_book, {chapter.name: {}}, how)
+    assert [path.name for path in output.parent.iterdir()] == [output.name]

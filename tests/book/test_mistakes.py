@@ -58,7 +58,7 @@ def places(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(execution.papermill, "execute_notebook", started)
+    monkeypatch.setattr(execution, "ProcessPoolExecutor", started)
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "adapter").mkdir()

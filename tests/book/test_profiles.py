@@ -4,11 +4,11 @@ import pandas as pd
 import pytest
 
 import lrputils as lrp
-from lrputils.book.execution import execute_profile
-from lrputils.book.layout import BookError, find_book
-from lrputils.book.parameters import load_profile
+from lrputils.book.execution import execute
+from lrputils.book.layout import BookError, Execution, find_book
+from lrputils.book.parameters import load_parameters
 
-PAPER = [("paper", chapter) for chapter in load_profile(find_book(), "paper")]
+PAPER = [("paper", chapter) for chapter in load_parameters(find_book(), "paper")]
 PAPER = [*PAPER, ("paper-imdb", "05_layer_ablation")]
 
 
@@ -16,10 +16,10 @@ def test_a_chapter_s_section_wins_over_all_and_a_default_is_not_injected(small_b
     (small_book.root / "profiles/mine.yml").write_text(
         "_all: {factor: 3.0, count: 1, unused: x}\n01_short: {factor: 4.0}\n"
     )
-    assert load_profile(small_book, "mine") == {"01_short": {"factor": 4.0, "count": 1}}
+    assert load_parameters(small_book, "mine") == {"01_short": {"factor": 4.0, "count": 1}}
     path = tmp_path / "other.yml"
     path.write_text("01_short: {factor: 5.0}\n")
-    assert load_profile(small_book, str(path)) == {"01_short": {"factor": 5.0}}
+    assert load_parameters(small_book, str(path)) == {"01_short": {"factor": 5.0}}
 
 
 @pytest.mark.parametrize(
@@ -37,19 +37,21 @@ def test_a_chapter_s_section_wins_over_all_and_a_default_is_not_injected(small_b
 def test_what_is_wrong_is_refused_before_anything_runs(small_book, text, complaint):
     (small_book.root / "profiles/mine.yml").write_text(text)
     with pytest.raises(BookError, match=complaint):
-        load_profile(small_book, "mine")
+        load_parameters(small_book, "mine")
 
 
 def test_the_book_s_own_profiles_are_valid():
     book = find_book()
-    given = {name: load_profile(book, name) for name in ("offline", "paper", "paper-imdb", "smoke")}
+    given = {
+        name: load_parameters(book, name) for name in ("offline", "paper", "paper-imdb", "smoke")
+    }
     assert {f"{name}.yml" for name in given} == {p.name for p in (book.root / "profiles").iterdir()}
     assert not any(given["offline"].values())  # the chapters' own defaults
 
 
 @pytest.mark.parametrize("profile", ["paper", "paper-imdb"])
 def test_what_comes_from_the_hub_has_a_revision(profile):
-    for given in load_profile(find_book(), profile).values():
+    for given in load_parameters(find_book(), profile).values():
         for name in {"model", "dataset"} & given.keys():
             assert "@" in given[name] or given[name] == "mnist"
 
@@ -71,12 +73,12 @@ def test_the_paper_profiles_run_on_what_the_book_carries(profile, name, reviews,
     """Every line is given but for the model, the data and their number."""
     found = find_book()
     book = type(found)(found.root, tmp_path)
-    given, small = (load_profile(book, which)[name] for which in (profile, "smoke"))
+    given, small = (load_parameters(book, which)[name] for which in (profile, "smoke"))
     given = {**given, **{k: v for k, v in small.items() if k != "max_tokens"}}
     given.pop("model", None)
     if given.get("dataset") == "mnist":
         given["dataset"] = "digits"
     elif "dataset" in given:
         given["dataset"] = reviews
-    executed = execute_profile(book, [book.chapter(name)], {name: given}, profile, progress=False)
+    executed = execute(book, {name: given}, Execution(profile))
     assert executed[name].is_file()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from lrputils.book.execution import execute_profile, refresh_twins
+from lrputils.book.execution import execute, refresh_twins
 from lrputils.book.layout import find_book
 from lrputils.book.notebooks import read_notebook, read_text, write_notebook
-from lrputils.book.parameters import load_profile
+from lrputils.book.parameters import load_parameters
 from lrputils.book.regression import (
     DOUBLE,
     SINGLE,
@@ -170,8 +170,8 @@ def test_plain_nbval_collects_tests_and_chapters_once(small_book):
 
 def test_nbval_passes_drift_and_fails_what_is_gone_or_changed(small_book):
     """One run over four copies of a notebook, each with a change of its own."""
-    book, chapters = small_book, small_book.chapters()
-    paths = execute_profile(book, chapters, load_profile(book), progress=False)
+    book = small_book
+    paths = execute(book, load_parameters(book))
     (twin,) = refresh_twins(book, paths)
     changes = {
         "drift": ("value 1.0 of", "value 1.0000000001 of"),

@@ -10,17 +10,15 @@ import yaml
 
 import lrputils
 from lrputils.book.build import run_statistics
-from lrputils.book.execution import execute_profile, refresh_twins
+from lrputils.book.execution import execute, refresh_twins
 from lrputils.book.layout import find_book
-from lrputils.book.parameters import load_profile
+from lrputils.book.parameters import load_parameters
 
 ROOT = find_book(Path(__file__)).root
 
 
 def test_an_executed_chapter_has_its_seconds_memory_and_profile(small_book):
-    executed = execute_profile(
-        small_book, small_book.chapters(), load_profile(small_book), progress=False
-    )
+    executed = execute(small_book, load_parameters(small_book))
     head, _, row = run_statistics(executed).splitlines()
     chapter, seconds, memory, profile = (cell.strip() for cell in row.strip("|").split("|"))
     assert "peak memory" in head
