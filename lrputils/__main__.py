@@ -200,8 +200,8 @@ def audit(
     Compare AttnLRP, CP-LRP and other methods with exact leave-one-out on some texts (50, drawn by
     seed 0, if --limit and --seed say nothing else), and write DIR/audit.html: the verdict with
     intervals, which method at which cost, the texts where they disagree, checks of the rules,
-    layers, conventions, cost and origin. What was killed goes on by the same command; when all is
-    there, it writes the page again.
+    layers, conventions, cost and origin. Of a model without rules gradients are judged in LRP's
+    place. What was killed goes on by the same command; when all is there, it writes the page again.
 
     Args:
         target (CLASS): explain this class, a number or label (default: the predicted)

@@ -155,7 +155,7 @@ def train(
     base_name, folder, commit = find_model(str(base or EMBEDDED), parameter="base")
     with quietly():
         model, tokenizer = _start(folder, names, seed)
-    positions = describe(model).max_positions
+    positions = describe(model, rules=False).max_positions
     if positions is not None and max_length > positions:
         raise ValueError(
             f"max_length={max_length} is more than the {positions} positions of {base_name}"
@@ -349,16 +349,9 @@ def _fit(
 
 def _rows(tokenizer: PreTrainedTokenizerBase, texts: Texts, max_length: int) -> Dataset:
     """Return what the Trainer reads: word pieces and class numbers."""
-    columns = {}  # one, or a pair's two
-    for number, side in enumerate(zip(*map(sides, texts), strict=True)):
-        columns[f"side {number}"] = list(side)
-
-    def encoded(part: Mapping[str, list[str]]) -> Mapping[str, Any]:
-        return tokenizer(*map(part.get, columns), max_length=max_length, truncation=True)
-
-    return Dataset.from_dict({**columns, "label": texts.labels}).map(
-        encoded, batched=True, remove_columns=[*columns]
-    )
+    columns = [list(side) for side in zip(*map(sides, texts), strict=True)]  # one, or a pair's two
+    encoded = tokenizer(*columns, max_length=max_length, truncation=True)
+    return Dataset.from_dict({**encoded, "label": texts.labels})
 
 
 def _accuracy(predicted: EvalPrediction) -> dict[str, float]:
