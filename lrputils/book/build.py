@@ -51,7 +51,7 @@ def _configuration(book: Book, profile: str, repository: str | None) -> str:
         config["html"] |= {"use_repository_button": True, "use_edit_page_button": True}
     if profile != DEFAULT:
         told = f"Every number on these pages was computed under “{profile}”."
-        config["sphinx"]["config"]["html_theme_options"] = {"announcement": told}
+        config["html"]["announcement"] = told
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
 
 
