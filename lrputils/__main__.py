@@ -147,7 +147,7 @@ def build(
     book = Book(find_book().root, out)
     given = load_parameters(book, how.profile)
     with folders.alone(folders.writable(book.build_folder), "building"):
-        executed = {chapter.name: chapter.notebook for chapter in book.chapters()}
+        executed = {name: text.with_suffix(".ipynb") for name, text in book.chapters().items()}
         if not no_execute:
             executed = execution.execute(book, given, how)
         source = book.build_folder / "source"
