@@ -27,7 +27,7 @@ Handle = nn.Module | Any
 
 WITHOUT_RULES = (
     "What needs no rules works: leave_one_out, shapley_values, leave_two_out, perturbation curves, "
-    "and the methods 'loo', 'shapley', 'grad-x-input', 'smoothgrad' and 'ig'"
+    "and the methods 'loo', 'shapley', 'grad-x-input' and 'ig'"
 )
 
 

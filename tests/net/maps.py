@@ -105,7 +105,6 @@ def _of_model(model: torch.nn.Module, inputs: lrp.Inputs) -> Iterator[tuple[str,
     yield "method canonised-lrp path", run("canonised-lrp", unit="path")
     yield "method canonised-lrp blocks", run("canonised-lrp", readout="blocks")
     yield "method rollout abnar", run("rollout", variant="abnar")
-    yield "method attention-x-grad rectified", run("attention-x-grad", rectify=True)
     for operation, rules in RULES.items():
         for rule, readout in product(rules, ("word", "sum")):
             composite = lrp.ATTN_LRP.but(**{operation: rule})
