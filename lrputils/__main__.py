@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
 from lrputils.runs import folders
@@ -147,7 +147,7 @@ def build(
     book = Book(find_book().root, out)
     given = load_parameters(book, how.profile)
     with folders.alone(folders.writable(book.build_folder), "building"):
-        executed = {chapter.name: chapter.notebook for chapter in book.chapters()}
+        executed = {name: text.with_suffix(".ipynb") for name, text in book.chapters().items()}
         if not no_execute:
             executed = execution.execute(book, given, how)
         source = book.build_folder / "source"
@@ -200,8 +200,8 @@ def audit(
     Compare AttnLRP, CP-LRP and other methods with exact leave-one-out on some texts (50, drawn by
     seed 0, if --limit and --seed say nothing else), and write DIR/audit.html: the verdict with
     intervals, which method at which cost, the texts where they disagree, checks of the rules,
-    layers, conventions, cost and origin. What was killed goes on by the same command; when all is
-    there, it writes the page again.
+    layers, conventions, cost and origin. Of a model without rules gradients are judged in LRP's
+    place. What was killed goes on by the same command; when all is there, it writes the page again.
 
     Args:
         target (CLASS): explain this class, a number or label (default: the predicted)
@@ -227,77 +227,6 @@ def audit(
         command=command,
         parameters=chosen.of_texts,
         quiet=quiet,
-    )
-
-
-def train(
-    *,
-    data: str,
-    out: Path,
-    base: str | None = None,
-    validation: str | None = None,
-    columns: str = "",
-    labels: Sequence[str] = (),
-    max_length: int = 256,
-    epochs: float = 4.0,
-    learning_rate: float = 5e-5,
-    batch: int = 32,
-    seed: int = 0,
-    device: Literal["auto", "cpu"] = "auto",
-    quiet: bool = False,
-    command: str = "",
-) -> Path:
-    """Train a text classifier.
-
-    Fine-tune a pretrained model on labelled texts; after each epoch its accuracy on --validation is
-    shown. Weights, tokenizer, config and a model card with the accuracy are written to --out,
-    which load_classifier() takes.
-
-    DATA is what load_texts() takes: a CSV, TSV, Parquet, JSON or JSON-lines file, a folder with a
-    file a split, a data set of the Hugging Face hub, "reviews" or "reviews-long". Where a folder or
-    a data set of the hub has several splits, --data takes "train".
-
-    What was killed goes on by the same command. Training runs on a GPU if there is one, in bfloat16
-    where the GPU has it. It is done by the Trainer of `transformers`, which needs `accelerate`.
-
-    Args:
-        data (DATA): labelled texts to learn from
-        out: a new folder
-        base (MODEL): the model to fine-tune, hub name or folder (default: the package's own)
-        validation (DATA): labelled texts to measure on (default: a tenth of --data, held out)
-        columns (TEXT,LABEL): of texts (pairs: A,B) and labels (default: usual)
-        labels: names of the classes, in order of the sorted labels
-        max_length: tokens a text; the rest is cut
-        epochs: passes over --data
-        learning_rate: the highest
-        batch: texts a batch
-        seed: of the new output layer, dropout and the order of texts
-        device: auto takes a GPU if there is one
-        quiet: no progress
-
-    Example:
-        lrputils train --data reviews.csv --out mine
-        lrputils train --data mine.csv --validation test.csv --base bert-base-uncased --out mine
-        lrputils train --data sst2/train.parquet --validation sst2/validation.parquet \\
-          --base bert-base-uncased --epochs 2 --labels negative positive --out mine
-    """
-    from lrputils import training
-
-    return training.train(
-        data,
-        out,
-        base=base,
-        validation=validation,
-        columns=columns,
-        labels=labels,
-        max_length=max_length,
-        epochs=epochs,
-        learning_rate=learning_rate,
-        batch=batch,
-        seed=seed,
-        device=device,
-        quiet=quiet,
-        command=command,
     )
 
 
@@ -368,7 +297,7 @@ def evaluate(
     return None if rank() else out
 
 
-VERBS = (explain, execute, build, bench, audit, train, evaluate)
+VERBS = (explain, execute, build, bench, audit, evaluate)
 
 
 def _parser() -> argparse.ArgumentParser:

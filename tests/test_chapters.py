@@ -11,23 +11,23 @@ from lrputils.book.notebooks import read_text
 from tests.book.acceptance import problems, unread
 
 BOOK = find_book()
-CHAPTERS = BOOK.chapters()
+CHAPTERS = BOOK.chapters().values()
 
 
 def test_there_are_chapters():
     assert CHAPTERS
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.name)
+@pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.stem)
 class TestChapter:
     def test_it_may_land(self, chapter):
-        assert problems(chapter.text, chapter.notebook) == []
+        assert problems(chapter, chapter.with_suffix(".ipynb")) == []
 
     def test_every_parameter_is_read(self, chapter):
-        assert unread(read_text(chapter.text), chapter.name) == []
+        assert unread(read_text(chapter), chapter.stem) == []
 
     def test_its_code_fits_the_page_and_what_it_defines_a_screen(self, chapter):
-        cells = (c for c in read_text(chapter.text).cells if c.cell_type == "code")
+        cells = (c for c in read_text(chapter).cells if c.cell_type == "code")
         for lines in (cell.source.splitlines() for cell in cells):
             assert max(map(len, lines), default=0) <= 75
             defines = any(line.lstrip().startswith(("def ", "class ")) for line in lines)
@@ -36,4 +36,4 @@ class TestChapter:
     def test_it_is_in_the_table_of_contents(self, chapter):
         toc = (BOOK.root / "_toc.yml").read_text(encoding="utf-8")
         listed = re.findall(r"^(?:root| +- file): (.+)$", toc, re.M)
-        assert f"chapters/{chapter.name}" in listed
+        assert f"chapters/{chapter.stem}" in listed

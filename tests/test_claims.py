@@ -8,7 +8,7 @@ import pytest
 
 from lrputils.book.layout import find_book
 
-TEXT = find_book().chapter("claims").text.read_text(encoding="utf-8")
+TEXT = find_book().chapter("claims").read_text(encoding="utf-8")
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
     for line in TEXT.splitlines()

@@ -24,7 +24,7 @@ from lrputils.book.parameters import check_given, declared, from_command_line, l
 from lrputils.model import classifier
 from tests import untrained
 
-CHAPTERS = find_book().chapters()
+CHAPTERS = list(find_book().chapters().values())
 few = settings(
     max_examples=15,
     deadline=None,
@@ -107,7 +107,7 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(shell, tmp_path):
 
 @few
 @given(
-    verb=st.sampled_from(["evaluate --dry-run", "bench", "train"]),
+    verb=st.sampled_from(["evaluate --dry-run", "bench"]),
     option=st.sampled_from(["--dataset", "--model", "--split", "--limit", "--methods", "--out"]),
     value=st.sampled_from(["", ".", "/", "~", "none.csv", "a/b/c", "a/b@", "x\x00", "nan", "-1"])
     | st.text(max_size=12).filter(lambda text: not set(text) & set("/~")),
@@ -117,7 +117,7 @@ def test_no_option_s_value_ends_in_a_traceback(shell, verb, option, value):
 
 
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
-chapters = st.sampled_from(["_all", *(chapter.name for chapter in CHAPTERS)])
+chapters = st.sampled_from(["_all", *(chapter.stem for chapter in CHAPTERS)])
 names = st.sampled_from(["model", "limit", "dataset", "text", "methods", "values", "device"])
 values = plain | st.lists(plain, max_size=3) | st.dictionaries(plain, plain, max_size=2)
 
@@ -148,10 +148,10 @@ def test_any_file_is_a_profile_or_refused(tmp_path, content):
 @few
 @given(st.sampled_from(CHAPTERS), names | st.text(max_size=5), st.text(max_size=20))
 def test_a_parameter_is_taken_or_refused(chapter, name, value):
-    notebook = read_text(chapter.text)
+    notebook = read_text(chapter)
     with suppress(BookError):
-        parameters = declared(notebook, chapter.name)
-        check_given(parameters, chapter.name, from_command_line([f"{name}={value}"], parameters))
+        parameters = declared(notebook, chapter.stem)
+        check_given(parameters, chapter.stem, from_command_line([f"{name}={value}"], parameters))
 
 
 class Harm:

@@ -23,7 +23,7 @@ def test_a_number_is_computed_again_without_the_package(monkeypatch):
     monkeypatch.chdir(BOOK.root)
     with redirect_stdout(StringIO()) as said:
         exec(re.search(r"```python\n(.*?)```", README, re.DOTALL)[1], {})
-    cells = read_notebook(BOOK.chapter("05_layer_ablation").notebook).cells
+    cells = read_notebook(BOOK.chapter("05_layer_ablation").with_suffix(".ipynb")).cells
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     glued = {o.metadata.get("scrapbook", {}).get("name"): o for o in outputs if "metadata" in o}
     printed = glued["answer_mini"].data["application/papermill.record/text/plain"]

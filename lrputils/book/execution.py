@@ -27,7 +27,7 @@ from papermill.translators import translate_parameters
 from tqdm import tqdm
 
 import lrputils
-from lrputils.book.layout import Book, BookError, Chapter, Execution
+from lrputils.book.layout import Book, BookError, Execution
 from lrputils.book.notebooks import (
     METADATA,
     missing_figures,
@@ -62,10 +62,10 @@ def _sources(book: Book) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in read}
 
 
-def fingerprint(chapter: Chapter, parameters: Mapping[str, Any], sources: Mapping[str, str]) -> str:
+def fingerprint(text: Path, parameters: Mapping[str, Any], sources: Mapping[str, str]) -> str:
     """Return a digest of everything that decides what executing the chapter gives."""
     engines = {name: version(name) for name in _ENGINES}
-    decides = [chapter.text.read_text(encoding="utf-8"), parameters, sources, engines, sys.version]
+    decides = [text.read_text(encoding="utf-8"), parameters, sources, engines, sys.version]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
 
@@ -93,20 +93,19 @@ def execute(
     """
     folder = out or book.build_folder / "executed" / Path(how.profile).stem
     sources, executed, jobs = _sources(book), {}, []
-    chapters = [book.chapter(name) for name in given]
-    for chapter in chapters:
-        check_inputs(read_text(chapter.text), chapter.name, given[chapter.name])
+    for name, parameters in given.items():
+        check_inputs(read_text(book.chapter(name)), name, parameters)
     writable(folder)
-    for chapter in chapters:
-        output = executed[chapter.name] = folder / f"{chapter.name}.ipynb"
-        key = fingerprint(chapter, given[chapter.name], sources)
+    for name, parameters in given.items():
+        text, output = book.chapter(name), folder / f"{name}.ipynb"
+        executed[name] = output
+        key = fingerprint(text, parameters, sources)
         stamp = {"profile": how.profile, "fingerprint": key}
         before = read_notebook(output).metadata.lrputils if output.is_file() else {}
         if how.force or out or not stamp.items() <= before.items():
-            run = partial(_run_chapter, chapter, given[chapter.name], output, stamp, how.quiet)
-            jobs.append(run)
+            jobs.append(partial(_run_chapter, text, parameters, output, stamp, how.quiet))
         elif not how.quiet:
-            print(f"{chapter.name}: unchanged", file=sys.stderr)
+            print(f"{name}: unchanged", file=sys.stderr)
     cores = os.cpu_count() or 1
     processes = max(1, min(how.processes or min(2, cores), len(jobs)))
     threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores // processes)))
@@ -125,7 +124,7 @@ def execute(
 
 
 def _run_chapter(
-    chapter: Chapter,
+    text: Path,
     parameters: Mapping[str, Any],
     output: Path,
     stamp: Mapping[str, Any],
@@ -142,14 +141,14 @@ def _run_chapter(
     """
     os.environ.update(KERNEL_ENVIRONMENT)
     logging.getLogger("asyncio").disabled = True  # what nbclient leaves there on Ctrl-C
-    notebook, details = read_text(chapter.text), ""
+    notebook, details = read_text(text), ""
     if parameters:
         tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
         place = next(i for i, own in enumerate(tags, start=1) if "parameters" in own)
         source = translate_parameters("python3", "python", dict(parameters), "Parameters")
         notebook.cells.insert(place, new_code_cell(source))
     shown, began = None if not quiet else True, time.perf_counter()
-    with tqdm(total=len(notebook.cells), desc=chapter.name, leave=False, disable=shown) as bar:
+    with tqdm(total=len(notebook.cells), desc=text.stem, leave=False, disable=shown) as bar:
         client = NotebookClient(
             notebook,
             kernel_name="python3",
@@ -174,18 +173,19 @@ def _run_chapter(
     if problem:
         write_notebook(notebook, failed)
         run = f"the run as far as it got: {os.path.relpath(failed)}"
-        failure = BookError(f"{chapter.name}: {problem}; {run}")
+        failure = BookError(f"{text.stem}: {problem}; {run}")
         failure.add_note(details)
         raise failure
     write_notebook(notebook, output)
     failed.unlink(missing_ok=True)
-    return chapter.name, spent["seconds"]
+    return text.stem, spent["seconds"]
 
 
 def refresh_twins(book: Book, executed: Mapping[str, Path]) -> list[Path]:
     """Put executed notebooks beside their texts, without the run's stamp; return their paths."""
-    twins = {book.chapter(name).notebook: read_notebook(path) for name, path in executed.items()}
-    for twin, notebook in twins.items():
+    twins = [book.chapter(name).with_suffix(".ipynb") for name in executed]
+    for path, twin in zip(executed.values(), twins, strict=True):
+        notebook = read_notebook(path)
         del notebook.metadata["lrputils"]
         write_notebook(notebook, twin)
-    return list(twins)
+    return twins

@@ -34,19 +34,6 @@ class Execution:
 
 
 @dataclass(frozen=True)
-class Chapter:
-    """An executable chapter: its text (the truth) and the notebook executed from it."""
-
-    name: str
-    text: Path
-
-    @property
-    def notebook(self) -> Path:
-        """The executed twin beside the text."""
-        return self.text.with_suffix(".ipynb")
-
-
-@dataclass(frozen=True)
 class Book:
     """The repository seen as a book.
 
@@ -68,22 +55,24 @@ class Book:
         """Everything generated and not committed."""
         return (self.out or self.root) / "_build"
 
-    def chapters(self) -> list[Chapter]:
-        """Return what is executed, in reading order: front, chapters, the page of claims."""
-        front, back = ("intro.md", "quickstart.md"), ("claims.md",)
-        numbered = sorted(path.name for path in self.chapters_folder.glob("[0-9][0-9]*_*.md"))
-        texts = [self.chapters_folder / name for name in (*front, *numbered, *back)]
-        return [Chapter(text.stem, text) for text in texts if text.is_file()]
+    def chapters(self) -> dict[str, Path]:
+        """Return the texts of what is executed, by name, in reading order: front, chapters, claims.
 
-    def chapter(self, name: str) -> Chapter:
-        """Return the chapter of this name, number or file; refuse others, with a list of all."""
+        A text is the truth, and its twin, the notebook executed from it, lies beside it.
+        """
+        numbered = sorted(path.stem for path in self.chapters_folder.glob("[0-9][0-9]*_*.md"))
+        names = ("intro", "quickstart", *numbered, "claims")
+        texts = {name: self.chapters_folder / f"{name}.md" for name in names}
+        return {name: text for name, text in texts.items() if text.is_file()}
+
+    def chapter(self, name: str) -> Path:
+        """Return the text of this name, number or file; refuse others, with a list of all."""
         wanted = Path(name).stem if name.endswith((".md", ".ipynb")) else name
-        for chapter in self.chapters():
-            number = chapter.name.split("_")[0]
-            if wanted in (chapter.name, number, number.lstrip("0")):
-                return chapter
-        known = ", ".join(chapter.name for chapter in self.chapters())
-        raise BookError(f"no chapter {name!r}; the chapters are: {known}")
+        for known, text in self.chapters().items():
+            number = known.split("_")[0]
+            if wanted in (known, number, number.lstrip("0")):
+                return text
+        raise BookError(f"no chapter {name!r}; the chapters are: {', '.join(self.chapters())}")
 
 
 def find_book(start: Path | None = None) -> Book:

@@ -141,21 +141,21 @@ def load_parameters(
     """
     sections = _read_profile(book, profile)
     for_all = sections.pop("_all", {})
-    chosen = [book.chapter(name) for name in names] or book.chapters()
+    chosen = [book.chapter(name).stem for name in names] or book.chapters()
     resolved, unused = {}, set(for_all)
-    for chapter in book.chapters():
-        parameters = declared(read_text(chapter.text), chapter.name)
+    for chapter, text in book.chapters().items():
+        parameters = declared(read_text(text), chapter)
         given = {name: value for name, value in for_all.items() if name in parameters}
         unused -= given.keys()
-        given |= sections.pop(chapter.name, {})
+        given |= sections.pop(chapter, {})
         if chapter in chosen:
             given |= from_command_line(assigned, parameters)
-        check_given(parameters, chapter.name, given)
+        check_given(parameters, chapter, given)
         if chapter in chosen:
             changed = {n: v for n, v in given.items() if v != parameters[n].default}
-            resolved[chapter.name] = changed
+            resolved[chapter] = changed
     if sections:
-        known = ", ".join(chapter.name for chapter in book.chapters())
+        known = ", ".join(book.chapters())
         raise BookError(
             f"profile {profile}: no chapter {next(iter(sections))!r}; the chapters are: {known}"
         )

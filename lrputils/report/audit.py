@@ -21,7 +21,7 @@ from lrputils.data.texts import TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
-from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, label
+from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, judged, label
 from lrputils.report.display import show, side_by_side
 from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import Drawing
@@ -70,7 +70,9 @@ def audit(
     """
     settings, out = settings or audit_plan.settings(), Path(out)
     variants = audit_plan.measured(classifier)
-    options = {**(parameters or {}), "maps": [label(name) for name in (*LRP, *COMPARED)]}
+    named = {getattr(variant, "name", "") for variant in variants}
+    maps = [label(name) for name in (*LRP, *COMPARED) if name in named]
+    options = {**(parameters or {}), "maps": maps}
     how = {"variants": variants, "command": command, "parameters": options, "quiet": quiet}
     datasets.evaluate_dataset(classifier, texts, out, settings, **how)
     if rank():
@@ -103,13 +105,14 @@ def _worst(
     verdict: answers.Verdict,
     target: int | str | None,
 ) -> dict[str, Heatmap]:
-    """The texts that the verdict's map misses most: caption → LOO and three methods."""
+    """The texts that the verdict's map misses most: caption → LOO and two or three methods."""
     place = verdict.readout
     found = run.per_text(answers.R, [verdict.method], place)[verdict.method]
     lowest = found.round(6).nsmallest(3)  # of r that float32 cannot tell apart, the first
     given = [text for part in texts.parts(256) for text in part]
     rows = run.rows[run.rows.family == ""].set_index(["position", "method", "readout"])
-    shown = {REFERENCE: "word", **dict.fromkeys(LRP, place), "mask-gradient": "word"}
+    shown = {REFERENCE: "word", **dict.fromkeys(judged(run), place)}
+    shown |= {"mask-gradient": "word"} if "mask-gradient" in run.names else {}
     exact = rows.xs((REFERENCE, "word"), level=("method", "readout"))
     largest = exact.apply(lambda row: abs(row.scores[row.content]).max(), axis=1)
     found = {}
@@ -130,7 +133,7 @@ def _worst(
 
 
 def readouts(verdicts: Mapping[str, answers.Verdict]) -> Drawing:
-    """Draw AttnLRP and CP-LRP at each read-out, a panel a run, and the bound between yes and no."""
+    """Draw the judged methods at each read-out, a panel a run, and the bound of yes and no."""
     panels = {name: verdict.table.drop("difference") for name, verdict in verdicts.items()}
     bound = {"lines": dict.fromkeys(panels, answers.TRACKS), "line": f"{answers.TRACKS:.2f}"}
     title = f"Is the mean r with LOO above {answers.TRACKS:.2f}?"
@@ -148,7 +151,7 @@ def prices(methods: pd.DataFrame) -> Drawing:
 def conventions(found: answers.Sensitivity) -> Drawing:
     """Draw the difference of the two methods, one convention changed at a time."""
     table = found.one[["difference", "difference low", "difference high"]].set_axis(_ENDS, axis=1)
-    name, title = " − ".join(map(label, LRP)), "One convention changed at a time"
+    name, title = " − ".join(found.names), "One convention changed at a time"
     return dots({"": {name: table}}, title=title, xlabel="difference of mean r", zero=0)
 
 
@@ -175,9 +178,10 @@ def _page(
         notes: `gates` and `forecast`, as `audit` writes them.
     """
     verdict, gains = answers.verdict(run), answers.layers(run)
-    found, changed = answers.compared(run, verdict.readout), answers.sensitivity(run.maps())
+    found = answers.compared(run, verdict.readout)
+    changed = answers.sensitivity(run.maps(), judged(run))
     methods, whole = answers.by_method(found), notes["forecast"]
-    seconds = pd.Series(whole["seconds"])[[*answers.NAMES]].rename(label)
+    seconds = pd.Series(whole["seconds"])[run.names].rename(label)
     forecast = (seconds / whole["texts"]).reindex(methods.index).to_frame("seconds a text")
     forecast.insert(0, "the whole file", seconds.map(duration))
     gates = pd.DataFrame.from_dict(notes["gates"], orient="index")
@@ -185,34 +189,38 @@ def _page(
     checks = gates.assign(**exact, passed=gates.passed.map({True: "yes", False: "NO"}))
     missed = _worst(classifier, texts, run, verdict, facts["parameters"].get("target"))
     parts = {name: verdict.table.loc[name] for name in verdict.table.index.unique(0)}
+    tables = {
+        "verdict": side_by_side(parts),
+        "methods": methods,
+        "checks": checks,
+        "conventions": changed.one,
+        "forecast": forecast,
+    }
+    figures = {
+        "verdict": readouts({"": verdict}),
+        "methods": prices(methods),
+        "conventions": conventions(changed),
+    }
+    if gains:
+        tables["layers"], figures["layers"] = pd.concat(gains)[_ENDS], bypassed(gains)
     filled = templates(rounded=_rounded, base64=_base64, duration=duration)
     return filled.get_template("audit.html").render(
         facts=facts,
         unit=run.units,
+        judged=changed.names,
+        ruled=classifier.architecture.kind.rules,
         sound=bool(gates.passed.all()),
         verdict=verdict,
         leads=answers.at_budgets(found),
-        calls={label(name): call(name, verdict.readout, run.units) for name in answers.NAMES},
+        calls={label(name): call(name, verdict.readout, run.units) for name in run.names},
         gains=gains,
         in_layers=answers.in_layers(gains),
         sensitivity=changed,
         whole=whole,
         style=STYLE,
         heatmaps=missed,
-        tables={
-            "verdict": side_by_side(parts),
-            "methods": methods,
-            "checks": checks,
-            "layers": pd.concat(gains)[_ENDS],
-            "conventions": changed.one,
-            "forecast": forecast,
-        },
-        figures={
-            "verdict": readouts({"": verdict}),
-            "methods": prices(methods),
-            "layers": bypassed(gains),
-            "conventions": conventions(changed),
-        },
+        tables=tables,
+        figures=figures,
         tracks=answers.TRACKS,
         margin=answers.MARGIN,
         loo=REFERENCE,

@@ -16,7 +16,7 @@ from scipy.special import ndtri, stdtrit
 
 from lrputils import stats
 from lrputils.model.readout import READOUTS
-from lrputils.report.audit_plan import COMPARED, LRP, Audited, cost, label
+from lrputils.report.audit_plan import LRP, Audited, cost, judged, label
 from lrputils.report.display import side_by_side
 from lrputils.study.agreement import (
     COEFFICIENTS,
@@ -35,7 +35,6 @@ from lrputils.study.by_text import Run
 from lrputils.study.evaluation import REFERENCE
 
 R = "r_content"
-NAMES = (*LRP, *COMPARED, REFERENCE)
 # A map tracks LOO if it explains half of LOO's variance over a text's tokens: r² = 1/2.
 TRACKS = math.sqrt(0.5)
 # Methods are alike if their means differ by no more.
@@ -57,7 +56,7 @@ class Verdict(NamedTuple):
         r: its mean r, its interval widened for the number of maps it was chosen from.
         texts: how many texts would decide.
         below: the share of texts on which its r is below `TRACKS`.
-        table: mean r of AttnLRP and CP-LRP and their paired difference, by (which, read-out).
+        table: mean r of the two judged methods and their paired difference, by (which, read-out).
     """
 
     answer: str
@@ -83,24 +82,29 @@ class Verdict(NamedTuple):
         )
 
     def _order(self) -> str:
-        """Which of the two methods is ahead at each read-out."""
+        """Which of the two methods is ahead, at each read-out if there are several."""
         if self.r.used < FEWEST:
             return f"So few texts put neither of the two ahead; {FEWEST} are the least."
+        first, second, _ = self.table.index.unique(0)
         ahead: dict[str, list[str]] = {}
-        for place, row in self.table.loc["difference"].iterrows():
-            name = label(LRP[0]) if row.low > 0 else label(LRP[1]) if row.high < 0 else "neither"
+        gaps = self.table.loc["difference"]
+        for place, row in gaps.iterrows():
+            name = first if row.low > 0 else second if row.high < 0 else "neither"
             ahead.setdefault(name, []).append(str(place))
         parts = [f"{name} is ahead at {', '.join(places)}" for name, places in ahead.items()]
+        if len(gaps) == 1:
+            parts = [f"{name} is ahead" for name in ahead]
         return f"Of the two, {'; '.join(parts)}."
 
 
 def verdict(run: Run) -> Verdict:
-    """Judge AttnLRP and CP-LRP at every read-out."""
-    known = set(run.rows.readout[run.rows.method.isin(LRP)])
+    """Judge AttnLRP and CP-LRP at every read-out; without rules, `audit_plan.GRADIENTS`."""
+    pair = judged(run)
+    known = set(run.rows.readout[run.rows.method.isin(pair)])
     places = [place for place in READOUTS if place in known]
-    r = {m: pd.DataFrame({p: run.per_text(R, [m], p)[m] for p in places}) for m in LRP}
-    parts = {label(method): stats.estimates(r[method]) for method in LRP}
-    parts["difference"] = stats.estimates(r[LRP[0]] - r[LRP[1]], method="t")
+    r = {m: pd.DataFrame({p: run.per_text(R, [m], p)[m] for p in places}) for m in pair}
+    parts = {label(method): stats.estimates(r[method]) for method in pair}
+    parts["difference"] = stats.estimates(r[pair[0]] - r[pair[1]], method="t")
     maps = pd.concat(r, axis=1)
     method, readout = maps.mean().round(6).idxmax()
     best = maps[method, readout].dropna()
@@ -118,7 +122,9 @@ def compared(run: Audited, readout: str) -> pd.DataFrame:
 
     The columns stand in the order of `attrs["passes"]`, the mean cost in forward passes.
     """
-    found = pd.concat([run.per_text(R, [*LRP], readout), run.per_text(R, [*COMPARED])], axis=1)
+    places = {name: readout if name in LRP else "word" for name in run.names if name != REFERENCE}
+    parts = [run.per_text(R, [name], place) for name, place in places.items()]
+    found = pd.concat(parts, axis=1)
     exact = run.rows[run.rows.method == REFERENCE]
     passes = {name: np.mean([cost(name, n) for n in exact.tokens]) for name in (*found, REFERENCE)}
     if run.units != "token":
@@ -291,18 +297,20 @@ _CHANGED = {
 
 
 class Sensitivity(NamedTuple):
-    """How AttnLRP − CP-LRP depends on conventions.
+    """How the difference of two methods depends on conventions.
 
     Attributes:
-        one: a row a choice changed alone: AttnLRP, CP-LRP and the difference, with intervals.
+        one: a row a choice changed alone: both methods and the difference, with intervals.
         every: the difference under every combination of choices, indexed by them.
+        names: what the two are called.
     """
 
     one: pd.DataFrame
     every: pd.DataFrame
+    names: tuple[str, str]
 
     def __str__(self) -> str:
-        first, second = map(label, LRP)
+        first, second = self.names
         above, below = self.every.low > 0, self.every.high < 0
         signs, turning = above.astype(int) - below, []
         for choice in signs.index.names:  # the others being the same
@@ -318,20 +326,21 @@ class Sensitivity(NamedTuple):
         )
 
 
-def sensitivity(maps: pd.DataFrame) -> Sensitivity:
-    """Compare the two methods under every convention that maps allow.
+def sensitivity(maps: pd.DataFrame, methods: tuple[str, str] = LRP) -> Sensitivity:
+    """Compare two methods under every convention that maps allow.
 
     Args:
-        maps: of LOO, AttnLRP and CP-LRP, as of `lrputils.runs.frame.read_maps`; a removal beside
-            the attention mask is "other".
+        maps: of LOO and the `methods`, as of `lrputils.runs.frame.read_maps`; a removal beside the
+            attention mask is "other".
     """
     maps = maps.drop(columns="tokens", errors="ignore")  # their number; here, which of them count
     rows = agreement(maps, COUNTED, NORMALISATIONS, tuple(COEFFICIENTS))
     rows = rows.rename(columns={"readout": "read-out", "counted": "tokens"})
-    gaps = compare(rows, *LRP, [*_USUAL])
+    gaps = compare(rows, *methods, [*_USUAL])
     keys = {name: tuple({**_USUAL, **change}.values()) for name, change in _CHANGED.items()}
     keys = {name: key for name, key in keys.items() if key in gaps.index}
     means = over_texts(rows, ["method", *_USUAL])
-    tables = {label(name): means.loc[name] for name in LRP} | {"difference": gaps}
+    tables = {label(name): means.loc[name] for name in methods} | {"difference": gaps}
     one = {name: table.loc[[*keys.values()]].set_axis([*keys]) for name, table in tables.items()}
-    return Sensitivity(side_by_side(one), gaps)
+    first, second = map(label, methods)
+    return Sensitivity(side_by_side(one), gaps, (first, second))

@@ -28,6 +28,7 @@ from lrputils.study.variants import (
 )
 
 LRP = ("attnlrp", "cp-lrp")
+GRADIENTS = ("ig", "grad-x-input")  # judged in their place where a model has no rules
 # What is compared at its cost beside AttnLRP and CP-LRP: name → method, options, addition to the
 # method's label.
 COMPARED: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -56,11 +57,18 @@ _ROUNDING = 1e-4
 
 def measured(classifier: Classifier) -> list[Variant | LayerSweep]:
     """Return what an audit measures of a text, beside leave-one-out by the attention mask."""
-    found: list[Variant | LayerSweep] = at_every_readout(*LRP, model=classifier.model)
     removal = "delete" if classifier.tokenizer.mask_token_id is None else "mask"
-    found += [Variant(REMOVED, REFERENCE, {"progress": False, "removal": removal})]
-    found += [Variant(name, method, options) for name, (method, options, _) in COMPARED.items()]
-    return [*found, LayerSweep(readouts(classifier.architecture))]
+    found: list[Variant | LayerSweep] = [
+        Variant(REMOVED, REFERENCE, {"progress": False, "removal": removal})
+    ]
+    ruled = classifier.architecture.kind.rules
+    for name, (method, options, _) in COMPARED.items():
+        if ruled or not METHODS[method].rules:
+            found.append(Variant(name, method, options))
+    if not ruled:
+        return found
+    lrp = at_every_readout(*LRP, model=classifier.model)
+    return [*lrp, *found, LayerSweep(readouts(classifier.architecture))]
 
 
 def cost(name: str, tokens: int) -> float:
@@ -100,19 +108,27 @@ def settings(**sizes: Any) -> Settings:
     return Settings(methods=(), **{"shard": 8, "batch_size": 8, **sizes})
 
 
+def judged(run: Run) -> tuple[str, str]:
+    """Return the two methods of which an audit tells whether they track leave-one-out."""
+    return LRP if run.rows.method.isin(LRP).any() else GRADIENTS
+
+
 class Audited(Run):
     """The rows of an audit; ids may repeat in a data set, so texts go by their `position`."""
 
     def __init__(self, rows: pd.DataFrame, units: str = "token") -> None:
         self.units = units
         self.rows = rows.assign(position=(rows.method == REFERENCE).cumsum() - 1)
+        there = set(rows.method)
+        self.names = [name for name in (*LRP, *COMPARED, REFERENCE) if name in there]
 
     def maps(self) -> pd.DataFrame:
-        """Return the maps of LOO, AttnLRP and CP-LRP as `lrputils.runs.frame.read_maps` does.
+        """Return the maps of LOO and the judged ones as `lrputils.runs.frame.read_maps` does.
 
         A removal beside the attention mask is "other".
         """
-        removals = {REFERENCE: "attention-mask", REMOVED: "other", **dict.fromkeys(LRP, "")}
+        removals = dict.fromkeys(judged(self), "")
+        removals |= {REFERENCE: "attention-mask", REMOVED: "other"}
         rows = self.rows[(self.rows.family == "") & self.rows.method.isin([*removals])]
         method, removal = rows.method.replace(REMOVED, REFERENCE), rows.method.map(removals)
         text = {"model": "", "data": "", "id": rows.position}
@@ -125,22 +141,26 @@ def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:
 
 
 def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -> pd.DataFrame:
-    """Check the propagation rules on a model and a few texts.
+    """Check a model's propagation rules, if it has some, and its batches on a few texts.
 
     Returns:
         A row a check: `off` by how much, `allowed`, and whether it `passed`.
     """
     inputs = classifier.encode(texts, max_length, truncate=True)
-    report = check(classifier.model, inputs)
-    together = attribute(classifier.model, inputs, "attnlrp")
+    ruled = classifier.architecture.kind.rules
+    method = LRP[0] if ruled else GRADIENTS[1]
+    together = attribute(classifier, inputs, method)
     alone = [classifier.encode([text], max_length, truncate=True) for text in texts]
-    alone = [attribute(classifier.model, one, "attnlrp")[0] for one in alone]
+    alone = [attribute(classifier, one, method)[0] for one in alone]
     pairs = zip(together, alone, strict=True)
     apart = max(float((row[: len(a)] - a).abs().max() / a.abs().max()) for row, a in pairs)
-    rows = {
-        "the logits stay the same under the rules": (report.logit_change, _ROUNDING),
-        "CP-LRP without biases conserves relevance": (max(report.gaps), TOLERANCE),
-        "a batch gives what its texts give alone": (apart, _ROUNDING),
-    }
+    rows = {"a batch gives what its texts give alone": (apart, _ROUNDING)}
+    if ruled:
+        report = check(classifier.model, inputs)
+        rows = {
+            "the logits stay the same under the rules": (report.logit_change, _ROUNDING),
+            "CP-LRP without biases conserves relevance": (max(report.gaps), TOLERANCE),
+            **rows,
+        }
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["off", "allowed"])
     return table.assign(passed=table.off <= table.allowed)

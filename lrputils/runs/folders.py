@@ -18,7 +18,6 @@ PLAN, READY, _LOCK = "plan.json", "ready", "lock"
 TEXTS = "texts.arrow"  # what a run over a data set reads
 # What the system calls a full disk, or a file above the limit of its size (ulimit -f).
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_WORK = {"recording": "shards", "training": "training"}  # what is done → the folder of its parts
 
 
 @contextmanager
@@ -85,7 +84,7 @@ def alone(folder: Path, doing: str, place: Path | None = None) -> Iterator[None]
 
 
 @contextmanager
-def claimed(out: Path, plan: Mapping[str, Any], doing: str = "recording") -> Iterator[Path]:
+def claimed(out: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
     """Claim `out` for this process; give the folder for the parts of a run.
 
     A killed run leaves its finished parts there, and the same `plan`, all that decides the parts,
@@ -98,10 +97,10 @@ def claimed(out: Path, plan: Mapping[str, Any], doing: str = "recording") -> Ite
     if out.is_file():
         raise ValueError(f"{out} is a file: name a folder")
     missing = [folder for folder in (out, *out.parents) if not folder.exists()]
-    work = writable(work_folder(out, doing))
-    with alone(work, doing, out):
+    work = writable(work_folder(out))
+    with alone(work, "recording", out):
         try:
-            _agree_on(work, json.loads(json.dumps(plan)), doing)
+            _agree_on(work, json.loads(json.dumps(plan)))
             yield work
             os.replace(work, done := work.with_name(f"{work.name}.done"))  # or a half of it went on
             shutil.rmtree(done)
@@ -114,12 +113,12 @@ def claimed(out: Path, plan: Mapping[str, Any], doing: str = "recording") -> Ite
             raise
 
 
-def work_folder(out: Path, doing: str = "recording") -> Path:
+def work_folder(out: Path) -> Path:
     """Return where the parts of an unfinished run lie."""
-    return out / _WORK[doing]
+    return out / "shards"
 
 
-def _agree_on(work: Path, plan: dict[str, Any], doing: str) -> None:
+def _agree_on(work: Path, plan: dict[str, Any]) -> None:
     """Write down the plan; refuse to go on with parts of another one."""
     path = work / PLAN
     old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -127,7 +126,7 @@ def _agree_on(work: Path, plan: dict[str, Any], doing: str) -> None:
         for key in [*plan, *old] if _parts(work) else ():
             if old.get(key) != plan.get(key):
                 raise ValueError(
-                    f"{work} holds an unfinished {doing} with {key} = {old.get(key)}, now it is "
+                    f"{work} holds an unfinished recording with {key} = {old.get(key)}, now it is "
                     f"{plan.get(key)}: repeat the old command, or remove that folder"
                 )
         for leftover in (READY, TEXTS):

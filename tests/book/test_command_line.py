@@ -19,7 +19,7 @@ def test_other_parameters_go_elsewhere_and_leave_the_twin_alone(in_book, tmp_pat
     out = tmp_path / "run"
     assert main(["execute", "1", "-p", "factor=4", "--out", str(out), "--quiet"]) == 0
     assert "value 2.0" in (out / "01_short.ipynb").read_text()
-    assert not in_book.chapter("1").notebook.exists()
+    assert not in_book.chapter("1").with_suffix(".ipynb").exists()
 
 
 @pytest.mark.parametrize(
@@ -57,20 +57,20 @@ def test_a_closed_folder_is_named_before_anything_runs(in_book, capsys):
     in_book.build_folder.write_text("a file in its place")
     assert main(["execute", "--quiet"]) == 1
     assert f"{in_book.build_folder} cannot be written: " in capsys.readouterr().err
-    assert not in_book.chapter("1").notebook.exists()
+    assert not in_book.chapter("1").with_suffix(".ipynb").exists()
 
 
 def test_a_raising_chapter_ends_with_status_one_and_its_name(in_book, capsys):
     chapter = in_book.chapter("1")
-    chapter.notebook.write_text("kept")
-    chapter.text.write_text(chapter.text.read_text().replace("1 / factor", "1 / (factor - 2)"))
+    chapter.with_suffix(".ipynb").write_text("kept")
+    chapter.write_text(chapter.read_text().replace("1 / factor", "1 / (factor - 2)"))
     assert main(["execute", "--quiet"]) == 1
     said = capsys.readouterr().err
     assert said == (
         "lrputils: 01_short: code cell 3 failed: ZeroDivisionError: float division by zero; "
         "the run as far as it got: _build/executed/offline/01_short.failed.ipynb\n"
     )
-    assert chapter.notebook.read_text() == "kept"
+    assert chapter.with_suffix(".ipynb").read_text() == "kept"
     assert main(["execute", "--quiet", "--verbose"]) == 1
     assert "1 / (factor - 2)" in capsys.readouterr().err
 
@@ -80,10 +80,10 @@ def test_execute_refreshes_the_twin_and_plain_papermill_runs_it_from_elsewhere(
 ):
     assert main(["execute", "--quiet"]) == 0
     assert capsys.readouterr().out.split() == ["chapters/01_short.ipynb"]
-    assert "0.5" in in_book.chapter("1").notebook.read_text()
+    assert "0.5" in in_book.chapter("1").with_suffix(".ipynb").read_text()
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-m", "papermill", str(in_book.chapter("1").notebook), "out.ipynb"]
-    command += ["--no-progress-bar", "-p"]
+    twin = str(in_book.chapter("1").with_suffix(".ipynb"))
+    command = [sys.executable, "-m", "papermill", twin, "out.ipynb", "--no-progress-bar", "-p"]
     run = subprocess.run([*command, "factor", "8.0"], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert "0.125" in (tmp_path / "out.ipynb").read_text()

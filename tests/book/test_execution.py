@@ -21,13 +21,13 @@ def test_text_parameters_and_package_each_decide(small_book):
         fingerprint(chapter, {"factor": 1.0}, {"p": "1"}),
         fingerprint(chapter, {}, {"p": "2"}),
     }
-    chapter.text.write_text(chapter.text.read_text() + "\nmore\n")
+    chapter.write_text(chapter.read_text() + "\nmore\n")
     keys.add(fingerprint(chapter, {}, {"p": "1"}))
     assert len(keys) == 4
 
 
 def test_two_at_once_and_a_failure_ends_the_rest(small_book, capfd):
-    text = small_book.chapter("1").text
+    text = small_book.chapter("1")
     slow = "import time\ntime.sleep(4)\n1 / factor"
     for name, cell in (("02_broken", "1 / (factor * 0)"), ("03_last", slow)):
         text.with_name(f"{name}.md").write_text(text.read_text().replace("1 / factor", cell))
@@ -37,7 +37,7 @@ def test_two_at_once_and_a_failure_ends_the_rest(small_book, capfd):
     assert "1 / (factor * 0)" in caught.value.__notes__[0]
     kept = {path.stem for path in (small_book.build_folder / "executed/offline").iterdir()}
     assert kept == {"03_last", "02_broken.failed"}  # which had begun; what had not was left
-    small_book.chapter("2").text.write_text(text.read_text())
+    small_book.chapter("2").write_text(text.read_text())
     capfd.readouterr()
     paths = execute(small_book, given, how)
     assert list(paths) == ["01_short", "02_broken", "03_last"]
@@ -64,9 +64,9 @@ def test_a_figure_is_drawn_whatever_the_user_s_backend_is(small_book, monkeypatc
     chapter = small_book.chapter("1")
     own = FIGURE % "from lrputils.report.figures.style import new_figure\nnew_figure()[0]"
     plain = FIGURE % "import matplotlib.pyplot as plt\nplt.plot([0, 1]);"
-    chapter.text.write_text(chapter.text.read_text() + own + plain)
-    executed = execute(small_book, {chapter.name: {}})
-    cells = read_notebook(executed[chapter.name]).cells
+    chapter.write_text(chapter.read_text() + own + plain)
+    executed = execute(small_book, {chapter.stem: {}})
+    cells = read_notebook(executed[chapter.stem]).cells
     kinds = [set(output.data) for cell in cells[-2:] for output in cell.outputs]
     assert ["image/svg+xml" in kinds[0], "image/png" in kinds[-1]] == [True, True]
     assert os.environ["MPLBACKEND"] == "agg"
@@ -82,12 +82,12 @@ def test_a_figure_is_drawn_whatever_the_user_s_backend_is(small_book, monkeypatc
 def test_a_figure_that_is_not_there_or_a_dead_kernel_fails_the_run(small_book, cell, problem):
     chapter, how = small_book.chapter("1"), Execution(quiet=True)
     output = small_book.build_folder / "executed/offline/01_short.ipynb"
-    text = chapter.text.read_text()
-    chapter.text.write_text(text + cell)
+    text = chapter.read_text()
+    chapter.write_text(text + cell)
     with pytest.raises(BookError, match=problem):
-        execute(small_book, {chapter.name: {}}, how)
+        execute(small_book, {chapter.stem: {}}, how)
     assert not output.exists()
     assert output.with_suffix(".failed.ipynb").is_file()
-    chapter.text.write_text(text)
-    execute(small_book, {chapter.name: {}}, how)
+    chapter.write_text(text)
+    execute(small_book, {chapter.stem: {}}, how)
     assert [path.name for path in output.parent.iterdir()] == [output.name]

@@ -14,11 +14,11 @@ def test_equal_cells_get_different_ids(tmp_path):
 
 def test_twins_differ_in_what_was_edited(small_book):
     chapter = small_book.chapter("1")
-    notebooks.write_notebook(notebooks.read_text(chapter.text), chapter.notebook)
-    assert differences(chapter.text, chapter.notebook) == []
-    chapter.text.write_text(chapter.text.read_text().replace("1 / factor", "2 / factor"))
-    (difference,) = differences(chapter.text, chapter.notebook)
+    notebooks.write_notebook(notebooks.read_text(chapter), chapter.with_suffix(".ipynb"))
+    assert differences(chapter, chapter.with_suffix(".ipynb")) == []
+    chapter.write_text(chapter.read_text().replace("1 / factor", "2 / factor"))
+    (difference,) = differences(chapter, chapter.with_suffix(".ipynb"))
     assert "cell 4" in difference
-    chapter.notebook.unlink()
-    (difference,) = differences(chapter.text, chapter.notebook)
+    chapter.with_suffix(".ipynb").unlink()
+    (difference,) = differences(chapter, chapter.with_suffix(".ipynb"))
     assert "lrputils execute 01_short" in difference

@@ -16,7 +16,7 @@ def notebook(parameters: str, *cells: str):
 
 @pytest.fixture
 def chapter(small_book):
-    return read_text(small_book.chapter("1").text)
+    return read_text(small_book.chapter("1"))
 
 
 def test_names_types_and_defaults_are_read(chapter):

@@ -35,8 +35,8 @@ def test_a_setting_takes_the_choices_and_no_other(name):
 
 def test_the_chapters_defaults_keep_the_rules_and_each_rule_has_a_parameter():
     book, found = find_book(), {}
-    for chapter in book.chapters():
-        for name, parameter in declared(read_text(chapter.text), chapter.name).items():
+    for chapter in book.chapters().values():
+        for name, parameter in declared(read_text(chapter), chapter.stem).items():
             check_value(name, parameter.default)
             found[name] = parameter
     assert found.keys() >= WANTED.keys()

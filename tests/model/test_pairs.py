@@ -12,6 +12,7 @@ from tokenizers import processors
 import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.model.inputs import encode
+from recipes import fine_tune
 from tests import untrained
 
 PAIRS = [("A good film.", "Bad"), ("Bad", "Not a bad film, all in all!")]
@@ -115,20 +116,10 @@ def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):
     data = tmp_path / "pairs.csv"
     table = pd.DataFrame(rows, columns=["claim", "evidence", "same"])
     pd.concat([table] * 3).to_csv(data, index=False)
-    options = "--max-length 32 --device cpu --quiet"
-    out = str(tmp_path / "model")
-    train = [
-        "train",
-        "--data",
-        str(data),
-        "--columns",
-        "claim,evidence,same",
-        "--out",
-        out,
-        *options.split(),
-    ]
-    assert main([*train, "--epochs", "1", "--labels", "other", "same"]) == 0
-    chosen = ["--model", out, "--dataset", str(data), "--text-column", "claim,evidence"]
+    out = tmp_path / "model"
+    how = {"columns": "claim,evidence,same", "labels": ["other", "same"], "epochs": 1.0}
+    fine_tune.make(data=str(data), out=out, max_length=32, **how)
+    chosen = ["--model", str(out), "--dataset", str(data), "--text-column", "claim,evidence"]
     chosen += ["--label-column", "same", "--limit", "4", "--quiet", "--device", "cpu"]
     assert main(["evaluate", *chosen, "--out", str(tmp_path / "rows")]) == 0
     assert main(["audit", *chosen, "--out", str(tmp_path / "audit")]) == 0
@@ -138,7 +129,7 @@ def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):
     assert "<br>" in told
     assert "classified right" in told
     page = tmp_path / "pair.html"
-    given = ["explain", "a film was here", "--second", "they saw the film", "--model", out]
+    given = ["explain", "a film was here", "--second", "they saw the film", "--model", str(out)]
     assert main([*given, "--out", str(page)]) == 0
     assert "</span><br><span" in page.read_text()
     capsys.readouterr()

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).with_name("surface")
 TEXTS = FOLDER / "texts.csv"
 KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored"]
-VERBS = ["", "explain", "execute", "build", "bench", "audit", "train", "evaluate"]
+VERBS = ["", "explain", "execute", "build", "bench", "audit", "evaluate"]
 
 # A command, in an empty folder with the files of `_prepare`; the book is where it is.
 REFUSALS = """\
@@ -52,7 +52,6 @@ audit
 record texts --methods ig --out x
 record sounds --out x
 bench --model 2x50 --out x
-train --out x --data words.csv
 execute 12
 execute 3 --out x -p limit=0
 execute 3 --out x -p limt=2

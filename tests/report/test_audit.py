@@ -9,6 +9,8 @@ from html import unescape
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from transformers import ModernBertConfig, ModernBertForSequenceClassification
 
 import lrputils as lrp
 from lrputils.__main__ import main
@@ -255,15 +257,35 @@ def test_a_mistake_gets_one_sentence(table, tmp_path, capsys, arguments, sentenc
     assert not (tmp_path / "out").exists()
 
 
+def test_of_a_model_without_rules_gradients_are_judged(placeholder, tmp_path):
+    tokenizer = placeholder.tokenizer
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    size |= {"intermediate_size": 24}
+    ids = {"pad_token_id": 0, "cls_token_id": tokenizer.cls_token_id, "local_attention": 4}
+    torch.manual_seed(0)
+    config = ModernBertConfig(vocab_size=len(tokenizer), **size, **ids)
+    model = ModernBertForSequenceClassification(config).eval().requires_grad_(False)
+    clf, texts = lrp.Classifier(model, tokenizer, "modern"), stream_texts("reviews", limit=4)
+    page = audit.audit(clf, texts, tmp_path, SETTINGS, quiet=True).read_text(encoding="utf-8")
+    assert "Do gradients track Leave-One-Out here?" in page
+    assert "Integrated Gradients, 8 steps and Gradient × input need none" in page
+    assert not any(name in page for name in ("AttnLRP", "CP-LRP", 'id="layers"', "read-out"))
+    run = audit_plan.Audited(pd.read_parquet(tmp_path / results.ROWS))
+    r = run.rows[run.rows.method == "grad-x-input"].set_index("position")[audit_answers.R]
+    assert run.names == ["grad-x-input", "ig", "loo"]
+    found = audit_answers.verdict(run).table.value["Gradient × input", "word"]
+    assert found == pytest.approx(r.mean(), abs=1e-6)
+
+
 def test_a_choice_that_alone_turns_the_order_is_named():
     # decided by `a` where b = 0; undecided where b = 1
     index = pd.MultiIndex.from_product([[0, 1], [0, 1]], names=["a", "b"])
     sign = pd.Series([-1.0, 0, 1, 0], index)
     every = pd.DataFrame({"value": sign, "low": sign - 0.5, "high": sign + 0.5})
-    said = str(audit_answers.Sensitivity(every, every))
+    said = str(audit_answers.Sensitivity(every, every, ("AttnLRP", "CP-LRP")))
     assert "AttnLRP is ahead in 25% and CP-LRP in 25%" in said
     assert said.endswith("Reversed by one choice alone: a.")
-    assert "No choice alone" in str(audit_answers.Sensitivity(every, every.iloc[:2]))
+    assert "No choice alone" in str(audit_answers.Sensitivity(every, every.iloc[:2], ("a", "b")))
 
 
 def test_an_audit_by_words_says_so_and_counts_loo_s_passes(tmp_path):
