@@ -93,11 +93,15 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
     enclosing block. Only this thread sees the replacements; they are removed when the block ends,
     also by an exception.
     """
+    own = dict(forwards)
     with ExitStack() as stack:
-        for module in forwards:
+        for module in own:
             stack.enter_context(shared(module, partial(_dispatch, module)))
-        stack.callback(_replaced.reset, _replaced.set((*_replaced.get(), forwards)))
-        yield
+        _replaced.set((*_replaced.get(), own))
+        try:
+            yield
+        finally:  # blocks of two models may end in any order
+            _replaced.set(tuple(other for other in _replaced.get() if other is not own))
 
 
 def is_replaced(module: nn.Module) -> bool:
