@@ -1,13 +1,14 @@
 """Building the HTML book from executed chapters, with every Sphinx warning an error.
 
-As a Sphinx extension, which `_config.yml` names, it lets pages describe themselves, load no
-needless MathJax, and link to the text, and numbers the tables that cells caption.
+As a Sphinx extension, which `_config.yml` names, it lets pages describe themselves and link to the
+text, and numbers the tables that cells caption.
 """
 
 from __future__ import annotations
 
 import html
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -31,6 +32,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 # What pages show or load beside themselves.
 _CARRIED = (
+    "_toc.yml",
     "_static/**/*",
     "vendor/**/*",
     "results/**/*",
@@ -48,8 +50,8 @@ def _configuration(book: Book, profile: str, repository: str | None) -> str:
         config["repository"] = {"url": repository, "branch": "main"}
         config["html"] |= {"use_repository_button": True, "use_edit_page_button": True}
     if profile != DEFAULT:
-        theme = config["sphinx"]["config"].setdefault("html_theme_options", {})
-        theme["announcement"] = f"Every number on these pages was computed under “{profile}”."
+        told = f"Every number on these pages was computed under “{profile}”."
+        config["html"]["announcement"] = told
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
 
 
@@ -66,25 +68,20 @@ def assemble(
     Raises:
         BookError: the table of contents names a page that is not there.
     """
-    root, shown = book.root, {}
-    wanted = [path for pattern in ("_toc.yml", *_CARRIED) for path in root.glob(pattern)]
-    contents = {target / p.relative_to(root): p.read_bytes() for p in wanted if p.is_file()}
+    root = book.root
+    carried = [path for pattern in _CARRIED for path in root.glob(pattern) if path.is_file()]
+    sources = {path.relative_to(root): path for path in carried}
     for entry in map(Path, parse_toc_yaml(root / "_toc.yml")):
         source = executed.get(entry.name, root / entry.with_suffix(".md"))
         if not source.is_file():
             raise BookError(f"_toc.yml lists {entry}, but there is no {source.name}")
-        contents[target / entry.with_suffix(source.suffix)] = source.read_bytes()
-        if entry.name in executed:
-            shown[entry.name] = source
-    contents[target / "_config.yml"] = _configuration(book, profile, repository).encode()
-    contents[target / "chapters/run_statistics.txt"] = run_statistics(shown).encode()
-    for path in [*target.rglob("*")]:
-        if path.is_file() and path not in contents:
-            path.unlink()
-    for path, content in contents.items():
-        if not path.is_file() or path.read_bytes() != content:  # Sphinx rebuilds what changed
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+        sources[entry.with_suffix(source.suffix)] = source
+    shutil.rmtree(target, ignore_errors=True)
+    for path, source in sources.items():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target / path)  # with its time: Sphinx reads again what has changed
+    (target / "_config.yml").write_text(_configuration(book, profile, repository), "utf-8")
+    (target / "chapters/run_statistics.txt").write_text(run_statistics(executed), "utf-8")
 
 
 def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
@@ -113,14 +110,12 @@ def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
 
 def run_statistics(executed: Mapping[str, Path]) -> str:
     """Return, in Markdown, seconds, peak memory and profile of each chapter that was executed."""
-    lines = []
-    for name, path in executed.items():
-        run = read_notebook(path).metadata.get("lrputils", {})
-        if run.get("seconds") is not None:
-            memory = f"{run['megabytes']:,.0f}" if "megabytes" in run else "not measured"
-            lines.append(
-                f"| {{doc}}`{name}` | {run['seconds']:.0f} | {memory} | {run['profile']} |"
-            )
+    runs = {name: read_notebook(path).metadata.get("lrputils") for name, path in executed.items()}
+    lines = [
+        f"| {{doc}}`{name}` | {run.seconds:.0f} | {run.megabytes:,.0f} | {run.profile} |"
+        for name, run in runs.items()
+        if run
+    ]
     if not lines:
         return "These pages were built from the committed notebooks, without executing any.\n"
     head = ["| chapter | seconds | peak memory (MB) | profile |", "| --- | --: | --: | --- |"]
@@ -148,34 +143,19 @@ class _NumberTables(SphinxTransform):
                 self.document.ids |= dict.fromkeys(table["ids"], table)
 
 
-def _without_mathjax(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
-    """Leave out MathJax (2 MB) where the page has no formula of its own.
-
-    Sphinx loads it also on a page whose table of contents leads to one with formulas.
-    """
-    if app.builder.name == "singlehtml":
-        return
-    if not app.env.domaindata["math"]["has_equations"].get(page):
-        files = context["script_files"]
-        files[:] = [file for file in files if "mathjax" not in f"{file} {file.attributes}".lower()]
-
-
 def _describe(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
     """Say for search engines and link previews what the page's first paragraph says."""
     first = next(iter(tree.findall(nodes.paragraph)), None) if tree else None
     if first is None:
         return
-    text = re.sub(r"^Question\. ", "", " ".join(first.astext().split()))
-    title = re.sub(r"<[^>]+>", "", context["title"])
+    text = textwrap.shorten(first.astext().removeprefix("Question. "), 200, placeholder=" …")
     facts = {
-        'name="description"': textwrap.shorten(text, 200, placeholder=" …"),
-        'property="og:title"': html.unescape(title),
-        'property="og:description"': textwrap.shorten(text, 200, placeholder=" …"),
+        'name="description"': text,
+        'property="og:title"': html.unescape(re.sub(r"<[^>]+>", "", context["title"])),
+        'property="og:description"': text,
         'property="og:site_name"': app.config.html_title,
         'property="og:type"': "article",
     }
-    if base := app.config.html_baseurl:
-        facts['property="og:url"'] = f"{base.rstrip('/')}/{app.builder.get_target_uri(page)}"
     tags = [f'<meta {key} content="{html.escape(text)}" />' for key, text in facts.items()]
     context["metatags"] = context.get("metatags", "") + "\n".join(tags)
 
@@ -197,11 +177,10 @@ def _as_html(app: Sphinx) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register before the theme reads the suffix, and behind `sphinx.ext.mathjax`."""
+    """Register before the theme reads the suffix."""
     app.add_enumerable_node(_CaptionedTable, "table", html=_AS_FIGURE)
     app.add_transform(_NumberTables)
     app.connect("html-page-context", _correct, priority=100)
     app.connect("builder-inited", _as_html)
     app.connect("html-page-context", _describe)
-    app.connect("html-page-context", _without_mathjax, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -231,7 +231,7 @@ def test_the_sum_readout_adds_what_the_words_leave_out(name):
     others = total.value - word.value
     difference = total.relevance(gradient) - word.relevance(gradient)
     assert torch.allclose(difference, word.per_token((others * gradient).sum(-1)))
-    rotary = architecture.kind.rms_norm is not None  # positions enter in the attention
+    rotary = "norm" in architecture.kind.operations.values()  # positions enter in the attention
     assert bool(others.any()) != rotary
 
 

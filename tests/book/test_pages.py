@@ -65,7 +65,7 @@ def test_without_a_repository_no_button_leads_to_one_and_another_profile_is_name
     settings = yaml.safe_load((tmp_path / "_config.yml").read_text())
     assert not {"repository", "launch_buttons"} & settings.keys()
     assert not {key for key, value in settings["html"].items() if key.startswith("use_") and value}
-    assert "smoke" in settings["sphinx"]["config"]["html_theme_options"]["announcement"]
+    assert "smoke" in settings["html"]["announcement"]
 
 
 def test_a_missing_page_is_named(tmp_path):
@@ -111,8 +111,6 @@ def test_pages_read_well_offline(site, browser, size, dark):
         assert not seen["cut"], f"{page.name}: a formula loses its end"
         assert not seen["broken"], page.name
         assert not seen["axe"], page.name
-        typesetter = any("mathjax" in request for request in visit.requests)
-        assert typesetter == bool(seen["formulas"]), f"{page.name}: MathJax without a formula"
 
 
 def test_a_dark_page_is_printed_dark_on_light(site, browser):

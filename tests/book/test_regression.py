@@ -134,7 +134,7 @@ def test_a_chapter_without_a_model_computes_in_double_and_a_wider_tolerance_need
     assert values_agree([1.0, 1 + 1e-15], [1.0, 1.0], DOUBLE)
     assert tolerance("model = None") == SINGLE
     wide = tolerance("model = None", atol=1e-2, reason="float32 sums")
-    assert wide == Tolerance(atol=1e-2)
+    assert wide == Tolerance(atol=1e-2, reason="float32 sums")
     assert values_agree("0.001", "0.002", wide)
     assert not values_agree("0.1", "0.2", wide)
     with pytest.raises(ValueError, match="reason"):
