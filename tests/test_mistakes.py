@@ -29,7 +29,10 @@ TEXTS = {
     "a dict": ({"words": ["good"]}, r"has none of the columns \['text', .* from \['words'\]"),
     "a record": ({"words": "good"}, r"has none of the columns \['text', .* from \['words'\]"),
     "a record among strings": (["good", {"text": "good"}], r"Text 1 is {'text': 'good'} \(dict\)"),
-    "a string among records": ([{"text": "good"}, "good"], "Text 1 is no record, as those before"),
+    "a string among records": (
+        [{"text": "good"}, "good"],
+        r"Text 1 is .good. \(str\), not a record as text 0 is",
+    ),
     "encoded texts": (
         lambda clf: clf.encode("good"),
         "these are encoded texts: pass them to a method",

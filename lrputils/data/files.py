@@ -14,10 +14,9 @@ import bz2
 import gzip
 import hashlib
 import lzma
-import multiprocessing
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from multiprocessing.pool import ThreadPool
@@ -57,13 +56,13 @@ def _separated(file: TextIO, rows: int, texts: Iterable[str]) -> Tables:
     )
 
 
-def _json(file: TextIO, *_: Any) -> Tables:
+def _json(file: TextIO, rows: int, texts: Iterable[str]) -> Iterable[pd.DataFrame]:
     """Read one JSON value, or one a line."""
     try:
-        yield pd.read_json(file)
+        return [pd.read_json(file)]
     except ValueError:
         file.seek(0)
-        yield pd.read_json(file, lines=True)
+        return _json_lines(file, rows, texts)
 
 
 def _json_lines(file: TextIO, rows: int, _: Any) -> Tables:
@@ -195,7 +194,7 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
 
 def is_path(name: str) -> bool:
     """Say whether `name` is meant as a file or folder rather than as a repository of the hub."""
-    if Path(name).expanduser().exists() or not _NAME.fullmatch(name):
+    if Path(name).expanduser().exists() or kind(name) or not _NAME.fullmatch(name):
         return True
     first = name.split("/")[0]
     return first in ("", ".", "..", "~") or ("/" in name and Path(first).is_dir())
@@ -204,17 +203,14 @@ def is_path(name: str) -> bool:
 def find(
     name: str,
     *,
-    kind: Literal["model", "dataset"],
-    wanted: Callable[[Iterable[str]], list[str]],
+    repository: Literal["model", "dataset"],
     parameter: str,
     revision: str | None = None,
-    local: bool = False,
 ) -> tuple[str, Path, str | None]:
     """Return the name of a file, folder or repository, where it is, and a repository's commit.
 
-    The name is a path, or `owner/name` or `owner/name@revision` on the hub; with `local` a path
-    alone. Of a repository's file names `wanted` chooses those to download; errors name the caller's
-    `parameter`.
+    The name is a path, or `owner/name` or `owner/name@revision` on the hub; errors name the
+    caller's `parameter`. Of a repository only the files that are read here are downloaded.
 
     Raises:
         FileNotFoundError: no such path, and no such repository on the hub.
@@ -222,16 +218,55 @@ def find(
         ValueError: it has no such revision, or a path was given one.
         ConnectionError: the hub cannot be reached and the cache does not hold the repository.
     """
-    if not (local or is_path(name)):
-        return _fetched(name, kind, wanted, revision, f"`{parameter}` also takes a local folder")
-    path = Path(name).expanduser()
-    if revision is not None:
-        raise ValueError(f"revision={revision!r} belongs to the hub, but {name!r} is a local path")
-    if not path.exists():
+    if is_path(name):
+        path = Path(name).expanduser()
+        if revision is not None:
+            raise ValueError(
+                f"revision={revision!r} belongs to the hub, but {name!r} is a local path"
+            )
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{parameter}={name!r}: there is no such file or folder (looked in {Path.cwd()})"
+            )
+        return path.resolve().name, path, None
+    name, _, pinned = name.partition("@")
+    if pinned and revision not in (None, pinned):
+        raise ValueError(f"{name}@{pinned} and revision={revision!r} name two revisions: drop one")
+    revision = revision or pinned or None
+    instead = f"`{parameter}` also takes a local folder"
+    asked = {"repo_type": repository, "revision": revision, "timeout": _PATIENCE}
+    try:
+        with ThreadPool(1) as pool:  # name resolution has no time limit of its own
+            found = pool.apply_async(HfApi().repo_info, (name,), asked).get(_PATIENCE)
+    except GatedRepoError as error:
+        raise PermissionError(
+            f"The hub's {repository} {name!r} asks for a log-in; {instead}"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise ValueError(f"The hub's {repository} {name!r} has no revision {revision!r}") from error
+    except RepositoryNotFoundError as error:
         raise FileNotFoundError(
-            f"{parameter}={name!r}: there is no such file or folder (looked in {Path.cwd()})"
-        )
-    return path.resolve().name, path, None
+            f"{name!r} is neither a folder here nor a public {repository} on the hub; {instead}"
+        ) from error
+    except Exception as error:  # any error of the transport: the hub did not answer
+        reason = str(error) or f"no answer within {_PATIENCE:.0f} s"
+        try:
+            local = Path(
+                snapshot_download(
+                    name, repo_type=repository, revision=revision, local_files_only=True
+                )
+            )
+        except LocalEntryNotFoundError:
+            raise ConnectionError(
+                f"{repository.capitalize()} {name!r} is not a folder here, is not in the local "
+                f"cache, and the hub cannot be reached ({type(error).__name__}: {reason}); "
+                f"{instead}"
+            ) from None
+        return name, local, local.name
+    names = [entry.rfilename for entry in found.siblings or ()]
+    files = _needed(names) if repository == "model" else _data(names)
+    folder = snapshot_download(name, repo_type=repository, revision=found.sha, allow_patterns=files)
+    return name, Path(folder), found.sha
 
 
 def find_model(
@@ -241,7 +276,7 @@ def find_model(
     parameter: str = "name_or_folder",
 ) -> tuple[str, Path, str | None]:
     """`find` a model; refuse a PEFT adapter, and a folder without a config.json."""
-    found = find(name, kind="model", wanted=_needed, parameter=parameter, revision=revision)
+    found = find(name, repository="model", parameter=parameter, revision=revision)
     if (found[1] / "adapter_config.json").is_file():
         raise ValueError(
             f"{parameter}={name!r} holds a PEFT adapter: load it with its base model, call "
@@ -255,7 +290,7 @@ def find_model(
     return found
 
 
-def _needed(names: Iterable[str]) -> list[str]:
+def _needed(names: Sequence[str]) -> list[str]:
     """Choose what to download of a model: small files, and the weights in one format."""
     top = [name for name in names if "/" not in name]
     for suffix in _WEIGHTS:
@@ -266,49 +301,6 @@ def _needed(names: Iterable[str]) -> list[str]:
     return sorted({*weights, *others})
 
 
-def _fetched(
-    name: str,
-    kind: str,
-    wanted: Callable[[Iterable[str]], list[str]],
-    revision: str | None,
-    instead: str,
-) -> tuple[str, Path, str]:
-    name, _, pinned = name.partition("@")
-    if pinned and revision not in (None, pinned):
-        raise ValueError(f"{name}@{pinned} and revision={revision!r} name two revisions: drop one")
-    revision = revision or pinned or None
-    asked = {"repo_type": kind, "revision": revision, "timeout": _PATIENCE}
-    try:
-        found = _within(_PATIENCE, lambda: HfApi().repo_info(name, **asked))
-    except GatedRepoError as error:
-        raise PermissionError(f"The hub's {kind} {name!r} asks for a log-in; {instead}") from error
-    except RevisionNotFoundError as error:
-        raise ValueError(f"The hub's {kind} {name!r} has no revision {revision!r}") from error
-    except RepositoryNotFoundError as error:
-        raise FileNotFoundError(
-            f"{name!r} is neither a folder here nor a public {kind} on the hub; {instead}"
-        ) from error
-    except Exception as error:  # any error of the transport: the hub did not answer
-        reason = f"{type(error).__name__}: {error}"
-        try:
-            local = Path(
-                snapshot_download(name, repo_type=kind, revision=revision, local_files_only=True)
-            )
-        except LocalEntryNotFoundError:
-            raise ConnectionError(
-                f"{kind.capitalize()} {name!r} is not a folder here, is not in the local cache, "
-                f"and the hub cannot be reached ({reason}); {instead}"
-            ) from None
-        return name, local, local.name
-    files = wanted(entry.rfilename for entry in found.siblings or ())
-    folder = snapshot_download(name, repo_type=kind, revision=found.sha, allow_patterns=files)
-    return name, Path(folder), found.sha
-
-
-def _within(seconds: float, call: Callable[[], Any]) -> Any:
-    """Run `call`, and give up after `seconds`: name resolution has no time limit of its own."""
-    with ThreadPool(1) as pool:
-        try:
-            return pool.apply_async(call).get(seconds)
-        except multiprocessing.TimeoutError:
-            raise TimeoutError(f"no answer within {seconds:.0f} s") from None
+def _data(names: Sequence[str]) -> list[str]:
+    """Choose what to download: data, and the README that says which files are which split."""
+    return [name for name in names if name == "README.md" or readable(name)]

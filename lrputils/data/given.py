@@ -5,7 +5,7 @@ A text is a string or, for models that read two texts at once, a pair of strings
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from io import IOBase
 from typing import Any
 from warnings import warn
@@ -39,11 +39,6 @@ def sides(text: Text) -> tuple[str, ...]:
     return (text,) if isinstance(text, str) else tuple(text)
 
 
-def size(text: Text) -> int:
-    """Return the number of a text's characters, of both sides of a pair."""
-    return sum(map(len, sides(text)))
-
-
 def is_text(value: Any) -> bool:
     """Whether this is a string, or a pair of strings."""
     pair = isinstance(value, tuple | list) and len(value) == 2
@@ -56,7 +51,7 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
     Raises:
         TypeError: anything else (see the message), a text that is not a string or a pair of
             strings, or several splits, of which one has to be chosen.
-        ValueError: no texts, or one that is not valid Unicode.
+        ValueError: no texts.
     """
     if isinstance(given, Mapping):
         return _table_of(given)
@@ -64,22 +59,14 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
     if isinstance(given, pd.DataFrame):
         return given
     rows = _listed(given)
-    if isinstance(rows[0], Mapping) and "input_ids" not in rows[0]:
-        strays = [row for row, record in enumerate(rows) if not isinstance(record, Mapping)]
-        if strays:
-            raise TypeError(f"Text {strays[0]} is no record, as those before it are")
-        return pd.DataFrame(rows)
+    records = isinstance(rows[0], Mapping)
     for row, text in enumerate(rows):
-        if not is_text(text):
-            kind = type(text).__name__
-            raise TypeError(f"Text {row} is {text!r} ({kind}), not a string or a pair of strings")
-        try:
-            " ".join(sides(text)).encode()
-        except UnicodeEncodeError as error:  # other bytes, read as if they were UTF-8
-            around = error.object[max(0, error.start - 20) : error.start + 20]
-            raise ValueError(f"Text {row} is not valid Unicode at {around!r}") from None
-    texts = [str(text) if isinstance(text, str) else tuple(text) for text in rows]
-    return pd.DataFrame({text_column or "text": pd.Series(texts, dtype=object)})
+        if not (isinstance(text, Mapping) if records else is_text(text)):
+            taken = "a record as text 0 is" if records else "a string or a pair of strings"
+            raise TypeError(f"Text {row} is {text!r} ({type(text).__name__}), not {taken}")
+    if records:
+        return pd.DataFrame(rows)
+    return pd.DataFrame({text_column or "text": pd.Series(rows, dtype=object)})
 
 
 def _table_of(given: Mapping[str, Any]) -> pd.DataFrame:
@@ -112,30 +99,49 @@ def _listed(given: Any) -> list[Any]:
     return rows
 
 
-def strings(given: Any) -> list[Text]:
-    """Return texts as a list of strings or pairs, of a table those in columns of usual names.
-
-    Raises:
-        TypeError, ValueError: see `frame` and `find_columns`.
-    """
-    table = frame(given)
-    text, _, _ = find_columns(table)
-    return frame(texts_in(table, text))["text"].tolist()
-
-
-def texts_in(table: pd.DataFrame, columns: Sequence[Any]) -> list[Any]:
-    """Return what stands in a table's column of texts, or in two columns as pairs."""
-    if len(columns) == 1:
-        return table[columns[0]].tolist()
-    return [*zip(*(table[name] for name in columns), strict=True)]
-
-
-def find_columns(
-    table: pd.DataFrame,
+def read(
+    tables: Iterable[pd.DataFrame],
     text_column: str | None = None,
     label_column: str | None = None,
     *,
     name: str = "The table",
+    blank: bool = False,
+) -> Iterator[tuple[str, Text, Any]]:
+    """Yield the identifier, text and label of each row of tables with the same columns.
+
+    Identifiers are row numbers, counted from 0, where no column holds them; labels are None.
+
+    Raises:
+        ValueError: no such column (see `_find_columns`), no rows, or a row whose text is not valid
+            Unicode, not a string or a pair of strings, or, unless they may be `blank`, empty.
+    """
+    first = 0
+    for table in tables:
+        own, label, identifier = _find_columns(table, text_column, label_column, name)
+        columns = [table[column].tolist() for column in own]
+        texts = columns[0] if len(own) == 1 else zip(*columns, strict=True)
+        numbers = range(first, first + len(table))
+        ids = numbers if identifier is None else table[identifier].tolist()
+        labels = [None] * len(table) if label is None else table[label].tolist()
+        for number, identity, text, meant in zip(numbers, ids, texts, labels, strict=True):
+            if not is_text(text) or not (blank or all(map(str.strip, sides(text)))):
+                raise ValueError(
+                    f"{name} has no text in row {number} of column {','.join(map(str, own))!r}: "
+                    f"{text!r}. Remove such rows, or choose another text_column"
+                )
+            try:
+                " ".join(sides(text)).encode()
+            except UnicodeEncodeError as error:  # other bytes, read as if they were UTF-8
+                around = error.object[max(0, error.start - 20) : error.start + 20]
+                raise ValueError(f"Text {number} is not valid Unicode at {around!r}") from None
+            yield str(identity), str(text) if isinstance(text, str) else tuple(text), meant
+        first += len(table)
+    if not first:
+        raise ValueError(f"{name} holds no texts")
+
+
+def _find_columns(
+    table: pd.DataFrame, text_column: str | None, label_column: str | None, name: str
 ) -> tuple[tuple[Any, ...], Any | None, Any | None]:
     """Return a table's columns of texts (two where they are pairs), of labels and of identifiers.
 
@@ -147,31 +153,29 @@ def find_columns(
         ValueError: no such column, or none of a usual name that could hold texts.
     """
     plain = {str(known).strip().lower(): known for known in reversed(list(table))}
-
-    def _usual(role: str) -> Any | None:
-        return next((plain[known] for known in COLUMNS[role] if known in plain), None)
-
-    def _choose(problem: str, role: str) -> ValueError:
-        way = f"choose {role}_column (in a chapter, `columns`) from {list(table)}"
-        return ValueError(f"{name} {problem}: {way}")
-
+    text, label, identifier = (
+        next((plain[name] for name in names if name in plain), None) for names in COLUMNS.values()
+    )
     pair = next((tuple(plain[side] for side in two) for two in PAIRS if {*two} <= {*plain}), None)
-    text = pair or (_usual("text"),)
+    texts = pair or (text,)
     if text_column:
         whole = text_column in table
-        text = (text_column,) if whole else tuple(map(str.strip, text_column.split(",")))
-        if pair and len(text) == 1 and text[0] in pair:
+        texts = (text_column,) if whole else tuple(map(str.strip, text_column.split(",")))
+        if pair and len(texts) == 1 and texts[0] in pair:
             both = ",".join(map(str, pair))
             warn(
-                f"{name} has the columns {both}, which usually are pairs, and {text[0]!r} alone is "
-                f"read: text_column={both!r} (--text-column {both}) takes both",
+                f"{name} has the columns {both}, which usually are pairs, and {texts[0]!r} alone "
+                f"is read: text_column={both!r} (--text-column {both}) takes both",
                 stacklevel=4,
             )
-    elif text == (None,):
-        raise _choose(f"has none of the columns {list(COLUMNS['text'])}", "text")
-    if len(text) > 2:
+    if len(texts) > 2:
         raise ValueError(f"text_column={text_column!r}: a text has one column, and a pair two")
-    for role, wanted in (*(("text", one) for one in text), ("label", label_column or None)):
-        if wanted is not None and wanted not in table:
-            raise _choose(f"has no column {wanted!r}", role)
-    return text, label_column or _usual("label"), _usual("id")
+    wanted = [("text", column) for column in texts] + [("label", label_column)] * bool(label_column)
+    for role, column in wanted:
+        if column not in table:
+            lacks = f"no column {column!r}" if column else f"none of the columns {[*COLUMNS[role]]}"
+            raise ValueError(
+                f"{name} has {lacks}: choose {role}_column (in a chapter, `columns`) from "
+                f"{list(table)}"
+            )
+    return texts, label_column or label, identifier

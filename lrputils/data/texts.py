@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,6 +107,61 @@ def load_texts(
             those that are read.
         ConnectionError: the hub cannot be reached and the data set is not in the local cache.
     """
+    stream = stream_texts(
+        dataset,
+        columns,
+        split=split,
+        subset=subset,
+        text_column=text_column,
+        label_column=label_column,
+        limit=limit,
+        seed=seed,
+        revision=revision,
+    )
+    return next(stream.parts(_ALL))
+
+
+@dataclass(frozen=True)
+class TextStream:
+    """Texts that are read while they are used: any number of them takes no more memory.
+
+    Attributes:
+        name: the data set and split.
+        identity: the hub's commit, or the sha256 of the files; None for texts at hand.
+        read: yields the identifier, text and label of each row, from so many rows at a time.
+    """
+
+    name: str
+    identity: str | None
+    read: Callable[[int], Iterator[tuple[str, Text, Any]]]
+
+    def parts(self, size: int) -> Iterator[Texts]:
+        """Yield that many texts at a time, the last time what is left."""
+        rows = self.read(max(size, 1_024))
+        while part := [*islice(rows, size)]:
+            ids, texts, labels = zip(*part, strict=True)
+            held = [texts, labels] if any(label is not None for label in labels) else [texts]
+            identity = self.identity or files.digest([json.dumps(held, default=str).encode()])
+            yield Texts(texts, held[1] if held[1:] else None, ids, self.name, identity)
+
+
+def stream_texts(
+    dataset: Any = None,
+    columns: str = "",
+    *,
+    split: str | None = None,
+    subset: str | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
+    revision: str | None = None,
+) -> TextStream:
+    """Find the texts that `load_texts` loads, with the same arguments, without reading them yet.
+
+    With a `seed`, or in a file that holds one value of JSON, they are in memory all the same.
+    Errors are those of `load_texts`; what is wrong with a file or a row shows when it is read.
+    """
     if columns and (text_column or label_column):
         raise ValueError(f"columns={columns!r} and text_column or label_column: give one of them")
     if columns:
@@ -115,65 +170,30 @@ def load_texts(
         label_column = names[-1] if len(names) > 1 else None
     if limit is not None and limit < 1:
         raise ValueError(f"limit={limit} leaves no text")
-    if isinstance(dataset, str | Path | None):
-        source = _find(dataset, split, subset, revision)
-        tables = source._tables(_ALL, text_column)
-    else:
+    at_hand = not isinstance(dataset, str | Path | None)
+    if at_hand:
         options = {"split": split, "subset": subset, "revision": revision}
         stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
         if stray:
             raise ValueError(
                 f"{', '.join(stray)} belongs to files and the hub, not to texts at hand"
             )
-        source, tables = _Source("texts at hand", []), [_table(dataset, text_column)]
-    rows = _rows(source.name, tables, text_column, label_column)
-    if seed is not None:
-        rows = [*rows]
-        rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
-    identity = source._identity if source.paths else None
-    return _texts([*islice(rows, limit)], source.name, identity)
+        name, identity, table = "texts at hand", None, _table(dataset, text_column)
+    else:
+        name, paths, commit = _find(dataset, split, subset, revision)
+        identity = f"commit {commit}" if commit else files.digest(files.blocks(paths))
 
+    def read(size: int) -> Iterator[tuple[str, Text, Any]]:
+        usual = {*given.COLUMNS["text"]}.union(*given.PAIRS)
+        texts = usual | {text_column or "text", *(text_column or "").split(",")}
+        tables = [table] if at_hand else chain(*(files.tables(path, size, texts) for path in paths))
+        rows = given.read(tables, text_column, label_column, name=f"Data set {name!r}")
+        if seed is not None:
+            rows = [*rows]
+            rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
+        return islice(rows, limit)
 
-@dataclass(frozen=True)
-class TextStream:
-    """Texts that are read while they are used: any number of them takes no more memory.
-
-    Given a number, `parts` yields that many texts at a time, the last time what is left.
-    """
-
-    name: str
-    identity: str
-    parts: Callable[[int], Iterator[Texts]]
-
-
-def stream_texts(
-    dataset: str | Path | None = None,
-    *,
-    split: str | None = None,
-    text_column: str | None = None,
-    label_column: str | None = None,
-    limit: int | None = None,
-    seed: int | None = None,
-) -> TextStream:
-    """Find the texts that `load_texts` loads, with the same arguments, without reading them yet.
-
-    With a `seed`, or in a file that holds one value of JSON, they are in memory all the same.
-    Errors are those of `load_texts`; what is wrong with a file or a row shows when it is read.
-    """
-    wanted = {"text_column": text_column, "label_column": label_column}
-    if seed is not None:
-        whole = load_texts(dataset, split=split, limit=limit, seed=seed, **wanted)
-        return TextStream(whole.name, whole.identity, whole.parts)
-    source = _find(dataset, split, None, None)
-    identity = source._identity
-
-    def parts(size: int) -> Iterator[Texts]:
-        tables = source._tables(1_024, text_column)
-        rows = islice(_rows(source.name, tables, **wanted), limit)
-        while part := [*islice(rows, size)]:
-            yield _texts(part, source.name, identity)
-
-    return TextStream(source.name, identity, parts)
+    return TextStream(name, identity, read)
 
 
 def as_texts(texts: Any, text_column: str | None = None, label_column: str | None = None) -> Texts:
@@ -181,7 +201,7 @@ def as_texts(texts: Any, text_column: str | None = None, label_column: str | Non
     if isinstance(texts, Texts) and not (text_column or label_column):
         return texts
     if isinstance(texts, str | Path | None):  # a name or a path is for `load_texts` alone
-        texts = given.strings(texts)
+        texts = given.frame(texts)
     return load_texts(texts, text_column=text_column, label_column=label_column)
 
 
@@ -192,74 +212,14 @@ def _table(held: Any, text_column: str | None) -> pd.DataFrame:
     return table if held.labels is None else table.assign(label=held.labels)
 
 
-class _Source(NamedTuple):
-    """Where texts are read from: the data set and split, its files, their commit on the hub."""
-
-    name: str
-    paths: list[Path]
-    commit: str | None = None
-
-    @property
-    def _identity(self) -> str:
-        """The hub's commit, or the sha256 of the files."""
-        return f"commit {self.commit}" if self.commit else files.digest(files.blocks(self.paths))
-
-    def _tables(self, rows: int, text_column: str | None) -> Iterator[pd.DataFrame]:
-        """Yield what the files hold, about so many rows at a time."""
-        usual = {*given.COLUMNS["text"]}.union(*given.PAIRS)
-        texts = usual | {text_column or "text", *(text_column or "").split(",")}
-        for path in self.paths:
-            yield from files.tables(path, rows, texts)
-
-
-def _rows(
-    name: str,
-    tables: Iterable[pd.DataFrame],
-    text_column: str | None,
-    label_column: str | None,
-) -> Iterator[tuple[str, Text, Any]]:
-    """Yield the identifier, text and label of each row, the label None where there is none."""
-    first = 0
-    for table in tables:
-        own, label, identifier = given.find_columns(
-            table, text_column, label_column, name=f"Data set {name!r}"
-        )
-        numbers = range(first, first + len(table))
-        ids = numbers if identifier is None else table[identifier].tolist()
-        labels = repeat(None) if label is None else table[label].tolist()
-        for number, identity, text, meant in zip(numbers, ids, given.texts_in(table, own), labels):  # noqa: B905
-            if not given.is_text(text) or not all(map(str.strip, given.sides(text))):
-                column = ",".join(map(str, own))
-                raise ValueError(
-                    f"Data set {name!r} has no text in row {number} of column {column!r}: "
-                    f"{text!r}. Remove such rows, or choose another text_column"
-                )
-            yield str(identity), text, meant
-        first += len(table)
-    if not first:
-        raise ValueError(f"Data set {name!r} holds no texts")
-
-
-def _texts(rows: Sequence[tuple[str, Text, Any]], name: str, identity: str | None) -> Texts:
-    """Return rows as texts; what has no identity of its source is known by itself."""
-    ids, texts, labels = zip(*rows, strict=True)
-    held = [texts, labels] if any(label is not None for label in labels) else [texts]
-    identity = identity or files.digest([json.dumps(held, default=str).encode()])
-    return Texts(texts, held[1] if held[1:] else None, ids, name, identity)
-
-
 def _find(
     dataset: str | Path | None, split: str | None, subset: str | None, revision: str | None
-) -> _Source:
+) -> tuple[str, list[Path], str | None]:
+    """Return the name of a data set and split, its files, and its commit on the hub."""
     asked = "reviews" if dataset is None else str(dataset)
     place = str(OWN.get(asked, asked))
     name, path, commit = files.find(
-        place,
-        kind="dataset",
-        wanted=_wanted,
-        parameter="dataset",
-        revision=revision,
-        local=files.kind(place) is not None,
+        place, repository="dataset", parameter="dataset", revision=revision
     )
     if path.is_file():
         name = asked if asked in OWN else files.stem(path)
@@ -272,9 +232,4 @@ def _find(
     if split not in places:
         problem = "needs a split" if split is None else f"has no split {split!r}"
         raise ValueError(f"Data set {name!r} {problem}: choose from {sorted(places)}")
-    return _Source(name if split == name else f"{name} [{split}]", places[split], commit)
-
-
-def _wanted(names: Iterable[str]) -> list[str]:
-    """Choose what to download: data, and the README that says which files are which split."""
-    return [name for name in names if name == "README.md" or files.readable(name)]
+    return name if split == name else f"{name} [{split}]", places[split], commit

@@ -27,10 +27,9 @@ Handle = nn.Module | Any
 
 WITHOUT_RULES = (
     "What needs no rules works: leave_one_out, shapley_values, leave_two_out, perturbation curves, "
-    "and the methods 'loo', 'shapley', 'grad-x-input', 'smoothgrad' and 'ig'"
+    "and the methods 'loo', 'shapley', 'grad-x-input' and 'ig'"
 )
-
-
+_NEXT_TOKEN = "LMHeadModel", "ForCausalLM"  # how the names of language models end
 # Wrappers around the same parameters and the same function → where they keep the module.
 _WRAPPERS = {
     "OptimizedModule": "_orig_mod",
@@ -214,19 +213,19 @@ def describe(handle: Handle, *, rules: bool = True) -> Architecture:
                 "model = model.merge_and_unload()"
             )
     try:
-        return _covered(model)
+        return _parts(model, _family(model))
     except AttributeError as missing:
         raise TypeError(
             f"{type(model).__name__}: {missing}; this version of transformers lays the model out "
             "differently"
         ) from missing
     except TypeError as reason:
-        plain = _plain(model)
-        if plain is None:
+        family = _without_rules(model)
+        if family is None:
             raise
         if rules:
             raise TypeError(f"{reason}. {WITHOUT_RULES}") from None
-        return plain
+        return _parts(model, family)
 
 
 def _model_of(handle: Handle) -> nn.Module:
@@ -247,76 +246,17 @@ def _model_of(handle: Handle) -> nn.Module:
     return handle if inside is None else _model_of(inside)
 
 
-def _plain(model: nn.Module) -> Architecture | None:
-    """What is known of a model without rules; None where tokens cannot be removed from it."""
-    kinds = ("ForSequenceClassification", "LMHeadModel", "ForCausalLM")
-    names = [known.__name__ for known in type(model).__mro__]
-    texts = isinstance(model, PreTrainedModel) and model.main_input_name == "input_ids"
-    if not texts or not any(name.endswith(kinds) for name in names):
-        return None
-    config, taken = model.config.get_text_config(), inspect.signature(model.forward).parameters
-    try:
-        encoder = model.get_encoder() if config.is_encoder_decoder else model
-        words = encoder.get_input_embeddings()
-    except NotImplementedError:  # it reads characters
-        return None
-    generates = any(name.endswith(kinds[1:]) for name in names)
-    # Decoders' classifiers read their answer by a layer of this name, at the last token.
-    causal = generates or hasattr(model, "score")
-    return Architecture(
-        kind=Family(
-            config.model_type,
-            causal=causal,
-            token_types="token_type_ids" in taken,
-            rules=False,
-        ),
-        model=model,
-        backbone=getattr(model, model.base_model_prefix, model),
-        blocks=(),
-        attentions=frozenset(),
-        word_embeddings=words,
-        embedding_norm=None,
-        language_model=generates,
-        max_positions=_positions(model) or getattr(config, "max_position_embeddings", None),
-    )
-
-
-def _positions(model: nn.Module) -> int | None:
-    """The size of the smallest table of positions, None without one."""
-    tables = [
-        part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
-        for name, part in model.named_modules()
-        if name.endswith(("position_embeddings", "wpe")) and isinstance(part, nn.Embedding)
-    ]
-    return min(tables, default=None)
-
-
-def _covered(model: nn.Module) -> Architecture:
-    family = _family(model)
-    backbone = getattr(model, model.base_model_prefix)
-    blocks = _blocks(family, backbone)
-    _refuse_unknown(model, family)
-    norm = family.embedding_norm
-    return Architecture(
-        kind=family,
-        model=model,
-        backbone=backbone,
-        blocks=blocks,
-        attentions=frozenset(block.get_submodule(family.attention) for block in blocks),
-        word_embeddings=backbone.get_submodule(family.word_embeddings),
-        embedding_norm=None if norm is None else backbone.get_submodule(norm),
-        language_model=_head(model).__name__.endswith(("LMHeadModel", "ForCausalLM")),
-        max_positions=_positions(model),
-    )
-
-
-def _head(model: nn.Module) -> type:
-    """The class of transformers itself, from which the model's may derive."""
-    known = (c for c in type(model).__mro__ if c.__module__.startswith("transformers.models."))
-    return next(known, nn.Module)
+def _is_a(model: nn.Module, *endings: str) -> bool:
+    """Whether the model's class, or one from which it derives, has a name with such an ending."""
+    return any(known.__name__.endswith(endings) for known in type(model).__mro__)
 
 
 def _family(model: nn.Module) -> Family:
+    """The covered family of a model.
+
+    Raises:
+        TypeError: it has none, or something in it is not of its family.
+    """
     name = type(model).__name__
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
@@ -324,7 +264,8 @@ def _family(model: nn.Module) -> Family:
             "attention interface, so its attention rule cannot be exchanged. If it wraps one, pass "
             "that"
         )
-    head = _head(model)
+    # The class of transformers itself, from which the model's may derive.
+    head = next(c for c in type(model).__mro__ if c.__module__.startswith("transformers."))
     family = next((f for f in FAMILIES.values() if head.__name__ in f.heads), None)
     if family is None:
         raise TypeError(
@@ -336,27 +277,64 @@ def _family(model: nn.Module) -> Family:
             f"{name} replaces the forward pass of {head.__name__}: its operations are not known "
             f"here. Pass a plain {head.__name__}"
         )
-    return family
-
-
-def _blocks(family: Family, backbone: nn.Module) -> tuple[nn.Module, ...]:
-    container = backbone.get_submodule(family.blocks)
-    if not family.shared_blocks:
-        return tuple(container)
-    layers, groups = backbone.config.num_hidden_layers, backbone.config.num_hidden_groups
-    turns = (container[int(layer / (layers / groups))] for layer in range(layers))
-    return tuple(block for group in turns for block in group.albert_layers)
-
-
-def _refuse_unknown(model: nn.Module, family: Family) -> None:
-    name, own = type(model).__name__, f"transformers.models.{family.name}."
     for path, module in model.named_modules():
         cls = type(module)
-        known = cls in (*LINEAR, *ACTIVATIONS, nn.LayerNorm) or cls.__module__.startswith(own)
-        if not (known or module is model):
+        own = cls.__module__.startswith(f"transformers.models.{family.name}.")
+        if not (own or module is model or cls in (*LINEAR, *ACTIVATIONS, nn.LayerNorm)):
             kind = f"{cls.__module__}.{cls.__qualname__}"
             raise TypeError(f"{name} is not covered: no rule for {path!r}, a {kind}")
     if not family.causal and getattr(model.config, "is_decoder", False):
         raise TypeError(f"{name} with is_decoder=True is not covered: use an encoder")
     if getattr(model.config, "add_cross_attention", False):
         raise TypeError(f"{name} with cross-attention is not covered")
+    return family
+
+
+def _without_rules(model: nn.Module) -> Family | None:
+    """What is known of a model without rules; None where tokens cannot be removed from it."""
+    texts = isinstance(model, PreTrainedModel) and model.main_input_name == "input_ids"
+    if not texts or not _is_a(model, "ForSequenceClassification", *_NEXT_TOKEN):
+        return None
+    try:
+        _words(model)
+    except NotImplementedError:  # it reads characters
+        return None
+    # Decoders' classifiers read their answer by a layer of this name, at the last token.
+    return Family(
+        model.config.get_text_config().model_type,
+        causal=_is_a(model, *_NEXT_TOKEN) or hasattr(model, "score"),
+        token_types="token_type_ids" in inspect.signature(model.forward).parameters,
+        rules=False,
+    )
+
+
+def _words(model: nn.Module) -> nn.Module:
+    encoder = model.get_encoder() if model.config.is_encoder_decoder else model
+    return encoder.get_input_embeddings()
+
+
+def _parts(model: nn.Module, family: Family) -> Architecture:
+    backbone = getattr(model, model.base_model_prefix, model)
+    blocks = tuple(backbone.get_submodule(family.blocks)) if family.rules else ()
+    if family.shared_blocks:
+        layers, groups = backbone.config.num_hidden_layers, len(blocks)
+        turns = [blocks[int(layer / (layers / groups))] for layer in range(layers)]
+        blocks = tuple(block for group in turns for block in group.albert_layers)
+    tables = [
+        part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
+        for name, part in model.named_modules()
+        if name.endswith(("position_embeddings", "wpe")) and isinstance(part, nn.Embedding)
+    ]
+    stated = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    norm = family.embedding_norm
+    return Architecture(
+        kind=family,
+        model=model,
+        backbone=backbone,
+        blocks=blocks,
+        attentions=frozenset(block.get_submodule(family.attention) for block in blocks),
+        word_embeddings=backbone.embeddings if family.vision else _words(model),
+        embedding_norm=None if norm is None else backbone.get_submodule(norm),
+        language_model=_is_a(model, *_NEXT_TOKEN),
+        max_positions=min(tables, default=None if family.rules else stated),
+    )

@@ -9,12 +9,11 @@ thread routes it, and its previous one when the last thread has finished.
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,7 +25,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from lrputils.model.architectures import Architecture, Handle, describe
-from lrputils.model.forwards import replaced
+from lrputils.model.forwards import is_replaced, replaced, shared
 
 
 @dataclass(frozen=True)
@@ -173,11 +172,8 @@ class Route:
 
 
 _NAME = "lrputils"
-# Of this thread: whose forward pass is running, and which backbones are routed.
+# Of this thread: whose forward pass is running.
 _running: ContextVar[Route | None] = ContextVar("running", default=None)
-_routed: ContextVar[tuple[nn.Module, ...]] = ContextVar("routed", default=())
-_lock = threading.Lock()
-_users: Counter[int] = Counter()  # a model's config → its routes, in all threads
 _original: dict[int, str] = {}  # a model's config → what its attention was set to
 
 
@@ -190,38 +186,29 @@ def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
         RuntimeError: this thread already routes this model.
     """
     architecture = describe(model)
-    if architecture.backbone in _routed.get():
+    if is_replaced(architecture.backbone):
         raise RuntimeError(
             f"the attention of this {type(architecture.model).__name__} is already taken over in "
             "this thread: leave the first `with` block before entering a second one on the same "
             "model"
         )
     route = Route(architecture, function)
-    with replaced(route._forwards()), _registered(architecture):
-        before = _routed.set((*_routed.get(), architecture.backbone))
-        try:
-            yield route
-        finally:
-            _routed.reset(before)
+    # All parts of a covered model share one config, and so may several models.
+    name = partial(_take_name, architecture.model)
+    with replaced(route._forwards()), shared(("config", id(architecture.model.config)), name):
+        yield route
 
 
-@contextmanager
-def _registered(architecture: Architecture) -> Iterator[None]:
-    """Set the model to the registered name while any thread, or a model of its config, needs it."""
-    model = architecture.model
-    shared = id(model.config)  # one for all parts of a covered model
-    with _lock:
-        if not _users[shared]:
-            _original[shared] = model.config._attn_implementation
-            _set(model, _NAME)
-        _users[shared] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _users[shared] -= 1
-            if not _users[shared]:
-                _set(model, _original.pop(shared))
+def _take_name(model: nn.Module) -> Callable[[], None]:
+    """Set the model to the registered name; return what sets it back."""
+    key = id(model.config)
+    _original[key] = model.config._attn_implementation
+    _set(model, _NAME)
+
+    def _restore() -> None:
+        _set(model, _original.pop(key))
+
+    return _restore
 
 
 def _set(model: nn.Module, name: str) -> None:

@@ -7,8 +7,8 @@ no rule covers, a rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -30,7 +30,6 @@ class Family:
         heads: classes of the whole models that are covered.
         blocks: the list of blocks.
         attention: the module that calls the attention function.
-        word_embeddings: the module whose output is one vector per token, before positions.
         embedding_norm: the LayerNorm right after the embeddings' sum, if there is one.
         norm_after_attention: the norm that follows attention; None where blocks are shared, so that
             the last layer's cannot be told from the others'.
@@ -43,11 +42,9 @@ class Family:
         vision: whether the tokens are image patches behind one [CLS] token.
         token_types: whether the model takes `token_type_ids`.
         positions_after_padding: whether positions count from `pad_token_id + 1`, not from 0.
-        rms_norm: class of its RMSNorm, x · weight / rms(x).
-        gated_mlp: class of its SwiGLU block, down(act(gate(x)) · up(x)).
-        tanh_head: class of a head that calls `torch.tanh` as a function.
-        rms_epsilon: the RMSNorm's attribute that holds its ε.
-        gated_parts: a SwiGLU block's gate, activation, up and down.
+        operations: classes of its own → their operation (see `operation`): "norm", an RMSNorm
+            x · weight / rms(x); "product", a SwiGLU block down(act(gate(x)) · up(x)); "head", one
+            that calls `torch.tanh` as a function.
         own_attention: makes a forward pass for an attention module that does not go through
             transformers' interface.
         rules: whether its operations are known, so that there are rules for them.
@@ -59,7 +56,6 @@ class Family:
     heads: tuple[str, ...] = ()
     blocks: str = ""
     attention: str = ""
-    word_embeddings: str = ""
     embedding_norm: str | None = None
     norm_after_attention: str | None = None
     projections: tuple[str, str, str, str] | None = None
@@ -68,23 +64,18 @@ class Family:
     vision: bool = False
     token_types: bool = False
     positions_after_padding: bool = False
-    rms_norm: str | None = None
-    gated_mlp: str | None = None
-    tanh_head: str | None = None
-    rms_epsilon: str = "variance_epsilon"
-    gated_parts: tuple[str, ...] = ("gate_proj", "act_fn", "up_proj", "down_proj")
+    operations: Mapping[str, str] = field(default_factory=dict)
     own_attention: Callable | None = None
     rules: bool = True
     relative_positions: Callable | None = None
 
     def operation(self, module: nn.Module) -> str | None:
         """Which operation with rules of its own a module is: see `Composite`; None for the rest."""
-        name = type(module).__name__
-        if isinstance(module, nn.LayerNorm) or name == self.rms_norm:
+        if isinstance(module, nn.LayerNorm):
             return "norm"
         if isinstance(module, ACTIVATIONS):
             return "activation"
-        return {self.gated_mlp: "product", self.tanh_head: "head"}.get(name)
+        return self.operations.get(type(module).__name__)
 
 
 def _mpnet_attention(attention: nn.Module, answer: Callable) -> Callable:
@@ -138,7 +129,6 @@ _BERT = Family(
     ("BertForSequenceClassification",),
     blocks="encoder.layer",
     attention="attention.self",
-    word_embeddings="embeddings.word_embeddings",
     embedding_norm="embeddings.LayerNorm",
     norm_after_attention="attention.output.LayerNorm",
     projections=(
@@ -155,7 +145,7 @@ def _roberta_like(name: str, prefix: str) -> Family:
         name=name,
         heads=(f"{prefix}ForSequenceClassification",),
         positions_after_padding=True,
-        tanh_head=f"{prefix}ClassificationHead",
+        operations={f"{prefix}ClassificationHead": "head"},
     )
 
 
@@ -165,11 +155,9 @@ def _llama_like(name: str, prefix: str) -> Family:
         (f"{prefix}ForSequenceClassification", f"{prefix}ForCausalLM"),
         blocks="layers",
         attention="self_attn",
-        word_embeddings="embed_tokens",
         norm_after_attention="post_attention_layernorm",
         causal=True,
-        rms_norm=f"{prefix}RMSNorm",
-        gated_mlp=f"{prefix}MLP",
+        operations={f"{prefix}RMSNorm": "norm", f"{prefix}MLP": "product"},
     )
 
 
@@ -214,7 +202,6 @@ FAMILIES = {
             ("GPT2ForSequenceClassification", "GPT2LMHeadModel"),
             blocks="h",
             attention="attn",
-            word_embeddings="wte",
             norm_after_attention="ln_2",
             causal=True,
         ),
@@ -227,7 +214,6 @@ FAMILIES = {
             ("ViTForImageClassification",),
             blocks="layers",
             attention="attention",
-            word_embeddings="embeddings",
             norm_after_attention="layernorm_after",
             projections=tuple(f"attention.{name}_proj" for name in "qkvo"),
             vision=True,

@@ -1,7 +1,7 @@
 """Forward passes: a model's own, with single modules exchanged, and at another precision.
 
 A replacement belongs to one instance, not to its class. The instance holds one dispatcher while
-any thread needs it; a thread that installed nothing gets the original. So two threads can use one
+any thread needs it; a thread that replaces nothing gets the original. So two threads can use one
 model with different rules, and the last one to finish restores the instance.
 
 Of a model without rules it is known that it takes ids and an attention mask, and no more. A removed
@@ -17,8 +17,10 @@ permission: where the hardware has no such product it changes nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -36,36 +38,51 @@ ArgumentRow = Mapping[str, np.ndarray]
 # Which precisions a kind of device may be asked for, the full one first.
 PRECISIONS = {"cpu": ("float32", "tf32", "bf16"), "cuda": ("float32", "tf32")}
 
+# What stands in place of modules' own forward passes in this thread, the innermost block's last.
+_replaced: ContextVar[tuple[Mapping[nn.Module, Forward], ...]] = ContextVar("replaced", default=())
 _lock = threading.Lock()
+_users: Counter[Hashable] = Counter()
+_undo: dict[Hashable, Callable[[], None]] = {}
 
 
-class _Dispatcher:
-    """The `forward` of a module: this thread's replacements around the original, outermost last."""
+@contextmanager
+def shared(key: Hashable, install: Callable[[], Callable[[], None]]) -> Iterator[None]:
+    """Keep something installed while any thread is in a block of this `key`.
 
-    def __init__(self, module: nn.Module):
-        self.module = module
-        self.previous = module.__dict__.get("forward")
-        self.original: Forward = module.forward
-        self.users = 0
-        self._local = threading.local()
+    The first to enter calls `install`, which returns what the last to leave calls.
+    """
+    with _lock:
+        if not _users[key]:
+            _undo[key] = install()
+        _users[key] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users[key] -= 1
+            if not _users[key]:
+                del _users[key]  # and the key with it
+                _undo.pop(key)()
 
-    @property
-    def _replacements(self) -> list[Forward]:
-        return self._local.__dict__.setdefault("replacements", [])
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        forward = self.original
-        for replacement in self._replacements:
-            forward = partial(replacement, forward)
+def _dispatch(module: nn.Module) -> Callable[[], None]:
+    """Put this thread's replacements around a module's forward pass; return what takes them out."""
+    previous, original = module.__dict__.get("forward"), module.forward
+
+    def _forward(*args: Any, **kwargs: Any) -> Any:
+        forward = original
+        for forwards in _replaced.get():
+            if module in forwards:
+                forward = partial(forwards[module], forward)
         return forward(*args, **kwargs)
 
-    def _remove(self) -> None:
-        self._replacements.pop()
-        self.users -= 1
-        if not self.users:
-            del self.module.forward
-            if self.previous is not None:
-                self.module.forward = self.previous
+    def _restore() -> None:
+        del module.forward
+        if previous is not None:
+            module.forward = previous
+
+    module.forward = _forward
+    return _restore
 
 
 @contextmanager
@@ -76,21 +93,20 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
     enclosing block. Only this thread sees the replacements; they are removed when the block ends,
     also by an exception.
     """
-    installed = []
-    try:
-        with _lock:
-            for module, forward in forwards.items():
-                dispatcher = module.__dict__.get("forward")
-                if not isinstance(dispatcher, _Dispatcher):
-                    dispatcher = module.forward = _Dispatcher(module)
-                dispatcher.users += 1
-                dispatcher._replacements.append(forward)
-                installed.append(dispatcher)
-        yield
-    finally:
-        with _lock:
-            for dispatcher in installed:
-                dispatcher._remove()
+    own = dict(forwards)
+    with ExitStack() as stack:
+        for module in own:
+            stack.enter_context(shared(module, partial(_dispatch, module)))
+        _replaced.set((*_replaced.get(), own))
+        try:
+            yield
+        finally:  # blocks of two models may end in any order
+            _replaced.set(tuple(other for other in _replaced.get() if other is not own))
+
+
+def is_replaced(module: nn.Module) -> bool:
+    """Whether this thread is in a block that replaces the module's forward pass."""
+    return any(module in forwards for forwards in _replaced.get())
 
 
 def run(

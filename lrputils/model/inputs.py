@@ -192,7 +192,7 @@ def encode(
 
     Args:
         tokenizer: any Hugging Face tokenizer.
-        texts: one a row, as `lrputils.data.given.strings` takes them; a string is one row, and a
+        texts: one a row, as `lrputils.data.given.frame` takes them; a string is one row, and a
             tuple `(first, second)` in a list a pair.
         max_length: the longest row allowed, in tokens with special ones; 512 where it is None, and
             the model's number of positions where that is less.
@@ -205,7 +205,7 @@ def encode(
         ValueError: no texts; single texts among pairs; a text, or one of a pair, without a single
             token of its own; a longer text while `truncate` is false.
     """
-    rows = given.strings(texts)
+    rows = [text for _, text, _ in given.read([given.frame(texts)], blank=True)]
     pairs = not isinstance(rows[0], str)
     for row, text in enumerate(rows):
         if isinstance(text, str) is pairs:

@@ -200,16 +200,16 @@ def _forwards(
     kind = architecture.kind
 
     def _norm(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
-        epsilon = "eps" if isinstance(module, nn.LayerNorm) else kind.rms_epsilon
+        epsilon = "eps" if isinstance(module, nn.LayerNorm) else "variance_epsilon"
         return rulebook("norm", route.layer)(inner, module, x, epsilon)
 
     def _activation(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
         return rulebook("head" if route.layer is None else "activation", route.layer)(inner, x)
 
     def _gated_mlp(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
-        gate, activation, up, down = map(module.get_submodule, kind.gated_parts)
-        left, right = rulebook("product", route.layer)(activation(gate(x)), up(x))
-        return down(left * right)
+        gated = module.act_fn(module.gate_proj(x))
+        left, right = rulebook("product", route.layer)(gated, module.up_proj(x))
+        return module.down_proj(left * right)
 
     def _tanh_head(module: nn.Module, inner: Forward, *args: Any, **kwargs: Any) -> Any:
         with _TanhRule(rulebook("head", None)):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from lrputils.data.given import size
+from lrputils.data.given import sides
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionCall, Recorder, fused
 from lrputils.removal.rows import Row, Text, logits_of, prepare, put, window
@@ -35,7 +35,7 @@ _PASS = {"cpu": 128, "cuda": 4_096}
 
 def by_length(texts: Sequence[Any], batch_size: int) -> list[list[int]]:
     """Batches of text numbers, so that texts of similar length share one; the shortest first."""
-    order = sorted(range(len(texts)), key=lambda number: size(texts[number]))
+    order = sorted(range(len(texts)), key=lambda number: sum(map(len, sides(texts[number]))))
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 

@@ -153,7 +153,7 @@ def test_other_removals_equal_writing_the_changed_text(name, removal):
 def head_of(model, architecture, states):
     if architecture.causal:
         return model.score(states[0][:, -1])
-    if architecture.kind.tanh_head:
+    if "head" in architecture.kind.operations.values():
         return model.classifier(states[0])
     return model.classifier(states[1])
 
