@@ -271,7 +271,7 @@ def _plainly(what: str) -> Iterator[None]:
 
 
 def find_device(device: str | torch.device) -> torch.device:
-    """Return the device of this name, "auto" for a GPU if there is one; torchrun's ranks share them.
+    """Return the device of this name, "auto" for a GPU if there is one: a rank of torchrun's own.
 
     Raises:
         ValueError: it cannot be used here.

@@ -2,8 +2,8 @@
 
 What stands in a function's docstring before `Args:` describes the verb; `Example:` ends its help.
 Each parameter that `Args:` names is an option, `name, other_name (SHOWN): help`; those before `/`
-are arguments, a sequence of any number. A parameter whose type is a dataclass stands for its fields, which the docstring of
-that class lists under `Attributes:`.
+are arguments, a sequence of any number. A parameter whose type is a dataclass stands for its
+fields, which the docstring of that class lists under `Attributes:`.
 """
 
 from __future__ import annotations
