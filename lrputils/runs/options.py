@@ -140,12 +140,12 @@ def call(options: argparse.Namespace) -> Any:
 
 def _check_places(given: Mapping[str, Any]) -> None:
     """Refuse files and folders that are not there."""
-    from lrputils.data.files import find, is_path, readable
+    from lrputils.data.files import find, is_path
 
     for name in ("model", "dataset"):
         place = given.get(name)
-        if place and (is_path(place) or (readable(place) and name == "dataset")):
-            find(place, kind=name, wanted=list, parameter=name, local=True)
+        if place and is_path(place):
+            find(place, repository=name, parameter=name)
 
 
 def with_flags(message: str, names: Iterable[str]) -> str:
