@@ -38,7 +38,6 @@ _NAMES = {
     "propagation.conservation": "check",
     "propagation.layerwise": "layerwise_bypass relevance_paths",
     "removal.leave_one_out": "certified_loo leave_one_out leave_two_out",
-    "removal.mask_gradient": "Calibration calibrate",
     "removal.perturbation": "curve_mean perturbation_curves",
     "removal.shapley": "shapley_values",
     "report.explain": "explain",

@@ -84,7 +84,12 @@ def _class(target: str | None) -> int | str | None:
 
 
 def execute(
-    *chapters: str, how: Execution, p: Sequence[str] | None = None, out: Path | None = None
+    chapters: Sequence[str],
+    /,
+    *,
+    how: Execution,
+    p: Sequence[str] | None = None,
+    out: Path | None = None,
 ) -> str:
     """Execute chapters.
 
@@ -218,11 +223,12 @@ def audit(
 
     classifier, texts = chosen.load()
     parts = {**chosen.of_texts, "limit": None, "seed": None}
+    sizes = {"max_length": chosen.max_length, "batch_size": chosen.batch_size}
     return auditing.audit(
         classifier,
         texts,
         out,
-        settings(**chosen.sizes, target=_class(target), units=units),
+        settings(**sizes, target=_class(target), units=units),
         whole=stream_texts(chosen.dataset, **parts),
         command=command,
         parameters=chosen.of_texts,
@@ -287,7 +293,8 @@ def evaluate(
         precision=precision,
         tolerance=tolerance,
         target=_class(target),
-        **chosen.sizes,
+        max_length=chosen.max_length,
+        batch_size=chosen.batch_size,
     )
     classifier, texts = chosen.load()
     if dry_run:
@@ -305,7 +312,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="lrputils",
         description="Explain texts; execute and build the book, with any models and texts.",
     )
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
     for verb in VERBS:
         add_verb(verbs, verb)
     return parser

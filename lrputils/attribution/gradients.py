@@ -1,8 +1,8 @@
-"""Gradient methods on the plain model: gradient × input, Integrated Gradients, SmoothGrad."""
+"""Gradient methods on the plain model: gradient × input and Integrated Gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -53,87 +53,26 @@ def _integrated_gradients(
         ValueError: an unknown baseline, or a baseline token that is not known.
     """
     architecture = describe(model, rules=False)
-    _at_least_one("steps", steps)
+    for name, value in (("steps", steps), ("batch_tokens", batch_tokens)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1 on; got {value!r}")
     reading = read(architecture, inputs, target=target)
     start = _baseline(architecture, inputs, reading, baseline)
     difference = reading.value - start
-
-    def _along_path(rows: Tensor, draws: Tensor) -> Tensor:
-        alpha = ((draws.double() + 0.5) / steps).to(start)
-        return start[rows] + alpha[:, None, None] * difference[rows]
-
-    mean = _mean_gradient(architecture, inputs, reading, _along_path, steps, batch_tokens)
-    return reading.per_token((difference * mean).sum(-1))
-
-
-@method("smoothgrad", "SmoothGrad × input", rules=False)
-def _smoothgrad(
-    model: Handle,
-    inputs: Mapping[str, Any],
-    *,
-    target: Target,
-    samples: int = 16,
-    noise: float = 0.1,
-    seed: int = 0,
-    batch_tokens: int = GRADIENT_TOKENS,
-) -> Tensor:
-    """SmoothGrad (Smilkov et al., 2017) × input at the word embeddings, `(batch, tokens)`.
-
-        R_i = x_i · 1/n Σ_k ∂f/∂x_i (x + noise_k),   noise_k ~ N(0, σ²)
-
-    σ is `noise` times the range of the text's embedding values. The noise of a token depends on the
-    seed and on its position alone, so that a text gets the same scores in any batch.
-
-    Args:
-        samples: noisy copies of each text.
-        noise: standard deviation, as a share of the embeddings' range.
-        seed: of the noise.
-        batch_tokens: how many tokens go through the model at once; bounds the memory.
-    """
-    architecture = describe(model, rules=False)
-    reading = read(architecture, inputs, target=target)
-    _at_least_one("samples", samples)
-    generator = torch.Generator().manual_seed(seed)  # on the CPU, position by position
-    _, tokens, size = reading.value.shape
-    bank = [torch.randn(samples, size, generator=generator) for _ in range(tokens)]
-    bank = torch.stack(bank, dim=1).to(reading.value)
-    inside = reading.valid[..., None]
-    top = reading.value.masked_fill(~inside, -torch.inf).amax((1, 2), keepdim=True)
-    low = reading.value.masked_fill(~inside, torch.inf).amin((1, 2), keepdim=True)
-    spread = (top - low) * noise
-
-    def _around(rows: Tensor, draws: Tensor) -> Tensor:
-        place = (reading.valid.long().cumsum(1) - 1).clamp(min=0)[rows]
-        return reading.value[rows] + spread[rows] * bank[draws[:, None], place]
-
-    mean = _mean_gradient(architecture, inputs, reading, _around, samples, batch_tokens)
-    return reading.relevance(mean)
-
-
-def _mean_gradient(
-    architecture: Architecture,
-    inputs: Mapping[str, Any],
-    reading: Reading,
-    embeddings: Callable[[Tensor, Tensor], Tensor],
-    draws: int,
-    batch_tokens: int,
-) -> Tensor:
-    """Mean of the gradients at `embeddings(rows, draws)` over the draws, in bounded batches."""
-    _at_least_one("batch_tokens", batch_tokens)
     batch, tokens = reading.valid.shape
     arguments = architecture.arguments(inputs)
-    device = reading.valid.device
-    total = torch.zeros_like(reading.value)
-    pairs = torch.cartesian_prod(torch.arange(draws), torch.arange(batch)).to(device)
+    pairs = torch.cartesian_prod(torch.arange(steps), torch.arange(batch)).to(start.device)
+    mean = torch.zeros_like(start)
     for chunk in pairs.split(max(1, batch_tokens // tokens)):
-        draw, rows = chunk[:, 0], chunk[:, 1]
+        step, rows = chunk.T
+        alpha = ((step.double() + 0.5) / steps).to(start)[:, None, None]
+        values = start[rows] + alpha * difference[rows]
         some = {k: v[rows] for k, v in arguments.items() if isinstance(v, Tensor)}
-        values = embeddings(rows, draw)
         point = read(
             architecture, some, target=reading.target[rows], change=lambda _, to=values: to
         )
-        total.index_add_(0, rows, point.gradient() / draws)
-    return total
+        mean.index_add_(0, rows, point.gradient() / steps)
+    return reading.per_token((difference * mean).sum(-1))
 
 
 def _baseline(
@@ -177,8 +116,3 @@ def _baseline_token(
             f"Pass the id itself, as baseline=tokenizer.{name}, or baseline='zero'"
         )
     return token
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number from 1 on; got {value!r}")

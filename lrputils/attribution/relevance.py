@@ -159,15 +159,10 @@ def _rollout(
 
 
 @method("attention-x-grad", "Attention × gradient")
-def _attention_x_grad(
-    model: Handle, inputs: Mapping[str, Any], *, target: Target, rectify: bool = False
-) -> Tensor:
+def _attention_x_grad(model: Handle, inputs: Mapping[str, Any], *, target: Target) -> Tensor:
     """Attention × gradient, `(batch, tokens)`: R_i = Σ A_ji · ∂f/∂A_ji.
 
     The sum runs over layers, heads and queries j.
-
-    Args:
-        rectify: count negative products as 0, as in Barkan et al. (2021).
     """
     recorder = Recorder(stepwise)
     with routed(architecture := describe(model), recorder):
@@ -175,6 +170,5 @@ def _attention_x_grad(
         gradients = torch.autograd.grad(reading.output.sum(), recorder.weights)
     total = torch.zeros_like(reading.valid, dtype=reading.value.dtype)
     for weights, gradient in zip(recorder.weights, gradients, strict=True):
-        product = weights.detach() * gradient
-        total += (product.relu() if rectify else product).sum((1, 2))
+        total += (weights.detach() * gradient).sum((1, 2))
     return reading.per_token(total)

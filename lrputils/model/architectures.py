@@ -27,7 +27,7 @@ Handle = nn.Module | Any
 
 WITHOUT_RULES = (
     "What needs no rules works: leave_one_out, shapley_values, leave_two_out, perturbation curves, "
-    "and the methods 'loo', 'shapley', 'grad-x-input', 'smoothgrad' and 'ig'"
+    "and the methods 'loo', 'shapley', 'grad-x-input' and 'ig'"
 )
 _NEXT_TOKEN = "LMHeadModel", "ForCausalLM"  # how the names of language models end
 # Wrappers around the same parameters and the same function → where they keep the module.

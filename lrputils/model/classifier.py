@@ -6,6 +6,7 @@ in float32 by default. Models that the package cannot attribute are refused here
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -270,12 +271,13 @@ def _plainly(what: str) -> Iterator[None]:
 
 
 def find_device(device: str | torch.device) -> torch.device:
-    """Return the device of this name, "auto" for a GPU if there is one.
+    """Return the device of this name, "auto" for a GPU if there is one: a rank of torchrun's own.
 
     Raises:
         ValueError: it cannot be used here.
     """
-    found = "cuda" if torch.cuda.is_available() else "cpu"
+    rank, gpus = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
+    found = f"cuda:{rank % gpus}" if gpus else "cpu"
     try:
         return torch.empty(0, device=found if device == "auto" else device).device
     except (RuntimeError, AssertionError) as error:

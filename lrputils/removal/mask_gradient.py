@@ -19,50 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import AttentionCall, Recorder, fused, routed, with_all_heads
-from lrputils.model.classifier import Classifier
 from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
-from lrputils.removal.leave_one_out import leave_one_out
 
 FORMS = ("exact-block", "first-order")
 # Largest number of attention weights held at once, per tensor.
 _CELLS = 2**25
-# Of the fit of a calibration, in units of the features' mean square.
-_RIDGE = 0.1
-
-
-class Calibration(NamedTuple):
-    """How one open pass and half-removal add up: what `lrputils.calibrate` returns.
-
-    Attributes:
-        coefficients: of the two maps and of their absolute values, both brought to one size.
-        groups: of half-removal.
-        texts: how many it was fitted on.
-    """
-
-    coefficients: tuple[float, float, float, float]
-    groups: int
-    texts: int
-
-    def add_up(self, whole: Tensor, grouped: Tensor, where: Tensor) -> Tensor:
-        """The estimate from both maps, (batch, tokens), whose sizes are taken over `where`."""
-        shapes = _at_one_size(whole, grouped, where, self.groups)
-        return shapes @ shapes.new_tensor(self.coefficients)
-
-
-def plain_mean(groups: int) -> Calibration:
-    """The mean of both, fitted to nothing: two groups weigh as much as the open row, four twice.
-
-    With more groups, fewer tokens are gone where a token's gradient is taken.
-    """
-    weight = groups / 2
-    return Calibration((1 / (1 + weight), weight / (1 + weight), 0.0, 0.0), groups, 0)
 
 
 @torch.inference_mode(False)
@@ -75,7 +43,6 @@ def mask_gradient(
     groups: int | None = None,
     gate: float | None = None,
     with_open: bool = False,
-    calibration: Calibration | None = None,
     batch_tokens: int = GRADIENT_TOKENS,
 ) -> Tensor:
     """Estimate leave-one-out by the attention mask for every token at once.
@@ -90,7 +57,6 @@ def mask_gradient(
         gate: how far open a group's gates are, between 0 and 1, 0.5 if not given.
         with_open: with groups, add the row with every gate open, and return the mean of both maps,
             each divided by its mean absolute score, in logits; more groups weigh more.
-        calibration: from `lrputils.calibrate`; the same rows, added by its coefficients.
         batch_tokens: how many tokens go through the model at once; bounds the memory.
 
     The queries of the token itself (j = i) do not count: once a token is masked, no one reads what
@@ -103,46 +69,43 @@ def mask_gradient(
     Raises:
         TypeError: the model is not covered.
         ValueError: an unknown form, no group, a gate outside (0, 1] (0 too for "exact-block"), an
-            option of groups without groups, one beside a calibration, or what `read` refuses.
+            option of groups without groups, or what `read` refuses.
     """
     architecture = describe(model)
-    _refuse(form, groups, gate, with_open, calibration)
-    gates = Gates(form)
-    groups = groups if calibration is None else calibration.groups
-    if groups is None:
-        return _at(architecture, inputs, target, gates)
-    reading = read(architecture, inputs, target=target)
-    share = 1 - (0.5 if gate is None else gate)
-    grouped = _over_rows(architecture, inputs, reading, groups, share, gates, batch_tokens)
-    if not with_open and calibration is None:
-        return grouped
-    whole = _at(architecture, inputs, reading.target, gates)
-    where = free_tokens(inputs, reading.valid, reading.head)
-    return (calibration or plain_mean(groups)).add_up(whole, grouped, where)
-
-
-def _refuse(
-    form: str,
-    groups: int | None,
-    gate: float | None,
-    with_open: bool,
-    calibration: Calibration | None,
-) -> None:
-    """Raise ValueError for options that make no sense."""
     if form not in FORMS:
         raise ValueError(f"form={form!r} is not one of {FORMS}")
-    given = {"form": form != FORMS[0], "groups": groups is not None, "gate": gate is not None}
-    if calibration is not None and any(given.values()):
-        stray = next(name for name, here in given.items() if here)
-        raise ValueError(f"{stray}= beside calibration=, which says what is added up")
-    if calibration is None and groups is None and (gate is not None or with_open):
+    if groups is None and (gate is not None or with_open):
         name = "with_open=True" if gate is None else f"gate={gate!r}"
         raise ValueError(f"{name} is about groups: pass groups= too")
-    if groups is not None and groups < 1:
+    gates = Gates(form)
+    if groups is None:
+        return _at(architecture, inputs, target, gates)
+    if groups < 1:
         raise ValueError(f"groups={groups}: there has to be at least one")
-    least = 0.0 if form == FORMS[0] else 1e-6
-    if gate is not None and not least <= gate <= 1:
+    gate, least = 0.5 if gate is None else gate, 0.0 if form == FORMS[0] else 1e-6
+    if not least <= gate <= 1:
         raise ValueError(f"gate={gate:g}: form={form!r} takes gates from {least:g} to 1")
+    reading = read(architecture, inputs, target=target)
+    grouped = _over_rows(architecture, inputs, reading, groups, 1 - gate, gates, batch_tokens)
+    if not with_open:
+        return grouped
+    whole = _at(architecture, inputs, reading.target, gates)
+    return added(whole, grouped, free_tokens(inputs, reading.valid, reading.head), groups)
+
+
+def added(whole: Tensor, grouped: Tensor, where: Tensor, groups: int) -> Tensor:
+    """The mean of an open pass and half-removal that weighs a large map less, (batch, tokens) each.
+
+    Each weight is one over the mean absolute score over the tokens of `where`: on a text where one
+    estimate runs away, the other one counts. Two groups weigh as much as the open pass, four twice:
+    with more, fewer tokens are gone where a gradient is taken.
+    """
+    count = where.sum(1, keepdim=True).clamp(min=1)
+    small = torch.finfo(whole.dtype).tiny ** 0.5
+    sizes = ((x.abs() * where).sum(1, keepdim=True) / count for x in (whole, grouped))
+    one, two = (1 / size.clamp(min=small) for size in sizes)
+    two = two * groups / 2
+    return (one * whole + two * grouped) / (one + two)
 
 
 def free_tokens(inputs: Mapping[str, Any], valid: Tensor, head: Tensor) -> Tensor:
@@ -305,81 +268,3 @@ def without_own_row(effect: Tensor, readout: Tensor) -> Tensor:
     The removed token's own query does not count, except where `readout` (batch, tokens) is true.
     """
     return effect.sum(1) - torch.where(readout, 0.0, effect.diagonal(dim1=1, dim2=2))
-
-
-def calibrate(
-    classifier: Classifier,
-    texts: Sequence[str],
-    *,
-    groups: int = 2,
-    max_length: int | None = None,
-    batch_size: int = 16,
-) -> Calibration:
-    """Fit how one open pass and half-removal add up, on a few texts' exact maps.
-
-    Gives the coefficients that `attribute(clf, inputs, "mask-gradient", calibration=…)` takes.
-    To train a cheap estimate on exact attributions is amortised attribution (Jethani et al., 2022;
-    Yang et al., 2023; Covert et al., 2024), here of four coefficients.
-
-    Five texts are enough. Coefficients found on one data set or model suit others nearly as well.
-
-    Args:
-        classifier: from `lrputils.load_classifier`.
-        texts: like those to be explained. Each costs its exact leave-one-out.
-        groups: of half-removal, as in `mask_gradient`.
-        max_length: longer texts are cut to this many tokens.
-        batch_size: texts a batch.
-
-    Raises:
-        ValueError: no texts, or what `leave_one_out` refuses.
-    """
-    maps = []
-    for start in range(0, len(texts), batch_size):
-        some = list(texts[start : start + batch_size])
-        inputs = classifier.encode(some, max_length, truncate=True)
-        exact = leave_one_out(classifier, inputs, progress=False)
-        whole, grouped = (mask_gradient(classifier, inputs, groups=k) for k in (None, groups))
-        maps += zip(whole, grouped, exact, inputs.content_mask, strict=True)
-    if not maps:
-        raise ValueError("a calibration needs texts, five or more")
-    return fitted([tuple(x[None] for x in text) for text in maps], groups)
-
-
-def fitted(maps: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]], groups: int) -> Calibration:
-    """Fit by ridge regression over all tokens, drawn towards the plain mean and not towards zero.
-
-    Each text's open map, grouped map, exact map and the tokens that count, (1, tokens) each; in
-    every text features and exact map are brought to size one first.
-    """
-    features, exact = [], []
-    for whole, grouped, loo, where in maps:
-        where = where.to(whole.device)
-        shapes = _at_one_size(whole.double(), grouped.double(), where, groups)[where]
-        target = loo.double().to(whole.device)[where]
-        sizes = shapes[:, 0].abs().mean(), target.abs().mean()
-        if all(sizes):
-            features.append(shapes / sizes[0])
-            exact.append(target / sizes[1])
-    start = torch.tensor(plain_mean(groups).coefficients, dtype=torch.float64)
-    if features:
-        x, y = torch.cat(features).cpu(), torch.cat(exact).cpu()
-        square, off = x.T @ x / len(y), x.T @ (y - x @ start) / len(y)
-        start = start + torch.linalg.solve(square + _RIDGE * torch.eye(4).double(), off)
-    return Calibration(tuple(start.tolist()), groups, len(maps))
-
-
-def _at_one_size(whole: Tensor, grouped: Tensor, where: Tensor, groups: int) -> Tensor:
-    """Both maps and their absolute values at the size of their mean: (batch, tokens, 4).
-
-    Each is divided by its mean absolute score over the tokens of `where`. The size in logits, the
-    weighted harmonic mean of the two, makes `plain_mean` a mean with weights that a large map
-    loses: on a text where one estimate runs away, the other one counts.
-    """
-    first, second, *_ = plain_mean(groups).coefficients
-    count = where.sum(1, keepdim=True).clamp(min=1)
-    small = torch.finfo(whole.dtype).tiny ** 0.5
-    one, two = ((x.abs() * where).sum(1, keepdim=True) / count for x in (whole, grouped))
-    one, two = one.clamp(min=small), two.clamp(min=small)
-    size = 1 / (first / one + second / two)
-    whole, grouped = whole * (size / one), grouped * (size / two)
-    return torch.stack([whole, grouped, whole.abs(), grouped.abs()], dim=-1)

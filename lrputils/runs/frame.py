@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lrputils.removal.mask_gradient import plain_mean
+from lrputils.removal.mask_gradient import added
 from lrputils.runs.results import load
 from lrputils.study.variants import BOTH
 
@@ -113,7 +113,7 @@ def add_sums(maps: pd.DataFrame, groups: int = 2) -> pd.DataFrame:
     for row in parts.itertuples():
         one, part = whole[row.model, row.data, row.id], row.scores
         pair = [torch.tensor(np.asarray(some))[None] for some in (one, part, row.content)]
-        scores.append(plain_mean(groups).add_up(*pair)[0].numpy())
+        scores.append(added(*pair, groups)[0].numpy())
     sums = parts.assign(form=SUM, scores=scores, passes=parts.passes + BOTH)
     return pd.concat([maps, sums], ignore_index=True)
 

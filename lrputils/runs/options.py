@@ -2,37 +2,31 @@
 
 What stands in a function's docstring before `Args:` describes the verb; `Example:` ends its help.
 Each parameter that `Args:` names is an option, `name, other_name (SHOWN): help`; those before `/`
-are arguments. A parameter whose type is a dataclass stands for its fields, which the docstring of
-that class lists under `Attributes:`.
+are arguments, a sequence of any number. A parameter whose type is a dataclass stands for its
+fields, which the docstring of that class lists under `Attributes:`.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
-import os
 import re
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
-_SECTION = re.compile(r"^(Args|Attributes|Example|Returns|Raises):\n((?: {4}.*\n?|\n)*)", re.M)
+_SECTION = re.compile(r"^(Args|Attributes|Example|Returns|Raises):\n", re.M)
 _ENTRY = re.compile(r"^(\w+)((?:, \w+)*)(?: \((.+?)\))?: (.+(?:\n .+)*)", re.M)
 # Where and how it runs does not change the rows.
-_LEFT_OUT = ("verb", "run", "quiet", "device", "out", "dry_run", "price")
-_FROM_ZERO = ("seed", "ablation_curves", "target")  # of other whole numbers the smallest is 1
-# What functions call the parameter that an option sets.
-_ALSO = {
-    "model": ("name_or_folder",),
-    "base": ("name_or_folder",),
-    "columns": ("text_column", "label_column"),
-}
-_PLACES = ("model", "dataset", "base", "data", "validation")
+_LEFT_OUT = ("prog", "run", "quiet", "device", "out", "dry_run", "price")
+_FROM_ZERO = ("seed", "target")  # of other whole numbers the smallest is 1
+# How a value is shown, by its type.
+_SHOWN = {int: "N", float: "X", Path: "DIR", tuple: "A,B"}
 
 
 class _Paragraphs(argparse.HelpFormatter):
@@ -46,11 +40,11 @@ class _Paragraphs(argparse.HelpFormatter):
 def add_verb(verbs: argparse._SubParsersAction, function: Callable[..., Any]) -> None:
     """Add a verb with the name of a function, which `call` calls."""
     told = _told(function)
-    head = told["description"].partition("\n")[0]
-    told["description"] = told["description"].removeprefix(head).strip() or head
+    head, _, rest = told["description"].partition("\n")
+    told["description"] = rest.strip() or head
     verb = verbs.add_parser(function.__name__, help=head.rstrip("."), **told)
-    verb.set_defaults(run=function)
-    add_options(verb, function)
+    verb.set_defaults(run=function, prog=verb.prog)
+    _add_options(verb, function)
 
 
 def run_alone(
@@ -58,75 +52,71 @@ def run_alone(
 ) -> Any:
     """Call a function by a command line of its own, `prog …`; return what it returns."""
     parser = argparse.ArgumentParser(prog=prog, **_told(function))
-    add_options(parser, function)
-    return call(parser.parse_args(arguments, argparse.Namespace(run=function, verb=prog)))
+    _add_options(parser, function)
+    return call(parser.parse_args(arguments, argparse.Namespace(run=function, prog=prog)))
+
+
+def _sections(documented: Callable[..., Any]) -> dict[str, str]:
+    """Return the sections of a docstring by their titles; that before them has none."""
+    head, *parts = _SECTION.split(inspect.getdoc(documented))
+    return {"": head.strip(), **dict(zip(parts[::2], parts[1::2], strict=True))}
 
 
 def _told(function: Callable[..., Any]) -> dict[str, Any]:
     """Return what a parser is told of a function."""
-    doc = inspect.getdoc(function)
-    examples = "\n\n".join(("example:", *_sections(doc, "Example"))).rstrip()
+    told = _sections(function)
     return {
-        "description": _SECTION.split(doc)[0].strip().replace("%", "%%"),
-        "epilog": None if examples == "example:" else examples,
+        "description": told[""].replace("%", "%%"),
+        "epilog": f"example:\n\n{told['Example'].rstrip()}" if "Example" in told else None,
         "formatter_class": _Paragraphs,
     }
 
 
-def add_options(parser: argparse.ArgumentParser, function: Callable[..., Any]) -> None:
-    """Add the documented parameters of a function or a dataclass to a parser."""
-    for source, parameter in _parameters(function):
-        entries = {
-            entry[1]: (entry[2].split(", ")[1:], entry[3], " ".join(entry[4].split()))
-            for text in _sections(inspect.getdoc(source), "Args", "Attributes")
-            for entry in _ENTRY.finditer(textwrap.dedent(text))
-        }
-        if parameter.name in entries:
-            more, shown, text = entries[parameter.name]
-            names, how = [parameter.name], _how(parameter, shown, text)
-            if parameter.kind not in (Parameter.POSITIONAL_ONLY, Parameter.VAR_POSITIONAL):
-                names = [flag(name) for name in (*names, *more)]
-                how |= {"dest": parameter.name, "required": parameter.default is Parameter.empty}
+def _add_options(
+    parser: argparse.ArgumentParser, documented: Callable[..., Any], defaults: Any = None
+) -> None:
+    """Add the documented parameters of a function; of a dataclass among them, its fields."""
+    told = _sections(documented)
+    text = textwrap.dedent(told.get("Args") or told.get("Attributes", ""))
+    entries = {entry[1]: entry for entry in _ENTRY.finditer(text)}
+    for name, parameter in inspect.signature(documented, eval_str=True).parameters.items():
+        default = getattr(defaults, name, parameter.default)
+        if is_dataclass(parameter.annotation):
+            _add_options(parser, parameter.annotation, default)
+        elif name in entries:
+            _, more, *help_text = entries[name].groups()
+            names, how = [name], _how(parameter.replace(default=default), *help_text)
+            if parameter.kind is not Parameter.POSITIONAL_ONLY:
+                names = [flag(one) for one in (name, *more.split(", ")[1:])]
+                how |= {"dest": name, "required": default is Parameter.empty}
             parser.add_argument(*names, **how)
-
-
-def _sections(doc: str, *names: str) -> Iterator[str]:
-    return (found[2] for found in _SECTION.finditer(f"{doc}\n") if found[1] in names)
-
-
-def _parameters(function: Callable[..., Any]) -> Iterator[tuple[Callable[..., Any], Parameter]]:
-    """Yield what documents a parameter, and the parameter; of a dataclass its fields'."""
-    for parameter in inspect.signature(function, eval_str=True).parameters.values():
-        if not is_dataclass(kind := parameter.annotation):
-            yield function, parameter
-            continue
-        for source, field in _parameters(kind):
-            changed = getattr(parameter.default, field.name, field.default)
-            yield source, field.replace(default=changed, kind=Parameter.KEYWORD_ONLY)
 
 
 def _how(parameter: Parameter, shown: str | None, text: str) -> dict[str, Any]:
     """Return what `add_argument` is told of a parameter."""
     default = None if parameter.default is Parameter.empty else parameter.default
-    kind = parameter.annotation
+    kind, text = parameter.annotation, " ".join(text.split()).replace("%", "%%")
     if isinstance(kind, UnionType):  # with None
         kind = get_args(kind)[0]
     if kind is bool:
         return {"action": "store_true", "help": text}
     if default not in (None, (), "") and "(default" not in text:
-        stated = ",".join(default) if isinstance(default, tuple) else default
-        text = f"{text} (default: {stated})"
-    how = {"help": text.replace("%", "%%"), "default": default}
-    if get_origin(kind) is Literal:
-        return how | {"choices": get_args(kind), "metavar": shown}
-    if get_origin(kind) is tuple:
-        return how | {"type": listed, "metavar": shown or "A,B"}
-    if get_origin(kind) is Sequence:
-        several = {"action": "append"} if len(parameter.name) == 1 else {"nargs": "+"}
-        return how | several | {"metavar": shown or "NAME"}
-    usual = {int: "N", float: "X", Path: "DIR"}
-    how |= {"type": kind, "metavar": shown or usual.get(kind, "NAME")}
-    return how | ({"nargs": "*"} if parameter.kind is Parameter.VAR_POSITIONAL else {})
+        text += f" (default: {','.join(default) if isinstance(default, tuple) else default})"
+    several = get_origin(kind)
+    how = {
+        "help": text,
+        "default": default,
+        "metavar": shown or _SHOWN.get(several or kind, "NAME"),
+    }
+    if several is Literal:
+        return how | {"choices": get_args(kind)}
+    if several is tuple:
+        return how | {"type": listed}
+    if several is Sequence and parameter.kind is Parameter.POSITIONAL_ONLY:
+        return how | {"nargs": "*"}
+    if several is Sequence:
+        return how | ({"action": "append"} if len(parameter.name) == 1 else {"nargs": "+"})
+    return how | {"type": kind}
 
 
 def call(options: argparse.Namespace) -> Any:
@@ -134,14 +124,13 @@ def call(options: argparse.Namespace) -> Any:
 
     What needs no model to be known wrong is refused before anything heavy is imported.
     """
-    check_numbers(vars(options), "{flag} {value}")
-    _check_places(vars(options))
-    given, ordered, named = vars(options), [], {}
+    given = vars(options)
+    check_numbers(given)
+    _check_places(given)
+    ordered, named = [], {}
     for name, parameter in inspect.signature(options.run, eval_str=True).parameters.items():
         if is_dataclass(kind := parameter.annotation):
             named[name] = kind(**{field.name: given[field.name] for field in fields(kind)})
-        elif parameter.kind is Parameter.VAR_POSITIONAL:
-            ordered += given[name]
         elif parameter.kind is Parameter.POSITIONAL_ONLY:
             ordered.append(given[name])
         else:
@@ -151,33 +140,30 @@ def call(options: argparse.Namespace) -> Any:
 
 def _check_places(given: Mapping[str, Any]) -> None:
     """Refuse files and folders that are not there."""
-    from lrputils.data.files import is_path, readable
+    from lrputils.data.files import find, is_path
 
-    for name in _PLACES:
-        value = given.get(name)
-        local = value and (is_path(value) or (readable(value) and name != "model"))
-        if local and not Path(value).expanduser().exists():
-            looked = f"there is no such file or folder (looked in {Path.cwd()})"
-            raise FileNotFoundError(f"{flag(name)} {value!r}: {looked}")
+    for name in ("model", "dataset"):
+        place = given.get(name)
+        if place and is_path(place):
+            find(place, repository=name, parameter=name)
 
 
 def with_flags(message: str, names: Iterable[str]) -> str:
     """Write a message about parameters as one about options: `batch_size=0` as `--batch-size 0`."""
-    spelled = [(name, also) for name in names for also in (name, *_ALSO.get(name, ()))]
-    for name, spelling in spelled:
-        message = re.sub(rf"(?<![\w`-]){spelling}=", f"{flag(name)} ", message)
-        if "_" in spelling:
-            message = re.sub(rf"`?\b{spelling}\b`?", flag(name), message)
+    flags = {"name_or_folder": flag("model"), **{name: flag(name) for name in names}}
+    for name, option in flags.items():
+        message = re.sub(rf"(?<![\w`-]){name}=", f"{option} ", message)
+        if "_" in name:
+            message = re.sub(rf"`?\b{name}\b`?", option, message)
     return message
 
 
-def check_numbers(values: Mapping[str, Any], written: str = "{name}={value}") -> None:
-    """Refuse whole numbers that no run can have; `written` is how a name and value are shown."""
+def check_numbers(values: Mapping[str, Any]) -> None:
+    """Refuse whole numbers that no run can have."""
     for name, value in values.items():
         least = int(name not in _FROM_ZERO)
         if isinstance(value, int) and not isinstance(value, bool) and value < least:
-            place = written.format(name=name, flag=flag(name), value=value)
-            raise ValueError(f"{place}: the smallest possible value is {least}")
+            raise ValueError(f"{name}={value}: the smallest possible value is {least}")
 
 
 @dataclass(frozen=True)
@@ -216,29 +202,13 @@ class Chosen:
         names = ("split", "text_column", "label_column", "limit", "seed")
         return {name: getattr(self, name) for name in names}
 
-    @property
-    def sizes(self) -> dict[str, Any]:
-        """What bounds a batch and a text."""
-        return {"batch_size": self.batch_size, "max_length": self.max_length}
-
     def load(self) -> tuple[Any, Any]:
         """Return the classifier and the stream of texts."""
         from lrputils.data.texts import stream_texts
         from lrputils.model.classifier import load_classifier
 
-        device = _device(self.device)
-        classifier = load_classifier(self.model, revision=self.revision, device=device)
+        classifier = load_classifier(self.model, revision=self.revision, device=self.device)
         return classifier, stream_texts(self.dataset, **self.of_texts)
-
-
-def _device(name: str) -> str:
-    """Give each process of `torchrun` a GPU of its own."""
-    import torch
-
-    place = os.environ.get("LOCAL_RANK")
-    if name != "auto" or place is None or not torch.cuda.is_available():
-        return name
-    return f"cuda:{int(place) % torch.cuda.device_count()}"
 
 
 def listed(names: str) -> tuple[str, ...]:
@@ -248,19 +218,18 @@ def listed(names: str) -> tuple[str, ...]:
 
 def command(options: argparse.Namespace) -> str:
     """Return the command of these options; of local paths only the last two parts."""
-    parameters = inspect.signature(options.run).parameters
-    words = options.verb.split() if " " in options.verb else ["lrputils", options.verb]
+    parameters, words = inspect.signature(options.run).parameters, options.prog.split()
     for name, value in vars(options).items():
         if name in _LEFT_OUT or value is None or value is False or value in ((), [], ""):
             continue
-        said = [",".join(value)] if isinstance(value, tuple) else value
-        values = [shortened(str(one)) for one in (said if isinstance(said, list) else [said])]
+        said = value if isinstance(value, list) else [value]
+        said = [",".join(one) if isinstance(one, tuple) else shortened(str(one)) for one in said]
         if name in parameters and parameters[name].kind is Parameter.POSITIONAL_ONLY:
-            words += values
+            words += said
         elif len(name) == 1:  # given once a value
-            words += [word for one in values for word in (flag(name), one)]
+            words += [word for one in said for word in (flag(name), one)]
         else:
-            words += [flag(name), *([] if value is True else values)]
+            words += [flag(name), *([] if value is True else said)]
     return shlex.join([*words, "--out", "DIR"])
 
 
@@ -271,8 +240,6 @@ def flag(name: str) -> str:
 
 def shortened(place: str) -> str:
     """Return a data set's or model's name as others may read it: of a path, the last two parts."""
-    name, comma, options = place.partition(",")
-    path = Path(name).expanduser()
-    if path.exists() or path.is_absolute() or name.startswith("."):
-        name = "/".join(path.parts[-2:])
-    return name + comma + options
+    path = Path(place).expanduser()
+    local = path.exists() or path.is_absolute() or place.startswith(".")
+    return "/".join(path.parts[-2:]) if local else place

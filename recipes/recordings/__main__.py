@@ -90,7 +90,8 @@ def record(
         quiet: no progress
     """
     measure = measure_of(kind)
-    own = _own(kind, measure, o or (), chosen.sizes)
+    sizes = {"max_length": chosen.max_length, "batch_size": chosen.batch_size}
+    own = _own(kind, measure, o or (), sizes)
     classifier, texts = chosen.load()
     return datasets.record(
         lambda some: rounded(measure(classifier, some, **own)),

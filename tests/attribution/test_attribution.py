@@ -13,7 +13,7 @@ from lrputils.model.readout import read
 from tests import tiny
 
 METHODS = sorted(lrp.METHODS)
-QUICK = {"ig": {"steps": 3}, "smoothgrad": {"samples": 3}, "shapley": {"permutations": 4}}
+QUICK = {"ig": {"steps": 3}, "shapley": {"permutations": 4}}
 
 
 def scores(model, inputs, method, **options):
@@ -185,7 +185,6 @@ def broken(model):
         (lambda m, x: lrp.attribute(m, x, "ig", baseline="noise"), "unknown baseline 'noise'"),
         (lambda m, x: lrp.attribute(m, x, "ig", baseline="mask"), "mask_token_id"),
         (lambda m, x: lrp.attribute(m, x, "ig", steps=0), "steps must be"),
-        (lambda m, x: lrp.attribute(m, x, "smoothgrad", samples=0), "samples must be"),
         (lambda m, x: lrp.attribute(m, x, "rollout", variant="mean"), "unknown variant"),
         (lambda m, x: lrp.attribute(m.train(), x, "cp-lrp"), "model.eval"),
         (lambda m, x: lrp.attribute(m, x, ["ig"]), "unknown method"),
@@ -279,16 +278,6 @@ def test_integrated_gradients_of_images_start_from_nothing():
         lrp.attribute(model, inputs, "ig")
 
 
-def test_smoothgrad_is_seeded_and_without_noise_grad_x_input():
-    model, inputs = tiny.build("bert"), tiny.texts()
-    first = scores(model, inputs, "smoothgrad", seed=1)
-    assert torch.equal(first, scores(model, inputs, "smoothgrad", seed=1))
-    assert not torch.allclose(first, scores(model, inputs, "smoothgrad", seed=2))
-    assert close(first, scores(model, inputs, "smoothgrad", seed=1, batch_tokens=1))
-    still = scores(model, inputs, "smoothgrad", noise=0.0)
-    assert close(still, scores(model, inputs, "grad-x-input"))
-
-
 @pytest.mark.parametrize("name", ["bert", "llama", "vit"])
 @pytest.mark.parametrize("variant", ["paper", "abnar"])
 def test_rollout_is_the_product_of_mean_attentions(name, variant):
@@ -322,8 +311,6 @@ def test_attention_x_grad_is_the_effect_of_scaling_all_weights_on_a_token():
     """Σ A_ji ∂f/∂A_ji is the derivative of f when every weight on token i grows by one factor."""
     model, inputs = tiny.build("bert"), tiny.texts((5,))
     found = scores(model, inputs, "attention-x-grad", target=0)[0]
-    rectified = scores(model, inputs, "attention-x-grad", target=0, rectify=True)[0]
-    assert bool((rectified >= 0).all())
     step = 1e-6
     for token in range(5):
         values = []

@@ -105,7 +105,6 @@ def _of_model(model: torch.nn.Module, inputs: lrp.Inputs) -> Iterator[tuple[str,
     yield "method canonised-lrp path", run("canonised-lrp", unit="path")
     yield "method canonised-lrp blocks", run("canonised-lrp", readout="blocks")
     yield "method rollout abnar", run("rollout", variant="abnar")
-    yield "method attention-x-grad rectified", run("attention-x-grad", rectify=True)
     for operation, rules in RULES.items():
         for rule, readout in product(rules, ("word", "sum")):
             composite = lrp.ATTN_LRP.but(**{operation: rule})
@@ -123,8 +122,6 @@ def _of_model(model: torch.nn.Module, inputs: lrp.Inputs) -> Iterator[tuple[str,
         yield f"groups {groups} {gate}", run("mask-gradient", groups=groups, gate=gate)
     for groups in (2, 4):
         yield f"with open {groups}", run("mask-gradient", groups=groups, with_open=True)
-    calibration = lrp.Calibration((0.8, 0.3, 0.1, -0.2), groups=2, texts=5)
-    yield "calibration", run("mask-gradient", calibration=calibration)
     yield "mask-gradient first-order", run("mask-gradient", form="first-order")
     for budget in (0.5, 0.9, 1.0):
         yield f"budget {budget}", run("budgeted-loo", budget=budget)

@@ -34,8 +34,7 @@ def test_maps_are_those_that_were_kept(name, kept, found):
     differ = {}
     for what, values in theirs.items():
         assert (ours[what].shape, ours[what].dtype) == (values.shape, values.dtype), what
-        # torch's normal numbers depend on the instruction set, in their last float32 digits.
-        close = 1e-5 if "smoothgrad" in what else CLOSE[values.dtype]
+        close = CLOSE[values.dtype]
         off = np.abs(ours[what] - values) / max(1.0, np.nanmax(np.abs(values)))
         if not ((off <= close) | (np.isnan(ours[what]) & np.isnan(values))).all():
             differ[what] = float(np.nanmax(off))

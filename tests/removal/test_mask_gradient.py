@@ -5,22 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-import lrputils as lrp
 from lrputils.model.architectures import describe
 from lrputils.model.attention import routed
 from lrputils.model.forwards import replaced
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import (
     FORMS,
-    Calibration,
+    added,
     exact_block,
-    fitted,
     mask_gradient,
-    plain_mean,
 )
 from tests import tiny
-
-CALIBRATION = Calibration((1.0, 0.0, 0.0, 0.0), groups=2, texts=5)
 
 
 def gate_gradient(model, inputs):
@@ -140,7 +135,7 @@ def test_a_map_that_runs_away_loses_its_weight():
     where = torch.ones(1, 4, dtype=torch.bool)
     sane = torch.tensor([[1.0, -2.0, 0.5, 0.5]], dtype=torch.float64)
     for large in (1e6, 0.0):
-        found = plain_mean(2).add_up(large * sane.flip(1), sane, where)
+        found = added(large * sane.flip(1), sane, where, 2)
         assert found.isfinite().all()
         assert found.abs().sum() < 2 * sane.abs().sum()
 
@@ -162,8 +157,6 @@ def test_rows_come_in_batches_of_any_size():
         ({"with_open": True}, "with_open=True is about groups: pass groups= too"),
         ({"groups": 2, "gate": 1.5}, "takes gates from 0 to 1"),
         ({"groups": 2, "gate": 0.0, "form": "first-order"}, "takes gates from 1e-06 to 1"),
-        ({"groups": 2, "calibration": CALIBRATION}, "groups= beside calibration="),
-        ({"form": "first-order", "calibration": CALIBRATION}, "form= beside calibration="),
     ],
 )
 def test_options_that_make_no_sense_are_named(options, message):
@@ -213,36 +206,3 @@ def test_parts_of_a_batch_equal_the_whole(monkeypatch):
     whole = mask_gradient(model, inputs)
     monkeypatch.setattr("lrputils.removal.mask_gradient._CELLS", 1)
     torch.testing.assert_close(mask_gradient(model, inputs), whole)
-
-
-def random_maps(count, coefficients):
-    """Texts whose exact map is these coefficients of two random maps, each of a size of its own."""
-    generator = torch.Generator().manual_seed(0)
-    where = torch.ones(1, 20, dtype=torch.bool)
-    for number in range(count):
-        whole, grouped = torch.randn(2, 1, 20, generator=generator, dtype=torch.float64)
-        whole = whole * 10.0**number
-        yield whole, grouped, Calibration(coefficients, 2, 0).add_up(whole, grouped, where), where
-
-
-def test_texts_decide_and_few_texts_stay_near_the_plain_mean():
-    truth = (0.9, 0.1, 0.0, 0.0)
-    many, one = (fitted(list(random_maps(count, truth)), 2).coefficients for count in (6, 1))
-    assert many[0] / many[1] > 4
-    assert fitted([], 2).coefficients == pytest.approx(plain_mean(2).coefficients)
-    still = fitted(list(random_maps(6, plain_mean(2).coefficients)), 2).coefficients
-    assert still[0] == pytest.approx(still[1], rel=0.1)
-    assert one != many
-
-
-def test_the_mask_gradient_takes_the_coefficients():
-    clf, texts = lrp.load_classifier(), ["a film that is never dull", "a slow evening", "dull"]
-    found = lrp.calibrate(clf, texts, batch_size=2)
-    assert (found.groups, found.texts) == (2, 3)
-    inputs = clf.encode(texts[:1])
-    one, two = (lrp.attribute(clf, inputs, "mask-gradient", groups=k) for k in (None, 2))
-    scores = lrp.attribute(clf, inputs, "mask-gradient", calibration=found)
-    expected = found.add_up(one, two, inputs.content_mask)
-    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ValueError, match="a calibration needs texts"):
-        lrp.calibrate(clf, [])

@@ -97,7 +97,7 @@ def test_a_second_run_into_the_folder_is_refused(classifier, tmp_path, monkeypat
         ("texts --model no/such/folder", "no/such/folder"),
         ("texts --dataset missing.csv", "missing.csv"),
         ("texts --split test", "split"),
-        ("texts --limit 0", "--limit 0: the smallest possible value is 1"),
+        ("texts --limit 0", "limit=0: the smallest possible value is 1"),
         ("texts -o methods=[ig] -o curves=[rollout]", "curves of ['rollout'], which are not among"),
         ("texts -o method=ig", "texts has the options ['methods', 'curves'"),
         ("maps -o removals=[mask,all]", "unknown removal(s) ['all']; choose from ['attention-mask"),
@@ -105,7 +105,7 @@ def test_a_second_run_into_the_folder_is_refused(classifier, tmp_path, monkeypat
         ("maps -o removals=[] -o methods=[]", "no removals and no methods"),
         ("remedy -o settings=[thirds]", "unknown setting(s) ['thirds']; choose from ['one-pass'"),
         ("yardstick -o permutations=5", "permutations=5 is not an even number from 4 on"),
-        ("yardstick --longest 0", "--longest 0: the smallest possible value is 1"),
+        ("yardstick --longest 0", "longest=0: the smallest possible value is 1"),
         ("uniform --longest 1", "--longest 1: each of the 3 texts has more words"),
     ],
 )
