@@ -22,7 +22,7 @@ class Family:
     """All that tells one transformers model family from another.
 
     Paths of parts start at the backbone, those of `attention`, `norm_after_attention` and
-    `projections` at a block; classes are named as in the family's module,
+    `queries` at a block; classes are named as in the family's module,
     `transformers.models.<name>`.
 
     Attributes:
@@ -33,9 +33,7 @@ class Family:
         embedding_norm: the LayerNorm right after the embeddings' sum, if there is one.
         norm_after_attention: the norm that follows attention; None where blocks are shared, so that
             the last layer's cannot be told from the others'.
-        projections: the linear layers that give queries, keys and values, one head's beside the
-            other's, and the one behind attention; None where they are not such layers of an
-            encoder, or of one layer only.
+        queries: the linear layer of an encoder that gives queries, one head's beside the other's.
         shared_blocks: whether blocks come in groups that compute several layers each.
         causal: whether a token sees only itself and the tokens before it; the head then reads the
             last token's final state, else the first one's.
@@ -58,7 +56,7 @@ class Family:
     attention: str = ""
     embedding_norm: str | None = None
     norm_after_attention: str | None = None
-    projections: tuple[str, str, str, str] | None = None
+    queries: str | None = None
     shared_blocks: bool = False
     causal: bool = False
     vision: bool = False
@@ -131,10 +129,7 @@ _BERT = Family(
     attention="attention.self",
     embedding_norm="embeddings.LayerNorm",
     norm_after_attention="attention.output.LayerNorm",
-    projections=(
-        *(f"attention.self.{name}" for name in ("query", "key", "value")),
-        "attention.output.dense",
-    ),
+    queries="attention.self.query",
     token_types=True,
 )
 
@@ -171,7 +166,7 @@ FAMILIES = {
             _roberta_like("mpnet", "MPNet"),
             attention="attention.attn",
             norm_after_attention="attention.LayerNorm",
-            projections=tuple(f"attention.attn.{name}" for name in "qkvo"),
+            queries="attention.attn.q",
             token_types=False,
             own_attention=_mpnet_attention,
             relative_positions=_mpnet_at_positions,
@@ -184,7 +179,7 @@ FAMILIES = {
             blocks="transformer.layer",
             attention="attention",
             norm_after_attention="sa_layer_norm",
-            projections=tuple(f"attention.{name}_lin" for name in ("q", "k", "v", "out")),
+            queries="attention.q_lin",
             token_types=False,
         ),
         replace(
@@ -194,7 +189,7 @@ FAMILIES = {
             blocks="encoder.albert_layer_groups",
             attention="attention",
             norm_after_attention=None,
-            projections=None,
+            queries="attention.query",
             shared_blocks=True,
         ),
         Family(
@@ -215,7 +210,7 @@ FAMILIES = {
             blocks="layers",
             attention="attention",
             norm_after_attention="layernorm_after",
-            projections=tuple(f"attention.{name}_proj" for name in "qkvo"),
+            queries="attention.q_proj",
             vision=True,
         ),
     )

@@ -22,7 +22,6 @@ READOUTS = {
     "sum": "the sum of word, position and type embeddings",
     "post-norm": "the output of the LayerNorm after that sum",
 }
-FIRST_BLOCK = "first-block"
 
 
 def readouts(architecture: Architecture) -> list[str]:
@@ -93,16 +92,6 @@ def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
     if outside:
         raise ValueError(f"target {outside} out of range: the classes are 0 to {classes - 1}")
     return chosen
-
-
-def take_rows(target: Target, which: Tensor) -> Target:
-    """The target of some rows of a batch, which `which` marks, `(batch,)`."""
-    if target is None or isinstance(target, int | str | Contrast):
-        return target
-    if isinstance(target, Sequence):
-        return [one for one, kept in zip(target, which.tolist(), strict=True) if kept]
-    target = torch.as_tensor(target)
-    return target[which.to(target.device)] if target.dim() else target
 
 
 def _number(target: Any, model: nn.Module) -> Any:
@@ -229,19 +218,15 @@ def read(
             f"{type(model).__name__} is in training mode, where dropout makes every pass another "
             "one: call model.eval() first"
         )
-    if readout not in (*READOUTS, FIRST_BLOCK):
-        raise ValueError(f"unknown read-out {readout!r}; there are {sorted(READOUTS)}")
-    if readout not in (*readouts(architecture), FIRST_BLOCK):
-        raise ValueError(
-            f"{type(model).__name__} has no LayerNorm after its embeddings: "
-            f"use readout={readouts(architecture)[-1]!r}"
-        )
+    known = readouts(architecture)
+    if readout not in known:
+        raise ValueError(f"{type(model).__name__} has no read-out {readout!r}: use one of {known}")
     arguments = architecture.arguments(inputs)
     seen = _Seen(architecture, change)
     with replaced(seen._forwards()), torch.enable_grad():
         logits = run(architecture, arguments)
     chosen = resolve_target(target, logits, model)
-    site, value = seen._place(readout)
+    site, value = seen.places[readout]
     output, refusal = explained(logits, chosen), ""
     if not output.requires_grad or model.config.is_encoder_decoder:
         why = "reads its words twice" if output.requires_grad else "passes no gradient back"
@@ -255,7 +240,7 @@ def read(
         value=value,
         valid=valid.bool(),
         head=architecture.head_mask(valid),
-        places={name: seen._place(name) for name in readouts(architecture)},
+        places=seen.places,
         inputs=seen.inputs,
         outputs=seen.outputs,
         refusal=refusal,
@@ -285,12 +270,15 @@ def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, batch_tokens:
 
 
 class _Seen:
-    """Catches tensors while a forward pass runs: read-outs, and what the blocks take and give."""
+    """Catches tensors while a forward pass runs: read-outs, and what the blocks take and give.
+
+    Of a read-out: where gradients are taken, and what they are multiplied with, out of the graph.
+    """
 
     def __init__(self, architecture: Architecture, change: Callable | None):
         self.architecture = architecture
         self.change = change
-        self.caught: dict[str, Tensor] = {}
+        self.places: dict[str, tuple[Tensor, Tensor]] = {}
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
 
@@ -302,7 +290,7 @@ class _Seen:
 
     def _embeddings(self, inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
         output = inner(*args, **kwargs)
-        if "word" in self.caught:  # GPT-2 looks token types up in the same table
+        if "word" in self.places:  # GPT-2 looks token types up in the same table
             return output
         parts = self.architecture
         positions = parts.word_embeddings.position_embeddings if parts.vision else 0.0
@@ -310,23 +298,18 @@ class _Seen:
         if self.change is not None:
             word = self.change(word)
             output = word + positions
-        self.caught["word"] = word
-        self.caught["input"] = output.detach().requires_grad_()
-        return self.caught["input"]
+        self.places["word"] = output.detach().requires_grad_(), word.detach()
+        return self.places["word"][0]
 
     def _norm(self, inner: Forward, x: Tensor) -> Tensor:
-        self.caught["sum"] = x
-        self.caught["post-norm"] = inner(x)
-        return self.caught["post-norm"]
+        output = inner(x)
+        self.places |= {"sum": (x, x.detach()), "post-norm": (output, output.detach())}
+        return output
 
     def _block(self, inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        # Without a norm nothing stands between the sum and the first block.
+        self.places.setdefault("sum", (hidden, hidden.detach()))
         self.inputs.append(hidden)
         output = inner(hidden, *args, **kwargs)
         self.outputs.append(output[0] if isinstance(output, tuple) else output)
         return output
-
-    def _place(self, readout: str) -> tuple[Tensor, Tensor]:
-        """Where gradients are taken, and what they are multiplied with, out of the graph."""
-        # Without a norm nothing stands between the sum and the first block.
-        value = self.caught[readout] if readout in self.caught else self.inputs[0]
-        return (self.caught["input"] if readout == "word" else value), value.detach()

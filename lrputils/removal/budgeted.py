@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lrputils.model.architectures import Handle, describe
-from lrputils.model.readout import Target, take_rows
+from lrputils.model.readout import Target
 from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.mask_gradient import free_tokens, mask_gradient
 
@@ -73,7 +73,7 @@ def budgeted_loo(
     architecture = describe(model)
     f = Coalitions(architecture, inputs, target=target, special=True, batch_tokens=batch_tokens)
     plans = [plan(len(text), budget) for text in f.texts]
-    estimate = _estimated(architecture, inputs, target, plans)
+    estimate = _estimated(architecture, inputs, f.chosen, plans)
     valid = f.where.to(estimate.device)
     content = free_tokens(inputs, valid, architecture.head_mask(valid))
     special = torch.inf if counted == "all" else estimate.abs() / (1 + estimate.abs())
@@ -87,14 +87,14 @@ def budgeted_loo(
     return estimate.masked_scatter(exact, torch.cat(losses).to(estimate))
 
 
-def _estimated(architecture: Any, inputs: Mapping[str, Any], target: Target, plans: list) -> Tensor:
+def _estimated(architecture: Any, inputs: Mapping[str, Any], target: Tensor, plans: list) -> Tensor:
     """Each text's estimate by its own plan; texts of one plan share their batches."""
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
     total = None
     for options in [dict(pair) for pair in {tuple(options.items()) for options, _ in plans}]:
         same = torch.tensor([options == other for other, _ in plans])
         some = {name: value[same.to(value.device)] for name, value in tensors.items()}
-        scores = mask_gradient(architecture, some, target=take_rows(target, same), **options)
+        scores = mask_gradient(architecture, some, target=target[same.to(target.device)], **options)
         total = scores.new_zeros(len(plans), scores.shape[1]) if total is None else total
         total[same.to(total.device)] = scores
     return total

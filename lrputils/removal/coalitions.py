@@ -39,6 +39,7 @@ class Coalitions:
     Attributes:
         texts: of the batch, without padding.
         whole: f of each, (batch,).
+        chosen: the explained class of each, (batch,); of a difference both, (batch, 2).
         units: of each text the number of the unit that each token belongs to, (tokens,); −1: none.
         where: boolean (batch, tokens) on the inputs' device, where the units' scores stand.
 
@@ -71,16 +72,16 @@ class Coalitions:
         logits = evaluate(
             architecture, self.texts, whole, lambda x, _: x, batch_tokens=batch_tokens
         )
-        self._chosen = resolve_target(target, logits, architecture.model)
+        self.chosen = resolve_target(target, logits, architecture.model)
         if output == "difference":
-            self._chosen = _beside_the_next(self._chosen, logits)
+            self.chosen = _beside_the_next(self.chosen, logits)
         self.whole = self._read(logits, torch.arange(len(whole), device=logits.device))
 
     def _read(self, logits: Tensor, texts: Tensor) -> Tensor:
         """f (n,), from logits (n, classes) of these texts' rows."""
         if self._output == "probability":
             logits = probabilities(self.architecture.model, logits)
-        return explained(logits, self._chosen[texts])
+        return explained(logits, self.chosen[texts])
 
     def each(self) -> list[np.ndarray]:
         """Of each text its units, each as a set of its own, (units, 1)."""

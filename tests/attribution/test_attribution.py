@@ -176,7 +176,7 @@ def broken(model):
         (lambda m, x: lrp.attribute(m, x, "shap"), "unknown method 'shap'; there are .*attnlrp"),
         (lambda m, x: lrp.attribute(m, x, "ig", step=3), "no option 'step'.*steps=32"),
         (lambda m, x: lrp.attribute(m, x, "cp-lrp", bypass_layers={1}), "no option.*readout"),
-        (lambda m, x: lrp.attribute(m, x, "cp-lrp", readout="top"), "unknown read-out 'top'"),
+        (lambda m, x: lrp.attribute(m, x, "cp-lrp", readout="top"), "has no read-out 'top'"),
         (lambda m, x: lrp.attribute(m, x, "attnlrp", bypass_layers={9}), r"\[9\] do not exist"),
         (lambda m, x: lrp.attribute(m, x, "canonised-lrp", unit="half"), "unit='half' is not one"),
         (lambda m, x: lrp.attribute(m, x, "cp-lrp", target=3), "classes are 0 to 2"),
@@ -213,7 +213,7 @@ def test_texts_that_are_not_encoded_are_named(method):
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "vit"])
 def test_a_readout_that_a_model_lacks_is_named(name):
-    with pytest.raises(ValueError, match="no LayerNorm after its embeddings"):
+    with pytest.raises(ValueError, match="has no read-out 'post-norm': use one of"):
         scores(tiny.build(name), tiny.inputs_for(name), "cp-lrp", readout="post-norm")
 
 

@@ -187,5 +187,5 @@ def test_what_needs_rules_is_refused_by_name():
             lrp.attribute(model, inputs, name)
     with pytest.raises(TypeError, match="What needs no rules works: leave_one_out"):
         lrp.check(model, inputs)
-    with pytest.raises(ValueError, match="use readout='word'"):
+    with pytest.raises(ValueError, match=r"no read-out 'sum': use one of \['word'\]"):
         lrp.attribute(model, inputs, "grad-x-input", readout="sum")

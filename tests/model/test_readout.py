@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lrputils.model.architectures import describe
-from lrputils.model.readout import FIRST_BLOCK, READOUTS, read
+from lrputils.model.readout import READOUTS, read
 from tests import tiny
 
 
@@ -32,7 +32,7 @@ WITHOUT_NORM = tuple(n for n in tiny.NAMES if describe(tiny.build(n)).embedding_
     [
         (name, readout)
         for name in tiny.NAMES
-        for readout in (*READOUTS, FIRST_BLOCK)
+        for readout in READOUTS
         if readout != "post-norm" or name not in WITHOUT_NORM
     ],
 )

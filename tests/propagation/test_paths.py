@@ -131,7 +131,7 @@ def test_memory_bounds_change_nothing_and_the_model_is_left_as_it_was():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"readout": "words"}, ValueError, "unknown read-out 'words'"),
+        ({"readout": "words"}, ValueError, "has no read-out 'words'"),
         ({"batch_tokens": 0}, ValueError, "batch_tokens=0"),
         ({"composite": "attnlrp"}, TypeError, "a composite is wanted"),
         ({"composite": ATTN_LRP.bypass({3})}, ValueError, r"layers \[3\] do not exist"),

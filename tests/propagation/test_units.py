@@ -8,7 +8,7 @@ import torch
 import lrputils as lrp
 from lrputils import products
 from lrputils.attribution.relevance import lrp_everywhere
-from lrputils.model.readout import FIRST_BLOCK, read
+from lrputils.model.readout import read, readouts
 from lrputils.propagation import refactored as rf
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, propagating
 from lrputils.propagation.conservation import without_biases
@@ -131,7 +131,7 @@ def test_path_conserves_without_biases_and_thirds_do_not(monkeypatch, name):
     gaps = {}
     for unit in UNITS:
         with propagating(model, ATTN_LRP.but(attention=unit)) as architecture:
-            reading = read(architecture, inputs, readout=FIRST_BLOCK)
+            reading = read(architecture, inputs, readout=readouts(architecture)[-1])
             scores = reading.relevance(reading.gradient())
         gaps[unit] = float((scores.sum(1) / reading.output.detach() - 1).abs().max())
     assert gaps["path"] < 1e-8
