@@ -105,20 +105,19 @@ def execute(
     Example:
         lrputils execute 03_sst -p model=DIR -p dataset=FILE --out run
     """
-    from lrputils.book import execution
-    from lrputils.book.parameters import load_parameters
+    from lrputils.book import execution, parameters
 
     book = find_book()
     if p and out is None:
         raise BookError("-p needs --out DIR: a run with other parameters does not replace twins")
-    if out and out.resolve() == book.chapters_folder.resolve():
+    if out and out.resolve() == (book.root / "chapters").resolve():
         raise BookError("--out is where the committed twins are; name another folder")
-    given = load_parameters(book, how.profile, chapters, p or ())
+    given = parameters.load_parameters(book, how.profile, chapters, p or ())
     if out:
         return "\n".join(map(str, execution.execute(book, given, how, out).values()))
     with folders.alone(folders.writable(book.build_folder), "executing"):
         if how.profile == DEFAULT:
-            folders.writable(book.chapters_folder)
+            folders.writable(book.root / "chapters")
         executed = execution.execute(book, given, how)
         paths = executed.values()
         if how.profile == DEFAULT:
@@ -145,20 +144,17 @@ def build(
         repository_url (URL): where edit buttons lead
         out: build in DIR/_build instead
     """
-    from lrputils.book import build as pages
-    from lrputils.book import execution
-    from lrputils.book.parameters import load_parameters
+    from lrputils.book import build, execution, parameters
 
     book = Book(find_book().root, out)
-    given = load_parameters(book, how.profile)
+    given = parameters.load_parameters(book, how.profile)
     with folders.alone(folders.writable(book.build_folder), "building"):
-        executed = {name: text.with_suffix(".ipynb") for name, text in book.chapters().items()}
-        if not no_execute:
-            executed = execution.execute(book, given, how)
+        twins = {name: text.with_suffix(".ipynb") for name, text in book.chapters().items()}
+        executed = twins if no_execute else execution.execute(book, given, how)
         source = book.build_folder / "source"
-        pages.assemble(book, executed, source, profile=how.profile, repository=repository_url)
+        build.assemble(book, executed, source, profile=how.profile, repository=repository_url)
         print("building the pages …", file=sys.stderr)
-        return pages.build_html(source, book.build_folder.parent, single=single)
+        return build.build_html(source, book.build_folder.parent, single=single)
 
 
 def bench(
@@ -222,14 +218,13 @@ def audit(
     from lrputils.report.audit_plan import settings
 
     classifier, texts = chosen.load()
-    parts = {**chosen.of_texts, "limit": None, "seed": None}
     sizes = {"max_length": chosen.max_length, "batch_size": chosen.batch_size}
     return auditing.audit(
         classifier,
         texts,
         out,
         settings(**sizes, target=_class(target), units=units),
-        whole=stream_texts(chosen.dataset, **parts),
+        whole=stream_texts(chosen.dataset, **(chosen.of_texts | {"limit": None, "seed": None})),
         command=command,
         parameters=chosen.of_texts,
         quiet=quiet,
@@ -298,23 +293,16 @@ def evaluate(
     classifier, texts = chosen.load()
     if dry_run:
         return estimate(classifier, texts, settings, price=price)
-    told = {"command": command, "parameters": chosen.of_texts, "quiet": quiet}
-    out = evaluate_dataset(classifier, texts, out, settings, **told)
-    return None if rank() else out
-
-
-VERBS = (explain, execute, build, bench, audit, evaluate)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lrputils",
-        description="Explain texts; execute and build the book, with any models and texts.",
+    out = evaluate_dataset(
+        classifier,
+        texts,
+        out,
+        settings,
+        command=command,
+        parameters=chosen.of_texts,
+        quiet=quiet,
     )
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
-    for verb in VERBS:
-        add_verb(verbs, verb)
-    return parser
+    return None if rank() else out
 
 
 def _tell(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -330,7 +318,12 @@ def main(arguments: list[str] | None = None) -> int:
     if (sys.argv[1:] if arguments is None else arguments)[:1] == ["record"]:
         print(f"lrputils: {_RECORD}", file=sys.stderr)
         return 2
-    options = _parser().parse_args(arguments)
+    told = "Explain texts; execute and build the book, with any models and texts."
+    parser = argparse.ArgumentParser(prog="lrputils", description=told)
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    for verb in (explain, execute, build, bench, audit, evaluate):
+        add_verb(verbs, verb)
+    options = parser.parse_args(arguments)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _tell
@@ -340,17 +333,13 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except ModuleNotFoundError as error:
-        if (error.name or "lrputils").startswith("lrputils"):
-            raise
-        way = "in this repository's folder, pip install -e '.[test]' brings all that it needs"
-        print(f"lrputils: {error}; {way}", file=sys.stderr)
-        return 1
     except (*_MISTAKES, *_CRASHES) as error:
         said = with_flags(str(error), vars(options))
         short = re.search("map segment|out of memory|not enough memory|allocate memory", said)
         if short or isinstance(error, _CRASHES[:2]):
             said = "not enough memory: take shorter or fewer texts, a smaller batch or model"
+        elif isinstance(error, ModuleNotFoundError):
+            said += "; in this repository's folder, pip install -e '.[test]' brings all it needs"
         elif not isinstance(error, _MISTAKES):
             raise
         print(f"lrputils: {said}", file=sys.stderr)

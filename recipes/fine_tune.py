@@ -7,7 +7,6 @@ training needs (checkpoints, metrics, several GPUs) are the Trainer's own argume
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -34,7 +33,7 @@ def make(
     out: Path,
     base: str = str(EMBEDDED),
     columns: str = "",
-    labels: Sequence[str] = (),
+    labels: tuple[str, ...] = (),
     max_length: int = 256,
     epochs: float = 4.0,
     learning_rate: float = 5e-5,

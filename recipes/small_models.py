@@ -12,7 +12,7 @@ what the model has seen. Float64 gives other processors nearly the same weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -136,7 +136,7 @@ def _fit(
     return model.requires_grad_(False)
 
 
-def make(*, data: Path, out: Path, only: Sequence[str] = tuple(zoo.SHIPPED)) -> str:
+def make(*, data: Path, out: Path, only: tuple[str, ...] = tuple(zoo.SHIPPED)) -> str:
     """Train the small models of chapters 8 and 11 again.
 
     Training in float32 gives models of the same kind, not the same bits, on another processor.

@@ -8,6 +8,7 @@ import pytest
 
 from lrputils.book.layout import find_book
 from lrputils.book.notebooks import read_text
+from lrputils.book.parameters import declared
 from tests.book.acceptance import problems, unread
 
 BOOK = find_book()
@@ -24,7 +25,10 @@ class TestChapter:
         assert problems(chapter, chapter.with_suffix(".ipynb")) == []
 
     def test_every_parameter_is_read(self, chapter):
-        assert unread(read_text(chapter), chapter.stem) == []
+        notebook = read_text(chapter)
+        assert unread(notebook, chapter.stem) == []
+        assert len(declared(notebook, chapter.stem)) <= 8
+        assert sum("parameters" in cell.metadata.get("tags", []) for cell in notebook.cells) <= 1
 
     def test_its_code_fits_the_page_and_what_it_defines_a_screen(self, chapter):
         cells = (c for c in read_text(chapter).cells if c.cell_type == "code")

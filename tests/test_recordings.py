@@ -4,10 +4,10 @@ import re
 from contextlib import redirect_stdout
 from io import StringIO
 
+import nbformat
 import pyarrow.parquet as pq
 
 from lrputils.book.layout import find_book
-from lrputils.book.notebooks import read_notebook
 
 BOOK = find_book()
 README = (BOOK.root / "results/README.md").read_text(encoding="utf-8")
@@ -23,7 +23,7 @@ def test_a_number_is_computed_again_without_the_package(monkeypatch):
     monkeypatch.chdir(BOOK.root)
     with redirect_stdout(StringIO()) as said:
         exec(re.search(r"```python\n(.*?)```", README, re.DOTALL)[1], {})
-    cells = read_notebook(BOOK.chapter("05_layer_ablation").with_suffix(".ipynb")).cells
+    cells = nbformat.read(BOOK.chapter("05_layer_ablation").with_suffix(".ipynb"), 4).cells
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     glued = {o.metadata.get("scrapbook", {}).get("name"): o for o in outputs if "metadata" in o}
     printed = glued["answer_mini"].data["application/papermill.record/text/plain"]

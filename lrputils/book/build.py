@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -25,7 +26,6 @@ from sphinx_external_toc.parsing import parse_toc_yaml
 
 import lrputils
 from lrputils.book.layout import DEFAULT, Book, BookError
-from lrputils.book.notebooks import read_notebook
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -110,7 +110,9 @@ def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
 
 def run_statistics(executed: Mapping[str, Path]) -> str:
     """Return, in Markdown, seconds, peak memory and profile of each chapter that was executed."""
-    runs = {name: read_notebook(path).metadata.get("lrputils") for name, path in executed.items()}
+    runs = {
+        name: nbformat.read(path, 4).metadata.get("lrputils") for name, path in executed.items()
+    }
     lines = [
         f"| {{doc}}`{name}` | {run.seconds:.0f} | {run.megabytes:,.0f} | {run.profile} |"
         for name, run in runs.items()
@@ -144,7 +146,14 @@ class _NumberTables(SphinxTransform):
 
 
 def _describe(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
-    """Say for search engines and link previews what the page's first paragraph says."""
+    """Say for search engines and link previews what the page's first paragraph says.
+
+    "Edit" and "show source" lead to a chapter's text, not to its notebook, and the single page has
+    the book's title, which Sphinx leaves out there.
+    """
+    context["docstitle"] = context.get("docstitle") or app.config.html_title
+    if context.get("page_source_suffix") == ".ipynb":
+        context["page_source_suffix"] = ".md"
     first = next(iter(tree.findall(nodes.paragraph)), None) if tree else None
     if first is None:
         return
@@ -160,27 +169,12 @@ def _describe(app: Sphinx, page: str, template: str, context: dict[str, Any], tr
     context["metatags"] = context.get("metatags", "") + "\n".join(tags)
 
 
-def _correct(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
-    """Let "edit" and "show source" lead to a chapter's text, not to its notebook.
-
-    And give the single page the book's title, which Sphinx leaves out there.
-    """
-    if context.get("page_source_suffix") == ".ipynb":
-        context["page_source_suffix"] = ".md"
-    context["docstitle"] = context.get("docstitle") or app.config.html_title
-
-
-def _as_html(app: Sphinx) -> None:
-    """Let the single page show all that pages show: Sphinx drops the rest where any is named."""
-    known = app.registry.translation_handlers
-    known["singlehtml"] = {**known.get("html", {}), **known.get("singlehtml", {})}
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register before the theme reads the suffix."""
+    """Register, after the other extensions and before the theme reads a page's suffix."""
     app.add_enumerable_node(_CaptionedTable, "table", html=_AS_FIGURE)
     app.add_transform(_NumberTables)
-    app.connect("html-page-context", _correct, priority=100)
-    app.connect("builder-inited", _as_html)
-    app.connect("html-page-context", _describe)
+    app.connect("html-page-context", _describe, priority=100)
+    # Let the single page show all that pages show: Sphinx drops the rest where any is named.
+    known = app.registry.translation_handlers
+    known["singlehtml"] = {**known.get("html", {}), **known.get("singlehtml", {})}
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat.v4 import new_code_cell
@@ -31,7 +32,6 @@ from lrputils.book.layout import Book, BookError, Execution
 from lrputils.book.notebooks import (
     METADATA,
     missing_figures,
-    read_notebook,
     read_text,
     write_notebook,
 )
@@ -101,7 +101,7 @@ def execute(
         executed[name] = output
         key = fingerprint(text, parameters, sources)
         stamp = {"profile": how.profile, "fingerprint": key}
-        before = read_notebook(output).metadata.lrputils if output.is_file() else {}
+        before = nbformat.read(output, 4).metadata.lrputils if output.is_file() else {}
         if how.force or out or not stamp.items() <= before.items():
             jobs.append(partial(_run_chapter, text, parameters, output, stamp, how.quiet))
         elif not how.quiet:
@@ -141,14 +141,15 @@ def _run_chapter(
     """
     os.environ.update(KERNEL_ENVIRONMENT)
     logging.getLogger("asyncio").disabled = True  # what nbclient leaves there on Ctrl-C
-    notebook, details = read_text(text), ""
+    notebook = read_text(text)
+    details = ""
     if parameters:
         tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
         place = next(i for i, own in enumerate(tags, start=1) if "parameters" in own)
         source = translate_parameters("python3", "python", dict(parameters), "Parameters")
         notebook.cells.insert(place, new_code_cell(source))
-    shown, began = None if not quiet else True, time.perf_counter()
-    with tqdm(total=len(notebook.cells), desc=text.stem, leave=False, disable=shown) as bar:
+    began = time.perf_counter()
+    with tqdm(total=len(notebook.cells), desc=text.stem, leave=False, disable=quiet or None) as bar:
         client = NotebookClient(
             notebook,
             kernel_name="python3",
@@ -185,7 +186,7 @@ def refresh_twins(book: Book, executed: Mapping[str, Path]) -> list[Path]:
     """Put executed notebooks beside their texts, without the run's stamp; return their paths."""
     twins = [book.chapter(name).with_suffix(".ipynb") for name in executed]
     for path, twin in zip(executed.values(), twins, strict=True):
-        notebook = read_notebook(path)
+        notebook = nbformat.read(path, 4)
         del notebook.metadata["lrputils"]
         write_notebook(notebook, twin)
     return twins

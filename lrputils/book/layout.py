@@ -46,11 +46,6 @@ class Book:
     out: Path | None = None
 
     @property
-    def chapters_folder(self) -> Path:
-        """The folder of the chapters and their twins."""
-        return self.root / "chapters"
-
-    @property
     def build_folder(self) -> Path:
         """Everything generated and not committed."""
         return (self.out or self.root) / "_build"
@@ -60,9 +55,9 @@ class Book:
 
         A text is the truth, and its twin, the notebook executed from it, lies beside it.
         """
-        numbered = sorted(path.stem for path in self.chapters_folder.glob("[0-9][0-9]*_*.md"))
+        numbered = sorted(path.stem for path in self.root.glob("chapters/[0-9][0-9]*_*.md"))
         names = ("intro", "quickstart", *numbered, "claims")
-        texts = {name: self.chapters_folder / f"{name}.md" for name in names}
+        texts = {name: self.root / f"chapters/{name}.md" for name in names}
         return {name: text for name, text in texts.items() if text.is_file()}
 
     def chapter(self, name: str) -> Path:

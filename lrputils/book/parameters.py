@@ -22,7 +22,6 @@ from lrputils.book.layout import DEFAULT, Book, BookError
 from lrputils.book.notebooks import read_text
 from lrputils.book.values import check_value
 
-MOST = 8
 _OF_TEXTS = ("dataset", "columns", "split", "limit")  # what `load_texts` is given in a chapter
 # A month 13 is a ValueError, as is what is no UTF-8.
 _NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
@@ -60,17 +59,11 @@ def _parameter(statement: ast.stmt, source: str, chapter: str) -> tuple[str, Par
 def declared(notebook: NotebookNode, chapter: str) -> dict[str, Parameter]:
     """Return the parameters that the cell tagged `parameters` declares, by name, in order.
 
-    BookError for more than one such cell, a statement that is no plain assignment, or too many
-    parameters.
+    BookError for a statement that is no plain assignment.
     """
-    cells = [c for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
-    if len(cells) > 1:
-        raise BookError(f"{chapter}: {len(cells)} cells are tagged `parameters`; one is allowed")
-    source = cells[0].source if cells else ""
-    found = dict(_parameter(one, source, chapter) for one in ast.parse(source).body)
-    if len(found) > MOST:
-        raise BookError(f"{chapter}: {len(found)} parameters; at most {MOST} are allowed")
-    return found
+    sources = [c.source for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
+    source = "\n".join(sources)
+    return dict(_parameter(one, source, chapter) for one in ast.parse(source).body)
 
 
 def check_given(

@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class Rule(NamedTuple):
-    """What a value must be: a test, and the same in words."""
-
-    holds: Callable[[Any], bool]
-    words: str
+Rule = tuple[Callable[[Any], bool], str]  # what a value must be: a test, and the same in words
 
 
 def _from(least: float, most: float = float("inf")) -> Rule:
     words = f"{least} or more" if most == float("inf") else f"{least} to {most}"
-    return Rule(lambda value: least <= value <= most, words)
+    return lambda value: least <= value <= most, words
 
 
 def _one_of(*choices: str) -> Rule:
-    return Rule(lambda value: value in choices, f"one of {', '.join(choices)}")
+    return lambda value: value in choices, f"one of {', '.join(choices)}"
 
 
 _ASSIGNED = re.compile(r"^(\w+) = ", re.M)
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-WANTED = {
-    "values": Rule(lambda value: 2 <= len(value) <= 8, "two to eight whole numbers"),
+WANTED: dict[str, Rule] = {
+    "values": (lambda value: 2 <= len(value) <= 8, "two to eight whole numbers"),
     "max_factors": _from(3),
     "epsilon": _from(0),
     "embedding": _one_of("learned", "none"),
@@ -39,10 +34,10 @@ WANTED = {
     "removal": _one_of("zero", "black", "delete"),
     "seeds": _from(1),
     "images": _from(1),
-    "text": Rule(lambda value: bool(value.strip()), "a text with words"),
+    "text": (lambda value: bool(value.strip()), "a text with words"),
     "limit": _from(1),
     "ig_steps": _from(1),
-    "permutations": Rule(lambda n: n >= 4 and n % 2 == 0, "an even number from 4 on"),
+    "permutations": (lambda n: n >= 4 and n % 2 == 0, "an even number from 4 on"),
     "max_tokens": _from(3),
     "chunk": _from(1),
     "readout": _one_of("word", "sum", "post-norm"),
@@ -52,15 +47,15 @@ WANTED = {
     "utilisation": _from(0.01, 1),
     "price": _from(0),
     "faster": _from(1),
-    "device": Rule(lambda value: bool(_DEVICE.fullmatch(value)), "auto, cpu, cuda, cuda:N or mps"),
+    "device": (lambda value: bool(_DEVICE.fullmatch(value)), "auto, cpu, cuda, cuda:N or mps"),
 }
 
 
 def check_value(name: str, value: Any) -> None:
     """Refuse a value that no chapter's parameter of this name can take; say what it must be."""
-    rule = WANTED.get(name)
-    if rule is not None and value is not None and not rule.holds(value):
-        raise ValueError(f"{name}={value!r} must be {rule.words}")
+    holds, words = WANTED.get(name, (bool, ""))
+    if words and value is not None and not holds(value):
+        raise ValueError(f"{name}={value!r} must be {words}")
 
 
 def check_parameters() -> None:

@@ -10,10 +10,8 @@ cache and take an "NA" for a missing value. What a folder's splits are, `dataset
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import hashlib
-import lzma
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -82,23 +80,22 @@ _TEXT_READERS: dict[str, Callable[..., Tables]] = {
     ".jsonl": _json_lines,
 }
 READABLE = (*_TEXT_READERS, ".parquet")
-_PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def kind(path: str | Path) -> str | None:
-    """Return which of `READABLE` a file's name ends in, compressed or not; None if in none."""
+    """Return which of `READABLE` a file's name ends in, plain or .gz; None if in none."""
     ending = _unpacked(path).suffix.lower()
     return ending if ending in READABLE else None
 
 
 def stem(path: Path) -> str:
-    """Return a file's name without its ending, compressed or not."""
+    """Return a file's name without its ending, plain or .gz."""
     return _unpacked(path).stem
 
 
 def _unpacked(path: str | Path) -> Path:
     path = Path(path)
-    return path.with_suffix("") if path.suffix.lower() in _PACKED else path
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
 
 
 def readable(name: str) -> bool:
@@ -122,7 +119,9 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
             yield from (batch.to_pandas() for batch in pq.ParquetFile(path).iter_batches(rows))
             return
         with (
-            _PACKED.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig") as file,
+            (gzip.open if path.suffix.lower() == ".gz" else open)(
+                path, "rt", encoding="utf-8-sig"
+            ) as file,
             warnings.catch_warnings(),
         ):
             # More values than columns: pandas would warn and drop the last ones.

@@ -16,6 +16,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter
+from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
@@ -112,10 +113,9 @@ def _how(parameter: Parameter, shown: str | None, text: str) -> dict[str, Any]:
         return how | {"choices": get_args(kind)}
     if several is tuple:
         return how | {"type": listed}
-    if several is Sequence and parameter.kind is Parameter.POSITIONAL_ONLY:
-        return how | {"nargs": "*"}
-    if several is Sequence:
-        return how | ({"action": "append"} if len(parameter.name) == 1 else {"nargs": "+"})
+    if several is Sequence:  # an option is repeated
+        words = parameter.kind is Parameter.POSITIONAL_ONLY
+        return how | ({"nargs": "*"} if words else {"action": "append"})
     return how | {"type": kind}
 
 
@@ -213,7 +213,7 @@ class Chosen:
 
 def listed(names: str) -> tuple[str, ...]:
     """Split "a, b"."""
-    return tuple(filter(None, names.replace(" ", "").split(",")))
+    return tuple(filter(None, map(str.strip, names.split(","))))
 
 
 def command(options: argparse.Namespace) -> str:
@@ -226,10 +226,9 @@ def command(options: argparse.Namespace) -> str:
         said = [",".join(one) if isinstance(one, tuple) else shortened(str(one)) for one in said]
         if name in parameters and parameters[name].kind is Parameter.POSITIONAL_ONLY:
             words += said
-        elif len(name) == 1:  # given once a value
-            words += [word for one in said for word in (flag(name), one)]
         else:
-            words += [flag(name), *([] if value is True else said)]
+            given = [[flag(name)] if one is True else [flag(name), one] for one in said]
+            words += chain.from_iterable(given)
     return shlex.join([*words, "--out", "DIR"])
 
 

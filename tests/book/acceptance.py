@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 from nbformat import NotebookNode
 
-from lrputils.book.notebooks import missing_figures, read_notebook, read_text
+from lrputils.book.notebooks import missing_figures, read_text
 from lrputils.book.parameters import declared
 from lrputils.book.regression import stated_tolerance
 
@@ -28,7 +29,7 @@ def problems(text: Path, notebook: Path) -> list[str]:
     """Return what is wrong with a chapter, one sentence each; empty if nothing is."""
     found = differences(text, notebook)
     if notebook.is_file():
-        found += list(output_problems(read_notebook(notebook)))
+        found += list(output_problems(nbformat.read(notebook, 4)))
     return found
 
 
@@ -36,7 +37,7 @@ def differences(text: Path, notebook: Path) -> list[str]:
     """Return in what the notebook's cells differ from the text's, one sentence a cell."""
     if not notebook.is_file():
         return [f"{notebook.name} does not exist: run `lrputils execute {text.stem}`"]
-    written, executed = read_text(text).cells, read_notebook(notebook).cells
+    written, executed = read_text(text).cells, nbformat.read(notebook, 4).cells
     if len(written) != len(executed):
         return [f"{text.name} has {len(written)} cells, {notebook.name} has {len(executed)}"]
     found = []

@@ -49,7 +49,6 @@ def drawing(width: float, scale: float) -> dict[str, str]:
         (cell(regression={"rtol": 0.1}), "reason"),
         (cell(stream("x"), **ALT), "caption or alt text, but shows no image"),
         (cell(mystnb={"figure": {"caption": "c"}}), "caption or alt text, but shows no image"),
-        (cell(new_output("display_data", LEFT_AS_TEXT), **ALT), "with 2 Axes> instead of"),
         (cell(new_output("display_data", drawing(400, 0.1)), **ALT), "type of 8.6 px on a phone"),
     ],
 )

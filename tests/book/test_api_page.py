@@ -11,7 +11,7 @@ import pytest
 import lrputils as lrp
 from lrputils.book.layout import find_book
 
-PAGE = (find_book().chapters_folder / "api.md").read_text(encoding="utf-8")
+PAGE = (find_book().root / "chapters/api.md").read_text(encoding="utf-8")
 NAMES = re.findall(r"^\.\. auto\w+:: (\S+)$", PAGE, re.M)
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import os
 
+import nbformat
 import pytest
 
 from lrputils.book.execution import execute, fingerprint
 from lrputils.book.layout import BookError, Execution
-from lrputils.book.notebooks import read_notebook
 from lrputils.book.parameters import load_parameters
 
 
 def outputs(path) -> str:
-    return "".join(str(c.outputs) for c in read_notebook(path).cells if c.cell_type == "code")
+    return "".join(str(c.outputs) for c in nbformat.read(path, 4).cells if c.cell_type == "code")
 
 
 def test_text_parameters_and_package_each_decide(small_book):
@@ -66,7 +66,7 @@ def test_a_figure_is_drawn_whatever_the_user_s_backend_is(small_book, monkeypatc
     plain = FIGURE % "import matplotlib.pyplot as plt\nplt.plot([0, 1]);"
     chapter.write_text(chapter.read_text() + own + plain)
     executed = execute(small_book, {chapter.stem: {}})
-    cells = read_notebook(executed[chapter.stem]).cells
+    cells = nbformat.read(executed[chapter.stem], 4).cells
     kinds = [set(output.data) for cell in cells[-2:] for output in cell.outputs]
     assert ["image/svg+xml" in kinds[0], "image/png" in kinds[-1]] == [True, True]
     assert os.environ["MPLBACKEND"] == "agg"

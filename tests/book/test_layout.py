@@ -16,7 +16,7 @@ def test_a_second_page_of_a_chapter_has_a_letter(number, name):
 
 
 def test_the_book_is_found_from_within(small_book):
-    assert find_book(small_book.chapters_folder).root == small_book.root.resolve()
+    assert find_book(small_book.root / "chapters").root == small_book.root.resolve()
 
 
 def test_outside_of_any_book_the_package_s_own_is_taken(tmp_path):

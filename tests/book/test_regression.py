@@ -5,13 +5,14 @@ import shutil
 import subprocess
 import sys
 
+import nbformat
 import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from lrputils.book.execution import execute, refresh_twins
 from lrputils.book.layout import find_book
-from lrputils.book.notebooks import read_notebook, read_text, write_notebook
+from lrputils.book.notebooks import read_text, write_notebook
 from lrputils.book.parameters import load_parameters
 from lrputils.book.regression import (
     DOUBLE,
@@ -56,7 +57,7 @@ def tables_of_the_book() -> list[tuple[str, Tolerance, dict]]:
     """The committed tables that are held to the default: where, how, and text and values."""
     found = []
     for chapter in find_book().chapters().values():
-        notebook = read_notebook(chapter.with_suffix(".ipynb"))
+        notebook = nbformat.read(chapter.with_suffix(".ipynb"), 4)
         for number, cell in enumerate(notebook.cells):
             if cell.cell_type == "code" and "regression" not in cell.metadata:
                 default = stated_tolerance(cell, notebook)
@@ -182,7 +183,7 @@ def test_nbval_passes_drift_and_fails_what_is_gone_or_changed(small_book):
     for name, (was, becomes) in changes.items():
         assert was in text
         (twin.parent / f"{name}.ipynb").write_text(text.replace(was, becomes))
-    notebook = read_notebook(twin)
+    notebook = nbformat.read(twin, 4)
     notebook.cells[-1].outputs[0].data["image/png"] = "aGk="
     write_notebook(notebook, twin.parent / "gone.ipynb")
     run = nbval(book)
