@@ -316,7 +316,8 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks stops nothing
             stream.reconfigure(errors="backslashreplace")
-    if (sys.argv[1:] if arguments is None else arguments)[:1] == ["record"]:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["record"]:
         print(f"lrputils: {_RECORD}", file=sys.stderr)
         return 2
     told = "Explain texts; execute and build the book, with any models and texts."
@@ -328,7 +329,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _tell
-            said = call(options)
+            said = call(options, ["lrputils", *arguments])
         if said:
             print(said, flush=True)
     except BrokenPipeError:  # whoever read the output has seen enough
