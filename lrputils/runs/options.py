@@ -174,8 +174,7 @@ class Chosen:
     """A classifier and texts.
 
     Attributes:
-        model: folder or hub name (default: embedded)
-        revision (REV): branch, tag or commit of the model
+        model: folder or hub name, also name@revision (default: embedded)
         dataset: file, folder, hub name (default: reviews)
         split: of the data set
         text_column: of texts; A,B: of pairs (default: usual)
@@ -188,7 +187,6 @@ class Chosen:
     """
 
     model: str | None = None
-    revision: str | None = None
     dataset: str | None = None
     split: str | None = None
     text_column: str | None = None
@@ -210,7 +208,7 @@ class Chosen:
         from lrputils.data.texts import stream_texts
         from lrputils.model.classifier import load_classifier
 
-        classifier = load_classifier(self.model, revision=self.revision, device=self.device)
+        classifier = load_classifier(self.model, device=self.device)
         return classifier, stream_texts(self.dataset, **self.of_texts)
 
 
