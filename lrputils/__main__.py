@@ -259,8 +259,7 @@ def evaluate(
 
         torchrun --nproc-per-node=4 --max-restarts=3 -m lrputils evaluate --dataset D --out DIR
 
-    With several nodes DIR is a folder that all of them see. For Ray Data, see
-    lrputils.study.batches.
+    With several nodes DIR is a folder that all of them see.
 
     Args:
         target (CLASS): explain this class, a number or label (default: the predicted)

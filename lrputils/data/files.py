@@ -15,13 +15,13 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TextIO
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 from huggingface_hub import HfApi, snapshot_download
@@ -136,11 +136,9 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
         raise ValueError(f"{where} cannot be read: {str(error).strip().splitlines()[0]}") from error
 
 
-def blocks(paths: Iterable[Path]) -> Iterator[bytes]:
-    """Yield the files' contents, one after the other, a megabyte at a time."""
-    for path in paths:
-        with path.open("rb") as file:
-            yield from iter(partial(file.read, 2**20), b"")
+def contents(paths: Iterable[Path]) -> Iterator[np.ndarray]:
+    """Return the bytes of each file that has any, which are read when they are looked at."""
+    return (np.memmap(path, mode="r") for path in paths if path.stat().st_size)
 
 
 def digest(contents: Iterable[Any]) -> str:
@@ -292,12 +290,10 @@ def find_model(
 def _needed(names: Sequence[str]) -> list[str]:
     """Choose what to download of a model: small files, and the weights in one format."""
     top = [name for name in names if "/" not in name]
-    for suffix in _WEIGHTS:
-        weights = [name for name in top if name.endswith((suffix, f"{suffix}.index.json"))]
-        if weights:
-            break
+    formats = ((suffix, f"{suffix}.index.json") for suffix in _WEIGHTS)
+    weights = [[name for name in top if name.endswith(endings)] for endings in formats]
     others = [name for name in top if name.endswith(_SMALL_FILES) and ".index." not in name]
-    return sorted({*weights, *others})
+    return sorted({*next(filter(None, weights), []), *others})
 
 
 def _data(names: Sequence[str]) -> list[str]:

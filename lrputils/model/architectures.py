@@ -75,16 +75,6 @@ class Architecture:
         """The settings of the model's text part, which is all of most models."""
         return self.model.config.get_text_config()
 
-    @property
-    def causal(self) -> bool:
-        """Whether a token sees only itself and the tokens before it."""
-        return self.kind.causal
-
-    @property
-    def vision(self) -> bool:
-        """Whether the tokens are image patches, behind one [CLS] token."""
-        return self.kind.vision
-
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
 
@@ -92,7 +82,7 @@ class Architecture:
             mask: `(batch, tokens)`, true at tokens and false at padding.
         """
         places = torch.arange(mask.shape[1], device=mask.device)
-        if not self.causal:
+        if not self.kind.causal:
             return places.new_zeros(len(mask))
         return (mask * (places + 1)).argmax(1)
 
@@ -118,8 +108,8 @@ class Architecture:
 
         Raises:
             TypeError: inputs that are no mapping.
-            ValueError: inputs of the wrong kind or shape, an empty or too long text, or an unknown
-                token id.
+            ValueError: a model in training mode, inputs of the wrong kind or shape, an empty or too
+                long text, or an unknown token id.
         """
         if not isinstance(inputs, Mapping):
             raise TypeError(
@@ -128,7 +118,12 @@ class Architecture:
             )
         device = next(self.model.parameters()).device
         model = type(self.model).__name__
-        if self.vision:
+        if self.model.training:
+            raise ValueError(
+                f"{model} is in training mode, where dropout makes every pass another one: call "
+                "model.eval() first"
+            )
+        if self.kind.vision:
             pixels = inputs.get("pixel_values")
             if not isinstance(pixels, Tensor) or pixels.dim() != 4:
                 raise ValueError(f"{model} needs 'pixel_values' (batch, channels, height, width)")
@@ -140,13 +135,13 @@ class Architecture:
         if inputs.get("position_ids") is not None:
             arguments["position_ids"] = inputs["position_ids"].to(device)
         elif not bool(mask[:, 0].all()):
-            if not self.causal:
+            if not self.kind.causal:
                 raise ValueError(
                     f"padding stands on the left, but {model} reads its answer at the first token: "
                     "set tokenizer.padding_side = 'right'"
                 )
             arguments["position_ids"] = self.position_ids(input_ids, mask)
-        if self.causal:
+        if self.kind.causal:
             arguments["use_cache"] = False
         return arguments
 
@@ -175,7 +170,7 @@ class Architecture:
                 f"a text of {longest} tokens, but {model} has {limit} positions: encode "
                 f"with max_length={limit}"
             )
-        if pad is None and len(input_ids) > 1 and self.causal and not self.language_model:
+        if pad is None and len(input_ids) > 1 and self.kind.causal and not self.language_model:
             raise ValueError(
                 f"{model} finds the end of a text by its padding token and has none: set "
                 "model.config.pad_token_id, or pass one text at a time"
@@ -183,7 +178,7 @@ class Architecture:
         if pad is None:
             return input_ids, mask
         last = input_ids.gather(1, self.head_tokens(mask)[:, None])
-        if self.causal and not self.language_model and bool((last == pad).any()):
+        if self.kind.causal and not self.language_model and bool((last == pad).any()):
             raise ValueError(
                 f"a text ends with token {pad}, which {model} takes for padding: it would read "
                 "its answer at the token before"

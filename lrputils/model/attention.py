@@ -68,12 +68,9 @@ class AttentionCall:
 
     def seen(self) -> Tensor:
         """Which keys a query sees: boolean, `(batch, heads, queries, keys)`."""
-        shape = (*self.query.shape[:3], self.key.shape[2])
-        if self.mask is None:
-            return torch.ones((), dtype=torch.bool, device=self.query.device).expand(shape)
         # A summand of the scores may hold position biases; what hides a key is far below them.
-        mask = self.mask if self.mask.dtype == torch.bool else self.mask > -1e3
-        return mask.expand(shape)
+        seen = torch.as_tensor(additive(self.mask, torch.float32), device=self.query.device) > -1e3
+        return seen.expand(*self.query.shape[:3], self.key.shape[2])
 
     def weights(self, softmax: Callable[..., Tensor] = torch.softmax) -> Tensor:
         """A, `(batch, heads, queries, keys)`: computed as `scores`, in the query's dtype."""

@@ -158,7 +158,7 @@ def run_rows(
         ).to(device)
         for name in rows[0]
     }
-    if architecture.causal:
+    if architecture.kind.causal:
         arguments["use_cache"] = False
     last = torch.tensor([len(row["input_ids"]) - 1 for row in rows], device=device)
 

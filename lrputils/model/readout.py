@@ -171,13 +171,6 @@ class Reading:
         (gradient,) = torch.autograd.grad(self.output.sum(), self.site)
         return gradient
 
-    def everywhere(self, *others: Tensor) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
-        """R at every read-out `(batch, tokens)`, and what flows to other tensors, in one pass."""
-        sites, values = zip(*self.places.values(), strict=True)
-        flowing = torch.autograd.grad(self.output.sum(), [*sites, *others])
-        found = zip(self.places, map(self.relevance, flowing, values), strict=True)
-        return dict(found), flowing[len(sites) :]
-
     def relevance(self, gradient: Tensor, value: Tensor | None = None) -> Tensor:
         """R = Σ value ⊙ gradient over the state's size: `(…, batch, tokens)`, 0 at padding.
 
@@ -211,11 +204,6 @@ def read(
             training mode, wrong inputs, or logits that are not finite.
     """
     model = architecture.model
-    if model.training:
-        raise ValueError(
-            f"{type(model).__name__} is in training mode, where dropout makes every pass another "
-            "one: call model.eval() first"
-        )
     known = readouts(architecture)
     if readout not in known:
         raise ValueError(f"{type(model).__name__} has no read-out {readout!r}: use one of {known}")
@@ -280,7 +268,7 @@ def _catching(
         if "word" in places:  # GPT-2 looks token types up in the same table
             return output
         words = architecture.word_embeddings
-        positions = words.position_embeddings if architecture.vision else 0.0
+        positions = words.position_embeddings if architecture.kind.vision else 0.0
         word = (output - positions).detach()
         if change is not None:
             word = change(word)

@@ -93,12 +93,11 @@ def _goes_on(text: str, place: int) -> bool:
         after = text[place + 1 : place + 2]
     elif before in "'’":
         before = text[max(0, place - 2) : place - 1]
-    return _letters(before + after)
-
-
-def _letters(pair: str) -> bool:
-    """Whether both are letters, marks or digits of a script that puts spaces between words."""
-    known = [unicodedata.category(c)[0] in "LMN" and not "\u2e80" <= c <= "\u9fff" for c in pair]
+    # Letters, marks or digits of a script that puts spaces between words.
+    known = [
+        unicodedata.category(c)[0] in "LMN" and not "\u2e80" <= c <= "\u9fff"
+        for c in before + after
+    ]
     return len(known) == 2 and all(known)
 
 
