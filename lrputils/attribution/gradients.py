@@ -79,13 +79,13 @@ def _baseline(
     architecture: Architecture, inputs: Mapping[str, Any], reading: Reading, baseline: str | int
 ) -> Tensor:
     """Word embeddings `(batch, tokens, size)` at the start of the path: special tokens stay."""
-    if architecture.vision:
+    if architecture.kind.vision:
         kept = reading.head  # [CLS]
     else:
         kept = special_tokens(inputs).to(reading.valid.device) | ~reading.valid
     if baseline == "zero":
         embedding = torch.zeros_like(reading.value)
-    elif architecture.vision:
+    elif architecture.kind.vision:
         raise ValueError(f"baseline {baseline!r} is a token's; for images there is 'zero'")
     else:
         token = _baseline_token(architecture, inputs, baseline)

@@ -68,9 +68,11 @@ def lrp_everywhere(
         seen = Recorder(route.function)
         route.function = seen if blocks else route.function
         reading = read(architecture, inputs, target=target)
-    found, arriving = reading.everywhere(*seen.outputs)
+    sites, values = zip(*reading.places.values(), strict=True)
+    flowing = torch.autograd.grad(reading.output.sum(), [*sites, *seen.outputs])
+    found = dict(zip(reading.places, map(reading.relevance, flowing, values), strict=False))
     if blocks:
-        found["blocks"] = block_scores(reading, seen.calls, arriving).sum(0)
+        found["blocks"] = block_scores(reading, seen.calls, flowing[len(sites) :]).sum(0)
     return found
 
 

@@ -10,20 +10,18 @@ cache and take an "NA" for a missing value. What a folder's splits are, `dataset
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import hashlib
-import lzma
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, TextIO
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 from huggingface_hub import HfApi, snapshot_download
@@ -82,23 +80,22 @@ _TEXT_READERS: dict[str, Callable[..., Tables]] = {
     ".jsonl": _json_lines,
 }
 READABLE = (*_TEXT_READERS, ".parquet")
-_PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def kind(path: str | Path) -> str | None:
-    """Return which of `READABLE` a file's name ends in, compressed or not; None if in none."""
+    """Return which of `READABLE` a file's name ends in, plain or .gz; None if in none."""
     ending = _unpacked(path).suffix.lower()
     return ending if ending in READABLE else None
 
 
 def stem(path: Path) -> str:
-    """Return a file's name without its ending, compressed or not."""
+    """Return a file's name without its ending, plain or .gz."""
     return _unpacked(path).stem
 
 
 def _unpacked(path: str | Path) -> Path:
     path = Path(path)
-    return path.with_suffix("") if path.suffix.lower() in _PACKED else path
+    return path.with_suffix("") if path.suffix.lower() == ".gz" else path
 
 
 def readable(name: str) -> bool:
@@ -122,7 +119,9 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
             yield from (batch.to_pandas() for batch in pq.ParquetFile(path).iter_batches(rows))
             return
         with (
-            _PACKED.get(path.suffix.lower(), open)(path, "rt", encoding="utf-8-sig") as file,
+            (gzip.open if path.suffix.lower() == ".gz" else open)(
+                path, "rt", encoding="utf-8-sig"
+            ) as file,
             warnings.catch_warnings(),
         ):
             # More values than columns: pandas would warn and drop the last ones.
@@ -137,11 +136,9 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
         raise ValueError(f"{where} cannot be read: {str(error).strip().splitlines()[0]}") from error
 
 
-def blocks(paths: Iterable[Path]) -> Iterator[bytes]:
-    """Yield the files' contents, one after the other, a megabyte at a time."""
-    for path in paths:
-        with path.open("rb") as file:
-            yield from iter(partial(file.read, 2**20), b"")
+def contents(paths: Iterable[Path]) -> Iterator[np.ndarray]:
+    """Return the bytes of each file that has any, which are read when they are looked at."""
+    return (np.memmap(path, mode="r") for path in paths if path.stat().st_size)
 
 
 def digest(contents: Iterable[Any]) -> str:
@@ -293,12 +290,10 @@ def find_model(
 def _needed(names: Sequence[str]) -> list[str]:
     """Choose what to download of a model: small files, and the weights in one format."""
     top = [name for name in names if "/" not in name]
-    for suffix in _WEIGHTS:
-        weights = [name for name in top if name.endswith((suffix, f"{suffix}.index.json"))]
-        if weights:
-            break
+    formats = ((suffix, f"{suffix}.index.json") for suffix in _WEIGHTS)
+    weights = [[name for name in top if name.endswith(endings)] for endings in formats]
     others = [name for name in top if name.endswith(_SMALL_FILES) and ".index." not in name]
-    return sorted({*weights, *others})
+    return sorted({*next(filter(None, weights), []), *others})
 
 
 def _data(names: Sequence[str]) -> list[str]:

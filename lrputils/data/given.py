@@ -79,10 +79,7 @@ def _table_of(given: Mapping[str, Any]) -> pd.DataFrame:
     if "input_ids" in given:
         raise TypeError("these are encoded texts: pass them to a method, or the texts here")
     single = all(np.ndim(value) == 0 for value in given.values())
-    try:
-        return pd.DataFrame([given] if single else dict(given))
-    except ValueError as error:
-        raise TypeError(f"texts are not taken from a {type(given).__name__}: {error}") from None
+    return pd.DataFrame([given] if single else dict(given))
 
 
 def _listed(given: Any) -> list[Any]:

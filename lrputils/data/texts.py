@@ -84,7 +84,7 @@ def load_texts(
     Args:
         dataset: `None` or "reviews" for the short reviews written for this book, "reviews-long"
             for the long ones; a CSV, TSV, Parquet, JSON, JSON-lines or text file (a line a text),
-            compressed or not; a folder with a file or a folder a split; a data set of the Hugging
+            plain or .gz; a folder with a file or a folder a split; a data set of the Hugging
             Face hub such as "stanfordnlp/sst2"; or texts at hand: a list, array or Series of
             strings or of pairs of strings, records, a DataFrame, a `datasets.Dataset`.
         columns: `text_column` and, after a comma, `label_column`, as chapters take them; of pairs
@@ -181,7 +181,7 @@ def stream_texts(
         name, identity, table = "texts at hand", None, _table(dataset, text_column)
     else:
         name, paths, commit = _find(dataset, split, subset, revision)
-        identity = f"commit {commit}" if commit else files.digest(files.blocks(paths))
+        identity = f"commit {commit}" if commit else files.digest(files.contents(paths))
 
     def read(size: int) -> Iterator[tuple[str, Text, Any]]:
         usual = {*given.COLUMNS["text"]}.union(*given.PAIRS)
@@ -194,15 +194,6 @@ def stream_texts(
         return islice(rows, limit)
 
     return TextStream(name, identity, read)
-
-
-def as_texts(texts: Any, text_column: str | None = None, label_column: str | None = None) -> Texts:
-    """Return texts at hand as `Texts`: these themselves, one string, or what `load_texts` takes."""
-    if isinstance(texts, Texts) and not (text_column or label_column):
-        return texts
-    if isinstance(texts, str | Path | None):  # a name or a path is for `load_texts` alone
-        texts = given.frame(texts)
-    return load_texts(texts, text_column=text_column, label_column=label_column)
 
 
 def _table(held: Any, text_column: str | None) -> pd.DataFrame:

@@ -75,16 +75,6 @@ class Architecture:
         """The settings of the model's text part, which is all of most models."""
         return self.model.config.get_text_config()
 
-    @property
-    def causal(self) -> bool:
-        """Whether a token sees only itself and the tokens before it."""
-        return self.kind.causal
-
-    @property
-    def vision(self) -> bool:
-        """Whether the tokens are image patches, behind one [CLS] token."""
-        return self.kind.vision
-
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
 
@@ -92,13 +82,9 @@ class Architecture:
             mask: `(batch, tokens)`, true at tokens and false at padding.
         """
         places = torch.arange(mask.shape[1], device=mask.device)
-        if not self.causal:
+        if not self.kind.causal:
             return places.new_zeros(len(mask))
         return (mask * (places + 1)).argmax(1)
-
-    def head_mask(self, mask: Tensor) -> Tensor:
-        """`head_tokens` as a boolean `(batch, tokens)`."""
-        return self.head_tokens(mask)[:, None] == torch.arange(mask.shape[1], device=mask.device)
 
     def position_ids(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
@@ -122,8 +108,8 @@ class Architecture:
 
         Raises:
             TypeError: inputs that are no mapping.
-            ValueError: inputs of the wrong kind or shape, an empty or too long text, or an unknown
-                token id.
+            ValueError: a model in training mode, inputs of the wrong kind or shape, an empty or too
+                long text, or an unknown token id.
         """
         if not isinstance(inputs, Mapping):
             raise TypeError(
@@ -132,63 +118,72 @@ class Architecture:
             )
         device = next(self.model.parameters()).device
         model = type(self.model).__name__
-        if self.vision:
+        if self.model.training:
+            raise ValueError(
+                f"{model} is in training mode, where dropout makes every pass another one: call "
+                "model.eval() first"
+            )
+        if self.kind.vision:
             pixels = inputs.get("pixel_values")
             if not isinstance(pixels, Tensor) or pixels.dim() != 4:
                 raise ValueError(f"{model} needs 'pixel_values' (batch, channels, height, width)")
             return {"pixel_values": pixels.to(device)}
-        input_ids, mask = (part.to(device) for part in checked_tensors(inputs))
-        self._check_text(input_ids, mask)
-        input_ids = self._with_own_padding(input_ids, mask)
+        input_ids, mask = self._checked(inputs, device)
         arguments = {"input_ids": input_ids, "attention_mask": mask}
         if self.kind.token_types and inputs.get("token_type_ids") is not None:
             arguments["token_type_ids"] = inputs["token_type_ids"].to(device)
         if inputs.get("position_ids") is not None:
             arguments["position_ids"] = inputs["position_ids"].to(device)
         elif not bool(mask[:, 0].all()):
-            if not self.causal:
+            if not self.kind.causal:
                 raise ValueError(
                     f"padding stands on the left, but {model} reads its answer at the first token: "
                     "set tokenizer.padding_side = 'right'"
                 )
             arguments["position_ids"] = self.position_ids(input_ids, mask)
-        if self.causal:
+        if self.kind.causal:
             arguments["use_cache"] = False
         return arguments
 
-    def _with_own_padding(self, input_ids: Tensor, mask: Tensor) -> Tensor:
-        """Pad with the model's own token: some heads and positions find the text's end by it."""
-        pad = self.config.pad_token_id
-        if self.causal and not self.language_model:
-            if pad is None and len(input_ids) > 1:
-                raise ValueError(
-                    f"{type(self.model).__name__} finds the end of a text by its padding token "
-                    "and has none: set model.config.pad_token_id, or pass one text at a time"
-                )
-            last = input_ids.gather(1, self.head_tokens(mask)[:, None])
-            if pad is not None and bool((last == pad).any()):
-                raise ValueError(
-                    f"a text ends with token {pad}, which {type(self.model).__name__} takes for "
-                    "padding: it would read its answer at the token before"
-                )
-        return input_ids if pad is None else torch.where(mask.bool(), input_ids, pad)
+    def _checked(self, inputs: Mapping[str, Any], device: torch.device) -> tuple[Tensor, Tensor]:
+        """Ids and attention mask, padded by the model's own token.
 
-    def _check_text(self, input_ids: Tensor, mask: Tensor) -> None:
-        lengths = mask.sum(1)
+        Some heads and positions find the text's end by it.
+        """
+        input_ids, mask = (part.to(device) for part in checked_tensors(inputs))
+        model, known, pad = (
+            type(self.model).__name__,
+            self.config.vocab_size,
+            self.config.pad_token_id,
+        )
         if input_ids.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"input_ids are whole numbers (int64); got {input_ids.dtype}")
-        model, limit = type(self.model).__name__, self.max_positions
-        low, high, known = int(input_ids.min()), int(input_ids.max()), self.config.vocab_size
+        low, high = int(input_ids.min()), int(input_ids.max())
         if low < 0 or high >= known:
             raise ValueError(
                 f"token ids from {low} to {high}, but {model} has 0 to {known - 1}: encode with "
                 "the tokenizer that belongs to the model"
             )
-        if limit is not None and int(lengths.max()) > limit:
+        longest, limit = int(mask.sum(1).max()), self.max_positions
+        if limit is not None and longest > limit:
             raise ValueError(
-                f"a text of {int(lengths.max())} tokens, but {model} has {limit} positions: encode "
+                f"a text of {longest} tokens, but {model} has {limit} positions: encode "
                 f"with max_length={limit}"
             )
+        if pad is None and len(input_ids) > 1 and self.kind.causal and not self.language_model:
+            raise ValueError(
+                f"{model} finds the end of a text by its padding token and has none: set "
+                "model.config.pad_token_id, or pass one text at a time"
+            )
+        if pad is None:
+            return input_ids, mask
+        last = input_ids.gather(1, self.head_tokens(mask)[:, None])
+        if self.kind.causal and not self.language_model and bool((last == pad).any()):
+            raise ValueError(
+                f"a text ends with token {pad}, which {model} takes for padding: it would read "
+                "its answer at the token before"
+            )
+        return torch.where(mask.bool(), input_ids, pad), mask
 
 
 def describe(handle: Handle, *, rules: bool = True) -> Architecture:

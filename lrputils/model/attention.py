@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -67,12 +68,9 @@ class AttentionCall:
 
     def seen(self) -> Tensor:
         """Which keys a query sees: boolean, `(batch, heads, queries, keys)`."""
-        shape = (*self.query.shape[:3], self.key.shape[2])
-        if self.mask is None:
-            return torch.ones((), dtype=torch.bool, device=self.query.device).expand(shape)
         # A summand of the scores may hold position biases; what hides a key is far below them.
-        mask = self.mask if self.mask.dtype == torch.bool else self.mask > -1e3
-        return mask.expand(shape)
+        seen = torch.as_tensor(additive(self.mask, torch.float32), device=self.query.device) > -1e3
+        return seen.expand(*self.query.shape[:3], self.key.shape[2])
 
     def weights(self, softmax: Callable[..., Tensor] = torch.softmax) -> Tensor:
         """A, `(batch, heads, queries, keys)`: computed as `scores`, in the query's dtype."""
@@ -89,22 +87,18 @@ class AttentionCall:
         value = with_all_heads(self.value, self.query)
         return (weights @ value).transpose(1, 2).contiguous()
 
-    def output(self) -> Tensor:
-        """`combined(weights())` by the fused kernel, which never holds A in memory."""
-        key, value = (with_all_heads(x, self.query) for x in (self.key, self.value))
-        output = F.scaled_dot_product_attention(
-            self.query, key, value, attn_mask=self.mask, scale=self.scaling
-        )
-        return output.transpose(1, 2).contiguous()
-
 
 # An attention function returns the output `(batch, tokens, heads, size)`, and A or None for it.
 AttentionFunction = Callable[[AttentionCall], tuple[Tensor, Tensor | None]]
 
 
 def fused(call: AttentionCall) -> tuple[Tensor, None]:
-    """Plain attention by the fused kernel."""
-    return call.output(), None
+    """Plain attention by the fused kernel, which never holds A in memory."""
+    key, value = (with_all_heads(x, call.query) for x in (call.key, call.value))
+    output = F.scaled_dot_product_attention(
+        call.query, key, value, attn_mask=call.mask, scale=call.scaling
+    )
+    return output.transpose(1, 2).contiguous(), None
 
 
 def stepwise(call: AttentionCall) -> tuple[Tensor, Tensor]:
@@ -144,18 +138,14 @@ class Route:
         self.architecture = architecture
         self.function = function
         self.layer: int | None = None
-        self._blocks = 0  # of this pass, so far: a block that serves several layers comes again
-
-    def _forwards(self) -> dict[nn.Module, Callable]:
-        """Forward passes that keep count of the layers, and those of attentions that need one."""
-        parts = self.architecture
-        forwards = {parts.backbone: self._whole} | dict.fromkeys(parts.blocks, self._block)
-        if own := parts.kind.own_attention:
-            forwards |= {module: own(module, _attention) for module in parts.attentions}
-        return forwards
+        self._layers = count()  # of this pass: a block that serves several comes again
+        blocks = dict.fromkeys(architecture.blocks, self._block)
+        self._forwards = {architecture.backbone: self._whole, **blocks}
+        if own := architecture.kind.own_attention:
+            self._forwards |= {part: own(part, _attention) for part in architecture.attentions}
 
     def _whole(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        self._blocks = 0
+        self._layers = count()
         before = _running.set(self)
         try:
             return original(*args, **kwargs)
@@ -163,8 +153,7 @@ class Route:
             _running.reset(before)
 
     def _block(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        self.layer = self._blocks
-        self._blocks += 1
+        self.layer = next(self._layers)
         try:
             return original(*args, **kwargs)
         finally:
@@ -195,7 +184,7 @@ def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
     route = Route(architecture, function)
     # All parts of a covered model share one config, and so may several models.
     name = partial(_take_name, architecture.model)
-    with replaced(route._forwards()), shared(("config", id(architecture.model.config)), name):
+    with replaced(route._forwards), shared(("config", id(architecture.model.config)), name):
         yield route
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from warnings import catch_warnings, warn
 
-import numpy as np
 import torch
 from torch import nn
 from transformers import (
@@ -63,14 +62,12 @@ class Classifier:
         tokenizer: the Hugging Face tokenizer.
         name: the folder's name, the hub's name, or what the package's own model is called.
         revision: the hub's commit; None for a local model.
-        folder: where its files are; None for a model that was built, not loaded.
     """
 
     model: nn.Module
     tokenizer: PreTrainedTokenizerBase
     name: str
     revision: str | None = None
-    folder: Path | None = None
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -82,8 +79,14 @@ class Classifier:
         """The hub's commit, or the sha256 of the weights: which model a recorded run measured."""
         if self.revision is not None:
             return f"commit {self.revision}"
-        weights = sorted(self.model.state_dict().items())
-        return files.digest(part for named in weights for part in _bytes(*named))
+        return files.digest(
+            part
+            for name, tensor in sorted(self.model.state_dict().items())
+            for part in (
+                name.encode(),
+                tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy(),
+            )
+        )
 
     @property
     def device(self) -> torch.device:
@@ -150,11 +153,6 @@ class Classifier:
         return f"Classifier({self.name}: {kind}, {layers} layers)"
 
 
-def _bytes(name: str, tensor: torch.Tensor) -> tuple[bytes, np.ndarray]:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return name.encode(), flat.view(torch.uint8).numpy()
-
-
 def load_classifier(
     name_or_folder: str | Path | nn.Module | Any | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
@@ -192,7 +190,7 @@ def load_classifier(
     dtype = getattr(torch, precision)
     place = EMBEDDED if name_or_folder is None else name_or_folder
     name, folder, commit = files.find_model(str(place), revision)
-    name = NAME if name_or_folder is None else name
+    name = name if name_or_folder else NAME
     with quietly():
         model = _load_model(folder, name, dtype)
         tokenizer = _load_tokenizer(folder, name)
@@ -201,7 +199,7 @@ def load_classifier(
         config.pad_token_id = _inputs.padding_id(tokenizer)
     describe(model, rules=False)
     model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
-    return Classifier(model, tokenizer, name, commit, folder)
+    return Classifier(model, tokenizer, name, commit)
 
 
 def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier:
@@ -224,8 +222,7 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
 def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
     with _plainly(f"The model {name!r}"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        architectures = list(map(str, config.architectures or ()))
-    stated = next(iter(architectures), "(no architecture stated)")
+        stated = str(next(iter(config.architectures or ["(no architecture stated)"])))
     if "/" in str(config._attn_implementation):  # "owner/name" on the hub
         raise ValueError(f"{name!r} asks for program code from the hub, which is never run here")
     kind = next((kind for ending, kind in _KINDS.items() if stated.endswith(ending)), None)
@@ -288,13 +285,10 @@ def find_device(device: str | torch.device) -> torch.device:
 @contextmanager
 def quietly() -> Iterator[None]:
     """Hide transformers' loading bar and reports; errors are still raised."""
-    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        with catch_warnings(action="ignore"):
-            yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if bars:
-            logging.enable_progress_bar()
+    with ExitStack() as undo, catch_warnings(action="ignore"):
+        undo.callback(logging.set_verbosity, logging.get_verbosity())
+        if logging.is_progress_bar_enabled():
+            undo.callback(logging.enable_progress_bar)
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        yield

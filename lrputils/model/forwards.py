@@ -22,7 +22,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -159,7 +158,7 @@ def run_rows(
         ).to(device)
         for name in rows[0]
     }
-    if architecture.causal:
+    if architecture.kind.causal:
         arguments["use_cache"] = False
     last = torch.tensor([len(row["input_ids"]) - 1 for row in rows], device=device)
 
@@ -228,7 +227,6 @@ def matmul_precision(precision: str, device: str | torch.device = "cpu") -> Iter
 
     Raises:
         ValueError: this kind of device does not have the precision.
-        RuntimeError: torch is older than 2.9 and the precision is not "float32".
     """
     kind = torch.device(device).type
     known = PRECISIONS.get(kind, ("float32",))
@@ -236,15 +234,7 @@ def matmul_precision(precision: str, device: str | torch.device = "cpu") -> Iter
         raise ValueError(
             f"precision={precision!r} is not available on {kind!r} devices; choose from {known}"
         )
-    backend = torch.backends.cuda if kind == "cuda" else torch.backends.mkldnn
-    settings = getattr(backend, "matmul", None)
-    if not hasattr(settings, "fp32_precision"):
-        if precision != "float32":
-            raise RuntimeError(
-                f"precision={precision!r} on a {kind!r} device needs torch 2.9 or newer; this is "
-                f"{torch.__version__}. Use 'float32'"
-            )
-        settings = SimpleNamespace(fp32_precision=None)
+    settings = (torch.backends.cuda if kind == "cuda" else torch.backends.mkldnn).matmul
     before = settings.fp32_precision
     settings.fp32_precision = "ieee" if precision == "float32" else precision
     try:

@@ -52,11 +52,10 @@ class Inputs(BatchEncoding):
         self.data["attention_mask"] = mask
         if bool((mask.int().diff(dim=1) > 0).any()):
             raise ValueError("padding stands on the left: set tokenizer.padding_side = 'right'")
-        lengths = mask.sum(dim=1).tolist()
         if tokens is None:
             tokens = (
-                (f"#{i}" for i in row[:length].tolist())
-                for row, length in zip(ids, lengths, strict=True)
+                [f"#{i}" for i in row[own].tolist()]
+                for row, own in zip(ids, mask.bool(), strict=True)
             )
         self.tokens = tuple(map(tuple, tokens))
         self.truncated = tuple(truncated)
@@ -82,11 +81,6 @@ class Inputs(BatchEncoding):
     def lengths(self) -> torch.Tensor:
         """Integer (batch,): the number of tokens of each row, special ones included."""
         return self.data["attention_mask"].long().sum(dim=1)
-
-    @property
-    def batch_size(self) -> int:
-        """The number of rows."""
-        return self.data["input_ids"].shape[0]
 
     @property
     def device(self) -> torch.device:
@@ -133,14 +127,12 @@ class Inputs(BatchEncoding):
         boolean tensor (batch,) chooses the rows where it is true.
         """
         index = which if isinstance(which, int | slice) else torch.as_tensor(which).cpu()
-        numbers = torch.arange(self.batch_size)[index].reshape(-1)
-        if not len(numbers):
-            raise ValueError(f"{which!r} chooses none of the {self.batch_size} rows")
-        chosen = numbers.tolist()
+        chosen = torch.arange(len(self.tokens))[index].reshape(-1).tolist()
+        if not chosen:
+            raise ValueError(f"{which!r} chooses none of the {len(self.tokens)} rows")
         width = max(len(self.tokens[row]) for row in chosen)
-        at = numbers.to(self.device)
         return Inputs(
-            {name: value[at, :width] for name, value in self.data.items()},
+            {name: value[chosen, :width] for name, value in self.data.items()},
             tokens=(self.tokens[row] for row in chosen),
             truncated=(new for new, row in enumerate(chosen) if row in self.truncated),
             replacements=self.replacements,

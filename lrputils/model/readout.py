@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.forwards import Forward, replaced, run
@@ -74,7 +75,15 @@ def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
     if target is None:
         return logits.detach().argmax(1)
     pair = isinstance(target, Contrast) or getattr(target, "shape", ()) == (batch, 2)
-    numbers = _number(target, model)
+    numbers = target
+    if isinstance(target, Sequence):
+        labels = {str(name): int(n) for n, name in (model.config.id2label or {}).items()}
+        rows = [target] * batch if isinstance(target, str) else target
+        unknown = [each for each in rows if isinstance(each, str) and each not in labels]
+        if unknown:
+            known = ", ".join(labels) or "the tokens: give its number"
+            raise ValueError(f"target={unknown[0]!r} is none of {known}")
+        numbers = [labels[each] if isinstance(each, str) else each for each in rows]
     try:
         chosen = torch.as_tensor(numbers, device=logits.device)
     except (TypeError, ValueError):
@@ -92,19 +101,6 @@ def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
     if outside:
         raise ValueError(f"target {outside} out of range: the classes are 0 to {classes - 1}")
     return chosen
-
-
-def _number(target: Any, model: nn.Module) -> Any:
-    """A target by numbers, where labels stood."""
-    if not isinstance(target, Sequence):
-        return target
-    if not isinstance(target, str):
-        return [_number(each, model) for each in target]
-    labels = {str(name): int(n) for n, name in (model.config.id2label or {}).items()}
-    if target not in labels:
-        known = ", ".join(labels) or "the tokens: give its number"
-        raise ValueError(f"target={target!r} is none of {known}")
-    return labels[target]
 
 
 def explained(logits: Tensor, chosen: Tensor) -> Tensor:
@@ -136,7 +132,8 @@ class Reading:
     """One forward pass, ready for the backward pass.
 
     Attributes:
-        output: what is explained, logits `(batch,)` or their contrast, in the graph.
+        output: what is explained, logits `(batch,)` or their contrast, in the graph; out of it
+            where the model reads its words twice.
         logits: all logits `(batch, classes)`, detached; next-token logits of the last token.
         target: the explained class of each row, `(batch,)`; of a contrast both, `(batch, 2)`.
         site: the tensor `(batch, tokens, size)` at which gradients are taken, in the graph.
@@ -147,7 +144,6 @@ class Reading:
         places: `site` and `value` of every read-out that the model has, by name.
         inputs: the states `(batch, tokens, size)` that each layer takes, in the graph.
         outputs: those that it gives.
-        refusal: why gradients at `site` would be none, or half of them; "" where they are fine.
     """
 
     output: Tensor
@@ -160,7 +156,6 @@ class Reading:
     places: Mapping[str, tuple[Tensor, Tensor]]
     inputs: list[Tensor]
     outputs: list[Tensor]
-    refusal: str = ""
 
     def gradient(self) -> Tensor:
         """What flows back to the read-out tensor from the explained logits: `site`'s shape.
@@ -168,17 +163,13 @@ class Reading:
         Raises:
             ValueError: no gradient reaches it, or another one beside it.
         """
-        if self.refusal:
-            raise ValueError(self.refusal)
+        if not self.output.requires_grad:
+            raise ValueError(
+                "this model passes no gradient back to its words, or reads them twice: use what "
+                "removes tokens, as leave_one_out"
+            )
         (gradient,) = torch.autograd.grad(self.output.sum(), self.site)
         return gradient
-
-    def everywhere(self, *others: Tensor) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
-        """R at every read-out `(batch, tokens)`, and what flows to other tensors, in one pass."""
-        sites, values = zip(*self.places.values(), strict=True)
-        flowing = torch.autograd.grad(self.output.sum(), [*sites, *others])
-        found = zip(self.places, map(self.relevance, flowing, values), strict=True)
-        return dict(found), flowing[len(sites) :]
 
     def relevance(self, gradient: Tensor, value: Tensor | None = None) -> Tensor:
         """R = Σ value ⊙ gradient over the state's size: `(…, batch, tokens)`, 0 at padding.
@@ -213,37 +204,29 @@ def read(
             training mode, wrong inputs, or logits that are not finite.
     """
     model = architecture.model
-    if model.training:
-        raise ValueError(
-            f"{type(model).__name__} is in training mode, where dropout makes every pass another "
-            "one: call model.eval() first"
-        )
     known = readouts(architecture)
     if readout not in known:
         raise ValueError(f"{type(model).__name__} has no read-out {readout!r}: use one of {known}")
     arguments = architecture.arguments(inputs)
-    seen = _Seen(architecture, change)
-    with replaced(seen._forwards()), torch.enable_grad():
+    forwards, places, taken, given = _catching(architecture, change)
+    with replaced(forwards), torch.enable_grad():
         logits = run(architecture, arguments)
     chosen = resolve_target(target, logits, model)
-    site, value = seen.places[readout]
-    output, refusal = explained(logits, chosen), ""
-    if not output.requires_grad or model.config.is_encoder_decoder:
-        why = "reads its words twice" if output.requires_grad else "passes no gradient back"
-        refusal = f"{type(model).__name__} {why}: use what removes tokens, as leave_one_out"
+    output = explained(logits, chosen)
+    site, value = places[readout]
     valid = arguments.get("attention_mask", torch.ones(site.shape[:2], device=site.device))
     return Reading(
-        output=output,
+        # What reads its words twice would get a half of their gradient.
+        output=output.detach() if model.config.is_encoder_decoder else output,
         logits=logits.detach(),
         target=chosen,
         site=site,
         value=value,
         valid=valid.bool(),
-        head=architecture.head_mask(valid),
-        places=seen.places,
-        inputs=seen.inputs,
-        outputs=seen.outputs,
-        refusal=refusal,
+        head=one_hot(architecture.head_tokens(valid), valid.shape[1]).bool(),
+        places=places,
+        inputs=taken,
+        outputs=given,
     )
 
 
@@ -269,47 +252,45 @@ def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, batch_tokens:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-class _Seen:
-    """Catches tensors while a forward pass runs: read-outs, and what the blocks take and give.
+def _catching(
+    architecture: Architecture, change: Callable[[Tensor], Tensor] | None
+) -> tuple[dict[nn.Module, Forward], dict, list[Tensor], list[Tensor]]:
+    """Forward passes that catch the read-outs, and what the blocks take and give; and what they do.
 
     Of a read-out: where gradients are taken, and what they are multiplied with, out of the graph.
     """
+    places: dict[str, tuple[Tensor, Tensor]] = {}
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
 
-    def __init__(self, architecture: Architecture, change: Callable | None):
-        self.architecture = architecture
-        self.change = change
-        self.places: dict[str, tuple[Tensor, Tensor]] = {}
-        self.inputs: list[Tensor] = []
-        self.outputs: list[Tensor] = []
-
-    def _forwards(self) -> dict[nn.Module, Forward]:
-        parts = self.architecture
-        forwards = {parts.word_embeddings: self._embeddings}
-        forwards |= dict.fromkeys(parts.blocks, self._block)
-        return forwards | ({parts.embedding_norm: self._norm} if parts.embedding_norm else {})
-
-    def _embeddings(self, inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
+    def _embeddings(inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
         output = inner(*args, **kwargs)
-        if "word" in self.places:  # GPT-2 looks token types up in the same table
+        if "word" in places:  # GPT-2 looks token types up in the same table
             return output
-        parts = self.architecture
-        positions = parts.word_embeddings.position_embeddings if parts.vision else 0.0
+        words = architecture.word_embeddings
+        positions = words.position_embeddings if architecture.kind.vision else 0.0
         word = (output - positions).detach()
-        if self.change is not None:
-            word = self.change(word)
+        if change is not None:
+            word = change(word)
             output = word + positions
-        self.places["word"] = output.detach().requires_grad_(), word.detach()
-        return self.places["word"][0]
+        places["word"] = output.detach().requires_grad_(), word.detach()
+        return places["word"][0]
 
-    def _norm(self, inner: Forward, x: Tensor) -> Tensor:
+    def _norm(inner: Forward, x: Tensor) -> Tensor:
         output = inner(x)
-        self.places |= {"sum": (x, x.detach()), "post-norm": (output, output.detach())}
+        places.update({"sum": (x, x.detach()), "post-norm": (output, output.detach())})
         return output
 
-    def _block(self, inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def _block(inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
         # Without a norm nothing stands between the sum and the first block.
-        self.places.setdefault("sum", (hidden, hidden.detach()))
-        self.inputs.append(hidden)
+        places.setdefault("sum", (hidden, hidden.detach()))
+        inputs.append(hidden)
         output = inner(hidden, *args, **kwargs)
-        self.outputs.append(output[0] if isinstance(output, tuple) else output)
+        outputs.append(output[0] if isinstance(output, tuple) else output)
         return output
+
+    forwards = {architecture.word_embeddings: _embeddings}
+    forwards |= dict.fromkeys(architecture.blocks, _block)
+    if architecture.embedding_norm is not None:
+        forwards[architecture.embedding_norm] = _norm
+    return forwards, places, inputs, outputs

@@ -77,10 +77,9 @@ def joined(text: str, spans: Sequence[Span | None], tokens: Sequence[str]) -> li
             words.append(Word(name, (place,), (name,), True))
             end = None
         elif end is not None and (start < end or (start == end and _goes_on(text, start))):
-            _, pieces, spellings, spaced, _ = words.pop()
-            end = max(end, stop)
-            spellings = (*spellings, text[start:stop])
-            words.append(Word(text[first:end], (*pieces, place), spellings, spaced))
+            word, end = words[-1], max(end, stop)
+            spellings = (*word.spellings, text[start:stop])
+            words[-1] = Word(text[first:end], (*word.pieces, place), spellings, word.spaced)
         else:
             words.append(Word(text[start:stop], (place,), (text[start:stop],), start != end))
             first, end = start, stop
@@ -94,12 +93,11 @@ def _goes_on(text: str, place: int) -> bool:
         after = text[place + 1 : place + 2]
     elif before in "'’":
         before = text[max(0, place - 2) : place - 1]
-    return _letters(before + after)
-
-
-def _letters(pair: str) -> bool:
-    """Whether both are letters, marks or digits of a script that puts spaces between words."""
-    known = [unicodedata.category(c)[0] in "LMN" and not "\u2e80" <= c <= "\u9fff" for c in pair]
+    # Letters, marks or digits of a script that puts spaces between words.
+    known = [
+        unicodedata.category(c)[0] in "LMN" and not "\u2e80" <= c <= "\u9fff"
+        for c in before + after
+    ]
     return len(known) == 2 and all(known)
 
 

@@ -122,7 +122,7 @@ def _random_inputs(architecture: Architecture) -> dict[str, Tensor]:
     """Two random texts, or images: what the rules conserve does not depend on the input."""
     config = architecture.model.config
     generator = torch.Generator().manual_seed(0)
-    if architecture.vision:
+    if architecture.kind.vision:
         size = config.image_size
         height, width = size if isinstance(size, (list, tuple)) else (size, size)
         shape = (2, config.num_channels, height, width)

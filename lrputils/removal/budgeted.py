@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from lrputils.model.architectures import Handle, describe
 from lrputils.model.readout import Target
@@ -75,7 +76,8 @@ def budgeted_loo(
     plans = [plan(len(text), budget) for text in f.texts]
     estimate = _estimated(architecture, inputs, f.chosen, plans)
     valid = f.where.to(estimate.device)
-    content = free_tokens(inputs, valid, architecture.head_mask(valid))
+    head = one_hot(architecture.head_tokens(valid), valid.shape[1]).bool()
+    content = free_tokens(inputs, valid, head)
     special = torch.inf if counted == "all" else estimate.abs() / (1 + estimate.abs())
     order = torch.where(content, estimate.abs() + 1, special).where(valid, -1.0)
     ranks = order.argsort(dim=1, descending=True, stable=True).argsort(dim=1)

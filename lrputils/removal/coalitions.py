@@ -206,7 +206,7 @@ def units_of(
     special: bool = False,
 ) -> tuple[list[np.ndarray], Tensor]:
     """`Coalitions.units` and `Coalitions.where`."""
-    if architecture.vision:
+    if architecture.kind.vision:
         if units != "token":
             raise ValueError(f"units={units!r} are of texts; patches of an image are its tokens")
         valid = torch.ones(len(texts), len(texts[0]), device=inputs["pixel_values"].device).bool()
@@ -220,7 +220,7 @@ def units_of(
         found = Inputs.of(to_the_left(inputs)).units(units)
         numbers, where = found.numbers, found.mask
     else:
-        if not architecture.vision and not special:
+        if not architecture.kind.vision and not special:
             where = valid & ~special_tokens(inputs)
         numbers = (where.cumsum(1) - 1).masked_fill(~where, -1)
     rows = zip(numbers.cpu().numpy(), valid.cpu().numpy(), strict=True)

@@ -88,7 +88,7 @@ def leave_one_out(
 def _check_removal(architecture: Architecture, removal: str) -> None:
     if removal not in REMOVALS:
         raise ValueError(f"removal={removal!r} is not one of {REMOVALS}")
-    if architecture.vision and removal != "attention-mask":
+    if architecture.kind.vision and removal != "attention-mask":
         raise ValueError(
             f"removal={removal!r} is about words; for image patches use 'attention-mask'"
         )

@@ -141,7 +141,7 @@ def shareable(architecture: Architecture, longest: int) -> bool:
     installed, whose attention may be another one.
     """
     return (
-        architecture.causal
+        architecture.kind.causal
         and architecture.kind.rules
         and longest <= window(architecture)
         and all("forward" not in vars(module) for module in architecture.backbone.modules())

@@ -87,15 +87,10 @@ def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
     """Take a padded batch apart into its texts.
 
     Raises:
-        ValueError: what `Architecture.arguments` refuses, or a model in training mode, where
-            dropout is larger than the effect of a single token.
+        ValueError: what `Architecture.arguments` refuses.
     """
-    if architecture.model.training:
-        raise ValueError(
-            "The model is in training mode, where dropout is random: call model.eval()"
-        )
-    arguments = architecture.arguments(inputs if architecture.vision else to_the_left(inputs))
-    if architecture.vision:
+    arguments = architecture.arguments(inputs if architecture.kind.vision else to_the_left(inputs))
+    if architecture.kind.vision:
         with torch.no_grad():
             states = architecture.word_embeddings(arguments["pixel_values"])
         return [Text(None, np.arange(len(state)), states=state) for state in states]
@@ -136,9 +131,9 @@ def logits_of(
             encoder = architecture.backbone.get_submodule(architecture.kind.blocks.split(".")[0])
             place = relative(encoder, arguments["position_ids"])
             undo.enter_context(replaced({encoder: place}))
-        if architecture.vision:  # the patches are embedded already
+        if architecture.kind.vision:  # the patches are embedded already
             undo.enter_context(replaced({architecture.word_embeddings: lambda _, x, **how: x}))
-        if not architecture.causal:
+        if not architecture.kind.causal:
             logits = model(**arguments).logits
         else:
             # Only the last token's state goes through the head: a vocabulary for each token of
@@ -177,14 +172,14 @@ def _collate(
         before = (np.arange(starts.max()) < starts[:, None])[:, None].repeat(len(places), axis=1)
         seen = np.concatenate([before, np.tri(len(places), dtype=bool) & visible[:, None]], axis=2)
         arguments["attention_mask"] = put(seen[:, None], device)
-    elif architecture.causal or not visible.all():
+    elif architecture.kind.causal or not visible.all():
         arguments["attention_mask"] = put(visible.astype(np.int64), device)
     head = architecture.head_tokens(put(mask, device))
     # The batch's texts, one behind the other, and where each row's own begins.
     numbers, own = np.unique([row.text for row in rows], return_inverse=True)
     used = [texts[number] for number in numbers]
     begins = np.cumsum([0, *map(len, used[:-1])])[own, None]
-    if architecture.vision:
+    if architecture.kind.vision:
         states = torch.cat([text.states for text in used])
         return arguments | {"pixel_values": states[put(begins + kept, device)]}, head
     shifted = np.array([row.shifted for row in rows])[:, None] & mask

@@ -16,6 +16,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts
 from lrputils.propagation.conservation import TOLERANCE, check
 from lrputils.removal import budgeted
+from lrputils.runs import datasets
 from lrputils.runs.datasets import Settings
 from lrputils.study.by_text import Run
 from lrputils.study.evaluation import REFERENCE
@@ -137,7 +138,8 @@ class Audited(Run):
 
 def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:
     """Measure texts at once, without a folder; `sizes` are those of `settings`."""
-    return Audited(settings(**sizes).step(classifier, measured(classifier)).rows(texts))
+    asked = settings(**sizes).asked(classifier, measured(classifier))
+    return Audited(datasets.measure(classifier, texts, asked))
 
 
 def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -> pd.DataFrame:

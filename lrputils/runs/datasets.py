@@ -23,20 +23,25 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
+from lrputils import stats
+from lrputils.attribution import METHODS
 from lrputils.data.given import sides
 from lrputils.data.texts import Texts, TextStream
+from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier
+from lrputils.model.readout import resolve_target
 from lrputils.model.units import check_units
+from lrputils.removal.certified import check_options
 from lrputils.removal.packing import bar
 from lrputils.runs import results
 from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.options import check_numbers
 from lrputils.runs.shards import Shard, in_shards, key, rank
-from lrputils.study.batches import BatchEvaluator
 from lrputils.study.cost import Forecast, forecast, measured
-from lrputils.study.evaluation import REFERENCE, variants_of
-from lrputils.study.variants import LayerSweep, Variant
+from lrputils.study.evaluation import REFERENCE, evaluate, of_label, variants_of
+from lrputils.study.variants import Label, LayerSweep, Variant
 
 LONG = ("cut", "refuse")
 _SAMPLED = 8  # shards that a forecast is made from
@@ -86,13 +91,29 @@ class Settings:
         if self.long not in LONG:
             raise ValueError(f"long={self.long!r} is not one of {list(LONG)}")
 
-    def step(
+    def asked(
         self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()
-    ) -> BatchEvaluator:
-        """Return what measures the texts of a shard: the methods, and `variants` behind them."""
-        names = ("max_length", "batch_size", "precision", "tolerance", "target", "units")
+    ) -> dict[str, Any]:
+        """Return what `lrputils.evaluate` is asked for: the methods, and `variants` behind them.
+
+        Raises:
+            TypeError: a method whose rules do not cover the model.
+            ValueError: an unknown method or class, or a precision that the model does not have.
+        """
+        if unknown := [name for name in self.methods if name not in METHODS]:
+            raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
+        if any(METHODS[name].rules for name in self.methods):
+            describe(classifier)
+        classes = len(classifier.labels) or len(classifier.tokenizer)
+        resolve_target(self.target, torch.zeros(1, classes), classifier.model)
+        options = {}
+        if self.precision != "float32":
+            loo = {"precision": self.precision, "tolerance": self.tolerance}
+            check_options(classifier.architecture, **loo)
+            options[REFERENCE] = loo
+        names = ("max_length", "batch_size", "target", "units")
         how = {name: getattr(self, name) for name in names}
-        return BatchEvaluator(classifier, (*self.methods, *variants), **how)
+        return {"methods": (*self.methods, *variants), "options": options, **how}
 
 
 def evaluate_dataset(
@@ -108,9 +129,9 @@ def evaluate_dataset(
 ) -> Path:
     """Evaluate methods on texts into `out`: `rows.parquet`, and `provenance.json`.
 
-    A row a text and method, in the texts' order: the columns of
-    `lrputils.study.batches.BatchEvaluator.rows`, maps among them. A killed run goes on by the same
-    call; a finished one is left alone. Under `torchrun` every rank makes the same call.
+    A row a text and method, in the texts' order: the columns of `measure`, maps among them. A
+    killed run goes on by the same call; a finished one is left alone. Under `torchrun` every rank
+    makes the same call.
 
     Args:
         classifier: `load_classifier`'s answer.
@@ -128,14 +149,44 @@ def evaluate_dataset(
         OSError: the disk is full.
     """
     settings = settings or Settings()
-    step = settings.step(classifier, variants)
+    asked = settings.asked(classifier, variants)
     options = {**(parameters or {}), **asdict(settings)}
     how = {"options": options, "command": command, "quiet": quiet}
-    return record(lambda some: compact(step.rows(some)), classifier, texts, out, settings, **how)
+
+    def rows(some: Texts) -> pd.DataFrame:
+        return compact(measure(classifier, some, asked))
+
+    return record(rows, classifier, texts, out, settings, **how)
+
+
+def measure(classifier: Classifier, texts: Texts, asked: Mapping[str, Any]) -> pd.DataFrame:
+    """Evaluate texts as `Settings.asked` says; longer ones are cut. A row a text and method.
+
+    Returns:
+        The columns of `lrputils.study.evaluation.Evaluation.rows` but `position`, and `spearman`
+        (with leave-one-out, over all tokens or units), `scores` (tokens,), `pieces` (the tokens'
+        strings), `content` (false at special tokens; of words or sentences true at first tokens)
+        and `cut` (the text was longer); an ablation has no map.
+
+    Raises:
+        ValueError: a text that cannot be encoded, or a model that returns NaN.
+    """
+    found = evaluate(classifier, texts, **asked, truncate=True, progress=False)
+    cut = set(classifier.encode(texts, asked["max_length"], truncate=True).truncated)
+    kept = []
+    for text, *parts in found.rows[["position", *Label._fields]].itertuples(index=False):
+        label = Label(*parts)
+        scores, content = of_label(found.maps, label)[text], found.content[text]
+        where = None if asked["units"] == "token" else content
+        own = (None, None, None) if label.family else (scores, list(found.tokens[text]), content)
+        row = dict(zip(("scores", "pieces", "content"), own, strict=True))
+        r = stats.spearman(scores, found.maps[REFERENCE][text], where=where)
+        kept.append({"spearman": float(r[0]), **row, "cut": text in cut})
+    return found.rows.drop(columns="position").join(pd.DataFrame(kept))
 
 
 def record(
-    measure: Callable[[Texts], pd.DataFrame],
+    rows_of: Callable[[Texts], pd.DataFrame],
     classifier: Classifier,
     texts: Texts | TextStream,
     out: str | Path,
@@ -145,7 +196,7 @@ def record(
     command: str,
     quiet: bool = False,
 ) -> Path:
-    """Write what `measure` returns of some texts at a time, with provenance, into `out`.
+    """Write what `rows_of` returns of some texts at a time, with provenance, into `out`.
 
     Of the `settings` those of texts and shards are read. `options`, as JSON can hold them, decide
     the rows beside model and texts; the rest is as in `evaluate_dataset`.
@@ -166,7 +217,7 @@ def record(
             _say(f"{share} texts are too long, and cut: see `cut` in the rows of `evaluate`")
         return {
             f"{part.Index:08d}": Shard(
-                partial(_measure, measure, shelf, part.Index), part.texts, part.cost
+                partial(_measure, rows_of, shelf, part.Index), part.texts, part.cost
             )
             for part in shelf.parts.itertuples()
         }
@@ -269,8 +320,8 @@ def _cuts(lengths: Sequence[int], most: float) -> Iterator[tuple[int, int]]:
     yield start, len(lengths) - start
 
 
-def _measure(measure: Callable[[Texts], pd.DataFrame], shelf: Shelf, number: int) -> pd.DataFrame:
-    return measure(shelf.take(number))
+def _measure(rows_of: Callable[[Texts], pd.DataFrame], shelf: Shelf, number: int) -> pd.DataFrame:
+    return rows_of(shelf.take(number))
 
 
 def compact(rows: pd.DataFrame) -> pd.DataFrame:
@@ -330,7 +381,8 @@ def estimate(
         ValueError: see `evaluate_dataset`.
     """
     settings = settings or Settings()
-    step = settings.step(classifier, variants)
+    asked = settings.asked(classifier, variants)
+    variants = variants_of(asked["methods"], asked["options"], progress=False)
     with TemporaryDirectory() as folder:
         store(classifier, texts, Path(folder) / TEXTS, settings, quiet=True)
         shelf = Shelf(Path(folder) / TEXTS)
@@ -340,7 +392,7 @@ def estimate(
         found = forecast(
             classifier,
             sample,
-            variants_of(step.methods, step.options, progress=False),
+            variants,
             max_length=settings.max_length,
             batch_size=settings.batch_size,
             units=settings.units,

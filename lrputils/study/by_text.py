@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lrputils import stats
 from lrputils.data.given import Text
-from lrputils.data.texts import Texts, as_texts
+from lrputils.data.texts import Texts, load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
@@ -156,7 +156,7 @@ def in_batches(*facts: str) -> Callable[[Callable[..., Iterable[Mapping[str, Any
             **options: Any,
         ) -> pd.DataFrame:
             rows, how = [], (batch_size, max_length)
-            for inputs, target, of_texts in predicted(classifier, as_texts(texts), *how):
+            for inputs, target, of_texts in predicted(classifier, load_texts(texts), *how):
                 lengths = inputs.lengths.tolist()
                 for columns in measure(classifier, inputs, target, **options):
                     each = {name: _one_a_text(value, lengths) for name, value in columns.items()}

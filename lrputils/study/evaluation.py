@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
-from lrputils.data.texts import as_texts
+from lrputils.data.texts import load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.removal.leave_one_out import certified_loo
@@ -104,7 +104,8 @@ def evaluate(
             returns NaN.
     """
     variants = variants_of(methods, options or {}, progress=progress)
-    texts = as_texts(texts, text_column, label_column)
+    texts = [texts] if isinstance(texts, str) else texts
+    texts = load_texts(texts, text_column=text_column, label_column=label_column)
     if reference is not None and len(reference.tokens) != len(texts):
         raise ValueError(
             f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"

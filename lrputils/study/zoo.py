@@ -185,4 +185,5 @@ def _reviewer() -> Classifier:
 
 def _word_embeddings(model: PreTrainedModel) -> str:
     """The path of the word embeddings from the whole model."""
-    return f"{model.base_model_prefix}.{describe(model).kind.word_embeddings}"
+    words = describe(model).word_embeddings
+    return next(path for path, module in model.named_modules() if module is words)

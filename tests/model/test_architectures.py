@@ -18,7 +18,7 @@ def test_layers_attentions_and_embeddings_are_found(name):
     assert found.kind.name == name.removesuffix("-lm")
     assert found.layers == model.config.num_hidden_layers == 3
     assert len(found.attentions) == (1 if found.kind.name == "albert" else 3)
-    assert found.causal == (found.kind.name in ("gpt2", "llama", "mistral", "qwen2", "qwen3"))
+    assert found.kind.causal == (found.kind.name in ("gpt2", "llama", "mistral", "qwen2", "qwen3"))
     assert found.language_model == name.endswith("-lm")
     if name != "vit":
         assert found.word_embeddings is model.get_input_embeddings()

@@ -35,7 +35,7 @@ def folder(tmp_path_factory):
 
 def test_a_folder_is_ready_to_be_attributed(folder):
     clf = load_classifier(folder)
-    assert (clf.name, clf.revision, clf.folder) == (folder.name, None, folder)
+    assert (clf.name, clf.revision) == (folder.name, None)
     assert not clf.model.training
     assert {p.dtype for p in clf.model.parameters()} == {torch.float32}
     assert not any(p.requires_grad for p in clf.model.parameters())

@@ -52,11 +52,3 @@ def test_where_it_takes_effect_the_factors_are_rounded(precision, bits):
     reference = rounded(left, bits) @ rounded(right, bits)
     # What is left besides the rounding of the factors is float32's own error in the sums.
     assert (ours - reference).abs().max() < 0.02 * (exact - reference).abs().max()
-
-
-def test_an_older_torch_is_told_so(monkeypatch):
-    monkeypatch.delattr(type(torch.backends.mkldnn), "matmul")
-    with matmul_precision("float32"):
-        pass
-    with pytest.raises(RuntimeError, match=r"torch 2\.9"):
-        matmul_precision("tf32").__enter__()

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lrputils import products
-from lrputils.model.attention import AttentionCall, stepwise
+from lrputils.model.attention import AttentionCall, fused, stepwise
 from lrputils.model.readout import read
 from lrputils.propagation import rules
 from lrputils.propagation.composites import ATTN_LRP, propagating
@@ -83,7 +83,7 @@ def test_attention_rules(tokens, size):
         "query-closed": (none, of_key.T, of_value),
         "key-closed": (of_query, none, of_value),
     }
-    for attention in (lambda *x: AttentionCall(0, *x, None, scale).output(), by_steps(scale)):
+    for attention in (lambda *x: fused(AttentionCall(0, *x, None, scale))[0], by_steps(scale)):
         for rule, slow in expected.items():
             output = attention(*rules.ATTENTION[rule](query, key, value))
             fast = relevance_by_gradient(output, relevance[None, :, None], query, key, value)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.model.attention import routed, with_all_heads
+from lrputils.model.attention import fused, routed, with_all_heads
 from lrputils.propagation.composites import GRADIENT
 from lrputils.removal.mask_gradient import mask_gradient
 from recipes.recordings.softmax import measures, softmax_maps
@@ -26,7 +26,7 @@ class Blocks:
 
         def keep(call):
             leaves = [x.detach().requires_grad_() for x in call.factors]
-            output = call.output()
+            output, _ = fused(call)
             output.requires_grad_()
             output.retain_grad()
             self.calls[call.layer] = (*leaves, call.mask, call.scaling, output)
@@ -37,7 +37,7 @@ class Blocks:
             logits = logits[-1] if logits.dim() == 2 else logits
             logits.max().backward()
         tokens = self.calls[0][0].shape[2]
-        self.readout = 0 if not architecture.causal else tokens - 1
+        self.readout = 0 if not architecture.kind.causal else tokens - 1
 
 
 def by_hand(blocks, layer):

@@ -13,7 +13,7 @@ from lrputils.removal import packing
 from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
 from tests import tiny
 
-DECODERS = tuple(n for n in tiny.TEXT_NAMES if describe(tiny.build(n)).causal)
+DECODERS = tuple(n for n in tiny.TEXT_NAMES if describe(tiny.build(n)).kind.causal)
 LENGTHS = (9, 4, 2, 16, 9)
 
 

@@ -20,7 +20,7 @@ def slow_f(model, inputs, removed, target):
     architecture = describe(model)
     length = inputs["input_ids"].shape[1]
     seen = torch.ones(length, length, dtype=torch.bool)
-    seen = seen.tril() if architecture.causal else seen
+    seen = seen.tril() if architecture.kind.causal else seen
     seen[:, list(removed)] = False
     head = int(architecture.head_tokens(torch.ones(1, length)))
     for token in {*removed} - {head}:  # a row that no one reads sees itself, or it would be NaN

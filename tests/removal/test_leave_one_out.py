@@ -26,7 +26,7 @@ def logits_of(model, inputs, row):
 def full_mask(architecture, length, token, dtype):
     """Additive (1, 1, queries, keys): what each query may see when no one may see `token`."""
     seen = torch.ones(length, length, dtype=torch.bool)
-    if architecture.causal:
+    if architecture.kind.causal:
         seen = seen.tril()
     seen[:, token] = False
     return torch.zeros(1, 1, length, length, dtype=dtype).masked_fill(~seen, -torch.inf)
@@ -151,7 +151,7 @@ def test_other_removals_equal_writing_the_changed_text(name, removal):
 
 
 def head_of(model, architecture, states):
-    if architecture.causal:
+    if architecture.kind.causal:
         return model.score(states[0][:, -1])
     if "head" in architecture.kind.operations.values():
         return model.classifier(states[0])

@@ -26,7 +26,7 @@ def gate_gradient(model, inputs):
     else:
         tokens = architecture.word_embeddings(**inputs).shape[1]
     gates = torch.ones(tokens, dtype=torch.float64, requires_grad=True)
-    readout = 0 if not architecture.causal else tokens - 1
+    readout = 0 if not architecture.kind.causal else tokens - 1
     # A gate that its own query does not see is held at its value there.
     held = torch.eye(tokens, dtype=torch.bool)
     held[readout, readout] = False

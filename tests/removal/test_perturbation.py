@@ -42,7 +42,7 @@ def slow_curve(model, inputs, scores, row, order, chunk=1):
         mask = torch.zeros(1, length, dtype=torch.long)
         mask[0, left] = 1
         with torch.no_grad():
-            if architecture.causal:
+            if architecture.kind.causal:
                 # A masked text's last token that is left reads what the shortened text's last does.
                 states = architecture.backbone(ids, attention_mask=mask)[0]
                 head = model.get_output_embeddings() if architecture.language_model else model.score

@@ -24,7 +24,6 @@ from lrputils.model.classifier import Classifier
 from lrputils.runs import datasets, results, shards
 from lrputils.runs.datasets import Settings, estimate, evaluate_dataset
 from lrputils.runs.folders import work_folder
-from lrputils.study.batches import BatchEvaluator
 from lrputils.study.cost import timed
 from tests import untrained
 
@@ -105,7 +104,8 @@ class TestRows:
 
     def test_memory_does_not_grow_with_their_number(self, placeholder, tmp_path, monkeypatch):
         monkeypatch.setattr(results, "_GROUP", 10**5)
-        one = BatchEvaluator(placeholder, []).rows(lrp.load_texts(["dull"]))
+        asked = Settings(()).asked(placeholder)
+        one = datasets.measure(placeholder, lrp.load_texts(["dull"]), asked)
         maps = np.zeros(300, np.float32)
 
         def measured(step, shelf, number):
@@ -396,45 +396,3 @@ class TestEstimate:
         assert command_line.main(["evaluate", "--limit", "2", "--methods", "loo", "--dry-run"]) == 0
         assert "device hours" in capsys.readouterr().out
         assert not [*tmp_path.iterdir()]
-
-
-class TestBatchEvaluator:
-    def test_it_takes_and_gives_columns(self, whole, placeholder):
-        texts = lrp.load_texts(limit=4)
-        step = BatchEvaluator(placeholder, ["attnlrp"], batch_size=2)
-        batch = {"text": np.array(texts.texts, object), "label": np.array(texts.labels)}
-        batch["id"] = results.pa.array(texts.ids)
-        found = pd.DataFrame(step(batch))
-        expected = rows_of(whole)[:8]
-        assert list(found) == list(expected)
-        for name in ("id", "method", "target", "tokens", "cut"):
-            assert list(found[name]) == list(expected[name])
-        np.testing.assert_allclose(found.r, expected.r, atol=1e-4)
-        for ours, kept in zip(found.scores, expected.scores, strict=True):
-            assert ours == pytest.approx(kept, abs=1e-6)
-
-    def test_without_texts_it_says_what_there_is(self, placeholder):
-        with pytest.raises(ValueError, match=r"needs a column 'text'; there are \['review'\]"):
-            BatchEvaluator(placeholder)({"review": ["dull"]})
-
-    @pytest.mark.filterwarnings("default")  # Ray's own
-    def test_ray_maps_it_over_two_workers(self, whole, tmp_path):
-        ray = pytest.importorskip("ray")
-        model, tokenizer = untrained.build()
-        model.save_pretrained(tmp_path / "model")
-        tokenizer.save_pretrained(tmp_path / "model")
-        texts = lrp.load_texts(limit=10)
-        table = pd.DataFrame({"id": texts.ids, "text": texts.texts, "label": texts.labels})
-        ray.init(num_cpus=2, include_dashboard=False)
-        try:
-            step = {"model": str(tmp_path / "model"), "methods": ["attnlrp"], "batch_size": 2}
-            rows = ray.data.from_pandas([table[:6], table[6:]]).map_batches(
-                BatchEvaluator, fn_constructor_kwargs=step, batch_size=4, concurrency=2
-            )
-            found = rows.to_pandas().set_index(["id", "method"])
-        finally:
-            ray.shutdown()
-        expected = rows_of(whole).set_index(["id", "method"])
-        np.testing.assert_allclose(found.r.loc[expected.index], expected.r, atol=1e-4)
-        for key, scores in expected.scores.items():
-            assert found.scores[key] == pytest.approx(scores, abs=1e-5)
