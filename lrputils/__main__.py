@@ -19,6 +19,7 @@ from lrputils.runs.options import Chosen, add_verb, call, with_flags
 
 # What the package raises for input that it cannot take; the message names the way out.
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
+_SHORT = re.compile("map segment|out of memory|not enough memory|allocate memory")
 _CRASHES = (MemoryError, SystemError, RuntimeError)  # what a lack of memory raises, besides
 
 _RECORD = (
@@ -315,7 +316,8 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks stops nothing
             stream.reconfigure(errors="backslashreplace")
-    if (sys.argv[1:] if arguments is None else arguments)[:1] == ["record"]:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["record"]:
         print(f"lrputils: {_RECORD}", file=sys.stderr)
         return 2
     told = "Explain texts; execute and build the book, with any models and texts."
@@ -327,7 +329,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _tell
-            said = call(options)
+            said = call(options, ["lrputils", *arguments])
         if said:
             print(said, flush=True)
     except BrokenPipeError:  # whoever read the output has seen enough
@@ -335,16 +337,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except (*_MISTAKES, *_CRASHES) as error:
         said = with_flags(str(error), vars(options))
-        short = re.search("map segment|out of memory|not enough memory|allocate memory", said)
-        if short or isinstance(error, _CRASHES[:2]):
+        if isinstance(error, _CRASHES[:2]) or _SHORT.search(said):
             said = "not enough memory: take shorter or fewer texts, a smaller batch or model"
         elif isinstance(error, ModuleNotFoundError):
             said += "; in this repository's folder, pip install -e '.[test]' brings all it needs"
         elif not isinstance(error, _MISTAKES):
             raise
         print(f"lrputils: {said}", file=sys.stderr)
-        if getattr(options, "verbose", False):
-            print(*getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("lrputils: interrupted; what had been written before stays as it was")

@@ -50,8 +50,7 @@ def _configuration(book: Book, profile: str, repository: str | None) -> str:
         config["repository"] = {"url": repository, "branch": "main"}
         config["html"] |= {"use_repository_button": True, "use_edit_page_button": True}
     if profile != DEFAULT:
-        told = f"Every number on these pages was computed under “{profile}”."
-        config["html"]["announcement"] = told
+        config["html"]["announcement"] = f"Every number here was computed under “{profile}”."
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
 
 
@@ -91,9 +90,8 @@ def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
     warned, or a page lacks an image of its notebook.
     """
     start = "from jupyter_book.cli.main import main; main()"
-    options = ["build", str(source), "--path-output", str(output), "-W", "-n", "--keep-going"]
-    options += ["--builder", "singlehtml"] if single else []
-    command = [sys.executable, "-c", start, *options]
+    command = [sys.executable, "-c", start, "build", str(source), "--path-output", str(output)]
+    command += ["-W", "-n", "--keep-going", "--builder", "singlehtml" if single else "html"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     pages = output / "_build" / ("singlehtml" if single else "html")
     index = pages / "index.html"

@@ -23,7 +23,6 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat.v4 import new_code_cell
-from papermill.exceptions import strip_color
 from papermill.translators import translate_parameters
 from tqdm import tqdm
 
@@ -136,13 +135,12 @@ def _run_chapter(
     goes into the metadata, with time and memory.
 
     Raises:
-        BookError: a cell raised (the frames are in a note), the kernel died, or a figure is
-            missing; the message says where the run is.
+        BookError: a cell raised, the kernel died, or a figure is missing; the message says where
+            the run is.
     """
     os.environ.update(KERNEL_ENVIRONMENT)
     logging.getLogger("asyncio").disabled = True  # what nbclient leaves there on Ctrl-C
     notebook = read_text(text)
-    details = ""
     if parameters:
         tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
         place = next(i for i, own in enumerate(tags, start=1) if "parameters" in own)
@@ -163,20 +161,17 @@ def _run_chapter(
         except CellExecutionError as error:
             said = next((line for line in error.evalue.splitlines() if line.strip()), "")
             problem = f"code cell {client.code_cells_executed} failed: {error.ename}: {said}"
-            details = strip_color(error.traceback)
         except DeadKernelError:
             problem = "the kernel died, often for want of memory"
     unit = 2**20 if sys.platform == "darwin" else 2**10
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / unit
-    spent = {"seconds": time.perf_counter() - began, "megabytes": peak}
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    spent = {"seconds": time.perf_counter() - began, "megabytes": peak / unit}
     notebook.metadata = METADATA | {"lrputils": {**stamp, **spent}}
     failed = output.with_suffix(".failed.ipynb")
     if problem:
         write_notebook(notebook, failed)
         run = f"the run as far as it got: {os.path.relpath(failed)}"
-        failure = BookError(f"{text.stem}: {problem}; {run}")
-        failure.add_note(details)
-        raise failure
+        raise BookError(f"{text.stem}: {problem}; {run}")
     write_notebook(notebook, output)
     failed.unlink(missing_ok=True)
     return text.stem, spent["seconds"]

@@ -23,14 +23,12 @@ class Execution:
         force: execute also what has not changed
         processes: chapters at once (default: 2, of two cores)
         quiet: no progress
-        verbose: show a failed cell and its frames
     """
 
     profile: str = DEFAULT
     force: bool = False
     processes: int | None = None
     quiet: bool = False
-    verbose: bool = False
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,8 @@ def declared(notebook: NotebookNode, chapter: str) -> dict[str, Parameter]:
 
     BookError for a statement that is no plain assignment.
     """
-    sources = [c.source for c in notebook.cells if "parameters" in c.metadata.get("tags", [])]
-    source = "\n".join(sources)
+    tagged = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
+    source = "\n".join(cell.source for cell in tagged)
     return dict(_parameter(one, source, chapter) for one in ast.parse(source).body)
 
 
@@ -145,8 +145,7 @@ def load_parameters(
             given |= from_command_line(assigned, parameters)
         check_given(parameters, chapter, given)
         if chapter in chosen:
-            changed = {n: v for n, v in given.items() if v != parameters[n].default}
-            resolved[chapter] = changed
+            resolved[chapter] = {n: v for n, v in given.items() if v != parameters[n].default}
     if sections:
         known = ", ".join(book.chapters())
         raise BookError(

@@ -154,8 +154,8 @@ _equal_outputs, _start_kernel = IPyNbCell.compare_outputs, IPyNbFile.setup
 
 
 def _compare_outputs(cell: IPyNbCell, ours: Any, reference: Any) -> bool:
-    settled = settle(ours, reference, stated_tolerance(cell.cell, cell.parent.nb))
-    return _equal_outputs(cell, settled, reference)
+    tolerance = stated_tolerance(cell.cell, cell.parent.nb)
+    return _equal_outputs(cell, settle(ours, reference, tolerance), reference)
 
 
 def _start_as_execute_does(notebook: IPyNbFile) -> None:

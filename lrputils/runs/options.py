@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 import shlex
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from inspect import Parameter
-from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 _SECTION = re.compile(r"^(Args|Attributes|Example|Returns|Raises):\n", re.M)
 _ENTRY = re.compile(r"^(\w+)((?:, \w+)*)(?: \((.+?)\))?: (.+(?:\n .+)*)", re.M)
-# Where and how it runs does not change the rows.
-_LEFT_OUT = ("prog", "run", "quiet", "device", "out", "dry_run", "price")
 _FROM_ZERO = ("seed", "target")  # of other whole numbers the smallest is 1
 # How a value is shown, by its type.
 _SHOWN = {int: "N", float: "X", Path: "DIR", tuple: "A,B"}
@@ -44,7 +43,7 @@ def add_verb(verbs: argparse._SubParsersAction, function: Callable[..., Any]) ->
     head, _, rest = told["description"].partition("\n")
     told["description"] = rest.strip() or head
     verb = verbs.add_parser(function.__name__, help=head.rstrip("."), **told)
-    verb.set_defaults(run=function, prog=verb.prog)
+    verb.set_defaults(run=function)
     _add_options(verb, function)
 
 
@@ -53,8 +52,9 @@ def run_alone(
 ) -> Any:
     """Call a function by a command line of its own, `prog …`; return what it returns."""
     parser = argparse.ArgumentParser(prog=prog, **_told(function))
+    parser.set_defaults(run=function)
     _add_options(parser, function)
-    return call(parser.parse_args(arguments, argparse.Namespace(run=function, prog=prog)))
+    return call(parser.parse_args(arguments), [*prog.split(), *(arguments or sys.argv[1:])])
 
 
 def _sections(documented: Callable[..., Any]) -> dict[str, str]:
@@ -119,10 +119,11 @@ def _how(parameter: Parameter, shown: str | None, text: str) -> dict[str, Any]:
     return how | {"type": kind}
 
 
-def call(options: argparse.Namespace) -> Any:
-    """Call the verb's function with the parsed options.
+def call(options: argparse.Namespace, words: Iterable[str]) -> Any:
+    """Call the verb's function with the parsed options, which came as these words.
 
-    What needs no model to be known wrong is refused before anything heavy is imported.
+    What needs no model to be known wrong is refused before anything heavy is imported. A parameter
+    `command` gets the words, with the last two parts of local paths alone.
     """
     given = vars(options)
     check_numbers(given)
@@ -133,8 +134,10 @@ def call(options: argparse.Namespace) -> Any:
             named[name] = kind(**{field.name: given[field.name] for field in fields(kind)})
         elif parameter.kind is Parameter.POSITIONAL_ONLY:
             ordered.append(given[name])
+        elif name == "command":
+            named[name] = shlex.join(map(shortened, words))
         else:
-            named[name] = command(options) if name == "command" else given[name]
+            named[name] = given[name]
     return options.run(*ordered, **named)
 
 
@@ -171,8 +174,7 @@ class Chosen:
     """A classifier and texts.
 
     Attributes:
-        model: folder or hub name (default: embedded)
-        revision (REV): branch, tag or commit of the model
+        model: folder or hub name, also name@revision (default: embedded)
         dataset: file, folder, hub name (default: reviews)
         split: of the data set
         text_column: of texts; A,B: of pairs (default: usual)
@@ -185,7 +187,6 @@ class Chosen:
     """
 
     model: str | None = None
-    revision: str | None = None
     dataset: str | None = None
     split: str | None = None
     text_column: str | None = None
@@ -207,7 +208,7 @@ class Chosen:
         from lrputils.data.texts import stream_texts
         from lrputils.model.classifier import load_classifier
 
-        classifier = load_classifier(self.model, revision=self.revision, device=self.device)
+        classifier = load_classifier(self.model, device=self.device)
         return classifier, stream_texts(self.dataset, **self.of_texts)
 
 
@@ -216,29 +217,14 @@ def listed(names: str) -> tuple[str, ...]:
     return tuple(filter(None, map(str.strip, names.split(","))))
 
 
-def command(options: argparse.Namespace) -> str:
-    """Return the command of these options; of local paths only the last two parts."""
-    parameters, words = inspect.signature(options.run).parameters, options.prog.split()
-    for name, value in vars(options).items():
-        if name in _LEFT_OUT or value is None or value is False or value in ((), [], ""):
-            continue
-        said = value if isinstance(value, list) else [value]
-        said = [",".join(one) if isinstance(one, tuple) else shortened(str(one)) for one in said]
-        if name in parameters and parameters[name].kind is Parameter.POSITIONAL_ONLY:
-            words += said
-        else:
-            given = [[flag(name)] if one is True else [flag(name), one] for one in said]
-            words += chain.from_iterable(given)
-    return shlex.join([*words, "--out", "DIR"])
-
-
 def flag(name: str) -> str:
     """Return the option that sets a parameter."""
     return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
 
 
-def shortened(place: str) -> str:
-    """Return a data set's or model's name as others may read it: of a path, the last two parts."""
-    path = Path(place).expanduser()
-    local = path.exists() or path.is_absolute() or place.startswith(".")
-    return "/".join(path.parts[-2:]) if local else place
+def shortened(word: str) -> str:
+    """Return a word of a command as others may read it: of a path, the last two parts."""
+    name, equals, place = word.rpartition("=")
+    path = os.path.expanduser(place)
+    local = os.path.exists(path) or os.path.isabs(path) or place.startswith(".")
+    return f"{name}{equals}{'/'.join(Path(path).parts[-2:])}" if local else word

@@ -32,9 +32,8 @@ def test_two_at_once_and_a_failure_ends_the_rest(small_book, capfd):
     for name, cell in (("02_broken", "1 / (factor * 0)"), ("03_last", slow)):
         text.with_name(f"{name}.md").write_text(text.read_text().replace("1 / factor", cell))
     given, how = load_parameters(small_book), Execution(processes=2)
-    with pytest.raises(BookError, match="02_broken: code cell 3 failed: ZeroDivision") as caught:
+    with pytest.raises(BookError, match="02_broken: code cell 3 failed: ZeroDivision"):
         execute(small_book, given, how)
-    assert "1 / (factor * 0)" in caught.value.__notes__[0]
     kept = {path.stem for path in (small_book.build_folder / "executed/offline").iterdir()}
     assert kept == {"03_last", "02_broken.failed"}  # which had begun; what had not was left
     small_book.chapter("2").write_text(text.read_text())
