@@ -7,6 +7,7 @@ that is constant there, or has fewer than two tokens, has no correlation: it get
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -163,12 +164,12 @@ def estimate(
         names = ", ".join(_OF_MEAN)
         raise ValueError(f"method={method!r} is not percentile, nor one of a mean: {names}")
     value, ends = np.nan, (np.nan, np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):  # a ratio 0 / 0 is NaN
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # 0 / 0 is NaN
         if used:
             value = float(statistic(*kept, axis=-1))
         if used > 1 and method == "percentile":
             drawn = _resampled(kept, statistic)
-            ends = np.quantile(drawn, _tails(confidence)) if len(drawn) else ends
+            ends = np.nanquantile(drawn, [0.5 - confidence / 2, 0.5 + confidence / 2])
         elif used > 1:
             ends = _OF_MEAN[method](kept[0], confidence)
     low, high = (float(end) for end in np.clip(ends, *within))
@@ -183,19 +184,11 @@ def _usual_method(values: ArrayLike, statistic: Callable[..., Array]) -> str:
     return "wilson" if dtype in (bool, torch.bool) else "hall"
 
 
-def _tails(confidence: float) -> tuple[float, float]:
-    return 0.5 - confidence / 2, 0.5 + confidence / 2
-
-
 def _resampled(samples: Array, statistic: Callable[..., Array]) -> Array:
-    """The statistic of resamples, NaN left out: examples are drawn together in all samples."""
-    generator, examples = np.random.default_rng(0), samples.shape[1]
-    step, found = max(1, _CELLS // examples), []
-    for start in range(0, _RESAMPLES, step):
-        draws = generator.integers(0, examples, (min(step, _RESAMPLES - start), examples))
-        found.append(statistic(*samples[:, draws], axis=-1))
-    found = np.concatenate(found)
-    return found[~np.isnan(found)]
+    """The statistic of resamples: examples are drawn together in all samples."""
+    how = {"n_resamples": _RESAMPLES, "batch": max(1, _CELLS // samples.shape[1]), "rng": 0}
+    how |= {"paired": True, "vectorized": True, "method": "percentile"}
+    return scipy.stats.bootstrap(samples, statistic, **how).bootstrap_distribution
 
 
 def _hall(values: Array, confidence: float) -> tuple[Array, Array]:
@@ -204,7 +197,7 @@ def _hall(values: Array, confidence: float) -> tuple[Array, Array]:
     if not spread:
         return mean, mean
     bent = ((values - mean) ** 3).mean() / spread**3 / count**0.5
-    t = stdtrit(count - 1, np.array(_tails(confidence)))
+    t = stdtrit(count - 1, 0.5 + np.array([-confidence, confidence]) / 2)
     if abs(bent) > 1e-6:
         t = 3 / bent * (np.cbrt(1 + bent * (t - bent / 6)) - 1)
     high, low = mean - t * values.std(ddof=1) / count**0.5

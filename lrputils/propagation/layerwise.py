@@ -93,8 +93,8 @@ def bypass_at(
     if not variants:
         raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
     check_layers(frozenset().union(*variants), architecture)
-    switch = _Switch()
-    with installed(architecture, switch, stepwise):
+    switched: set[int] = set()  # the layers that follow CP-LRP right now
+    with installed(architecture, partial(_switching, switched), stepwise):
         reading = read(architecture, inputs, target=target, readout=places[0])
     # The head is the same for every variant.
     last = torch.autograd.grad(reading.output.sum(), reading.outputs[-1], retain_graph=True)
@@ -105,8 +105,9 @@ def bypass_at(
         passed: dict[frozenset[int], Tensor] = {}
         for bypass in (False, True):
             suffixes = sorted((s for s in wanted if (layer in s) == bypass), key=sorted)
-            switch.bypassed = frozenset({layer} if bypass else ())
             if suffixes:
+                switched.clear()
+                switched.update({layer} if bypass else ())
                 above = torch.stack([gradients[suffix - {layer}] for suffix in suffixes])
                 ends = reading.outputs[layer], reading.inputs[layer]
                 passed |= zip(suffixes, pulled_back(*ends, above, batch_tokens), strict=True)
@@ -121,29 +122,23 @@ def bypass_at(
     return found
 
 
-class _Switch:
-    """A rulebook that chooses between two composites' shares when the backward pass runs.
+def _switching(switched: set[int], operation: str, layer: int | None) -> Callable:
+    """The rule of an operation in a layer, as in `Composite.rule`.
 
-    `bypassed` holds the layers that follow CP-LRP right now; the others follow AttnLRP.
+    Between AttnLRP's and CP-LRP's shares it chooses when the backward pass runs.
     """
+    attnlrp, cp = (composite.rule(operation, layer) for composite in (ATTN_LRP, CP_LRP))
+    if attnlrp is cp:
+        return attnlrp
 
-    def __init__(self) -> None:
-        self.bypassed: frozenset[int] = frozenset()
-
-    def __call__(self, operation: str, layer: int | None) -> Callable:
-        """The rule of an operation in a layer, as in `Composite.rule`."""
-        attnlrp, cp = (composite.rule(operation, layer) for composite in (ATTN_LRP, CP_LRP))
-        if attnlrp is cp:
-            return attnlrp
-        shares = list(zip(attnlrp.shares, cp.shares, strict=True))
-        return lambda *factors: tuple(
-            with_backward(x, x, partial(self._kept, layer, share))
-            for x, share in zip(factors, shares, strict=True)
-        )
-
-    def _kept(self, layer: int | None, shares: Sequence[float], gradient: Tensor) -> Tensor | None:
-        share = shares[layer in self.bypassed]
+    def _kept(shares: Sequence[float], gradient: Tensor) -> Tensor | None:
+        share = shares[layer in switched]
         return None if share == 0 else gradient * share
+
+    shares = list(zip(attnlrp.shares, cp.shares, strict=True))
+    return lambda *factors: tuple(
+        with_backward(x, x, partial(_kept, share)) for x, share in zip(factors, shares, strict=True)
+    )
 
 
 @torch.inference_mode(False)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,7 @@ from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.options import check_numbers
 from lrputils.runs.shards import Shard, in_shards, key, rank
 from lrputils.study.cost import Forecast, forecast, measured
-from lrputils.study.evaluation import REFERENCE, evaluate, of_label, variants_of
+from lrputils.study.evaluation import REFERENCE, evaluate, of_label
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 LONG = ("cut", "refuse")
@@ -212,55 +212,48 @@ def record(
             with atomic_write(work / TEXTS) as draft:
                 store(classifier, texts, draft, settings, quiet=quiet)
         shelf = Shelf(work / TEXTS)
-        if shelf.cut and settings.long == "cut":
-            share = f"{shelf.cut} of {shelf.texts}"
+        if shelf.whole.cut:
+            share = f"{shelf.whole.cut} of {shelf.whole.texts}"
             _say(f"{share} texts are too long, and cut: see `cut` in the rows of `evaluate`")
         return {
-            f"{number:08d}": Shard(partial(_measure, rows_of, shelf, number), part.size, part.cost)
-            for number, part in enumerate(shelf.parts)
+            f"{part.Index:08d}": Shard(
+                partial(_measure, rows_of, shelf, part.Index), part.texts, part.cost
+            )
+            for part in shelf.parts.itertuples()
         }
 
     def finish(paths: Sequence[Path], seconds: float) -> tuple[Sequence[Path], dict[str, Any]]:
-        shelf = Shelf(paths[0].parent / TEXTS)
+        whole = Shelf(paths[0].parent / TEXTS).whole
         facts = results.provenance(
             command=command,
             parameters=options,
             seconds=seconds,
             device=classifier.device,
             model={"name": classifier.name, "identity": classifier.identity},
-            data={"name": texts.name, "identity": texts.identity, "texts": shelf.texts},
+            data={"name": texts.name, "identity": texts.identity, "texts": int(whole.texts)},
         )
         share = accuracy(paths) if settings.target is None else None
-        return paths, {**facts, "accuracy": share, "cut": shelf.cut}
+        return paths, {**facts, "accuracy": share, "cut": int(whole.cut)}
 
     return in_shards(out, plan, cut, finish, quiet=quiet)
 
 
-class Part(NamedTuple):
-    """The texts of a shard: how many, their tokens, their squared lengths, and how many are cut."""
-
-    size: int
-    tokens: int
-    cost: float
-    cut: int
-
-
 class Shelf:
-    """The stored texts, a shard's at a time; they stay on the disk."""
+    """The stored texts, a shard's at a time; they stay on the disk.
+
+    `parts` has a row a shard: its number of `texts`, their `tokens`, the `cost` (the squares of
+    their lengths), and how many are `cut`; `whole` is the sum of all.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = pa.ipc.open_file(pa.memory_map(str(path)))
-        self.parts = [self._part(i) for i in range(self._file.num_record_batches)]
-        self.texts = sum(part.size for part in self.parts)
-        self.tokens = sum(part.tokens for part in self.parts)
-        self.cost = sum(part.cost for part in self.parts)
-        self.cut = sum(part.cut for part in self.parts)
-
-    def _part(self, number: int) -> Part:
-        batch = self._file.get_batch(number)
-        tokens = batch["tokens"].to_numpy().astype(float)
-        cut = int(np.sum(batch["cut"].to_numpy(zero_copy_only=False)))
-        return Part(batch.num_rows, int(tokens.sum()), float((tokens**2).sum()), cut)
+        rows = []
+        for number in range(self._file.num_record_batches):
+            batch = self._file.get_batch(number)
+            tokens = batch["tokens"].to_numpy().astype(int)
+            rows.append((len(batch), tokens.sum(), (tokens**2).sum(), batch["cut"].true_count))
+        self.parts = pd.DataFrame(rows, columns=["texts", "tokens", "cost", "cut"])
+        self.whole = self.parts.sum()
 
     def take(self, number: int) -> Texts:
         """Return the texts of a shard, their labels as numbers of the model's classes."""
@@ -389,35 +382,33 @@ def estimate(
     """
     settings = settings or Settings()
     asked = settings.asked(classifier, variants)
-    variants = variants_of(asked["methods"], asked["options"], progress=False)
     with TemporaryDirectory() as folder:
         store(classifier, texts, Path(folder) / TEXTS, settings, quiet=True)
         shelf = Shelf(Path(folder) / TEXTS)
-        spread = np.linspace(0, len(shelf.parts) - 1, _SAMPLED).astype(int)
-        chosen = sorted({int(number) for number in spread})
-        sample = [text for number in chosen for text in shelf.take(number)]
+        chosen = np.unique(np.linspace(0, len(shelf.parts) - 1, _SAMPLED).astype(int))
+        sample = [text for number in chosen for text in shelf.take(int(number))]
     with measured(classifier.device) as spent:
         found = forecast(
             classifier,
             sample,
-            variants,
+            asked["methods"],
+            options=asked["options"],
             max_length=settings.max_length,
             batch_size=settings.batch_size,
             units=settings.units,
         )
-    parts = [shelf.parts[number] for number in chosen]
-    squares = shelf.cost / sum(part.cost for part in parts)
-    tokens = shelf.tokens / sum(part.tokens for part in parts)
+    whole = shelf.whole
+    scale = whole / shelf.parts.loc[chosen].sum()
     seconds = {
-        name: part * (squares if name == REFERENCE else tokens)
+        name: part * (scale.cost if name == REFERENCE else scale.tokens)
         for name, part in found.seconds.items()
     }
     return replace(
         found,
         seconds=seconds,
-        texts=shelf.texts,
-        tokens=shelf.tokens,
-        cut=shelf.cut,
+        texts=int(whole.texts),
+        tokens=int(whole.tokens),
+        cut=int(whole.cut),
         peak_bytes=spent.peak_bytes,
         price=price,
     )

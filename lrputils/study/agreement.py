@@ -74,13 +74,14 @@ def agreement(
     Raises:
         ValueError: an unknown convention, or maps of which no text has a reference.
     """
-    _refuse_unknown(counted, COUNTED)
-    _refuse_unknown(normalisations, NORMALISATIONS)
-    _refuse_unknown(coefficients, [*COEFFICIENTS])
+    chosen = {"counted": counted, "coefficient": coefficients, "normalisation": normalisations}
+    refuse_unknown("counted", counted, COUNTED)
+    refuse_unknown("coefficient", coefficients, COEFFICIENTS)
+    refuse_unknown("normalisation", normalisations, NORMALISATIONS)
     maps = maps.reset_index(drop=True)
     exact = (maps.method == LOO).to_numpy()
     kept = [NORMALISATIONS.index(name) for name in normalisations]
-    conventions = list(product(counted, coefficients, normalisations))
+    conventions = pd.DataFrame(product(*chosen.values()), columns=[*chosen])
     rows, removals, values = [], [], []
     scores, content = maps.scores.to_numpy(), maps.content.to_numpy()
     removal = maps.removal.to_numpy(object)
@@ -89,29 +90,29 @@ def agreement(
         if len(first) and len(others):
             own = np.stack(scores[[*first, *others]])
             words = np.asarray(content[part[0]], bool)
-            r = text_agreement(own, words, len(first), counted, coefficients)
+            r = _text_agreement(own, words, len(first), counted, coefficients)
             values.append(r[:, :, kept].ravel())
             rows.append(np.tile(others, len(conventions) * len(first)))
             removals.append(np.tile(np.repeat(removal[first], len(others)), len(conventions)))
     if not values:
         raise ValueError("no text has both leave-one-out and another map")
-    told = maps.columns.drop(["scores", "content", "removal"])
-    frame = maps[told].take(np.concatenate(rows)).reset_index(drop=True)
+    frame = maps.drop(columns=["scores", "content", "removal"])
+    frame = frame.take(np.concatenate(rows)).reset_index(drop=True)
     frame["removal"] = pd.Categorical(np.concatenate(removals))
-    each = [len(r) // len(conventions) for r in values]
-    for place, name in enumerate(("counted", "coefficient", "normalisation")):
-        levels = [convention[place] for convention in conventions]
-        codes = np.concatenate([np.repeat(np.arange(len(levels)), n) for n in each])
-        frame[name] = pd.Categorical(np.array(levels)[codes], categories=dict.fromkeys(levels))
+    each = [np.repeat(conventions.index, len(r) // len(conventions)) for r in values]
+    told = conventions.take(np.concatenate(each))
+    for name, levels in chosen.items():
+        frame[name] = pd.Categorical(told[name], categories=dict.fromkeys(levels))
     return frame.assign(r=np.concatenate(values).astype(np.float32))
 
 
-def _refuse_unknown(given: Sequence[str], known: Sequence[str]) -> None:
+def refuse_unknown(kind: str, given: Sequence[str], known: Iterable[str]) -> None:
+    """Refuse names that are not among the known ones; the message lists both."""
     if strays := [name for name in given if name not in known]:
-        raise ValueError(f"unknown {strays}; choose from {[*known]}")
+        raise ValueError(f"unknown {kind}(s) {strays}; choose from {[*known]}")
 
 
-def text_agreement(
+def _text_agreement(
     maps: Array,
     content: Array,
     references: int,
@@ -174,14 +175,12 @@ def over_texts(
     by = [by] if isinstance(by, str) else list(by)
     if column in ("r", "spearman"):
         options = {"within": stats.CORRELATION, **options}
-    groups = rows.groupby(by, sort=False, observed=True)
     found = {}
-    for name, part in groups:
+    for name, part in rows.groupby(by if by[1:] else by[0], sort=False, observed=True):
         if part[[c for c in ("model", "data", "id") if c in part]].duplicated().any():
             raise ValueError(f"{name}: a text twice; {by} leave a choice of the rows open")
         found[name] = stats.estimate(part[column].to_numpy(float), **options)
-    table = stats.table(dict(enumerate(found.values())))
-    return table.set_axis(_index(found, by))
+    return stats.table(found).rename_axis(by)
 
 
 def compare(
@@ -224,9 +223,3 @@ def compare(
     if not by:
         return stats.table({f"{first} − {second}": stats.estimate(gaps.gap, method="t")})
     return over_texts(gaps, by, "gap", method="t")
-
-
-def _index(names: Iterable[tuple[str, ...]], levels: Sequence[str]) -> pd.Index:
-    """The names of groups as an index of one level or of several."""
-    index = pd.MultiIndex.from_tuples(names, names=levels)
-    return index.get_level_values(0) if len(levels) == 1 else index

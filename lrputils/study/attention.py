@@ -30,7 +30,6 @@ from lrputils.propagation.composites import ATTN_LRP, Composite
 from lrputils.propagation.layerwise import PATHS, relevance_paths
 from lrputils.propagation.refactored import BLOCK_RULES, FORMS, Form, refactored, standard
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.removal.packing import by_length
 from lrputils.stats import Estimate, estimate, paired_difference
 from lrputils.study.by_text import in_batches
 
@@ -181,12 +180,11 @@ def attention_matters(classifier: Classifier, texts: Texts) -> dict[str, Estimat
         ValueError: texts without labels, a label that is none of the model's classes, or fewer than
             two texts.
     """
-    classes = classes_of(classifier, texts)
-    own = correct(classifier, texts, classes)
+    own = correct(classifier, texts)
 
     def flattened(layers: range | None = None) -> np.ndarray:
         with uniform_attention(classifier.model, layers):
-            return correct(classifier, texts, classes)
+            return correct(classifier, texts)
 
     flat, depth = flattened(), classifier.architecture.layers
     found = {"accuracy": estimate(own), "uniform": estimate(flat)}
@@ -214,8 +212,11 @@ def uniform_attention(model: nn.Module, layers: Container[int] | None = None) ->
         yield
 
 
-def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
-    """Return the class number of each text's label: integers (texts,)."""
+def correct(classifier: Classifier, texts: Texts) -> np.ndarray:
+    """Return whether each text is put into its class, booleans (texts,).
+
+    ValueError for texts without labels, or a label that is none of the model's classes.
+    """
     if texts.labels is None:
         raise ValueError(f"{texts.name!r} has no labels to measure accuracy on")
     names, numbers = classifier.labels, classifier.number_labels(texts.labels)
@@ -226,15 +227,10 @@ def classes_of(classifier: Classifier, texts: Texts) -> np.ndarray:
             f"{texts.name!r} has labels {unknown[:5]} that are no class of {classifier.name!r}: "
             f"those are {list(names)}, or 0 to {len(names) - 1}"
         )
-    return np.array(numbers)
+    rows = _classes(classifier, texts, batch_size=_BATCH)
+    return (rows.target == rows.label).to_numpy()
 
 
-def correct(classifier: Classifier, texts: Texts, classes: np.ndarray) -> np.ndarray:
-    """Return whether each text is put into its class, booleans (texts,)."""
-    predicted = np.empty(len(texts), dtype=np.int64)
-    for chosen in by_length(texts, _BATCH):
-        inputs = classifier.encode([texts[i] for i in chosen], truncate=True)
-        with torch.no_grad():
-            logits = classifier.model(**inputs.model_kwargs()).logits
-        predicted[chosen] = logits.argmax(-1).cpu().numpy()
-    return predicted == classes
+@in_batches("target", "label")
+def _classes(*_: Any) -> Iterator[dict[str, Any]]:
+    yield {}

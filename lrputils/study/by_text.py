@@ -71,14 +71,9 @@ class Run:
         return stats.estimates(self.per_text(column, methods), **options)
 
 
-def _text(rows: pd.DataFrame) -> str:
-    """Which column tells the texts apart."""
-    return "position" if "position" in rows else "id"
-
-
 def wide(rows: pd.DataFrame, column: str, columns: str | list[str]) -> pd.DataFrame:
     """Return one column of rows as (text, `columns`), texts in the order of the rows."""
-    text = _text(rows)
+    text = "position" if "position" in rows else "id"
     found = rows.pivot(index=text, columns=columns, values=column)
     return found.loc[rows[text].unique()].astype(float)
 

@@ -23,6 +23,7 @@ from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRA
 from lrputils.removal import shapley
 from lrputils.removal.leave_one_out import REMOVALS, leave_one_out, leave_two_out
 from lrputils.removal.shapley import shapley_values
+from lrputils.study.agreement import refuse_unknown
 from lrputils.study.by_text import in_batches
 
 # What stands for attention: the two methods, controls that change one thing, and the gradient.
@@ -95,17 +96,15 @@ def maps(
         both float32 or boolean arrays (tokens,).
 
     Raises:
-        ValueError: an unknown removal or method, or none to measure.
+        ValueError: an unknown removal or method.
     """
     known = composites(classifier.architecture.layers) | FURTHER
-    _refuse_unknown("removal", removals, list(REMOVALS))
-    _refuse_unknown(
+    refuse_unknown("removal", removals, list(REMOVALS))
+    refuse_unknown(
         "method",
         methods or (),
         list(dict.fromkeys(["mask-gradient", *(name for name, _ in known)])),
     )
-    if not removals and methods is not None and not methods:
-        raise ValueError("no removals and no methods: there is nothing to measure")
     model, none = classifier.model, dict.fromkeys(("rules", "readout", "removal"), "")
     for removal in removals:
         scores = leave_one_out(model, inputs, target=target, removal=removal, progress=False)
@@ -118,11 +117,6 @@ def maps(
             how = {"target": target, "composite": composite, "blocks": methods is not None}
             for place, scores in lrp_everywhere(model, inputs, **how).items():
                 yield {**none, "method": method, "rules": rules, "readout": place, "scores": scores}
-
-
-def _refuse_unknown(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
-    if strays := [name for name in names if name not in known]:
-        raise ValueError(f"unknown {kind}(s) {strays}; choose from {known}")
 
 
 BESIDE = ("attnlrp", "cp-lrp", "mask-gradient", "ig", "grad-x-input", "rollout")

@@ -18,7 +18,7 @@ from transformers import BertForMaskedLM, BertForSequenceClassification, BertMod
 import lrputils as lrp
 from lrputils.data import files
 from lrputils.model.classifier import EMBEDDED, NAME, load_classifier
-from lrputils.study.attention import classes_of, correct
+from lrputils.study.attention import correct
 from tests import tiny, untrained
 from tests.data.test_texts import cache_with
 
@@ -79,7 +79,7 @@ def test_the_package_s_own_model_is_what_its_card_says():
         texts = lrp.load_texts(name)
         unknown = embedded.encode(texts)["input_ids"] == embedded.tokenizer.unk_token_id
         assert not unknown.any()
-        right = correct(embedded, texts, classes_of(embedded, texts)).mean()
+        right = correct(embedded, texts).mean()
         (row,) = re.findall(rf"^\| {name} \| {len(texts)} \| ([\d.]+)% ", card, re.M)
         # Two texts may stand on the edge on another processor.
         assert abs(100 * right - float(row)) <= 100 * 2.1 / len(texts)

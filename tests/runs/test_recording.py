@@ -102,7 +102,6 @@ def test_a_second_run_into_the_folder_is_refused(classifier, tmp_path, monkeypat
         ("texts -o method=ig", "texts has the options ['methods', 'curves'"),
         ("maps -o removals=[mask,all]", "unknown removal(s) ['all']; choose from ['attention-mask"),
         ("maps -o methods=[shap]", "unknown method(s) ['shap']; choose from ['mask-gradient'"),
-        ("maps -o removals=[] -o methods=[]", "no removals and no methods"),
         ("remedy -o settings=[thirds]", "unknown setting(s) ['thirds']; choose from ['one-pass'"),
         ("yardstick -o permutations=5", "permutations=5 is not an even number from 4 on"),
         ("yardstick --longest 0", "longest=0: the smallest possible value is 1"),

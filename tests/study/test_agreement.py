@@ -84,7 +84,7 @@ def test_a_choice_left_open_is_refused(maps):
 
 
 def test_mistakes_are_named(maps):
-    with pytest.raises(ValueError, match=r"unknown \['words'\]; choose from"):
+    with pytest.raises(ValueError, match=r"unknown counted\(s\) \['words'\]; choose from"):
         study.agreement(maps, ["words"])
     with pytest.raises(ValueError, match="no text has both"):
         study.agreement(maps[maps.method != "loo"])
