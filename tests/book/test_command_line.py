@@ -53,13 +53,6 @@ def test_a_second_one_at_the_same_time_is_refused(in_book, capsys, verb):
     assert not (in_book.build_folder / "executed").exists()
 
 
-def test_a_closed_folder_is_named_before_anything_runs(in_book, capsys):
-    in_book.build_folder.write_text("a file in its place")
-    assert main(["execute", "--quiet"]) == 1
-    assert f"{in_book.build_folder} cannot be written: " in capsys.readouterr().err
-    assert not in_book.chapter("1").with_suffix(".ipynb").exists()
-
-
 def test_a_raising_chapter_ends_with_status_one_and_its_name(in_book, capsys):
     chapter = in_book.chapter("1")
     chapter.with_suffix(".ipynb").write_text("kept")
