@@ -150,43 +150,28 @@ def digest(contents: Iterable[Any]) -> str:
 
 
 def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]:
-    """Return a folder's data files by split.
+    """Return a folder's data files by split, as `datasets` finds them.
 
-    `datasets` reads its README's configurations and finds train, test and validation in the names
-    of files and folders; a file that it assigns to none of them is a split of its own name.
+    It reads the configurations of a README, or looks for train, test and validation in the names of
+    files and folders; files whose names say nothing of it are one split, "train".
     FileNotFoundError without data; ValueError for a `subset` that is none of the configurations, or
     missing where there are several.
     """
-    below = (str(path.relative_to(folder)) for path in folder.rglob("*.*"))
-    names = [name for name in below if readable(name)]
-    files = sorted(folder.absolute() / name for name in names)
-    if not files:
+    if not any(readable(str(path.relative_to(folder))) for path in folder.rglob("*.*")):
         raise FileNotFoundError(
             f"dataset={name!r} holds no {', '.join(READABLE)} file (looked in {folder})"
         )
     import datasets  # here: a single file needs none of it
 
-    place, plain = str(folder.absolute()), True
-    found: dict[str, list[Path]] = {}
+    place = str(folder.absolute())
     with TemporaryDirectory() as elsewhere:  # its builder locks a file in its cache
         try:
             config = datasets.load_dataset_builder(place, subset, cache_dir=elsewhere).config
-            plain = config.name == "default"  # it went by names alone, as no README says more
-            found = {str(one): sorted(map(Path, of)) for one, of in config.data_files.items()}
-        except FileNotFoundError:  # no file whose name or kind it knows
-            pass
         except ValueError as error:
             known = datasets.get_dataset_config_names(place)
             problem = "holds several subsets" if subset is None else f"has no subset {subset!r}"
             raise ValueError(f"Data set {name!r} {problem}: choose from {known}") from error
-    if set(found) == {"train"} and not any("train" in name for name in names):
-        found = {}  # what `datasets` calls any file whose name says nothing
-    assigned = [path for paths in found.values() for path in paths]
-    kinds = {kind(path) for path in assigned or files}
-    for path in files if plain else ():
-        if path not in assigned and kind(path) in kinds:  # not a table's JSON of metadata
-            found.setdefault(stem(path), []).append(path)
-    return found
+    return {str(split): sorted(map(Path, paths)) for split, paths in config.data_files.items()}
 
 
 def is_path(name: str) -> bool:

@@ -58,7 +58,15 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
     given = given.to_pandas() if hasattr(given, "to_pandas") else given
     if isinstance(given, pd.DataFrame):
         return given
-    rows = _listed(given)
+    given = [given] if isinstance(given, str) else given
+    sequence = isinstance(given, Sequence | Iterator | ValuesView | pd.Series | pd.Index)
+    array = isinstance(given, np.ndarray) and given.ndim == 1
+    if not (sequence or array) or isinstance(given, bytes | bytearray | range | IOBase):
+        shape = f" of shape {given.shape}" if isinstance(given, np.ndarray) else ""
+        raise TypeError(f"texts are {_TAKES}; got a {type(given).__name__}{shape}")
+    rows = list(given)
+    if not rows:
+        raise ValueError("There are no texts")
     records = isinstance(rows[0], Mapping)
     for row, text in enumerate(rows):
         if not (isinstance(text, Mapping) if records else is_text(text)):
@@ -80,20 +88,6 @@ def _table_of(given: Mapping[str, Any]) -> pd.DataFrame:
         raise TypeError("these are encoded texts: pass them to a method, or the texts here")
     single = all(np.ndim(value) == 0 for value in given.values())
     return pd.DataFrame([given] if single else dict(given))
-
-
-def _listed(given: Any) -> list[Any]:
-    if isinstance(given, str):
-        return [given]
-    sequence = isinstance(given, Sequence | Iterator | ValuesView | pd.Series | pd.Index)
-    array = isinstance(given, np.ndarray) and given.ndim == 1
-    if not (sequence or array) or isinstance(given, bytes | bytearray | range | IOBase):
-        shape = f" of shape {given.shape}" if isinstance(given, np.ndarray) else ""
-        raise TypeError(f"texts are {_TAKES}; got a {type(given).__name__}{shape}")
-    rows = list(given)
-    if not rows:
-        raise ValueError("There are no texts")
-    return rows
 
 
 def read(

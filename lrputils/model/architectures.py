@@ -89,9 +89,9 @@ class Architecture:
     def position_ids(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
 
-        Padding takes no position, on either side, so a padded text and the same text alone agree.
-        They count from 0, or from one past the padding token's id (RoBERTa), which MPNet's
-        embeddings take for 1 whatever the config says.
+        Padding takes no position, so a padded text and the same text alone agree. They count from
+        0, or from one past the padding token's id (RoBERTa), which MPNet's embeddings take for 1
+        whatever the config says.
         """
         counted = attention_mask.to(torch.long).cumsum(1)
         if self.kind.positions_after_padding:
@@ -103,8 +103,7 @@ class Architecture:
         """Keyword arguments for one forward pass on `inputs`, on the model's device.
 
         What `forward` of this family does not understand is left out; a missing attention mask is
-        all ones. Decoders keep no cache, and get their positions where padding stands on the left,
-        since their own count would start at the padding.
+        all ones. Decoders keep no cache.
 
         Raises:
             TypeError: inputs that are no mapping.
@@ -134,13 +133,6 @@ class Architecture:
             arguments["token_type_ids"] = inputs["token_type_ids"].to(device)
         if inputs.get("position_ids") is not None:
             arguments["position_ids"] = inputs["position_ids"].to(device)
-        elif not bool(mask[:, 0].all()):
-            if not self.kind.causal:
-                raise ValueError(
-                    f"padding stands on the left, but {model} reads its answer at the first token: "
-                    "set tokenizer.padding_side = 'right'"
-                )
-            arguments["position_ids"] = self.position_ids(input_ids, mask)
         if self.kind.causal:
             arguments["use_cache"] = False
         return arguments
@@ -151,11 +143,8 @@ class Architecture:
         Some heads and positions find the text's end by it.
         """
         input_ids, mask = (part.to(device) for part in checked_tensors(inputs))
-        model, known, pad = (
-            type(self.model).__name__,
-            self.config.vocab_size,
-            self.config.pad_token_id,
-        )
+        model, limit = type(self.model).__name__, self.max_positions
+        known, pad = self.config.vocab_size, self.config.pad_token_id
         if input_ids.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"input_ids are whole numbers (int64); got {input_ids.dtype}")
         low, high = int(input_ids.min()), int(input_ids.max())
@@ -164,7 +153,7 @@ class Architecture:
                 f"token ids from {low} to {high}, but {model} has 0 to {known - 1}: encode with "
                 "the tokenizer that belongs to the model"
             )
-        longest, limit = int(mask.sum(1).max()), self.max_positions
+        longest = int(mask.sum(1).max())
         if limit is not None and longest > limit:
             raise ValueError(
                 f"a text of {longest} tokens, but {model} has {limit} positions: encode "
@@ -278,10 +267,11 @@ def _family(model: nn.Module) -> Family:
         if not (own or module is model or cls in (*LINEAR, *ACTIVATIONS, nn.LayerNorm)):
             kind = f"{cls.__module__}.{cls.__qualname__}"
             raise TypeError(f"{name} is not covered: no rule for {path!r}, a {kind}")
-    if not family.causal and getattr(model.config, "is_decoder", False):
-        raise TypeError(f"{name} with is_decoder=True is not covered: use an encoder")
-    if getattr(model.config, "add_cross_attention", False):
-        raise TypeError(f"{name} with cross-attention is not covered")
+    for setting in (
+        ("add_cross_attention",) if family.causal else ("is_decoder", "add_cross_attention")
+    ):
+        if getattr(model.config, setting, False):
+            raise TypeError(f"{name} with {setting}=True is not covered")
     return family
 
 

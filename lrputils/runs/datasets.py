@@ -40,7 +40,7 @@ from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.options import check_numbers
 from lrputils.runs.results import Shard, in_shards, key, rank
 from lrputils.study.cost import Forecast, forecast, measured
-from lrputils.study.evaluation import REFERENCE, evaluate, of_label, variants_of
+from lrputils.study.evaluation import REFERENCE, evaluate, of_label
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 LONG = ("cut", "refuse")
@@ -382,7 +382,6 @@ def estimate(
     """
     settings = settings or Settings()
     asked = settings.asked(classifier, variants)
-    variants = variants_of(asked["methods"], asked["options"], progress=False)
     with TemporaryDirectory() as folder:
         store(classifier, texts, Path(folder) / TEXTS, settings, quiet=True)
         shelf = Shelf(Path(folder) / TEXTS)
@@ -392,7 +391,8 @@ def estimate(
         found = forecast(
             classifier,
             sample,
-            variants,
+            asked["methods"],
+            options=asked["options"],
             max_length=settings.max_length,
             batch_size=settings.batch_size,
             units=settings.units,

@@ -1,6 +1,6 @@
 """What an evaluation costs: time before it starts, time and memory after it.
 
-    plan = cost.forecast(clf, texts, variants)     # seconds, part by part
+    plan = cost.forecast(clf, texts, methods)      # seconds, part by part
     with cost.measured(clf.device) as spent: ...   # seconds and peak memory of the real work
 
 For a forecast a few batches are timed, and the rest is added up. `torch.utils.benchmark` is not
@@ -29,7 +29,7 @@ from lrputils.removal.certified import rows_checked
 from lrputils.removal.packing import BATCH_TOKENS, shareable
 from lrputils.removal.packing import evaluate as run_rows
 from lrputils.removal.rows import Row, split
-from lrputils.study.evaluation import REFERENCE
+from lrputils.study.evaluation import REFERENCE, variants_of
 from lrputils.study.variants import LayerSweep, Variant
 
 
@@ -91,7 +91,7 @@ class Forecast:
     """What an evaluation will take, by one process on one device.
 
     Attributes:
-        seconds: method → seconds.
+        seconds: part → seconds, each method by name, and "curves".
         device: where it was timed.
         texts: how many there are.
         tokens: of all texts, as far as they are not cut.
@@ -131,24 +131,27 @@ class Forecast:
 def forecast(
     classifier: Classifier,
     texts: Sequence[str],
-    variants: Sequence[Variant | LayerSweep],
+    methods: Sequence[str | Variant | LayerSweep],
     *,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    chunk: int | None = None,
     max_length: int | None = None,
     batch_size: int = 16,
     units: str = "token",
 ) -> Forecast:
-    """Forecast how long `lrputils.evaluate` of variants takes on the classifier's device.
+    """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
     A forward pass over one row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one
-    batch at each of three lengths. Leave-one-out, the first variant, is a row a unit, of n − 1
-    tokens where units are tokens, two thirds of that in a decoder, whose rows run from the removed
-    token on. Every other variant is timed on the batch of the longest texts and scaled by tokens.
+    batch at each of three lengths. Leave-one-out is a row a unit, of n − 1 tokens where units are
+    tokens, two thirds of that in a decoder, whose rows run from the removed token on; a curve is a
+    row a step. Every other method is timed on the batch of the longest texts and scaled by tokens;
+    longer ones are cut.
 
     In low precision leave-one-out's rows are timed in it, and those that `certified_loo` checks in
     float32 too; texts that it runs again are not foreseen.
 
     Raises:
-        ValueError: no texts, or a text that cannot be encoded.
+        ValueError: an unknown method, no texts, or a text that cannot be encoded.
     """
     if not len(texts):
         raise ValueError("there are no texts to forecast for")
@@ -157,10 +160,10 @@ def forecast(
     for start in range(0, len(texts), 256):
         inputs = classifier.encode(list(texts[start : start + 256]), **cut)
         rows = inputs.lengths if units == "token" else inputs.units(units).mask.sum(1)
-        counts.append(torch.stack([inputs.lengths, rows]).cpu())
-    lengths, removed = torch.cat(counts, dim=1).numpy()
+        counts.append(torch.stack([inputs.lengths, inputs.content_mask.sum(1), rows]).cpu())
+    lengths, content, removed = torch.cat(counts, dim=1).numpy()
     order = np.argsort(lengths, kind="stable")
-    reference, *others = variants
+    reference, *others = variants_of(methods, options or {}, progress=False)
     longest = classifier.encode([texts[order[-1]]], **cut)
     row_seconds = low_seconds = _row_model(classifier, longest)
     checked: float | np.ndarray = 0
@@ -172,7 +175,7 @@ def forecast(
     if shareable(classifier.architecture, max(lengths)):
         rows = rows * _CUT
     seconds = {REFERENCE: float((rows + row_seconds(lengths)).sum())}
-    probe = classifier.encode([texts[row] for row in order[-batch_size:]], **cut)
+    probe, maps = classifier.encode([texts[row] for row in order[-batch_size:]], **cut), 1
     with torch.no_grad():
         target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
     for variant in others:
@@ -182,6 +185,11 @@ def forecast(
         taken, found = timed(classifier.device, work)
         name = variant.name if isinstance(variant, Variant) else f"{len(found)} ablations"
         seconds[name] = taken * lengths.sum() / int(probe.lengths.sum())
+        maps += len(found)
+    if chunk is not None:
+        # Tokens left at each step; the empty text, shared by all curves, is left out.
+        steps = [np.arange(n - chunk, n - c, -chunk) for n, c in zip(lengths, content, strict=True)]
+        seconds["curves"] = 2 * maps * float(row_seconds(np.concatenate(steps)).sum())
     return Forecast(seconds, str(classifier.device), len(texts), int(lengths.sum()))
 
 

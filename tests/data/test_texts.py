@@ -130,10 +130,8 @@ def test_a_folder_may_name_a_split_and_a_file_no_split_at_all(tmp_path):
     assert load_texts(tmp_path).ids == ("a",)
     assert load_texts(tmp_path, split="train").ids == ("a", "b", "c", "d")
     (tmp_path / "plain").mkdir()
-    folder_of(tmp_path / "plain", train=TABLE[:1], second=TABLE[1:])
-    assert load_texts(tmp_path / "plain", split="second").ids == ("b", "c", "d")
-    with pytest.raises(ValueError, match="needs a split: choose from"):  # never training texts
-        load_texts(tmp_path / "plain")
+    folder_of(tmp_path / "plain", first=TABLE[:1], second=TABLE[1:])
+    assert load_texts(tmp_path / "plain").ids == ("a", "b", "c", "d")
 
 
 README = """---

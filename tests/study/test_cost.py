@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import certified_loo, leave_one_out
+from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study import cost
-from lrputils.study.evaluation import variants_of
 from lrputils.study.variants import Variant
 from tests import tiny
 
@@ -27,12 +28,14 @@ def one_second_a_token(monkeypatch):
 
 
 def forecast(classifier, texts, methods=(), loo=None, **how):
-    variants = variants_of(methods, {"loo": loo or {}}, progress=False)
-    return cost.forecast(classifier, texts, variants, **how)
+    return cost.forecast(classifier, texts, methods, options={"loo": loo or {}}, **how)
 
 
 def lengths_of(classifier, texts):
     return [len(classifier.encode(text).tokens[0]) for text in texts]
+
+
+METHODS = ("rollout", "attnlrp")
 
 
 class TestForecast:
@@ -70,6 +73,30 @@ class TestForecast:
         assert not found.redone.any()
         n, again = inputs.lengths, found.exact.sum(1)
         assert plan.seconds["loo"] == float((n + n * (n - 1) / 4 + again * (n - 1)).sum())
+
+    @pytest.mark.parametrize("chunk", [1, 4, 100])
+    def test_curves_are_the_rows_that_the_curves_run(
+        self, placeholder, one_second_a_token, chunk, monkeypatch
+    ):
+        plan = forecast(placeholder, WORDS, METHODS, chunk=chunk)
+        ran = []
+        monkeypatch.setattr(
+            "lrputils.removal.coalitions.evaluate",
+            lambda a, texts, rows, read, **k: (
+                ran.extend(r.length for r in rows if r.kept)
+                or read(torch.zeros(len(rows), 2), torch.tensor([r.text for r in rows]))
+            ),
+        )
+        # One map alone, whose two orders share no row: no rows are saved by chance.
+        for text in WORDS:
+            inputs, before = placeholder.encode(text), len(ran)
+            scores = torch.arange(inputs.input_ids.shape[1], dtype=torch.float)[None]
+            perturbation_curves(placeholder.model, inputs, scores, chunk)
+            del ran[len(ran) - 1 if len(ran) > before else before :]  # the empty one, shared
+        maps = 1 + len(METHODS)
+        # A last chunk that is shorter makes MoRF and LeRF differ by the tokens it lacks.
+        slack = 2 * len(WORDS) * chunk * maps
+        assert plan.seconds.get("curves") == pytest.approx(maps * sum(ran), abs=slack)
 
     def test_other_methods_scale_with_tokens(self, placeholder, one_second_a_token):
         mine = [Variant("mine", "cp-lrp", {"readout": "sum"})]
