@@ -38,7 +38,7 @@ from lrputils.removal.packing import bar
 from lrputils.runs import results
 from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.options import check_numbers
-from lrputils.runs.shards import Shard, in_shards, key, rank
+from lrputils.runs.results import Shard, in_shards, key, rank
 from lrputils.study.cost import Forecast, forecast, measured
 from lrputils.study.evaluation import REFERENCE, evaluate, of_label
 from lrputils.study.variants import Label, LayerSweep, Variant
