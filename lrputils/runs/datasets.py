@@ -337,7 +337,7 @@ def accuracy(paths: Sequence[Path]) -> float | None:
     if not {*columns} <= {*pq.read_schema(paths[0]).names}:
         return None
     parts = [pd.read_parquet(path, columns=columns).drop_duplicates("id") for path in paths]
-    texts = pd.concat([part[["target", "label"]] for part in parts])
+    texts = pd.concat(parts)
     return float((texts.target == texts.label).mean()) if texts.label.notna().all() else None
 
 
