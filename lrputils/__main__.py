@@ -277,7 +277,7 @@ def evaluate(
         quiet: no progress
     """
     from lrputils.runs.datasets import Settings, estimate, evaluate_dataset
-    from lrputils.runs.shards import rank
+    from lrputils.runs.results import rank
 
     if out is None and not dry_run:
         raise ValueError("--out DIR says where the rows go; --dry-run needs none")

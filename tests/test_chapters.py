@@ -15,10 +15,6 @@ BOOK = find_book()
 CHAPTERS = BOOK.chapters().values()
 
 
-def test_there_are_chapters():
-    assert CHAPTERS
-
-
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.stem)
 class TestChapter:
     def test_it_may_land(self, chapter):

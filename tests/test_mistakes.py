@@ -148,7 +148,21 @@ def _pickled(folder, content):
     torch.save(content, folder / "pytorch_model.bin")
 
 
+def _headless(folder):
+    shutil.rmtree(folder)
+    model, tokenizer = untrained.build(layers=1, hidden=8, heads=2)
+    tokenizer.save_pretrained(folder)
+    model.bert.save_pretrained(folder)
+    _configure(folder, architectures=["BertForSequenceClassification"])
+
+
 MODELS = {
+    "another head": (
+        lambda f: _configure(f, architectures=["BertForMaskedLM"]),
+        "BertForMaskedLM, not a classifier",
+    ),
+    "no head": (_headless, r"lack \d param.*classifier\.bias"),
+    "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "holds no tokenizer"),
     "an adapter": (_adapter, r"holds a PEFT adapter: .* merge_and_unload\(\), and save"),
     "no config": (lambda f: (f / "config.json").unlink(), "holds no config.json"),
     "its own code": (

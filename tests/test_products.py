@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import permutations
-from math import factorial, prod
+from math import prod
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lrputils import paper, products
 from lrputils.products import (
     bracketings,
-    integrated_gradients,
     leave_one_out,
     relevance,
-    shapley,
     symbols,
 )
 
-# A busy machine is no failure.
-slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 fractions = st.fractions(min_value=-9, max_value=9, max_denominator=8)
-nonzero = fractions.filter(bool)
 
 
 @st.composite
@@ -42,64 +34,11 @@ def random_trees(draw, values=fractions, largest=6):
 # --- second implementations ------------------------------------------------------------------
 
 
-def halved(product):
-    """A product whose gradient is halved at both factors: LRP as modified gradient × input."""
-    return product.detach() + (product - product.detach()) / 2
-
-
-def relevance_by_autograd(tree):
-    leaves = {}
-
-    def run(node):
-        if isinstance(node, products.Factor):
-            value = torch.tensor(float(node.value), dtype=torch.float64, requires_grad=True)
-            return leaves.setdefault(node.name, value)
-        return halved(run(node.left) * run(node.right))
-
-    run(tree).backward()
-    return {name: (leaf * leaf.grad).item() for name, leaf in leaves.items()}
-
-
-def shapley_by_orders(function, point, baseline):
-    """The mean gain of each factor over all orders in which the factors can join."""
-    gains = dict.fromkeys(point, Fraction(0))
-    for order in permutations(point):
-        current = dict(baseline)
-        for name in order:
-            before = function(current)
-            current[name] = point[name]
-            gains[name] += function(current) - before
-    return {name: gain / factorial(len(point)) for name, gain in gains.items()}
-
-
-def ig_by_quadrature(tree, baseline):
-    """Gauss-Legendre with torch gradients of the plain product; exact for these polynomials."""
-    leaves = {leaf.name: float(leaf.value) for leaf in products.leaves(tree)}
-    start = torch.tensor([float(baseline)] * len(leaves), dtype=torch.float64)
-    end = torch.tensor([*leaves.values()], dtype=torch.float64)
-    nodes, weights = np.polynomial.legendre.leggauss(12)
-    total = torch.zeros_like(end)
-    for node, weight in zip(nodes, weights, strict=True):
-        x = (start + (node + 1) / 2 * (end - start)).requires_grad_()
-        at = dict(zip(leaves, x, strict=True))
-        prod(at[leaf.name] for leaf in products.leaves(tree)).backward()
-        total += weight / 2 * x.grad
-    return dict(zip(leaves, ((end - start) * total).tolist(), strict=True))
-
-
 def depths(tree):
     """The brackets open before each factor of a tree as it is written, the outermost counted."""
     text = f"({tree})"
     before = [text[: text.index(leaf.name)] for leaf in products.leaves(tree)]
     return [part.count("(") - part.count(")") for part in before]
-
-
-def at(tree, point):
-    return prod(point[leaf.name] for leaf in products.leaves(tree))
-
-
-def as_floats(values):
-    return {name: float(value) for name, value in values.items()}
 
 
 # --- the paper -------------------------------------------------------------------------------
@@ -114,12 +53,6 @@ def test_the_papers_numbers(formula, method):
 
 
 # --- relevance -------------------------------------------------------------------------------
-
-
-@given(random_trees())
-@slow
-def test_relevance_is_gradient_times_input_with_halved_products(tree):
-    assert as_floats(relevance(tree)) == pytest.approx(relevance_by_autograd(tree), abs=1e-9)
 
 
 @given(random_trees())
@@ -145,46 +78,6 @@ def test_leave_one_out_by_hand(tree, baseline):
         assert drop == (own - baseline) * rest
 
 
-@given(random_trees(largest=5), fractions)
-@slow
-def test_shapley_against_all_orders(tree, baseline):
-    point = {leaf.name: leaf.value for leaf in products.leaves(tree)}
-    start = dict.fromkeys(point, baseline)
-    assert shapley(tree, baseline) == shapley_by_orders(lambda x: at(tree, x), point, start)
-
-
-@given(random_trees(largest=5), fractions)
-@settings(slow, max_examples=40)
-def test_integrated_gradients_against_quadrature(tree, baseline):
-    expected = ig_by_quadrature(tree, baseline)
-    assert as_floats(integrated_gradients(tree, baseline)) == pytest.approx(expected, abs=1e-6)
-
-
-@given(random_trees(largest=5), fractions)
-@slow
-def test_ig_equals_shapley_for_distinct_factors_and_both_are_complete(tree, baseline):
-    values = integrated_gradients(tree, baseline)
-    assert values == shapley(tree, baseline)
-    reached = at(tree, dict.fromkeys(values, baseline))
-    assert sum(values.values()) == tree.value - reached
-
-
-@given(random_trees())
-def test_from_zero_each_gets_one_kth_and_loo_is_k_times_it(tree):
-    k = len(products.leaves(tree))
-    assert set(integrated_gradients(tree).values()) == {tree.value / k}
-    assert set(leave_one_out(tree).values()) == {tree.value}
-
-
-def test_with_a_repeated_factor_ig_and_shapley_part():
-    a, b = symbols({"a": 2, "b": 3})
-    tree = (a * b) * a
-    assert integrated_gradients(tree) == {"a": 8, "b": 4}
-    assert shapley(tree) == {"a": 6, "b": 6}
-    expected = ig_by_quadrature(tree, Fraction(1, 2))
-    assert as_floats(integrated_gradients(tree, Fraction(1, 2))) == pytest.approx(expected)
-
-
 # --- counting --------------------------------------------------------------------------------
 
 
@@ -196,9 +89,6 @@ def test_bracketings_are_catalan_many_and_their_depths_all_differ(k):
         recurrence.append(sum(recurrence[i] * recurrence[n - 1 - i] for i in range(n)))
     assert len(trees) == len(set(map(str, trees))) == recurrence[-1]
     assert len({tuple(depths(tree)) for tree in trees}) == len(trees)
-
-
-# --- matrices --------------------------------------------------------------------------------
 
 
 # --- refusing --------------------------------------------------------------------------------

@@ -53,8 +53,15 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
             strings, or several splits, of which one has to be chosen.
         ValueError: no texts.
     """
-    if isinstance(given, Mapping):
-        return _table_of(given)
+    if isinstance(given, Mapping):  # a record, or lists of equal length by column
+        if given and all(hasattr(part, "column_names") for part in given.values()):
+            raise TypeError(
+                f"texts are not taken from a {type(given).__name__}: pass one of its splits "
+                f"{list(given)}"
+            )
+        if "input_ids" in given:
+            raise TypeError("these are encoded texts: pass them to a method, or the texts here")
+        return pd.DataFrame([given] if not any(map(np.ndim, given.values())) else dict(given))
     given = given.to_pandas() if hasattr(given, "to_pandas") else given
     if isinstance(given, pd.DataFrame):
         return given
@@ -75,19 +82,6 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
     if records:
         return pd.DataFrame(rows)
     return pd.DataFrame({text_column or "text": pd.Series(rows, dtype=object)})
-
-
-def _table_of(given: Mapping[str, Any]) -> pd.DataFrame:
-    """A record, or lists of equal length by column, as a table."""
-    if given and all(hasattr(part, "column_names") for part in given.values()):
-        raise TypeError(
-            f"texts are not taken from a {type(given).__name__}: pass one of its splits "
-            f"{list(given)}"
-        )
-    if "input_ids" in given:
-        raise TypeError("these are encoded texts: pass them to a method, or the texts here")
-    single = all(np.ndim(value) == 0 for value in given.values())
-    return pd.DataFrame([given] if single else dict(given))
 
 
 def read(

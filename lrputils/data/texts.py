@@ -19,10 +19,8 @@ import pandas as pd
 from lrputils.data import files, given
 from lrputils.data.given import Text
 
-REVIEWS = Path(__file__).parents[1] / "assets" / "reviews"
-OWN = {"reviews": REVIEWS / "short.csv", "reviews-long": REVIEWS / "long.csv"}
-
-_ALL = 2**31  # rows at a time
+_REVIEWS = Path(__file__).parents[1] / "assets" / "reviews"
+OWN = {"reviews": _REVIEWS / "short.csv", "reviews-long": _REVIEWS / "long.csv"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,7 +105,7 @@ def load_texts(
             those that are read.
         ConnectionError: the hub cannot be reached and the data set is not in the local cache.
     """
-    stream = stream_texts(
+    whole = stream_texts(
         dataset,
         columns,
         split=split,
@@ -117,8 +115,8 @@ def load_texts(
         limit=limit,
         seed=seed,
         revision=revision,
-    )
-    return next(stream.parts(_ALL))
+    ).parts(2**31)
+    return next(whole)
 
 
 @dataclass(frozen=True)
@@ -178,14 +176,17 @@ def stream_texts(
             raise ValueError(
                 f"{', '.join(stray)} belongs to files and the hub, not to texts at hand"
             )
-        name, identity, table = "texts at hand", None, _table(dataset, text_column)
+        if isinstance(dataset, Texts):
+            held = {"text": pd.Series(dataset.texts, dtype=object), "label": dataset.labels}
+            dataset = pd.DataFrame({"id": dataset.ids, **held})
+        name, identity, table = "texts at hand", None, given.frame(dataset, text_column)
     else:
         name, paths, commit = _find(dataset, split, subset, revision)
         identity = f"commit {commit}" if commit else files.digest(files.contents(paths))
 
     def read(size: int) -> Iterator[tuple[str, Text, Any]]:
-        usual = {*given.COLUMNS["text"]}.union(*given.PAIRS)
-        texts = usual | {text_column or "text", *(text_column or "").split(",")}
+        asked = (text_column or "text", *(text_column or "").split(","))
+        texts = {*asked, *given.COLUMNS["text"]}.union(*given.PAIRS)
         tables = [table] if at_hand else chain(*(files.tables(path, size, texts) for path in paths))
         rows = given.read(tables, text_column, label_column, name=f"Data set {name!r}")
         if seed is not None:
@@ -196,21 +197,13 @@ def stream_texts(
     return TextStream(name, identity, read)
 
 
-def _table(held: Any, text_column: str | None) -> pd.DataFrame:
-    if not isinstance(held, Texts):
-        return given.frame(held, text_column)
-    table = pd.DataFrame({"id": held.ids, "text": pd.Series(held.texts, dtype=object)})
-    return table if held.labels is None else table.assign(label=held.labels)
-
-
 def _find(
     dataset: str | Path | None, split: str | None, subset: str | None, revision: str | None
 ) -> tuple[str, list[Path], str | None]:
     """Return the name of a data set and split, its files, and its commit on the hub."""
     asked = "reviews" if dataset is None else str(dataset)
-    place = str(OWN.get(asked, asked))
     name, path, commit = files.find(
-        place, repository="dataset", parameter="dataset", revision=revision
+        str(OWN.get(asked, asked)), repository="dataset", parameter="dataset", revision=revision
     )
     if path.is_file():
         name = asked if asked in OWN else files.stem(path)

@@ -222,10 +222,9 @@ def _model_of(handle: Handle) -> nn.Module:
     Raises:
         TypeError: a model's name, or a model with an adapter (PEFT); the message says what to pass.
     """
-    kind = type(handle)
     if isinstance(handle, str | Path):
         raise TypeError(f"'{handle}' is the name of a model: pass load_classifier('{handle}')")
-    place = _WRAPPERS.get(kind.__name__, None if isinstance(handle, nn.Module) else "model")
+    place = _WRAPPERS.get(type(handle).__name__, None if isinstance(handle, nn.Module) else "model")
     inside = getattr(handle, place, None) if place else None
     return handle if inside is None else _model_of(inside)
 
@@ -265,8 +264,10 @@ def _family(model: nn.Module) -> Family:
         cls = type(module)
         own = cls.__module__.startswith(f"transformers.models.{family.name}.")
         if not (own or module is model or cls in (*LINEAR, *ACTIVATIONS, nn.LayerNorm)):
-            kind = f"{cls.__module__}.{cls.__qualname__}"
-            raise TypeError(f"{name} is not covered: no rule for {path!r}, a {kind}")
+            raise TypeError(
+                f"{name} is not covered: no rule for {path!r}, a "
+                f"{cls.__module__}.{cls.__qualname__}"
+            )
     for setting in (
         ("add_cross_attention",) if family.causal else ("is_decoder", "add_cross_attention")
     ):
@@ -311,7 +312,6 @@ def _parts(model: nn.Module, family: Family) -> Architecture:
         if name.endswith(("position_embeddings", "wpe")) and isinstance(part, nn.Embedding)
     ]
     stated = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    norm = family.embedding_norm
     return Architecture(
         kind=family,
         model=model,
@@ -319,7 +319,7 @@ def _parts(model: nn.Module, family: Family) -> Architecture:
         blocks=blocks,
         attentions=frozenset(block.get_submodule(family.attention) for block in blocks),
         word_embeddings=backbone.embeddings if family.vision else _words(model),
-        embedding_norm=None if norm is None else backbone.get_submodule(norm),
+        embedding_norm=family.embedding_norm and backbone.get_submodule(family.embedding_norm),
         language_model=_is_a(model, *_NEXT_TOKEN),
         max_positions=min(tables, default=None if family.rules else stated),
     )

@@ -10,10 +10,9 @@ thread routes it, and its previous one when the last thread has finished.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -139,8 +138,8 @@ class Route:
         self.function = function
         self.layer: int | None = None
         self._layers = count()  # of this pass: a block that serves several comes again
-        blocks = dict.fromkeys(architecture.blocks, self._block)
-        self._forwards = {architecture.backbone: self._whole, **blocks}
+        self._forwards: dict[nn.Module, Callable] = {architecture.backbone: self._whole}
+        self._forwards |= dict.fromkeys(architecture.blocks, self._block)
         if own := architecture.kind.own_attention:
             self._forwards |= {part: own(part, _attention) for part in architecture.attentions}
 
@@ -183,26 +182,21 @@ def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
         )
     route = Route(architecture, function)
     # All parts of a covered model share one config, and so may several models.
-    name = partial(_take_name, architecture.model)
-    with replaced(route._forwards), shared(("config", id(architecture.model.config)), name):
+    model = architecture.model
+    named = shared(("config", id(model.config)), _named(model))
+    settable = model._can_set_attn_implementation()  # MPNet, which cannot, would warn
+    with replaced(route._forwards), named if settable else nullcontext():
         yield route
 
 
-def _take_name(model: nn.Module) -> Callable[[], None]:
-    """Set the model to the registered name; return what sets it back."""
+@contextmanager
+def _named(model: nn.Module) -> Iterator[None]:
+    """Set the model to the registered name, and back."""
     key = id(model.config)
     _original[key] = model.config._attn_implementation
-    _set(model, _NAME)
-
-    def _restore() -> None:
-        _set(model, _original.pop(key))
-
-    return _restore
-
-
-def _set(model: nn.Module, name: str) -> None:
-    if model._can_set_attn_implementation():  # MPNet, which cannot, would warn
-        model.set_attn_implementation(name)
+    model.set_attn_implementation(_NAME)
+    yield
+    model.set_attn_implementation(_original.pop(key))
 
 
 def _attention(

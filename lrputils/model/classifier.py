@@ -111,8 +111,11 @@ class Classifier:
 
     def warn_of_labels(self, labels: Sequence[Any], numbers: Sequence[int | None]) -> None:
         """Warn where labels name no class of a model with several: a regression's are scores."""
-        strays = [each for each, n in zip(labels, numbers, strict=True) if n is None]
-        strays = [str(each)[:40] for each in strays if each is not None and str(each) != "nan"]
+        strays = [
+            str(each)[:40]
+            for each, number in zip(labels, numbers, strict=True)
+            if number is None and str(each) not in ("None", "nan")
+        ]
         if strays and len(self.labels) > 1:
             warn(
                 f"{len(strays)} of {len(labels)} labels name no class: "
@@ -149,8 +152,8 @@ class Classifier:
         ).to(self.device)
 
     def __repr__(self) -> str:
-        kind, layers = type(self.model).__name__, self.architecture.layers
-        return f"Classifier({self.name}: {kind}, {layers} layers)"
+        kind = type(self.model).__name__
+        return f"Classifier({self.name}: {kind}, {self.architecture.layers} layers)"
 
 
 def load_classifier(
@@ -263,8 +266,7 @@ def _plainly(what: str) -> Iterator[None]:
     except Exception as error:  # each format has a class of errors of its own
         message = f"{type(error).__name__}: {error}"
         known = next((means for word, means in _MEANINGS.items() if word in message), None)
-        reason = known or message.splitlines()[0]
-        raise ValueError(f"{what} cannot be loaded: {reason}") from error
+        raise ValueError(f"{what} cannot be loaded: {known or message.splitlines()[0]}") from error
 
 
 def find_device(device: str | torch.device) -> torch.device:
@@ -278,8 +280,9 @@ def find_device(device: str | torch.device) -> torch.device:
     try:
         return torch.empty(0, device=found if device == "auto" else device).device
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"device={device!r} cannot be used here: {reason}") from error
+        raise ValueError(
+            f"device={device!r} cannot be used here: {str(error).splitlines()[0]}"
+        ) from error
 
 
 @contextmanager

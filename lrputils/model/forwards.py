@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from lrputils.model.architectures import Architecture
+from lrputils.model.inputs import padded
 
 Forward = Callable[..., Any]
 # One text by the names of the model's arguments, (tokens,) each.
@@ -41,18 +41,19 @@ PRECISIONS = {"cpu": ("float32", "tf32", "bf16"), "cuda": ("float32", "tf32")}
 _replaced: ContextVar[tuple[Mapping[nn.Module, Forward], ...]] = ContextVar("replaced", default=())
 _lock = threading.Lock()
 _users: Counter[Hashable] = Counter()
-_undo: dict[Hashable, Callable[[], None]] = {}
+_installed: dict[Hashable, AbstractContextManager] = {}
 
 
 @contextmanager
-def shared(key: Hashable, install: Callable[[], Callable[[], None]]) -> Iterator[None]:
-    """Keep something installed while any thread is in a block of this `key`.
+def shared(key: Hashable, context: AbstractContextManager) -> Iterator[None]:
+    """Be inside of a context while any thread is in a block of this `key`.
 
-    The first to enter calls `install`, which returns what the last to leave calls.
+    The first to enter enters it, the last to leave leaves it.
     """
     with _lock:
         if not _users[key]:
-            _undo[key] = install()
+            context.__enter__()
+            _installed[key] = context
         _users[key] += 1
     try:
         yield
@@ -61,11 +62,12 @@ def shared(key: Hashable, install: Callable[[], Callable[[], None]]) -> Iterator
             _users[key] -= 1
             if not _users[key]:
                 del _users[key]  # and the key with it
-                _undo.pop(key)()
+                _installed.pop(key).__exit__(None, None, None)
 
 
-def _dispatch(module: nn.Module) -> Callable[[], None]:
-    """Put this thread's replacements around a module's forward pass; return what takes them out."""
+@contextmanager
+def _dispatching(module: nn.Module) -> Iterator[None]:
+    """Put each thread's replacements around a module's forward pass."""
     previous, original = module.__dict__.get("forward"), module.forward
 
     def _forward(*args: Any, **kwargs: Any) -> Any:
@@ -75,13 +77,11 @@ def _dispatch(module: nn.Module) -> Callable[[], None]:
                 forward = partial(forwards[module], forward)
         return forward(*args, **kwargs)
 
-    def _restore() -> None:
-        del module.forward
-        if previous is not None:
-            module.forward = previous
-
     module.forward = _forward
-    return _restore
+    yield
+    del module.forward
+    if previous is not None:
+        module.forward = previous
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
     own = dict(forwards)
     with ExitStack() as stack:
         for module in own:
-            stack.enter_context(shared(module, partial(_dispatch, module)))
+            stack.enter_context(shared(module, _dispatching(module)))
         _replaced.set((*_replaced.get(), own))
         try:
             yield
@@ -149,15 +149,9 @@ def run_rows(
         ValueError: the model reads its words twice, so that one zero does not remove them.
     """
     device = next(architecture.model.parameters()).device
-    fill = {"input_ids": architecture.config.pad_token_id or 0}
-    arguments: dict[str, Any] = {
-        name: pad_sequence(
-            [torch.from_numpy(row[name]) for row in rows],
-            batch_first=True,
-            padding_value=fill.get(name, 0),
-        ).to(device)
-        for name in rows[0]
-    }
+    fields = {name: [row[name] for row in rows] for name in rows[0]}
+    tensors = padded(fields, architecture.config.pad_token_id or 0)
+    arguments: dict[str, Any] = {name: value.to(device) for name, value in tensors.items()}
     if architecture.kind.causal:
         arguments["use_cache"] = False
     last = torch.tensor([len(row["input_ids"]) - 1 for row in rows], device=device)
@@ -204,8 +198,8 @@ def prove_removal(architecture: Architecture, row: ArgumentRow, *, masked: bool)
             )
             for w in (middle, middle + 1)
         )
-        moved = bool((first - second).abs().max() > allowed)
-        if moved or architecture.config.is_encoder_decoder:  # a decoder has no part of the mask
+        # A decoder has no part of the mask.
+        if architecture.config.is_encoder_decoder or (first - second).abs().max() > allowed:
             raise ValueError(
                 f"{type(architecture.model).__name__} reads what its attention mask hides: other "
                 "words there move its logits, so masking does not remove. Use leave_one_out with "

@@ -194,8 +194,7 @@ def encode(
                 "single texts and pairs apart"
             )
     _warn_of_separators(tokenizer, rows)
-    limit = DEFAULT_MAX_LENGTH if max_length is None else max_length
-    limit = limit if positions is None else min(limit, positions)
+    limit = min(DEFAULT_MAX_LENGTH if max_length is None else max_length, positions or torch.inf)
     special, own = tokenizer.num_special_tokens_to_add(pair=pairs), 1 + pairs
     if limit < special + own:
         raise ValueError(
@@ -225,8 +224,11 @@ def encode(
                 f"empty texts out before encoding"
             )
     ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("mask", "pad", "unk")}
+    tensors = (*_MODEL_TENSORS, "special_tokens_mask")
+    kept = {name: fields[name] for name in tensors if name in fields}
+    kept["attention_mask"] = [[1] * len(row) for row in fields["input_ids"]]
     return Inputs(
-        _pad(fields, padding_id(tokenizer)),
+        padded(kept, padding_id(tokenizer)),
         tokens=map(tokenizer.convert_ids_to_tokens, fields["input_ids"]),
         truncated=overlong,
         replacements={name: token for name, token in ids.items() if token is not None},
@@ -238,12 +240,11 @@ def _source(fields: BatchEncoding, row: int, text: given.Text) -> Source:
     """The row's characters; those of a pair's second text stand on a line of their own."""
     sides, side_of = given.sides(text), fields.sequence_ids(row)
     behind = (0, len(sides[0]) + 1)
-    spans = zip(
-        fields["offset_mapping"][row], fields["special_tokens_mask"][row], side_of, strict=True
-    )
     spans = [
-        None if special else (begin + behind[side or 0], end + behind[side or 0])
-        for (begin, end), special, side in spans
+        None if own else (begin + behind[side or 0], end + behind[side or 0])
+        for (begin, end), own, side in zip(
+            fields["offset_mapping"][row], fields["special_tokens_mask"][row], side_of, strict=True
+        )
     ]
     second = side_of.index(1) if 1 in side_of else None
     return Source("\n".join(sides), tuple(spans), second)
@@ -277,16 +278,16 @@ def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
     return next(token for token in known if token is not None)
 
 
-def _pad(fields: Mapping[str, list[list[int]]], padding_id: int) -> dict[str, torch.Tensor]:
-    """Pad lists of integers on the right, whatever the tokenizer's own side is."""
+def padded(
+    fields: Mapping[str, Sequence[Sequence[int]]], padding_id: int
+) -> dict[str, torch.Tensor]:
+    """Pad rows of integers on the right, each field as its tensor (batch, tokens)."""
     fill = {"input_ids": padding_id, "special_tokens_mask": 1}
-    fields = {**fields, "attention_mask": [[1] * len(row) for row in fields["input_ids"]]}
     return {
         name: pad_sequence(
-            list(map(torch.tensor, fields[name])), batch_first=True, padding_value=fill.get(name, 0)
+            [*map(torch.as_tensor, rows)], batch_first=True, padding_value=fill.get(name, 0)
         )
-        for name in (*_MODEL_TENSORS, "special_tokens_mask")
-        if name in fields
+        for name, rows in fields.items()
     }
 
 

@@ -29,7 +29,7 @@ from lrputils.report.heatmap import STYLE, Heatmap, templates
 from lrputils.runs import datasets, results
 from lrputils.runs.datasets import estimate
 from lrputils.runs.folders import write_json
-from lrputils.runs.shards import rank
+from lrputils.runs.results import rank
 from lrputils.study.cost import duration
 from lrputils.study.evaluation import REFERENCE
 

@@ -40,7 +40,7 @@ from lrputils.removal.packing import bar
 from lrputils.runs import results
 from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.options import check_numbers
-from lrputils.runs.shards import Shard, in_shards, key, rank
+from lrputils.runs.results import Shard, in_shards, key, rank
 from lrputils.study.cost import Forecast, forecast, measured
 from lrputils.study.evaluation import REFERENCE, evaluate, of_label
 from lrputils.study.variants import Label, LayerSweep, Variant
@@ -391,7 +391,7 @@ def accuracy(paths: Sequence[Path]) -> float | None:
     if not {*columns} <= {*pq.read_schema(paths[0]).names}:
         return None
     parts = [pd.read_parquet(path, columns=columns).drop_duplicates("id") for path in paths]
-    texts = pd.concat([part[["target", "label"]] for part in parts])
+    texts = pd.concat(parts)
     return float((texts.target == texts.label).mean()) if texts.label.notna().all() else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,36 +26,29 @@ _GLYPHS = re.compile(r"\bscale\(([\d.]+) -")
 
 def problems(text: Path, notebook: Path) -> list[str]:
     """Return what is wrong with a chapter, one sentence each; empty if nothing is."""
-    found = differences(text, notebook)
-    if notebook.is_file():
-        found += list(output_problems(nbformat.read(notebook, 4)))
-    return found
-
-
-def differences(text: Path, notebook: Path) -> list[str]:
-    """Return in what the notebook's cells differ from the text's, one sentence a cell."""
     if not notebook.is_file():
         return [f"{notebook.name} does not exist: run `lrputils execute {text.stem}`"]
+    executed = nbformat.read(notebook, 4)
+    return [*differences(text, notebook), *output_problems(executed)]
+
+
+def differences(text: Path, notebook: Path) -> Iterator[str]:
+    """Yield in what the notebook's cells differ from the text's, one sentence a cell."""
     written, executed = read_text(text).cells, nbformat.read(notebook, 4).cells
     if len(written) != len(executed):
-        return [f"{text.name} has {len(written)} cells, {notebook.name} has {len(executed)}"]
-    found = []
-    for number, (left, right) in enumerate(zip(written, executed, strict=True), start=1):
+        yield f"{text.name} has {len(written)} cells, {notebook.name} has {len(executed)}"
+    for number, (left, right) in enumerate(zip(written, executed, strict=False), start=1):
         parts = ("id", "cell_type", "source", "metadata")
         if part := next((part for part in parts if left[part] != right[part]), None):
-            found.append(f"cell {number} of {notebook.name} differs from its text in {part}")
-    return found
+            yield f"cell {number} of {notebook.name} differs in {part}"
 
 
 def unread(notebook: NotebookNode, chapter: str) -> list[str]:
-    """Return the declared parameters that no other cell of the notebook reads."""
-    read: set[str] = set()
-    for cell in notebook.cells:
-        if cell.cell_type == "code" and "parameters" not in cell.metadata.get("tags", []):
-            lines = [line for line in cell.source.splitlines() if not line.startswith(("%", "!"))]
-            nodes = ast.walk(ast.parse("\n".join(lines)))
-            read |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return [name for name in declared(notebook, chapter) if name not in read]
+    """Return the declared parameters that no other cell of the notebook names."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    others = [c.source for c in code if "parameters" not in c.metadata.get("tags", [])]
+    names = set(re.findall(r"\w+", "\n".join(others)))
+    return [name for name in declared(notebook, chapter) if name not in names]
 
 
 def output_problems(notebook: NotebookNode) -> Iterator[str]:

@@ -52,7 +52,6 @@ class Visit:
 class _Tab:
     def __init__(self, socket):
         self._socket, self._numbers, self.visit = socket, itertools.count(1), Visit()
-        self._arrived = False
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)
@@ -67,20 +66,15 @@ class _Tab:
             self._note(answer)
 
     async def settled(self) -> None:
-        for _ in range(20):
+        for _ in range(100):
             with suppress(RuntimeError):  # a page that leads on takes its scripts with it
                 if await self.evaluate(_SETTLED):
                     return
             await asyncio.sleep(0.2)
         raise TimeoutError("the page does not settle")
 
-    async def arrived(self) -> None:
-        while not self._arrived:
-            self._note(json.loads(await self._socket.read_message()))
-
     def _note(self, event: dict[str, Any]) -> None:
         kind, what = event.get("method"), event.get("params", {})
-        self._arrived |= kind == "Page.loadEventFired"
         if kind == "Network.requestWillBeSent":
             self.visit.requests.append(what["request"]["url"])
         elif kind == "Runtime.exceptionThrown":
@@ -100,8 +94,8 @@ class _Tab:
 
 
 _SETTLED = """(async () => {
-  if (document.readyState !== "complete" || document.querySelector("meta[http-equiv=refresh i]"))
-    return false;
+  if (location.href === "about:blank" || document.readyState !== "complete") return false;
+  if (document.querySelector("meta[http-equiv=refresh i]")) return false;
   if (window.MathJax && MathJax.startup && MathJax.startup.promise)
     await MathJax.startup.promise;
   await new Promise((done) => setTimeout(done, 300));
@@ -133,7 +127,6 @@ async def _visit(address, url, script, *, size=WIDE, dark=False, printed="", key
         "Emulation.setDeviceMetricsOverride", mobile=size[0] < 600, screenWidth=size[0], **metrics
     )
     await tab.call("Page.navigate", url=url)
-    await tab.arrived()
     await tab.settled()
     if script:
         tab.visit.answer = await tab.evaluate(script)

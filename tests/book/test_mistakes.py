@@ -87,10 +87,3 @@ def test_a_mistake_gets_one_sentence_before_a_kernel_starts(places, capsys, argu
     assert said.startswith("lrputils: ")
     assert said.count("\n") == 1
     assert sentence in said
-
-
-@pytest.mark.parametrize("arguments", ["--out", "3 -x", "3 --profile"])
-def test_a_command_that_cannot_be_read_has_status_two(capsys, arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(["execute", *arguments.split()])
-    assert stop.value.code == 2

@@ -33,7 +33,6 @@ def test_names_types_and_defaults_are_read(chapter):
 
 def test_a_parameter_that_no_cell_reads_is_found(chapter):
     assert unread(chapter, "c") == ["unused"]
-    assert unread(notebook("a = 1", "a = 2"), "c") == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -51,11 +50,6 @@ def test_a_parameter_that_no_cell_reads_is_found(chapter):
 def test_what_does_not_fit_is_refused(chapter, given, complaint):
     with pytest.raises(BookError, match=complaint):
         check_given(declared(chapter, "c"), "c", given)
-
-
-def test_what_fits_is_taken(chapter):
-    check_given(declared(chapter, "c"), "c", {"factor": 3, "count": 4, "names": ["b", "c"]})
-    check_given(declared(chapter, "c"), "c", {"count": None})
 
 
 NOT_DECLARED = {
@@ -80,9 +74,3 @@ def test_the_command_line_gives_typed_values(chapter):
         "names": ["x", "y"],
         "unused": "12",
     }
-
-
-@pytest.mark.parametrize("text", ["factor", "=1", "a b=1"])
-def test_a_malformed_assignment_is_refused(chapter, text):
-    with pytest.raises(BookError, match="name=value"):
-        from_command_line([text], declared(chapter, "c"))

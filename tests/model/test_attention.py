@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lrputils.model.architectures import describe
-from lrputils.model.attention import fused, routed, stepwise
+from lrputils.model.attention import Recorder, fused, routed, stepwise
 from tests import tiny
 
 
@@ -51,17 +51,11 @@ def test_a_sliding_window_stays_a_sliding_window(name):
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_layers_are_counted_in_order_in_every_pass(name):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
-    seen = []
-
-    def note(call):
-        seen.append(call.layer)
-        return fused(call)
-
-    with routed(model, note) as route:
+    with routed(model, seen := Recorder()) as route:
         logits(model, inputs)
         logits(model, inputs)
-        assert route.layer is None
-    assert seen == [0, 1, 2, 0, 1, 2]
+    assert route.layer is None
+    assert [call.layer for call in seen.calls] == [0, 1, 2, 0, 1, 2]
 
 
 def test_a_second_route_in_the_same_thread_is_refused():

@@ -16,19 +16,10 @@ def plus(amount):
 
 
 def test_only_this_instance_changes_and_only_inside_the_block():
-    module, other, x = nn.Tanh(), nn.Tanh(), torch.ones(2)
-    with replaced({module: plus(1)}):
-        assert torch.equal(module(x), torch.tanh(x) + 1)
-        assert torch.equal(other(x), torch.tanh(x))
-    assert torch.equal(module(x), torch.tanh(x))
-    assert "forward" not in module.__dict__
-
-
-def test_blocks_nest_from_the_inside_out():
-    module, x = nn.Identity(), torch.zeros(1)
+    module, other, x = nn.Identity(), nn.Identity(), torch.zeros(1)
     double = {module: lambda inner, x: 2 * inner(x)}
     with replaced({module: plus(1)}), replaced(double):
-        assert float(module(x)) == 2
+        assert (float(module(x)), float(other(x))) == (2, 0)
     with replaced(double), replaced({module: plus(1)}):
         assert float(module(x)) == 1
     assert "forward" not in module.__dict__

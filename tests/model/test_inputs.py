@@ -49,9 +49,6 @@ def test_the_default_limit_is_the_model_s_if_that_is_less():
     assert (cut.lengths.item(), cut.truncated) == (64, (0,))
     with pytest.raises(ValueError, match="adds 2 special tokens"):
         encode(TOKENIZER, "word", max_length=2)
-
-
-def test_texts_that_cannot_be_encoded_are_named():
     with pytest.raises(ValueError, match="Text 1 has no token of its own"):
         encode(TOKENIZER, ["fine", "   ", ""])
 

@@ -46,30 +46,23 @@ _MODERN = {**_SIZES, "global_attn_every_n_layers": 2, "local_attention": 4, "cls
 _MODERN |= {"sep_token_id": LAST, "initializer_cutoff_factor": 3.0}
 
 
-class Int8(nn.Module):
-    """A linear layer whose weights are whole numbers with a scale a row, as quantisers make it.
+class Quantised(nn.Module):
+    """A linear layer that rounds what it takes on a scale which the whole batch decides."""
 
-    `dynamic`: its activations too, on a scale that the whole batch decides.
-    """
-
-    def __init__(self, linear: nn.Linear, dynamic: bool):
+    def __init__(self, linear: nn.Linear):
         super().__init__()
-        self.scale = nn.Parameter(linear.weight.detach().abs().amax(1, keepdim=True) / 127)
-        self.register_buffer("whole", (linear.weight.detach() / self.scale).round().to(torch.int8))
-        self.bias, self.dynamic = linear.bias, dynamic
+        self.linear = linear
 
     def forward(self, x):
-        if self.dynamic:
-            scale = x.detach().abs().mean() / 20
-            x = (x.detach() / scale).round() * scale
-        return nn.functional.linear(x, self.whole * self.scale, self.bias)
+        scale = x.detach().abs().mean() / 20
+        return self.linear((x.detach() / scale).round() * scale)
 
 
-def quantised(dynamic):
+def quantised():
     model = tiny.build("bert", dtype=torch.float32)
     for name, module in list(model.named_modules()):
         if isinstance(module, nn.Linear):
-            model.set_submodule(name, Int8(module, dynamic))
+            model.set_submodule(name, Quantised(module))
     return model
 
 
@@ -81,11 +74,10 @@ MODELS = {
     "deberta": lambda: DebertaV2ForSequenceClassification(DebertaV2Config(**_DEBERTA)),
     "gemma3": lambda: Gemma3TextForSequenceClassification(Gemma3TextConfig(**_GEMMA)),
     "gemma3-lm": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**_GEMMA)),
-    "int8": lambda: quantised(False),
 }
 UNMASKED = {
     "t5": lambda: T5ForSequenceClassification(T5Config(**_T5, eos_token_id=LAST)),
-    "per-batch": lambda: quantised(True),
+    "per-batch": quantised,
 }
 
 

@@ -8,7 +8,6 @@ import torch
 import lrputils as lrp
 from lrputils.model.readout import read
 from lrputils.propagation import refactored as rf
-from lrputils.propagation.conservation import without_biases
 from tests import tiny
 
 SAME = list(rf.FORMS.values())[:6]
@@ -48,10 +47,3 @@ def test_which_forms_change_attnlrp(form):
     moved = float((scores - kept).abs().max())
     assert (moved < 1e-9) == (form in SAME)
     assert moved < 1e-9 or moved > 1e-3
-
-
-def test_without_a_query_bias_nothing_is_multiplied_out():
-    model, inputs = without_biases(tiny.build("bert")), tiny.texts()
-    kept, _ = relevance(model, inputs, rf.standard)
-    scores, _ = relevance(model, inputs, rf._query_bias_apart)
-    torch.testing.assert_close(scores, kept)

@@ -22,7 +22,7 @@ import lrputils as lrp
 from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import Classifier
-from lrputils.runs import datasets, results, shards
+from lrputils.runs import datasets, results
 from lrputils.runs.datasets import Settings, estimate, evaluate_dataset
 from lrputils.runs.folders import work_folder
 from lrputils.study.cost import timed
@@ -130,7 +130,7 @@ class TestRows:
             peaks.append(tracemalloc.get_traced_memory()[1] + max(seen) - before)
             tracemalloc.stop()
             assert rows_of(out).id.tolist() == [str(i) for i in range(count)]
-        assert peaks[1] - peaks[0] < 0.1 * 2_200 * maps.nbytes
+        assert peaks[1] - peaks[0] < 0.2 * 2_200 * maps.nbytes
 
     @staticmethod
     def watch_arrow(monkeypatch):
@@ -253,7 +253,7 @@ class TestRanks:
         work = work_folder(unfinished)
         (work / "ready").touch()
         monkeypatch.setenv("RANK", "1")
-        with shards.FileLock(work / "00000001.lock"):
+        with results.FileLock(work / "00000001.lock"):
             evaluate(placeholder, TEXTS, unfinished)
         assert sorted(path.name[:8] for path in work.glob("*.rows.parquet")) == [
             "00000000",

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 import lrputils as lrp
-from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
 from lrputils.model.readout import READOUTS
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP
@@ -115,14 +114,6 @@ def test_mistakes_on_the_command_line_get_one_line(arguments, message, tmp_path)
         recordings.main([*asked, *limit])
     assert len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "x").exists()
-
-
-def test_the_verb_is_gone_and_says_what_to_call(capsys):
-    assert command_line.main(["record", "texts", "--out", "x"]) == 2
-    said = capsys.readouterr().err
-    assert "lrputils evaluate" in said
-    assert "python -m recipes.recordings" in said
-    assert said.count("\n") == 1
 
 
 def test_maps_are_those_of_each_convention(classifier):
