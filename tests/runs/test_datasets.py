@@ -303,7 +303,7 @@ class TestGrowth:
         for methods, limit in ((("grad-x-input",), 6), (("attnlrp",), 3), ((), 2)):
             self.grown(placeholder, out, methods, limit)
             assert "is finished: nothing to do" in capsys.readouterr().err
-        with pytest.raises(ValueError, match="has 6 texts, and methods are added to all .*limit=6"):
+        with pytest.raises(ValueError, match=r"has 6 texts, .* added to all of them: limit=6"):
             self.grown(placeholder, out, ("ig",), 3)
         with pytest.raises(ValueError, match="with other max_length: name another folder"):
             evaluate(
