@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import permutations
-from math import factorial, prod
+from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lrputils import paper, products
 from lrputils.products import (
     bracketings,
-    integrated_gradients,
     leave_one_out,
     relevance,
-    shapley,
     symbols,
 )
 
-# A busy machine is no failure.
-slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 fractions = st.fractions(min_value=-9, max_value=9, max_denominator=8)
-nonzero = fractions.filter(bool)
 
 
 @st.composite
@@ -41,27 +34,11 @@ def random_trees(draw, values=fractions, largest=6):
 # --- second implementations ------------------------------------------------------------------
 
 
-def shapley_by_orders(function, point, baseline):
-    """The mean gain of each factor over all orders in which the factors can join."""
-    gains = dict.fromkeys(point, Fraction(0))
-    for order in permutations(point):
-        current = dict(baseline)
-        for name in order:
-            before = function(current)
-            current[name] = point[name]
-            gains[name] += function(current) - before
-    return {name: gain / factorial(len(point)) for name, gain in gains.items()}
-
-
 def depths(tree):
     """The brackets open before each factor of a tree as it is written, the outermost counted."""
     text = f"({tree})"
     before = [text[: text.index(leaf.name)] for leaf in products.leaves(tree)]
     return [part.count("(") - part.count(")") for part in before]
-
-
-def at(tree, point):
-    return prod(point[leaf.name] for leaf in products.leaves(tree))
 
 
 # --- the paper -------------------------------------------------------------------------------
@@ -99,33 +76,6 @@ def test_leave_one_out_by_hand(tree, baseline):
         rest = prod(leaf.value for leaf in leaves if leaf.name != name)
         own = next(leaf.value for leaf in leaves if leaf.name == name)
         assert drop == (own - baseline) * rest
-
-
-@given(random_trees(largest=5), fractions)
-@slow
-def test_shapley_against_all_orders(tree, baseline):
-    point = {leaf.name: leaf.value for leaf in products.leaves(tree)}
-    start = dict.fromkeys(point, baseline)
-    assert shapley(tree, baseline) == shapley_by_orders(lambda x: at(tree, x), point, start)
-
-
-@given(random_trees(largest=5), fractions)
-@slow
-def test_ig_equals_shapley_for_distinct_factors_and_both_are_complete(tree, baseline):
-    values = integrated_gradients(tree, baseline)
-    assert values == shapley(tree, baseline)
-    reached = at(tree, dict.fromkeys(values, baseline))
-    assert sum(values.values()) == tree.value - reached
-
-
-def test_with_a_repeated_factor_ig_and_shapley_part():
-    a, b = symbols({"a": 2, "b": 3})
-    tree = (a * b) * a
-    assert integrated_gradients(tree) == {"a": 8, "b": 4}
-    assert shapley(tree) == {"a": 6, "b": 6}
-    # By hand: on a = (1 + 3t) / 2, b = (1 + 5t) / 2 they are 3/2 · ∫ 2ab dt and 5/2 · ∫ a² dt.
-    at_half = integrated_gradients(tree, Fraction(1, 2))
-    assert at_half == {"a": Fraction(15, 2), "b": Fraction(35, 8)}
 
 
 # --- counting --------------------------------------------------------------------------------

@@ -157,16 +157,10 @@ def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
 
 
 def check_composite(composite: Composite, architecture: Architecture) -> None:
-    """Refuse what is no composite for this model."""
+    """Refuse what is no composite for this model, or names layers that it does not have."""
     if not isinstance(composite, Composite):
         raise TypeError(f"a composite is wanted, as ATTN_LRP or CP_LRP; got {composite!r}")
-    check_layers(composite.layers, architecture)
-
-
-def check_layers(layers: Iterable[int], architecture: Architecture) -> None:
-    """Refuse layers that the model does not have; the message lists them."""
-    beyond = sorted(layer for layer in layers if layer >= architecture.layers)
-    if beyond:
+    if beyond := [layer for layer in composite.layers if layer >= architecture.layers]:
         raise ValueError(
             f"layers {beyond} do not exist: this {type(architecture.model).__name__} has "
             f"{architecture.layers} layers, counted from 0 to {architecture.layers - 1}"

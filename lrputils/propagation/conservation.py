@@ -109,11 +109,11 @@ def _gaps(
     return tuple((total / reading.output - 1).abs().max().item() for total in totals)
 
 
-def without_biases(model: nn.Module, zeroed: bool = True) -> nn.Module:
-    """A float64 copy on the CPU, its biases set to zero if `zeroed`."""
+def without_biases(model: nn.Module) -> nn.Module:
+    """A float64 copy on the CPU, its biases set to zero."""
     bare = copy.deepcopy(model).to("cpu", torch.float64)
     for name, parameter in bare.named_parameters():
-        if zeroed and name.rsplit(".", 1)[-1] == "bias":
+        if name.rsplit(".", 1)[-1] == "bias":
             parameter.data.zero_()
     return bare
 

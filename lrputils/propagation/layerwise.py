@@ -43,7 +43,6 @@ from lrputils.propagation.composites import (
     CP_LRP,
     Composite,
     check_composite,
-    check_layers,
     installed,
     layer_numbers,
 )
@@ -92,7 +91,7 @@ def bypass_at(
     variants = [layer_numbers(layers) for layers in layer_sets]
     if not variants:
         raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
-    check_layers(frozenset().union(*variants), architecture)
+    check_composite(ATTN_LRP.bypass(frozenset().union(*variants)), architecture)
     switched: set[int] = set()  # the layers that follow CP-LRP right now
     with installed(architecture, partial(_switching, switched), stepwise):
         reading = read(architecture, inputs, target=target, readout=places[0])

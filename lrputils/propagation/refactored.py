@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,29 +27,15 @@ from lrputils.propagation.composites import (
     Composite,
     installed,
 )
-from lrputils.propagation.rules import PRODUCT, UNITS, Shares
+from lrputils.propagation.rules import PRODUCT, UNITS
 
-
-class Rule(NamedTuple):
-    """What a method does inside an attention; `composite` has its rules everywhere else.
-
-    `split` are the shares of a product's two factors; if `held`, all that is made of queries and
-    keys is a constant; `unit` is one of `lrputils.propagation.rules.UNITS`, where the attention is
-    one unit.
-    """
-
-    composite: Composite
-    split: Shares = PRODUCT["gradient"]
-    held: bool = False
-    unit: str = ""
-
-
+# What a method does inside an attention is what its composite's rule for attention says there.
 BLOCK_RULES = {
-    "attnlrp": Rule(ATTN_LRP, PRODUCT["halved"]),
-    "cp-lrp": Rule(CP_LRP, held=True),
-    "gradient": Rule(GRADIENT),
-    "canonised-lrp": Rule(CANONISED_LRP, unit="thirds"),
-    "canonised-path": Rule(CANONISED_LRP, unit="path"),
+    "attnlrp": ATTN_LRP,
+    "cp-lrp": CP_LRP,
+    "gradient": GRADIENT,
+    "canonised-lrp": CANONISED_LRP,
+    "canonised-path": CANONISED_LRP.but(attention="path"),
 }
 
 
@@ -58,25 +43,27 @@ BLOCK_RULES = {
 class Site:
     """Where a form is computed: the factors, with a value for every query head, and what they need.
 
-    `query_bias`, `(heads, 1, size)`, is a part of every query; 0 where the model has none.
+    `rule` is the composite's for attention: "attnlrp" halves a product's relevance, and under "cp"
+    all that is made of queries and keys is a constant. `query_bias`, `(heads, 1, size)`, is a part
+    of every query; 0 where the model has none.
     """
 
     query: Tensor
     key: Tensor
     value: Tensor
     call: AttentionCall
-    rule: Rule
+    rule: str
     query_bias: Tensor | float
 
     def scores(self) -> Tensor:
         """s·Q·Kᵀ, one product, without the mask: `(batch, heads, queries, keys)`."""
-        query, key = self.rule.split(self.query, self.key)
+        query, key = self.split(self.query, self.key)
         return self.call.with_factors(query, key, self.value).scores()
 
     def _masked(self, scores: Tensor) -> Tensor:
         """Z: the scores with the mask, which is a constant summand, as the method sees them."""
         masked = scores + additive(self.call.mask, scores.dtype)
-        return masked.detach() if self.rule.held else masked
+        return masked.detach() if self.rule == "cp" else masked
 
     def weights(self) -> Tensor:
         """A = softmax(Z), one node."""
@@ -84,8 +71,12 @@ class Site:
 
     def times(self, left: Tensor, right: Tensor) -> Tensor:
         """A product of matrices, by the rule."""
-        left, right = self.rule.split(left, right)
+        left, right = self.split(left, right)
         return left @ right
+
+    def split(self, left: Tensor, right: Tensor) -> tuple[Tensor, ...]:
+        """The two factors of a product, with the shares of its relevance that they keep."""
+        return PRODUCT["halved" if self.rule == "attnlrp" else "gradient"](left, right)
 
 
 Form = Callable[[Site], Tensor]
@@ -155,14 +146,14 @@ def _exponentials(at: Site) -> tuple[Tensor, Tensor]:
 
 def _normaliser_apart(at: Site) -> Tensor:
     """The softmax as a product, exp(Z) times 1 / its row sum."""
-    exponentials, reciprocal = at.rule.split(*_exponentials(at))
+    exponentials, reciprocal = at.split(*_exponentials(at))
     return at.times(exponentials * reciprocal, at.value)
 
 
 def _normalised_last(at: Site) -> Tensor:
     """(exp(Z)·V) times 1 / row sum: the order of FlashAttention, which fused kernels compute."""
     exponentials, reciprocal = _exponentials(at)
-    output, reciprocal = at.rule.split(at.times(exponentials, at.value), reciprocal)
+    output, reciprocal = at.split(at.times(exponentials, at.value), reciprocal)
     return output * reciprocal
 
 
@@ -199,12 +190,12 @@ FORMS: dict[str, Form] = {
 
 @contextmanager
 def refactored(
-    model: Handle, form: Form, rule: Rule = BLOCK_RULES["attnlrp"], gate: Tensor | None = None
+    model: Handle, form: Form, composite: Composite = ATTN_LRP, gate: Tensor | None = None
 ) -> Iterator[Architecture]:
-    """Inside the block, `model` computes its attention in this form, and gradients follow the rule.
+    """Inside the block, `model` computes its attention in this form, with the rules of `composite`.
 
-    `form` is one of `FORMS`, or a function like them; `rule` one of `BLOCK_RULES`; `gate`, `(batch,
-    tokens)`, are positive weights of the keys, A_ji ∝ m_i exp(Z_ji).
+    `form` is one of `FORMS`, or a function like them; `composite` one of `BLOCK_RULES`; `gate`,
+    `(batch, tokens)`, are positive weights of the keys, A_ji ∝ m_i exp(Z_ji).
 
     Raises:
         TypeError: the model is not covered.
@@ -224,11 +215,12 @@ def refactored(
         here = replace(call, key=key, value=value, mask=mask)
 
         def _formed(*factors: Tensor) -> Tensor:
-            return form(Site(*factors, here, rule, bias))
+            return form(Site(*factors, here, composite.attention, bias))
 
-        output = UNITS[rule.unit](_formed, *here.factors) if rule.unit else _formed(*here.factors)
+        unit = UNITS.get(composite.attention)
+        output = unit(_formed, *here.factors) if unit else _formed(*here.factors)
         return output.to(value.dtype).transpose(1, 2).contiguous(), None
 
-    plain = rule.composite.but(attention="gradient")  # the form has the attention's rules in it
+    plain = composite.but(attention="gradient")  # the form has the attention's rules in it
     with installed(architecture, plain.rule, _attention):
         yield architecture

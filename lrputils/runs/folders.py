@@ -15,6 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 PLAN, READY, _LOCK = "plan.json", "ready", "lock"
+SHARD = ".rows.parquet"  # how a finished part's name ends
 TEXTS = "texts.arrow"  # what a run over a data set reads
 # What the system calls a full disk, or a file above the limit of its size (ulimit -f).
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -69,18 +70,14 @@ def alone(folder: Path, doing: str, place: Path | None = None) -> Iterator[None]
     Raises:
         ValueError: another process is at it.
     """
-    lock = FileLock(folder / _LOCK, timeout=0)
     try:
-        lock.acquire()
+        with FileLock(folder / _LOCK, timeout=0):
+            yield
     except Timeout:
         raise ValueError(
             f"another process is {doing} into {place or folder}: wait until it has ended, or name "
             "another folder by --out"
         ) from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -105,7 +102,7 @@ def claimed(out: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
             os.replace(work, done := work.with_name(f"{work.name}.done"))  # or a half of it went on
             shutil.rmtree(done)
         except BaseException:
-            if not _parts(work):
+            if not any(work.glob(f"*{SHARD}")):
                 shutil.rmtree(work)
                 with suppress(OSError):  # something else was put there
                     for folder in missing:
@@ -123,7 +120,7 @@ def _agree_on(work: Path, plan: dict[str, Any]) -> None:
     path = work / PLAN
     old = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if old != plan:
-        for key in [*plan, *old] if _parts(work) else ():
+        for key in [*plan, *old] if any(work.glob(f"*{SHARD}")) else ():
             if old.get(key) != plan.get(key):
                 raise ValueError(
                     f"{work} holds an unfinished recording with {key} = {old.get(key)}, now it is "
@@ -132,11 +129,3 @@ def _agree_on(work: Path, plan: dict[str, Any]) -> None:
         for leftover in (READY, TEXTS):
             (work / leftover).unlink(missing_ok=True)
         write_json(path, plan)
-
-
-def _parts(work: Path) -> list[Path]:
-    """List what the finished parts left: all but the files of the claim itself."""
-    own = (PLAN, READY, TEXTS, _LOCK)
-    return [
-        p for p in work.glob("*") if p.name not in own and p.suffix not in (".partial", ".lock")
-    ]

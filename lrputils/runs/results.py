@@ -43,6 +43,7 @@ from lrputils.runs.folders import (
     FULL,
     PLAN,
     READY,
+    SHARD,
     atomic_write,
     claimed,
     work_folder,
@@ -330,7 +331,7 @@ def _taken(work: Path, name: str, shard: Shard) -> bool:
 
 
 def _file(work: Path, name: str) -> Path:
-    return work / f"{name}.rows.parquet"
+    return work / f"{name}{SHARD}"
 
 
 def _sound(path: Path) -> bool:
