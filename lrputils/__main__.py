@@ -255,7 +255,8 @@ def evaluate(
     pieces: the tokens). DIR/provenance.json says where they come from.
 
     Texts are read as they are needed; their number does not matter. What was killed goes on by the
-    same command. Several processes share the work, and give the same rows:
+    same command, and to what is finished a command adds methods, or texts by a higher --limit.
+    Several processes share the work, and give the same rows:
 
         torchrun --nproc-per-node=4 --max-restarts=3 -m lrputils evaluate --dataset D --out DIR
 

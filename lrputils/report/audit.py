@@ -50,7 +50,8 @@ def audit(
 ) -> Path:
     """Audit a classifier on texts into `out`: rows, provenance, and the page `audit.html`.
 
-    A killed run goes on by the same call; of a finished one the page alone is written again.
+    A killed run goes on by the same call; a finished one takes more texts, or the page alone is
+    written again.
 
     Args:
         classifier: `load_classifier`'s answer.
@@ -78,6 +79,9 @@ def audit(
     if rank():
         return out
     facts = results.facts(out)
+    there = facts["data"]["texts"]
+    if (options.get("limit") or there) < there:
+        raise ValueError(f"{out} is an audit of {there} texts: limit={there} writes its page again")
     path, notes = out / NOTES, {}
     if path.is_file():
         notes = json.loads(path.read_text(encoding="utf-8"))

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from pyarrow.dataset import dataset
 
 from lrputils import stats
 from lrputils.attribution import METHODS
@@ -44,6 +46,7 @@ from lrputils.study.evaluation import REFERENCE, evaluate, of_label
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 LONG = ("cut", "refuse")
+_GROWING = ("methods", "limit")  # what a call may add to a finished run
 _SAMPLED = 8  # shards that a forecast is made from
 # Most work of a shard, in squared lengths times weights: about half a minute of leave-one-out on a
 # core, two minutes of an audit; a GPU does a thousand times as much.
@@ -129,9 +132,10 @@ def evaluate_dataset(
 ) -> Path:
     """Evaluate methods on texts into `out`: `rows.parquet`, and `provenance.json`.
 
-    A row a text and method, in the texts' order: the columns of `measure`, maps among them. A
-    killed run goes on by the same call; a finished one is left alone. Under `torchrun` every rank
-    makes the same call.
+    A row a text and method, in the texts' order: the columns of `measure`, maps among them. A run
+    is a set of texts and methods, and what is missing is measured: a killed one goes on by the same
+    call, and to a finished one a call adds methods, with the exact maps that are there, or texts,
+    by a higher limit. Under `torchrun` every rank makes the same call.
 
     Args:
         classifier: `load_classifier`'s answer.
@@ -144,23 +148,53 @@ def evaluate_dataset(
         quiet: no progress.
 
     Raises:
-        ValueError: a run of something else lies in `out`, or another one works there; a text cannot
-            be encoded, or is too long and not to be cut; the model returns NaN; a shard is damaged.
+        ValueError: a run of something else lies in `out`, or another one works there; methods to
+            add to fewer texts than it has; a text cannot be encoded, or is too long and not to be
+            cut; the model returns NaN; a shard is damaged.
         OSError: the disk is full.
     """
-    settings = settings or Settings()
-    asked = settings.asked(classifier, variants)
+    out, settings = Path(out), settings or Settings()
     options = {**(parameters or {}), **asdict(settings)}
+    before = _before(out, _plan(classifier, texts, options), _GROWING)
+    known, each = 0, 1
+    if before:
+        known, held = before["data"]["texts"], before["parameters"]
+        each = before["rows"]["count"] // known
+        methods = tuple(dict.fromkeys((*held["methods"], *settings.methods)))
+        settings, limit = replace(settings, methods=methods), options.get("limit")
+        if limit and limit <= known:
+            if limit < known and len(methods) > len(held["methods"]):
+                raise ValueError(
+                    f"{out} has {known} texts, and methods are added to all of them: limit={known}"
+                )
+            options["limit"] = held["limit"]
+        options["methods"] = methods
+    asked = settings.asked(classifier, variants)
+
+    def rows(some: Texts, first: int) -> pd.DataFrame:
+        there, parts = min(max(known - first, 0), len(some)), []
+        if there:
+            places = np.arange(first * each, (first + there) * each)
+            old = dataset(out / results.ROWS).take(places).to_pandas()
+            parts.append(measure(classifier, some.take(range(there)), asked, old))
+        if there < len(some):
+            new = some.take(range(there, len(some)))
+            parts.append(measure(classifier, new, asked))
+        return compact(pd.concat(parts, ignore_index=True))
+
     how = {"options": options, "command": command, "quiet": quiet}
-
-    def rows(some: Texts) -> pd.DataFrame:
-        return compact(measure(classifier, some, asked))
-
-    return record(rows, classifier, texts, out, settings, **how)
+    return record(rows, classifier, texts, out, settings, before=before, **how)
 
 
-def measure(classifier: Classifier, texts: Texts, asked: Mapping[str, Any]) -> pd.DataFrame:
+def measure(
+    classifier: Classifier,
+    texts: Texts,
+    asked: Mapping[str, Any],
+    known: pd.DataFrame | None = None,
+) -> pd.DataFrame:
     """Evaluate texts as `Settings.asked` says; longer ones are cut. A row a text and method.
+
+    Of the methods that have `known` rows of these texts none is measured again.
 
     Returns:
         The columns of `lrputils.study.evaluation.Evaluation.rows` but `position`, and `spearman`
@@ -171,7 +205,17 @@ def measure(classifier: Classifier, texts: Texts, asked: Mapping[str, Any]) -> p
     Raises:
         ValueError: a text that cannot be encoded, or a model that returns NaN.
     """
-    found = evaluate(classifier, texts, **asked, truncate=True, progress=False)
+    reference = None
+    if known is not None:
+        missing = [m for m in asked["methods"] if isinstance(m, str) and m not in set(known.method)]
+        if not missing:
+            return known
+        exact = known[known.method == REFERENCE]
+        reference = SimpleNamespace(
+            maps={REFERENCE: [*map(np.array, exact.scores)]}, tokens=[*exact.pieces]
+        )
+        asked = {**asked, "methods": missing}
+    found = evaluate(classifier, texts, **asked, reference=reference, truncate=True, progress=False)
     cut = set(classifier.encode(texts, asked["max_length"], truncate=True).truncated)
     kept = []
     for text, *parts in found.rows[["position", *Label._fields]].itertuples(index=False):
@@ -182,11 +226,16 @@ def measure(classifier: Classifier, texts: Texts, asked: Mapping[str, Any]) -> p
         row = dict(zip(("scores", "pieces", "content"), own, strict=True))
         r = stats.spearman(scores, found.maps[REFERENCE][text], where=where)
         kept.append({"spearman": float(r[0]), **row, "cut": text in cut})
-    return found.rows.drop(columns="position").join(pd.DataFrame(kept))
+    rows = found.rows.join(pd.DataFrame(kept))
+    if known is not None:
+        known = known.assign(position=(known.method == REFERENCE).cumsum() - 1)
+        rows = pd.concat([known, rows[rows.method != REFERENCE]])
+        rows = rows.sort_values("position", kind="stable", ignore_index=True)
+    return rows.drop(columns="position")
 
 
 def record(
-    rows_of: Callable[[Texts], pd.DataFrame],
+    rows_of: Callable[[Texts, int], pd.DataFrame],
     classifier: Classifier,
     texts: Texts | TextStream,
     out: str | Path,
@@ -194,16 +243,19 @@ def record(
     *,
     options: Mapping[str, Any],
     command: str,
+    before: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> Path:
     """Write what `rows_of` returns of some texts at a time, with provenance, into `out`.
 
-    Of the `settings` those of texts and shards are read. `options`, as JSON can hold them, decide
-    the rows beside model and texts; the rest is as in `evaluate_dataset`.
+    It is given the texts and the number of the first. Of the `settings` those of texts and shards
+    are read. `options`, as JSON can hold them, decide the rows beside model and texts; `before` is
+    the provenance of a run to which they add; the rest is as in `evaluate_dataset`.
     """
     out = Path(out)
-    plan = {"model": classifier.identity, "texts": texts.identity, **options}
-    if _finished(out, plan):
+    plan = _plan(classifier, texts, options)
+    before = before or _before(out, plan) or {}
+    if before.get("plan") == key(plan):
         _say(f"{out} is finished: nothing to do")
         return out
 
@@ -225,9 +277,9 @@ def record(
     def finish(paths: Sequence[Path], seconds: float) -> tuple[Sequence[Path], dict[str, Any]]:
         whole = Shelf(paths[0].parent / TEXTS).whole
         facts = results.provenance(
-            command=command,
+            command=" && ".join(filter(None, (before.get("command"), command))),
             parameters=options,
-            seconds=seconds,
+            seconds=seconds + before.get("seconds", 0),
             device=classifier.device,
             model={"name": classifier.name, "identity": classifier.identity},
             data={"name": texts.name, "identity": texts.identity, "texts": int(whole.texts)},
@@ -320,8 +372,10 @@ def _cuts(lengths: Sequence[int], most: float) -> Iterator[tuple[int, int]]:
     yield start, len(lengths) - start
 
 
-def _measure(rows_of: Callable[[Texts], pd.DataFrame], shelf: Shelf, number: int) -> pd.DataFrame:
-    return rows_of(shelf.take(number))
+def _measure(
+    rows_of: Callable[[Texts, int], pd.DataFrame], shelf: Shelf, number: int
+) -> pd.DataFrame:
+    return rows_of(shelf.take(number), int(shelf.parts.texts[:number].sum()))
 
 
 def compact(rows: pd.DataFrame) -> pd.DataFrame:
@@ -341,20 +395,29 @@ def accuracy(paths: Sequence[Path]) -> float | None:
     return float((texts.target == texts.label).mean()) if texts.label.notna().all() else None
 
 
-def _finished(out: Path, plan: Mapping[str, Any]) -> bool:
-    """Return whether `out` holds this run, finished; refuse one of something else."""
+def _plan(
+    classifier: Classifier, texts: Texts | TextStream, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {"model": classifier.identity, "texts": texts.identity, **options}
+
+
+def _before(
+    out: Path, plan: Mapping[str, Any], growing: Collection[str] = ()
+) -> dict[str, Any] | None:
+    """Return the provenance of a finished run in `out` that differs in what may grow, at most."""
     if not (out / results.PROVENANCE).is_file():
-        return False
+        return None
     facts = results.facts(out)
     if facts.get("plan") != key(plan):
         told = {"model": facts.get("model", {}).get("identity"), "texts": facts["data"]["identity"]}
         told, now = {**told, **facts["parameters"]}, json.loads(json.dumps(plan))
         other = [name for name in {**now, **told} if told.get(name) != now.get(name)]
-        raise ValueError(
-            f"{out} holds a finished run of {facts.get('model', {}).get('name')!r} on "
-            f"{facts['data']['name']!r} with other {', '.join(other)}: name another folder"
-        )
-    return True
+        if other := [name for name in other if name not in growing]:
+            raise ValueError(
+                f"{out} holds a finished run of {facts.get('model', {}).get('name')!r} on "
+                f"{facts['data']['name']!r} with other {', '.join(other)}: name another folder"
+            )
+    return facts
 
 
 def _say(sentence: str) -> None:

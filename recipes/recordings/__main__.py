@@ -94,7 +94,7 @@ def record(
     own = _own(kind, measure, o or (), sizes)
     classifier, texts = chosen.load()
     return datasets.record(
-        lambda some: rounded(measure(classifier, some, **own)),
+        lambda some, _: rounded(measure(classifier, some, **own)),
         classifier,
         take_short(texts, longest),
         out,

@@ -257,6 +257,18 @@ def test_a_mistake_gets_one_sentence(table, tmp_path, capsys, arguments, sentenc
     assert not (tmp_path / "out").exists()
 
 
+def test_a_finished_audit_takes_more_texts_and_is_not_taken_for_fewer(placeholder, tmp_path):
+    def audited(limit):
+        how = {"parameters": {"limit": limit}, "quiet": True}
+        texts = stream_texts("reviews", limit=limit)
+        return audit.audit(placeholder, texts, tmp_path, SETTINGS, **how).read_text("utf-8")
+
+    assert "; 3 texts of <b>reviews" in audited(3)
+    assert "; 5 texts of <b>reviews" in audited(5)
+    with pytest.raises(ValueError, match="is an audit of 5 texts: limit=5 writes its page again"):
+        audited(3)
+
+
 def test_of_a_model_without_rules_gradients_are_judged(placeholder, tmp_path):
     tokenizer = placeholder.tokenizer
     size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

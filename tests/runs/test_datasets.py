@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -259,6 +260,69 @@ class TestRanks:
             "00000002",
         ]
         assert not (unfinished / results.ROWS).exists()
+
+
+class TestGrowth:
+    """To a finished run a call adds methods and texts."""
+
+    def grown(self, clf, out, methods, limit, **options):
+        settings = replace(SETTINGS, methods=methods)
+        given = {"parameters": {"limit": limit}, "command": f"of {limit}", "quiet": True}
+        return evaluate_dataset(clf, stream_texts(limit=limit), out, settings, **given | options)
+
+    def test_methods_and_texts_are_added_and_loo_is_not_measured_again(
+        self, placeholder, tmp_path, monkeypatch
+    ):
+        both = ("attnlrp", "grad-x-input")
+        fresh = rows_of(self.grown(placeholder, tmp_path / "fresh", both, 10))
+        out = self.grown(placeholder, tmp_path / "out", both[:1], 6)
+        with monkeypatch.context() as patch:
+            patch.setitem(lrp.METHODS, "loo", replace(lrp.METHODS["loo"], function=None))
+            self.grown(placeholder, out, both[1:], 6)
+        assert len(rows_of(out)) == 18
+        self.grown(placeholder, out, both, 10)
+        found = rows_of(out)
+        assert list(found) == list(fresh)
+        pd.testing.assert_frame_equal(
+            found.drop(columns=["scores", "pieces", "content"]),
+            fresh.drop(columns=["scores", "pieces", "content"]),
+            atol=2e-4,
+        )
+        for ours, theirs in zip(found.scores, fresh.scores, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        facts = results.facts(out)
+        assert facts["command"] == "of 6 && of 6 && of 10"
+        assert facts["parameters"]["methods"] == list(both)
+        assert (facts["parameters"]["limit"], facts["data"]["texts"]) == (10, 10)
+
+    def test_what_is_there_is_not_measured_and_the_rest_is_named(
+        self, placeholder, tmp_path, monkeypatch, capsys
+    ):
+        out = self.grown(placeholder, tmp_path, ("attnlrp", "grad-x-input"), 6)
+        before = (out / results.ROWS).read_bytes()
+        for methods, limit in ((("grad-x-input",), 6), (("attnlrp",), 3), ((), 2)):
+            self.grown(placeholder, out, methods, limit)
+            assert "is finished: nothing to do" in capsys.readouterr().err
+        with pytest.raises(ValueError, match=r"has 6 texts, .* added to all of them: limit=6"):
+            self.grown(placeholder, out, ("ig",), 3)
+        with pytest.raises(ValueError, match="with other max_length: name another folder"):
+            evaluate(
+                placeholder,
+                stream_texts(limit=6),
+                out,
+                settings=replace(SETTINGS, methods=("ig",), max_length=9),
+                parameters={"limit": 6},
+            )
+        assert (out / results.ROWS).read_bytes() == before
+
+    def test_a_killed_addition_goes_on(self, placeholder, tmp_path, monkeypatch):
+        out, real = self.grown(placeholder, tmp_path, ("attnlrp",), 10), datasets._measure
+        with monkeypatch.context() as patch:
+            patch.setattr(datasets, "_measure", lambda *a: real(*a) if a[2] == 0 else 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                self.grown(placeholder, out, ("grad-x-input",), 10)
+        assert len(rows_of(out)) == 20
+        assert len(rows_of(self.grown(placeholder, out, ("grad-x-input",), 10))) == 30
 
 
 class TestMistakes:

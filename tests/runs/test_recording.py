@@ -25,7 +25,7 @@ def texts():
 
 
 def record(classifier, texts, out, chunk=1):
-    def measure(some):
+    def measure(some, first):
         return rounded(kind.texts(classifier, some, chunk=chunk))
 
     options = {"options": {"chunk": chunk}, "command": "lrputils …", "quiet": True}
