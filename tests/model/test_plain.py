@@ -22,8 +22,7 @@ from lrputils.model.architectures import WITHOUT_RULES
 from lrputils.model.inputs import Inputs
 from tests import tiny
 
-PAD, FIRST, LAST, UNK = 0, 2, 3, 1
-SPECIAL = ("pad", "cls", "sep")
+PAD, FIRST, LAST = 0, 2, 3
 _SIZES = {
     "vocab_size": 60,
     "hidden_size": 16,
