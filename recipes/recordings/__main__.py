@@ -8,9 +8,9 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args
+from pkgutil import resolve_name
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,29 +20,27 @@ from lrputils.data.texts import Texts, TextStream
 from lrputils.runs import datasets
 from lrputils.runs.options import Chosen, run_alone
 
-Kind = Literal[
-    *("texts", "maps", "remedy", "yardstick", "softmax", "refactored", "curves", "baselines"),
-    *("epsilon", "depth", "patching", "layer_pairs", "random_weights", "ceiling", "routes"),
-    *("uniform", "units"),
-]
-KINDS: tuple[str, ...] = get_args(Kind)
-# Where a kind is measured, if not by `measure` of the module of its name.
-_PLACES = {
-    **{
-        kind: f"recipes.recordings.evaluations:{kind}"
-        for kind in ("texts", "curves", "baselines", "random_weights")
-    },
-    "ceiling": "recipes.recordings.removals:ceiling",
-    "layer_pairs": "recipes.recordings.removals:layer_pairs",
-    **{
-        kind: f"recipes.recordings.batches:{kind}"
-        for kind in ("remedy", "units", "uniform", "depth")
-    },
+# Kind → module and function that measures it.
+KINDS = {
+    "texts": "recipes.recordings.evaluations:texts",
     "maps": "lrputils.study.conventions:maps",
+    "remedy": "recipes.recordings.batches:remedy",
     "yardstick": "lrputils.study.conventions:yardstick",
+    "softmax": "recipes.recordings.softmax:measure",
     "refactored": "lrputils.study.attention:through_forms",
+    "curves": "recipes.recordings.evaluations:curves",
+    "baselines": "recipes.recordings.evaluations:baselines",
+    "epsilon": "recipes.recordings.epsilon:measure",
+    "depth": "recipes.recordings.batches:depth",
+    "patching": "recipes.recordings.patching:measure",
+    "layer_pairs": "recipes.recordings.batches:layer_pairs",
+    "random_weights": "recipes.recordings.evaluations:random_weights",
+    "ceiling": "recipes.recordings.batches:ceiling",
     "routes": "lrputils.study.attention:routes_by_layer",
+    "uniform": "recipes.recordings.batches:uniform",
+    "units": "recipes.recordings.batches:units",
 }
+Kind = Literal[*KINDS]
 _OWN_DEFAULTS = {"refactored": {"controls": False}}
 
 
@@ -112,8 +110,7 @@ def main(arguments: list[str] | None = None) -> Path:
 
 def measure_of(kind: str) -> Callable[..., pd.DataFrame]:
     """Return what measures texts for a kind of recording."""
-    module, _, name = _PLACES.get(kind, f"recipes.recordings.{kind}:measure").partition(":")
-    return getattr(import_module(module), name)
+    return resolve_name(KINDS[kind])
 
 
 def rounded(rows: pd.DataFrame) -> pd.DataFrame:

@@ -161,6 +161,7 @@ _SMALL = ["seed", "id", "label", "target"]
 
 def record_mnist(
     kind: str,
+    /,
     dataset: str = "mnist",
     *,
     networks: Path,
@@ -175,7 +176,7 @@ def record_mnist(
     """Train networks on images, measure their maps, and write a recorded run.
 
     Args:
-        kind: linear-attention, epsilon, ig or curves
+        kind (KIND): linear-attention, epsilon, ig or curves
         dataset: as `load_images` takes it
         networks: folder of trained networks
         settings: as learned-mean-unit

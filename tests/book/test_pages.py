@@ -128,16 +128,6 @@ def test_a_dark_page_is_printed_dark_on_light(site, browser):
     assert max(map(int, re.findall(r"\d+", seen["ink"])[:3])) < 100
 
 
-def test_a_tapped_word_shows_its_score(site, browser):
-    script = """(() => {
-      const word = document.querySelector(".lrp-heatmap .words span");
-      word.focus();
-      return [word.dataset.score, getComputedStyle(word, "::after").content];
-    })()"""
-    told, shown = browser.visit((site / "chapters/03_sst.html").as_uri(), script).answer
-    assert told in shown
-
-
 @pytest.mark.parametrize("chapter", ["01_scalar_product", "03_sst"])
 def test_the_figures_that_a_reader_changes_work(site, browser, chapter):
     script = """[...document.querySelectorAll(".lrp-interactive")].map((figure) =>

@@ -1,4 +1,4 @@
-"""Gates 1, 3 and 4, composites as values, and that a model always comes back as it was."""
+"""Gates 1 and 4, composites as values, and that a model always comes back as it was."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.architectures import describe
 from lrputils.model.readout import read, readouts
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite, propagating
-from lrputils.propagation.conservation import without_biases
 from tests import tiny
 
 
@@ -81,22 +80,6 @@ def test_every_read_out_by_one_backward_pass(name, composite):
     for place, scores in found.items():
         alone, _ = relevance(model, inputs, composite, readout=place)
         assert torch.equal(scores, alone)
-
-
-# --- gate 3 ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "operation"),
-    [("bert", "norm"), ("roberta", "activation"), ("llama", "product"), ("gpt2", "activation")],
-)
-def test_the_conservation_gate_notices_one_forgotten_rule(name, operation):
-    model = without_biases(tiny.build(name))
-    wrong = CP_LRP.but(**{operation: "gradient"})
-    first = readouts(describe(model))[-1]  # what the first block takes
-    scores, reading = relevance(model, tiny.inputs_for(name), wrong, readout=first)
-    gap = scores.sum(1) / reading.output.detach() - 1
-    assert float(gap.abs().max()) > 1e-2
 
 
 # --- gate 4 ---------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lrputils import products
 from lrputils.model.attention import AttentionCall, fused, stepwise
 from lrputils.model.readout import read
 from lrputils.propagation import rules
@@ -88,22 +87,6 @@ def test_the_softmax_taken_as_the_identity(tokens):
 
 def by_steps(scale):
     return lambda *factors: stepwise(AttentionCall(0, *factors, None, scale))[0]
-
-
-def test_the_shares_of_attention_are_those_of_its_product_tree():
-    """Chapter 1's theorem for (q · k) · v: halving gives a factor 2 to the minus its depth.
-
-    A factor that is held constant is none of the tree's, and gets nothing.
-    """
-    q, k, v, gate, up = products.symbols({"q": 2, "k": 3, "v": 5, "gate": 2, "up": 3})
-    for rule, factors, tree in (
-        (rules.ATTENTION["attnlrp"], ("q", "k", "v"), (q * k) * v),
-        (rules.ATTENTION["cp"], ("q", "k", "v"), v),
-        (rules.PRODUCT["halved"], ("gate", "up"), gate * up),
-        (rules.PRODUCT["gate-held"], ("gate", "up"), up),
-    ):
-        expected = products.shares(tree)
-        assert rule.shares == tuple(expected.get(name, 0) for name in factors)
 
 
 @pytest.mark.parametrize("function", [F.gelu, torch.tanh, F.silu, F.relu])

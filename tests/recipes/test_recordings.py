@@ -8,8 +8,8 @@ import torch
 import lrputils as lrp
 from lrputils.data.texts import load_texts
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
-from recipes.recordings import __main__, batches, evaluations, removals
-from recipes.recordings.removals import losses
+from recipes.recordings import __main__, batches, evaluations
+from recipes.recordings.batches import losses
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_all_layers_gated_is_the_mask_gradient_against_loo(clf, texts):
 
 
 def test_pairs_hidden_everywhere_are_leave_two_out(clf, texts):
-    rows = removals.layer_pairs(clf, texts)
+    rows = batches.layer_pairs(clf, texts)
     inputs = clf.encode([texts[0]])
     pairs = lrp.leave_two_out(clf, inputs).interactions[0].numpy()
     first = rows[(rows.id == texts.ids[0]) & (rows.layer == 1)]
@@ -87,7 +87,7 @@ def test_randomised_weights_change_maps_and_leave_the_model_alone(clf, texts):
 
 
 def test_an_edit_is_compared_at_the_tokens_that_both_texts_have(clf, texts):
-    rows = removals.ceiling(clf, texts)
+    rows = batches.ceiling(clf, texts)
     inputs = clf.encode(list(texts))
     assert (
         rows[rows.edit == "opening"].tokens.to_numpy() == inputs.content_mask.sum(1).numpy()

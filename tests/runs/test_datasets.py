@@ -23,7 +23,7 @@ from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import Classifier
 from lrputils.runs import datasets, results
-from lrputils.runs.datasets import Settings, estimate, evaluate_dataset
+from lrputils.runs.datasets import Settings, evaluate_dataset
 from lrputils.runs.folders import work_folder
 from lrputils.study.cost import timed
 from tests import untrained
@@ -447,14 +447,6 @@ class TestMistakes:
 
 
 class TestEstimate:
-    def test_it_counts_texts_and_says_the_price(self, placeholder):
-        found = estimate(placeholder, TEXTS, SETTINGS, price=36_000.0)
-        assert found.texts == 10
-        assert found.tokens == sum(
-            len(placeholder.encode(t).tokens[0]) for t in lrp.load_texts(limit=10)
-        )
-        assert f", {found.total * 10:.2f} at 36000 an hour" in str(found)
-
     def test_a_dry_run_writes_nothing(self, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         assert command_line.main(["evaluate", "--limit", "2", "--methods", "loo", "--dry-run"]) == 0

@@ -15,7 +15,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study.evaluation import evaluate
-from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
+from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 from tests import tiny
 
 WORDS = (
@@ -127,13 +127,3 @@ def test_a_layer_sweep_gives_the_papers_ablations(placeholder, texts, result):
     three = Variant("three", "attnlrp", {"bypass_layers": {0, 1, 2}})
     single = evaluate(placeholder, texts, [three], reference=result, progress=False)
     assert np.allclose(single.per_text("r")["three"], ablations["front", 3], atol=1e-3)
-
-
-def test_a_sweep_away_from_the_words_says_so_in_its_columns(placeholder, texts, result):
-    sweep = LayerSweep("sum", families=["single"])
-    found = evaluate(placeholder, texts, [sweep], reference=result, progress=False)
-    layers = range(1, 1 + placeholder.architecture.layers)
-    assert set(found.maps) == {"loo", *(Label("attnlrp", "sum", "single", k) for k in layers)}
-    assert list(found.ablations("r", "sum")) == [("single", k) for k in layers]
-    with pytest.raises(ValueError, match="not among"):
-        LayerSweep(families=["middle"])
