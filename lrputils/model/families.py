@@ -22,7 +22,7 @@ class Family:
     """All that tells one transformers model family from another.
 
     Paths of parts start at the backbone, those of `attention`, `norm_after_attention` and
-    `queries` at a block; classes are named as in the family's module,
+    `projections` at a block; classes are named as in the family's module,
     `transformers.models.<name>`.
 
     Attributes:
@@ -33,7 +33,9 @@ class Family:
         embedding_norm: the LayerNorm right after the embeddings' sum, if there is one.
         norm_after_attention: the norm that follows attention; None where blocks are shared, so that
             the last layer's cannot be told from the others'.
-        queries: the linear layer of an encoder that gives queries, one head's beside the other's.
+        projections: the linear layers that give queries, keys and values, one head's beside the
+            other's, and the one behind attention; None where they are not such layers of an
+            encoder, or of one layer only.
         shared_blocks: whether blocks come in groups that compute several layers each.
         causal: whether a token sees only itself and the tokens before it; the head then reads the
             last token's final state, else the first one's.
@@ -56,7 +58,7 @@ class Family:
     attention: str = ""
     embedding_norm: str | None = None
     norm_after_attention: str | None = None
-    queries: str | None = None
+    projections: tuple[str, str, str, str] | None = None
     shared_blocks: bool = False
     causal: bool = False
     vision: bool = False
@@ -129,7 +131,10 @@ _BERT = Family(
     attention="attention.self",
     embedding_norm="embeddings.LayerNorm",
     norm_after_attention="attention.output.LayerNorm",
-    queries="attention.self.query",
+    projections=(
+        *(f"attention.self.{name}" for name in ("query", "key", "value")),
+        "attention.output.dense",
+    ),
     token_types=True,
 )
 
@@ -166,7 +171,7 @@ FAMILIES = {
             _roberta_like("mpnet", "MPNet"),
             attention="attention.attn",
             norm_after_attention="attention.LayerNorm",
-            queries="attention.attn.q",
+            projections=tuple(f"attention.attn.{name}" for name in "qkvo"),
             token_types=False,
             own_attention=_mpnet_attention,
             relative_positions=_mpnet_at_positions,
@@ -179,7 +184,7 @@ FAMILIES = {
             blocks="transformer.layer",
             attention="attention",
             norm_after_attention="sa_layer_norm",
-            queries="attention.q_lin",
+            projections=tuple(f"attention.{name}_lin" for name in ("q", "k", "v", "out")),
             token_types=False,
         ),
         replace(
@@ -189,7 +194,7 @@ FAMILIES = {
             blocks="encoder.albert_layer_groups",
             attention="attention",
             norm_after_attention=None,
-            queries="attention.query",
+            projections=None,
             shared_blocks=True,
         ),
         Family(
@@ -210,7 +215,7 @@ FAMILIES = {
             blocks="layers",
             attention="attention",
             norm_after_attention="layernorm_after",
-            queries="attention.q_proj",
+            projections=tuple(f"attention.{name}_proj" for name in "qkvo"),
             vision=True,
         ),
     )

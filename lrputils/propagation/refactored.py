@@ -209,8 +209,10 @@ def refactored(
         mask = call.mask
         if gate is not None:
             mask = additive(mask, gate.dtype) + gate.log()[:, None, None]
+        # ALBERT's shared blocks have a map of queries, too, which no shortcut may change.
+        path = kind.projections[0] if kind.projections else "attention.query"
         block = dict(architecture.blocks[call.layer].named_modules())
-        bias = getattr(block.get(kind.queries), "bias", None)
+        bias = getattr(block.get(path), "bias", None)
         bias = 0.0 if bias is None else bias.view(heads, 1, -1)
         here = replace(call, key=key, value=value, mask=mask)
 
