@@ -106,7 +106,7 @@ def test_a_folder_of_something_else_is_refused(tiny_data, tmp_path):
         record(out)
     (tmp_path / "other" / "shards").mkdir(parents=True)
     (tmp_path / "other" / "shards" / "plan.json").write_text('{"data": "MNIST"}')
-    (tmp_path / "other" / "shards" / "a.0.parquet").touch()
+    (tmp_path / "other" / "shards" / "a.0.rows.parquet").touch()
     with pytest.raises(ValueError, match="unfinished recording with data = MNIST"):
         record(tmp_path / "other")
     with pytest.raises(ValueError, match="seeds=0"):
