@@ -224,8 +224,7 @@ def estimates(columns: pd.DataFrame, **options: Any) -> pd.DataFrame:
 
 def table(found: Mapping[Any, Estimate]) -> pd.DataFrame:
     """Return estimates as a table: a row each, the fields of `Estimate` as columns."""
-    frame = pd.DataFrame(list(found.values()), columns=Estimate._fields)
-    return frame.set_axis(pd.Index(list(found)), axis=0)
+    return pd.DataFrame(list(found.values()), columns=Estimate._fields, index=pd.Index(list(found)))
 
 
 def paired_difference(first: ArrayLike, second: ArrayLike, **options: Any) -> Estimate:

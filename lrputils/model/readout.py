@@ -107,8 +107,7 @@ def explained(logits: Tensor, chosen: Tensor) -> Tensor:
     """The explained number of each row, `(batch,)`, from its logits and what is chosen of them."""
     if chosen.dim() == 1:
         return logits.gather(1, chosen[:, None]).squeeze(1)
-    first, second = logits.gather(1, chosen).unbind(1)
-    return first - second
+    return torch.sub(*logits.gather(1, chosen).unbind(1))
 
 
 def probabilities(model: nn.Module, logits: Tensor) -> Tensor:

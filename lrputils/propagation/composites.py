@@ -87,9 +87,8 @@ class Composite:
         Raises:
             ValueError: an unknown operation or rule; the message lists those that there are.
         """
-        for operation in changes:
-            if operation not in RULES:
-                raise ValueError(f"unknown operation {operation!r}; there are {sorted(RULES)}")
+        for stray in changes.keys() - RULES.keys():
+            raise ValueError(f"unknown operation {stray!r}; there are {sorted(RULES)}")
         if layers is None:
             return replace(self, **changes)
         exceptions = dict(self.exceptions)
