@@ -181,7 +181,13 @@ def depth(
         text's own (`_content`): `r`, `spearman`, and `error`, Σ|estimate − LOO| / Σ|LOO|.
     """
     depth = classifier.architecture.layers
-    estimates = {form: by_layer(classifier, inputs, target, form) for form in forms}
+    estimates = {}  # form → each layer's share with all gates open, (layers, batch, tokens)
+    for form in forms:
+        gates = Gates(form)
+        with torch.inference_mode(False), routed(classifier.model, blocks := Recorder(gates)):
+            reading = read(classifier.architecture, inputs, target=target)
+        gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
+        estimates[form] = block_scores(reading, blocks.calls, gradients, gates)
     places = {"": inputs.valid_mask, "_content": inputs.content_mask}
     for k in range(1, depth + 1):
         exact = []
@@ -199,15 +205,6 @@ def depth(
                     f"error{suffix}": off / whole,
                 }
             yield {"form": form, "k": k, **found}
-
-
-def by_layer(classifier: Classifier, inputs: Inputs, target: Tensor, form: str) -> Tensor:
-    """Each layer's share of the mask gradient with all gates open, (layers, batch, tokens)."""
-    gates = Gates(form)
-    with torch.inference_mode(False), routed(classifier.model, blocks := Recorder(gates)):
-        reading = read(classifier.architecture, inputs, target=target)
-    gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
-    return block_scores(reading, blocks.calls, gradients, gates)
 
 
 _LONG_FORMS = (
