@@ -206,22 +206,6 @@ def attnlrp(
     return sum(map(_dot, projected, torch.autograd.grad(logit, projected))).detach()
 
 
-@torch.no_grad()
-def reads_and_writes(
-    network: LinearAttention, images: Tensor
-) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor], Tensor, Tensor, Tensor]:
-    """Return scaled pixels; Q, K and V; w, M and G of the predicted class's logit.
-
-    The logit is ⟨M, G⟩ plus a bias, with M = KᵀV (what is written) and G = Σ_t q_t w_tᵀ (how it is
-    read), both dim × dim; w_t is the output layer's row at token t.
-    """
-    pixels = network.scaled(images)
-    query, key, value = projected = network.project(pixels)
-    written = key.mT @ value
-    rows = network.output_rows(network.classify(query @ written).argmax(1))
-    return pixels, projected, rows, written, query.mT @ rows
-
-
 @one_thread()
 @torch.no_grad()
 def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "zero") -> Tensor:
@@ -231,11 +215,17 @@ def leave_one_out(network: LinearAttention, images: Tensor, *, removal: str = "z
     (before scaling), "delete" takes the token out of queries, keys and values, and out of the mean
     where the network pools.
 
-    No forward pass is run per pixel: removing one changes `written` by k′v′ᵀ − kvᵀ and `read` by
-    (q′ − q)wᵀ, matrices of rank two and one.
+    No forward pass is run per pixel. The logit is ⟨M, G⟩ plus a bias, with M = KᵀV (what is
+    written) and G = Σ_t q_t w_tᵀ (how it is read), both dim × dim; w_t is the output layer's row
+    at token t. Removing a pixel changes M by k′v′ᵀ − kvᵀ and G by (q′ − q)wᵀ, matrices of rank two
+    and one.
     """
     check_choice("removal", removal, REMOVALS)
-    pixels, (query, key, value), rows, written, read = reads_and_writes(network, images)
+    pixels = network.scaled(images)
+    query, key, value = network.project(pixels)
+    written = key.mT @ value
+    rows = network.output_rows(network.classify(query @ written).argmax(1))
+    read = query.mT @ rows
     if removal == "delete":
         new_query, new_key, new_value = map(torch.zeros_like, (query, key, value))
     else:
@@ -258,7 +248,6 @@ def mean_gradient(
     images: Tensor,
     *,
     baseline: str = "zero",
-    nodes: int = 2,
     factorization: str = RIGHT,
 ) -> tuple[Tensor, Tensor]:
     """Return the mean gradient on the way from the baseline, and the way, (batch, tokens) each.
@@ -272,7 +261,7 @@ def mean_gradient(
     way = pixels - emptied(network, pixels, baseline)
     target = network.from_pixels(pixels).argmax(1, keepdim=True)
     gradient = torch.zeros_like(pixels)
-    for node, weight in zip(*np.polynomial.legendre.leggauss(nodes), strict=True):
+    for node, weight in zip(*np.polynomial.legendre.leggauss(2), strict=True):
         point = (pixels - (1 - node) / 2 * way).requires_grad_()
         logit = network.from_pixels(point, factorization).gather(1, target).sum()
         gradient += weight / 2 * torch.autograd.grad(logit, point)[0]
@@ -424,7 +413,7 @@ _ASSETS = Path(__file__).parent / "assets/linear_attention"
 
 @one_thread()
 def train(
-    data: ImageData, setting: Setting, seed: int, *, epochs: int | None = None, dim: int = 32
+    data: ImageData, setting: Setting, seed: int, *, epochs: int | None = None
 ) -> LinearAttention:
     """Train one network on `data` and return it in float64, without gradients.
 
@@ -438,7 +427,6 @@ def train(
         network = LinearAttention(
             setting,
             tokens=data.side**2,
-            dim=dim,
             classes=data.classes,
             mean=float(data.train_images.mean()),
             deviation=float(data.train_images.std()),

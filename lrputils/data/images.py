@@ -67,7 +67,8 @@ def load_images(dataset: str | os.PathLike = "digits", *, side: int = 14) -> Ima
         from sklearn.datasets import load_digits
 
         digits = load_digits()
-        return _split("scikit-learn digits", side, [(digits.images / 16, digits.target)])
+        part = digits.images / 16, digits.target.astype(np.int64)
+        return _split("scikit-learn digits", side, [part])
     folder = _downloaded_mnist() if dataset == "mnist" else Path(dataset).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -84,20 +85,18 @@ def load_images(dataset: str | os.PathLike = "digits", *, side: int = 14) -> Ima
     return _split(name, side, [*there.values()])
 
 
-def _resize(images: Array, side: int) -> Array:
-    """Resize (images, height, width) to (images, side, side) by the triangle filter, in float64.
-
-    Growing, this is bilinear interpolation; shrinking, the filter widens with the step, so that
-    every pixel counts (as in Pillow and torchvision with antialiasing).
-    """
-    pixels = torch.from_numpy(images)[:, None]
-    return interpolate(pixels, (side, side), mode="bilinear", antialias=True)[:, 0].numpy()
-
-
 def _split(name: str, side: int, parts: list[tuple[Array, Array]]) -> ImageData:
-    """Resize both halves; of a single one, hold out 15%, the same images in every run."""
+    """Resize both halves; of a single one, hold out 15%, the same images in every run.
+
+    Growing, this is bilinear interpolation in float64; shrinking, the filter widens with the step,
+    so that every pixel counts (as in Pillow and torchvision with antialiasing).
+    """
     identity = digest(np.ascontiguousarray(array) for part in parts for array in part)
-    parts = [(_resize(x, side).reshape(len(x), -1), y.astype(np.int64)) for x, y in parts]
+    triangle = {"mode": "bilinear", "antialias": True}
+    parts = [
+        (interpolate(torch.from_numpy(x)[:, None], (side, side), **triangle).flatten(1).numpy(), y)
+        for x, y in parts
+    ]
     how = "the published split,"
     if len(parts) == 1:
         ((images, labels),) = parts

@@ -162,9 +162,6 @@ def _map(
     return scores, reading.output.detach()
 
 
-_BATCH = 32
-
-
 def attention_matters(classifier: Classifier, texts: Texts) -> dict[str, Estimate]:
     """Measure how far accuracy falls when every attention matrix is the uniform one.
 
@@ -227,7 +224,7 @@ def correct(classifier: Classifier, texts: Texts) -> np.ndarray:
             f"{texts.name!r} has labels {unknown[:5]} that are no class of {classifier.name!r}: "
             f"those are {list(names)}, or 0 to {len(names) - 1}"
         )
-    rows = _classes(classifier, texts, batch_size=_BATCH)
+    rows = _classes(classifier, texts)
     return (rows.target == rows.label).to_numpy()
 
 

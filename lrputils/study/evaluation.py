@@ -167,8 +167,7 @@ def _batch(
     compared = {name: compare(scores, maps[loo], valid, content) for name, scores in maps.items()}
     if bounds is not None:
         compared[loo] = [r | {"bound": b} for r, b in zip(compared[loo], bounds, strict=True)]
-    how = {"target": target, "units": units}
-    curves = {} if chunk is None else _curves(classifier, inputs, maps, chunk, how)
+    curves = {} if chunk is None else _curves(classifier, inputs, target, maps, chunk, units)
     return [
         {
             "pieces": inputs.tokens[row],
@@ -184,15 +183,15 @@ def _batch(
 def _curves(
     classifier: Classifier,
     inputs: Inputs,
+    target: Tensor,
     maps: Mapping[Label, Tensor],
     chunk: int,
-    options: Mapping[str, Any],
+    units: str,
 ) -> dict[Label, list[Curves]]:
-    scores = torch.stack(list(maps.values()))
-    both = perturbation_curves(classifier.model, inputs, scores, chunk, **options)
+    scores, how = torch.stack(list(maps.values())), {"target": target, "units": units}
+    both = perturbation_curves(classifier.model, inputs, scores, chunk, **how)
     morf, lerf = (curves.float().cpu().numpy() for curves in both)
-    counts = map(len, inputs.units(options["units"]).texts)
-    points = [1 + -(-count // chunk) for count in counts]
+    points = [1 + -(-len(own) // chunk) for own in inputs.units(units).texts]
     return {
         name: [Curves(morf[m, row, :n], lerf[m, row, :n]) for row, n in enumerate(points)]
         for m, name in enumerate(maps)
@@ -225,7 +224,7 @@ def _collect(results: Sequence[Mapping[str, Any]]) -> Evaluation:
             **label._asdict(),
             **{name: result[name] for name in told},
             **compared,
-            **_means(result["curves"].get(label)),
+            **(_means(result["curves"][label]) if result["curves"] else {}),
         }
         for result in results
         for label, compared in result["compared"].items()
@@ -249,8 +248,6 @@ def of_label(parts: Mapping[str | Label, Any], label: Label) -> Any:
     return parts.get(label) or parts.get(label.method)
 
 
-def _means(curves: Curves | None) -> dict[str, float]:
-    if curves is None:
-        return {}
+def _means(curves: Curves) -> dict[str, float]:
     morf, lerf = (float(curve_mean(torch.from_numpy(c).double())) for c in curves)
     return {"morf": morf, "lerf": lerf, "delta": lerf - morf}

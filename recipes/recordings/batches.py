@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -114,17 +114,16 @@ def units(
         `spearman` with LOO over the units; `several`, how many units have more than one token,
         and `flipped`, in how many of these the map's sign is not LOO's.
     """
-    how = {"target": target}
     maps = {}
     if "token" in kinds:
-        maps["loo of tokens", ""] = leave_one_out(classifier, inputs, **how, progress=False)
+        maps["loo of tokens", ""] = leave_one_out(classifier, inputs, target=target, progress=False)
     for method, places in PLACES.items():
         for place in places:
             options = {"readout": place} if place else {}
-            maps[method, place] = attribute(classifier, inputs, method, **how, **options)
+            maps[method, place] = attribute(classifier, inputs, method, target=target, **options)
     for units in kinds:
         over = inputs.units(units)
-        loo = leave_one_out(classifier, inputs, **how, units=units, progress=False)
+        loo = leave_one_out(classifier, inputs, target=target, units=units, progress=False)
         tokens = over.sum(torch.ones_like(loo))
         where = over.mask
         for (method, place), scores in maps.items():
@@ -182,7 +181,13 @@ def depth(
         text's own (`_content`): `r`, `spearman`, and `error`, Σ|estimate − LOO| / Σ|LOO|.
     """
     depth = classifier.architecture.layers
-    estimates = {form: by_layer(classifier, inputs, target, form) for form in forms}
+    estimates = {}  # form → each layer's share with all gates open, (layers, batch, tokens)
+    for form in forms:
+        gates = Gates(form)
+        with torch.inference_mode(False), routed(classifier.model, blocks := Recorder(gates)):
+            reading = read(classifier.architecture, inputs, target=target)
+        gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
+        estimates[form] = block_scores(reading, blocks.calls, gradients, gates)
     places = {"": inputs.valid_mask, "_content": inputs.content_mask}
     for k in range(1, depth + 1):
         exact = []
@@ -200,15 +205,6 @@ def depth(
                     f"error{suffix}": off / whole,
                 }
             yield {"form": form, "k": k, **found}
-
-
-def by_layer(classifier: Classifier, inputs: Inputs, target: Tensor, form: str) -> Tensor:
-    """Each layer's share of the mask gradient with all gates open, (layers, batch, tokens)."""
-    gates = Gates(form)
-    with torch.inference_mode(False), routed(classifier.model, blocks := Recorder(gates)):
-        reading = read(classifier.architecture, inputs, target=target)
-    gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
-    return block_scores(reading, blocks.calls, gradients, gates)
 
 
 _LONG_FORMS = (
@@ -325,16 +321,16 @@ def layer_pairs(
             keys = torch.cat([singles, singles[pairs[:, 0]] | singles[pairs[:, 1]]]).to(ids.device)
             for layer in range(classifier.architecture.layers):
                 lost = losses(classifier, ids, row["target"], layer, keys).cpu()
-                single, both = lost[: len(ids)], lost[len(ids) :]
-                one, other = single[pairs[:, 0]], single[pairs[:, 1]]
-                told = {"position": row["position"], "id": row["id"], "layer": layer + 1}
+                one, other = lost[pairs[:, 0]], lost[pairs[:, 1]]
                 rows.append(
                     pd.DataFrame(
                         {
-                            **told,
+                            "position": row["position"],
+                            "id": row["id"],
+                            "layer": layer + 1,
                             "i": pairs[:, 0],
                             "j": pairs[:, 1],
-                            "interaction": both - one - other,
+                            "interaction": lost[len(ids) :] - one - other,
                             "loo_i": one,
                             "loo_j": other,
                         }
@@ -343,22 +339,16 @@ def layer_pairs(
     return in_order(pd.concat(rows).to_dict("records"))
 
 
-@contextmanager
-def hidden_from(classifier: Classifier, layer: int, keys: Tensor) -> Iterator[None]:
-    """Inside the block no query sees the `keys`, boolean (rows, tokens), in layers from `layer` on.
+def _hidden_from(layer: int, keys: Tensor, call: AttentionCall) -> tuple[Tensor, None]:
+    """Attention in which no query sees the `keys`, boolean (rows, tokens), from `layer` on.
 
     Layers count from 0. From layer 0 on this is leave-one-out's removal by the attention mask.
     """
-
-    def function(call: AttentionCall) -> tuple[Tensor, None]:
-        if call.layer < layer:
-            return fused(call)
-        dtype = call.query.dtype
-        hidden = torch.where(keys, torch.finfo(dtype).min / 2, 0.0)[:, None, None].to(dtype)
-        return fused(replace(call, mask=additive(call.mask, dtype) + hidden))
-
-    with routed(classifier.model, function):
-        yield
+    if call.layer < layer:
+        return fused(call)
+    dtype = call.query.dtype
+    hidden = torch.where(keys, torch.finfo(dtype).min / 2, 0.0)[:, None, None].to(dtype)
+    return fused(replace(call, mask=additive(call.mask, dtype) + hidden))
 
 
 @torch.inference_mode()
@@ -370,7 +360,7 @@ def losses(classifier: Classifier, ids: Tensor, target: int, layer: int, keys: T
     found = []
     for part in torch.cat([torch.zeros_like(keys[:1]), keys]).split(_ROWS):
         rows = ids.expand(len(part), -1)
-        with hidden_from(classifier, layer, part):
+        with routed(classifier.model, partial(_hidden_from, layer, part)):
             logits = classifier.model(input_ids=rows, attention_mask=torch.ones_like(rows)).logits
         found.append(logits[:, target])
     values = torch.cat(found)

@@ -35,7 +35,7 @@ from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import AttentionCall, Recorder
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import Reading, read
+from lrputils.model.readout import read
 from lrputils.propagation.composites import ATTN_LRP, Composite, check_composite, installed
 from lrputils.removal.mask_gradient import (
     exact_block,
@@ -105,26 +105,23 @@ def softmax_maps(
         route.function = blocks = Recorder(route.function)
         reading = read(architecture, inputs)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
+    layers: list[dict[str, Tensor]] = []
     with torch.no_grad():
-        pairs = zip(blocks.calls, gradients, strict=True)
-        layers = [_layer(call, gradient, reading) for call, gradient in pairs]
+        for call, gradient in zip(blocks.calls, gradients, strict=True):
+            parts = [
+                _block(*part, reading.valid[some], reading.head[some])
+                for some, *part in in_parts(call, gradient)
+            ]
+            layers.append({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
     stacked = {name: torch.stack([layer[name] for layer in layers]) for name in layers[0]}
     stacked["value"] = stacked["structural"] + stacked["contrast"]
     return stacked | {"valid": reading.valid}
 
 
-def _layer(call: AttentionCall, gradient: Tensor, reading: Reading) -> dict[str, Tensor]:
-    """One layer's maps (batch, tokens) and entropy (batch,), part of the batch at a time."""
-    found = [
-        _block(*part, reading.valid[some], reading.head[some])
-        for some, *part in in_parts(call, gradient)
-    ]
-    return {name: torch.cat([part[name] for part in found]) for name in found[0]}
-
-
 def _block(
     call: AttentionCall, weights: Tensor, products: Tensor, valid: Tensor, readout: Tensor
 ) -> dict[str, Tensor]:
+    """Maps (batch, tokens) and entropy (batch,) of one layer, for a part of the batch."""
     seen = call.seen() & valid[:, None, :, None]
     scores = call.scores().to(weights.dtype)
     products, scores = (x - _mean(x, seen) for x in (products, scores))

@@ -11,6 +11,7 @@ import lrputils.linear_attention as la
 from lrputils.book.layout import find_book
 from lrputils.data.images import ImageData, load_images
 from lrputils.runs import results
+from lrputils.runs.folders import SHARD
 from recipes.recordings import mnist as recorder
 
 SETTINGS = [la.Setting("none", "flattened", "signed"), la.Setting("learned", "mean", "unit")]
@@ -106,7 +107,7 @@ def test_a_folder_of_something_else_is_refused(tiny_data, tmp_path):
         record(out)
     (tmp_path / "other" / "shards").mkdir(parents=True)
     (tmp_path / "other" / "shards" / "plan.json").write_text('{"data": "MNIST"}')
-    (tmp_path / "other" / "shards" / "a.0.rows.parquet").touch()
+    (tmp_path / "other" / "shards" / f"a.0{SHARD}").touch()
     with pytest.raises(ValueError, match="unfinished recording with data = MNIST"):
         record(tmp_path / "other")
     with pytest.raises(ValueError, match="seeds=0"):
