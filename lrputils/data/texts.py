@@ -82,7 +82,7 @@ def load_texts(
     Args:
         dataset: `None` or "reviews" for the short reviews written for this book, "reviews-long"
             for the long ones; a CSV, TSV, Parquet, JSON, JSON-lines or text file (a line a text),
-            plain or .gz; a folder with a file or a folder a split; a data set of the Hugging
+            plain or .gz; a folder, whose splits `datasets` finds; a data set of the Hugging
             Face hub such as "stanfordnlp/sst2"; or texts at hand: a list, array or Series of
             strings or of pairs of strings, records, a DataFrame, a `datasets.Dataset`.
         columns: `text_column` and, after a comma, `label_column`, as chapters take them; of pairs

@@ -89,9 +89,9 @@ class Architecture:
     def position_ids(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
 
-        Padding takes no position, so a padded text and the same text alone agree. They count from
-        0, or from one past the padding token's id (RoBERTa), which MPNet's embeddings take for 1
-        whatever the config says.
+        Padding takes no position, on either side, so a padded text and the same text alone agree.
+        They count from 0, or from one past the padding token's id (RoBERTa), which MPNet's
+        embeddings take for 1 whatever the config says.
         """
         counted = attention_mask.to(torch.long).cumsum(1)
         if self.kind.positions_after_padding:
@@ -103,7 +103,8 @@ class Architecture:
         """Keyword arguments for one forward pass on `inputs`, on the model's device.
 
         What `forward` of this family does not understand is left out; a missing attention mask is
-        all ones. Decoders keep no cache.
+        all ones. Decoders keep no cache, and get their positions where padding stands on the left,
+        since their own count would start at the padding.
 
         Raises:
             TypeError: inputs that are no mapping.
@@ -133,6 +134,13 @@ class Architecture:
             arguments["token_type_ids"] = inputs["token_type_ids"].to(device)
         if inputs.get("position_ids") is not None:
             arguments["position_ids"] = inputs["position_ids"].to(device)
+        elif not bool(mask[:, 0].all()):
+            if not self.kind.causal:
+                raise ValueError(
+                    f"padding stands on the left, but {model} reads its answer at the first token: "
+                    "set tokenizer.padding_side = 'right'"
+                )
+            arguments["position_ids"] = self.position_ids(input_ids, mask)
         if self.kind.causal:
             arguments["use_cache"] = False
         return arguments

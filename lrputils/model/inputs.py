@@ -50,6 +50,8 @@ class Inputs(BatchEncoding):
         super().__init__({name: torch.as_tensor(value) for name, value in data.items()})
         ids, mask = checked_tensors(self.data)
         self.data["attention_mask"] = mask
+        if bool((mask.int().diff(dim=1) > 0).any()):
+            raise ValueError("padding stands on the left: set tokenizer.padding_side = 'right'")
         if tokens is None:
             tokens = (
                 [f"#{i}" for i in row[own].tolist()]
@@ -158,6 +160,16 @@ def special_tokens(inputs: Mapping[str, Any]) -> torch.Tensor:
             "tokenizer"
         )
     return special.bool()
+
+
+def to_the_left(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a batch padded on the right: rows with padding on the left are moved, in order."""
+    mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or bool(mask[:, 0].all()):
+        return batch
+    order = mask.argsort(dim=1, descending=True, stable=True)
+    alike = [name for name, value in batch.items() if value.shape == mask.shape]
+    return {**batch, **{name: batch[name].gather(1, order) for name in alike}}
 
 
 def encode(
@@ -295,7 +307,7 @@ def checked_tensors(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tenso
     """Return the ids and the attention mask of a batch, (batch, tokens); without a mask, all ones.
 
     Raises:
-        ValueError: no such tensors, a text without tokens, or padding on the left.
+        ValueError: no such tensors, or a text without tokens.
     """
     ids, mask = batch.get("input_ids"), batch.get("attention_mask")
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2:
@@ -311,6 +323,4 @@ def checked_tensors(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tenso
     empty = (mask.sum(1) == 0).nonzero().flatten().tolist()
     if empty or not ids.numel():
         raise ValueError(f"the texts in rows {empty} have no tokens: leave them out")
-    if bool((mask.int().diff(dim=1) > 0).any()):
-        raise ValueError("padding stands on the left: set tokenizer.padding_side = 'right'")
     return ids, mask

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.inputs import Inputs, special_tokens
+from lrputils.model.inputs import Inputs, special_tokens, to_the_left
 from lrputils.model.readout import (
     Target,
     explained,
@@ -217,7 +217,7 @@ def units_of(
         valid = torch.ones_like(inputs["input_ids"]) if valid is None else valid
         valid = where = valid.bool()
     if units != "token":
-        found = Inputs.of(inputs).units(units)
+        found = Inputs.of(to_the_left(inputs)).units(units)
         numbers, where = found.numbers, found.mask
     else:
         if not architecture.kind.vision and not special:

@@ -20,6 +20,7 @@ from torch import Tensor
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionFunction, routed
 from lrputils.model.forwards import ArgumentRow, prove_removal, replaced, run_rows
+from lrputils.model.inputs import to_the_left
 from lrputils.removal.shortcuts import head_token_alone
 
 
@@ -88,7 +89,7 @@ def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
     Raises:
         ValueError: what `Architecture.arguments` refuses.
     """
-    arguments = architecture.arguments(inputs)
+    arguments = architecture.arguments(inputs if architecture.kind.vision else to_the_left(inputs))
     if architecture.kind.vision:
         with torch.no_grad():
             states = architecture.word_embeddings(arguments["pixel_values"])

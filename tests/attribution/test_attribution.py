@@ -66,6 +66,19 @@ def test_the_models_dtype_costs_only_precision(method, dtype):
     assert close(found, expected, tolerance)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_decoder_padded_on_the_left_gets_the_same_scores(method):
+    model, inputs = tiny.build("llama-lm"), tiny.texts((6, 4))
+    expected = scores(model, inputs, method)
+    left = {key: value.clone() for key, value in inputs.items()}
+    for value in left.values():
+        value[1] = value[1].roll(2)
+    found = scores(model, left, method)
+    assert close(found[0], expected[0])
+    assert close(found[1, 2:], expected[1, :4])
+    assert not found[1, :2].any()
+
+
 # --- the contract ---------------------------------------------------------------------------------
 
 
