@@ -15,9 +15,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -340,22 +340,16 @@ def layer_pairs(
     return in_order(pd.concat(rows).to_dict("records"))
 
 
-@contextmanager
-def hidden_from(classifier: Classifier, layer: int, keys: Tensor) -> Iterator[None]:
-    """Inside the block no query sees the `keys`, boolean (rows, tokens), in layers from `layer` on.
+def _without(layer: int, keys: Tensor, call: AttentionCall) -> tuple[Tensor, None]:
+    """Attention in which no query sees the `keys`, boolean (rows, tokens), from `layer` on.
 
     Layers count from 0. From layer 0 on this is leave-one-out's removal by the attention mask.
     """
-
-    def function(call: AttentionCall) -> tuple[Tensor, None]:
-        if call.layer < layer:
-            return fused(call)
-        dtype = call.query.dtype
-        hidden = torch.where(keys, torch.finfo(dtype).min / 2, 0.0)[:, None, None].to(dtype)
-        return fused(replace(call, mask=additive(call.mask, dtype) + hidden))
-
-    with routed(classifier.model, function):
-        yield
+    if call.layer < layer:
+        return fused(call)
+    dtype = call.query.dtype
+    hidden = torch.where(keys, torch.finfo(dtype).min / 2, 0.0)[:, None, None].to(dtype)
+    return fused(replace(call, mask=additive(call.mask, dtype) + hidden))
 
 
 @torch.inference_mode()
@@ -367,7 +361,7 @@ def losses(classifier: Classifier, ids: Tensor, target: int, layer: int, keys: T
     found = []
     for part in torch.cat([torch.zeros_like(keys[:1]), keys]).split(_ROWS):
         rows = ids.expand(len(part), -1)
-        with hidden_from(classifier, layer, part):
+        with routed(classifier.model, partial(_without, layer, part)):
             logits = classifier.model(input_ids=rows, attention_mask=torch.ones_like(rows)).logits
         found.append(logits[:, target])
     values = torch.cat(found)
