@@ -88,11 +88,9 @@ def epsilon_lrp(
     is added to: an activation's.
 
     Raises:
-        ValueError: a negative ε, or a model whose residual sums are not what its norms take.
+        ValueError: a model whose residual sums are not what its norms take.
     """
     architecture = describe(model)
-    if epsilon < 0:
-        raise ValueError(f"epsilon={epsilon} is negative")
     if architecture.embedding_norm is None:
         raise ValueError(
             f"{type(architecture.model).__name__} has its norms before its sums: only encoders "

@@ -155,8 +155,6 @@ KINDS = {
     "ig": measure_ig,
     "curves": measure_curves,
 }
-_CATEGORIES = ["setting", "removal", "baseline", "pair", "method"]
-_SMALL = ["seed", "id", "label", "target"]
 
 
 def record_mnist(
@@ -245,8 +243,9 @@ def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     """Put shards together, in the fewest bytes: categories, small integers, rounded floats."""
     rows = pd.concat(parts, ignore_index=True)
     floats = rows.columns.intersection(["r", "r_normalised", "pooled", "accuracy", "morf", "lerf"])
-    types = dict.fromkeys(_CATEGORIES, "category") | dict.fromkeys(floats, "float32")
-    types |= dict.fromkeys(_SMALL, "int16")
+    types = dict.fromkeys(["setting", "removal", "baseline", "pair", "method"], "category")
+    types |= dict.fromkeys(floats, "float32")
+    types |= dict.fromkeys(["seed", "id", "label", "target"], "int16")
     rows[floats] = rows[floats].round(4)
     return rows.astype({name: kind for name, kind in types.items() if name in rows})
 
