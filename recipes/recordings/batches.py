@@ -114,17 +114,16 @@ def units(
         `spearman` with LOO over the units; `several`, how many units have more than one token,
         and `flipped`, in how many of these the map's sign is not LOO's.
     """
-    how = {"target": target}
     maps = {}
     if "token" in kinds:
-        maps["loo of tokens", ""] = leave_one_out(classifier, inputs, **how, progress=False)
+        maps["loo of tokens", ""] = leave_one_out(classifier, inputs, target=target, progress=False)
     for method, places in PLACES.items():
         for place in places:
             options = {"readout": place} if place else {}
-            maps[method, place] = attribute(classifier, inputs, method, **how, **options)
+            maps[method, place] = attribute(classifier, inputs, method, target=target, **options)
     for units in kinds:
         over = inputs.units(units)
-        loo = leave_one_out(classifier, inputs, **how, units=units, progress=False)
+        loo = leave_one_out(classifier, inputs, target=target, units=units, progress=False)
         tokens = over.sum(torch.ones_like(loo))
         where = over.mask
         for (method, place), scores in maps.items():
@@ -322,16 +321,16 @@ def layer_pairs(
             keys = torch.cat([singles, singles[pairs[:, 0]] | singles[pairs[:, 1]]]).to(ids.device)
             for layer in range(classifier.architecture.layers):
                 lost = losses(classifier, ids, row["target"], layer, keys).cpu()
-                single, both = lost[: len(ids)], lost[len(ids) :]
-                one, other = single[pairs[:, 0]], single[pairs[:, 1]]
-                told = {"position": row["position"], "id": row["id"], "layer": layer + 1}
+                one, other = lost[pairs[:, 0]], lost[pairs[:, 1]]
                 rows.append(
                     pd.DataFrame(
                         {
-                            **told,
+                            "position": row["position"],
+                            "id": row["id"],
+                            "layer": layer + 1,
                             "i": pairs[:, 0],
                             "j": pairs[:, 1],
-                            "interaction": both - one - other,
+                            "interaction": lost[len(ids) :] - one - other,
                             "loo_i": one,
                             "loo_j": other,
                         }
@@ -340,7 +339,7 @@ def layer_pairs(
     return in_order(pd.concat(rows).to_dict("records"))
 
 
-def _without(layer: int, keys: Tensor, call: AttentionCall) -> tuple[Tensor, None]:
+def _hidden_from(layer: int, keys: Tensor, call: AttentionCall) -> tuple[Tensor, None]:
     """Attention in which no query sees the `keys`, boolean (rows, tokens), from `layer` on.
 
     Layers count from 0. From layer 0 on this is leave-one-out's removal by the attention mask.
@@ -361,7 +360,7 @@ def losses(classifier: Classifier, ids: Tensor, target: int, layer: int, keys: T
     found = []
     for part in torch.cat([torch.zeros_like(keys[:1]), keys]).split(_ROWS):
         rows = ids.expand(len(part), -1)
-        with routed(classifier.model, partial(_without, layer, part)):
+        with routed(classifier.model, partial(_hidden_from, layer, part)):
             logits = classifier.model(input_ids=rows, attention_mask=torch.ones_like(rows)).logits
         found.append(logits[:, target])
     values = torch.cat(found)

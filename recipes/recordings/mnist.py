@@ -23,6 +23,7 @@ from lrputils.data.images import ImageData, load_images
 from lrputils.runs import results
 from lrputils.runs.options import run_alone
 from lrputils.runs.results import Shard, in_shards
+from recipes.recordings.__main__ import rounded
 
 EPSILONS = (1e-9, 1e-6, 1e-4, 1e-2)
 
@@ -220,7 +221,7 @@ def record_mnist(
         }
 
     def finish(paths: list[Path], seconds: float) -> tuple[pd.DataFrame, dict[str, Any]]:
-        return _joined([*map(pd.read_parquet, paths)]), results.provenance(
+        return rounded(pd.concat(map(pd.read_parquet, paths))), results.provenance(
             command=command,
             parameters=decided | {"settings": list(taken), "epochs": taken},
             seconds=seconds,
@@ -237,17 +238,6 @@ def trained(
     if not (folder / f"{setting.name}.safetensors").exists():
         la.save_networks([la.train(data, setting, seed, epochs=epochs)], folder)
     return la.load_shipped(setting, 0, folder, tokens=data.side**2)
-
-
-def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    """Put shards together, in the fewest bytes: categories, small integers, rounded floats."""
-    rows = pd.concat(parts, ignore_index=True)
-    floats = rows.columns.intersection(["r", "r_normalised", "pooled", "accuracy", "morf", "lerf"])
-    types = dict.fromkeys(["setting", "removal", "baseline", "pair", "method"], "category")
-    types |= dict.fromkeys(floats, "float32")
-    types |= dict.fromkeys(["seed", "id", "label", "target"], "int16")
-    rows[floats] = rows[floats].round(4)
-    return rows.astype({name: kind for name, kind in types.items() if name in rows})
 
 
 if __name__ == "__main__":

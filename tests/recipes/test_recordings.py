@@ -86,15 +86,6 @@ def test_randomised_weights_change_maps_and_leave_the_model_alone(clf, texts):
     assert type(clf)(clf.model, clf.tokenizer, clf.name).identity == before
 
 
-def test_an_edit_is_compared_at_the_tokens_that_both_texts_have(clf, texts):
-    rows = batches.ceiling(clf, texts)
-    inputs = clf.encode(list(texts))
-    assert (
-        rows[rows.edit == "opening"].tokens.to_numpy() == inputs.content_mask.sum(1).numpy()
-    ).all()
-    assert rows.r.between(0, 1).all()
-
-
 def test_the_command_line_records_and_goes_on(tmp_path):
     said = ["uniform", "--limit", "3", "--seed", "0", "--shard", "2", "--quiet", "--out"]
     folder = __main__.main([*said, str(tmp_path / "a")])

@@ -9,7 +9,6 @@ import torch
 import lrputils as lrp
 from lrputils.model.attention import fused, routed, with_all_heads
 from lrputils.propagation.composites import GRADIENT
-from lrputils.removal.mask_gradient import mask_gradient
 from recipes.recordings.softmax import measures, softmax_maps
 from tests import tiny
 from tests.gauge import CHANGES, INSIDE, reparameterised
@@ -91,15 +90,6 @@ def test_every_account_equals_its_equation(name):
                 assert not found[len(scores) :].any()
                 torch.testing.assert_close(found[: len(scores)], scores, rtol=1e-9, atol=1e-9)
             assert expected["removal"].abs().max() > 1e-4
-
-
-@pytest.mark.parametrize("name", tiny.NAMES)
-def test_estimates_of_removal_add_up_to_the_mask_gradient(name):
-    model, inputs = tiny.build(name), tiny.inputs_for(name)
-    maps = softmax_maps(model, inputs, composite=GRADIENT)
-    for account, form in (("removal", "exact-block"), ("contrast", "first-order")):
-        expected = mask_gradient(model, inputs, form=form)
-        torch.testing.assert_close(maps[account].sum(0), expected)
 
 
 class TestGauge:
