@@ -110,8 +110,7 @@ class _Sites:
 
 def _last_map(block: nn.Module) -> nn.Module:
     """The linear map that ends a block's feed-forward part: the last of the block."""
-    maps = [m for m in block.modules() if isinstance(m, LINEAR) and hasattr(m, "weight")]
-    return maps[-1]
+    return [m for m in block.modules() if isinstance(m, LINEAR) and hasattr(m, "weight")][-1]
 
 
 def _text(architecture: Architecture, inputs: Inputs, plan: Sequence[Patch]) -> pd.DataFrame:
