@@ -195,8 +195,9 @@ def baselines(
     asked = [Variant("/".join(key), key[0], VARIANTS[*key]) for key in variants]
     rows = _evaluated(classifier, texts, asked, batch_size, max_length, chunk=chunk).rows
     method, _, variant = zip(*(name.partition("/") for name in rows.method), strict=True)
-    told = ["position", "readout", "family", "layer", "target", "label", "logit"]
-    return rows.assign(method=method, variant=variant).drop(columns=told)
+    return rows.assign(method=method, variant=variant).drop(
+        columns=["position", "readout", "family", "layer", "target", "label", "logit"]
+    )
 
 
 RANDOMISED = ("loo", "mask-gradient", "attnlrp", "cp-lrp", "grad-x-input")
@@ -237,26 +238,26 @@ def random_weights(
         }
         parts.append(rows.assign(randomised=stage, **columns))
     rows = pd.concat(parts).sort_values("position", kind="stable")
-    told = ["r", "r_content", "spearman_content", "similarity"]
-    return rows[["id", "randomised", "method", *told]]
+    return rows[["id", "randomised", "method", "r", "r_content", "spearman_content", "similarity"]]
 
 
 def stages(classifier: Classifier, seed: int) -> Iterator[tuple[str, Classifier]]:
     """Yield the trained classifier, then copies whose head, upper and all layers are random."""
     yield "", classifier
-    architecture = classifier.architecture
     model, random = copy.deepcopy(classifier.model), torch.Generator().manual_seed(seed)
     copied = replace(classifier, model=model)
-    blocks, half = copied.architecture.blocks, architecture.layers // 2
+    blocks, half = copied.architecture.blocks, classifier.architecture.layers // 2
     inside = {id(m) for m in copied.architecture.backbone.modules()}
     pooler = getattr(copied.architecture.backbone, "pooler", None)
     head = [m for m in model.modules() if id(m) not in inside] + [
         *(pooler or nn.Module()).modules()
     ]
-    upper = f"head, layers {half + 1}-{len(blocks)}"
     for stage, parts in (
         ("head", head),
-        (upper, [m for block in blocks[half:] for m in block.modules()]),
+        (
+            f"head, layers {half + 1}-{len(blocks)}",
+            [m for block in blocks[half:] for m in block.modules()],
+        ),
         ("head, all layers", [m for block in blocks[:half] for m in block.modules()]),
     ):
         for module in parts:
