@@ -22,17 +22,17 @@ import pandas as pd
 import torch
 from transformers import BertForSequenceClassification
 
-from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.model.classifier import load_classifier
 from lrputils.runs import results
 from lrputils.runs.folders import writable, write_json
 from lrputils.study import sides
 from lrputils.study.bench import GROUPS, Bench, untrained
 
-FILE, MODEL = "bench.json", "6x384"
+FILE = "bench.json"
 
 
 def bench(
-    model: str = MODEL,
+    model: str,
     *,
     out: Path,
     only: Sequence[str] = (),
@@ -54,7 +54,15 @@ def bench(
     clf.model.to(device)
     if not isinstance(clf.model, BertForSequenceClassification):
         raise ValueError(f"{clf.name} is no BERT, and the other sides are written for one")
-    facts = _facts(clf, model, repeats)
+    facts = results.provenance(
+        command=f"lrputils bench --model {Path(model).name} --repeats {repeats}",
+        parameters={"repeats": repeats},
+        seconds=0,
+        device=clf.device,
+        model={"name": clf.name, "identity": clf.identity},
+        processor=_processor(),
+    )
+    del facts["seconds"], facts["date"]  # each group has its own
     path = writable(Path(out)) / FILE
     kept = _kept(path, facts)
     todo = list(only) or [name for name in GROUPS if name not in kept]
@@ -78,13 +86,13 @@ def bench(
             "date": datetime.now(UTC).date().isoformat(),
             "seconds": round(seconds, 1),
             "libraries": {n: version(n) for n in sides.LIBRARIES if sides.installed(n)},
-            "rows": [{key: plain(value) for key, value in row.items()} for row in rows],
+            "rows": [{key: _plain(value) for key, value in row.items()} for row in rows],
         }
         write_json(path, {"provenance": facts, "groups": kept})
     return path
 
 
-def plain(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """As JSON holds it: numbers to five digits, no NaN."""
     value = value.item() if hasattr(value, "item") else value
     if isinstance(value, float):
@@ -92,19 +100,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _facts(classifier: Classifier, model: str, repeats: int) -> dict[str, Any]:
-    facts = results.provenance(
-        command=f"lrputils bench --model {Path(model).name} --repeats {repeats}",
-        parameters={"repeats": repeats},
-        seconds=0,
-        device=classifier.device,
-        model={"name": classifier.name, "identity": classifier.identity},
-        processor=processor(),
-    )
-    return {name: fact for name, fact in facts.items() if name not in ("seconds", "date")}
-
-
-def processor() -> dict[str, Any]:
+def _processor() -> dict[str, Any]:
     """The kind of CPU: its name, the cores that this process may use, its vector instructions."""
     info = Path("/proc/cpuinfo")
     named = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.is_file() else None
@@ -139,9 +135,3 @@ def load(
     there = json.loads(path.read_text(encoding="utf-8"))
     groups = {name: pd.DataFrame(group["rows"]) for name, group in there["groups"].items()}
     return groups, there["provenance"]
-
-
-def contests(groups: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
-    """All rows that compare sides, of the groups that are there; None if there are none."""
-    found = [rows for rows in groups.values() if "side" in rows]
-    return pd.concat(found, ignore_index=True) if found else None

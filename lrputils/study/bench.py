@@ -134,26 +134,18 @@ def one_by_one(classifier: Classifier, inputs: Inputs, method: str) -> Tensor:
     return torch.cat([scores(classifier, text, method) for text in sides.alone(inputs)])
 
 
-def loo(
-    bench: Bench,
-    kind: str,
-    batches: Sequence[int] = (8, 16, 32, 64),
-    tolerance: float = 1e-3,
-) -> Rows:
-    """Leave-one-out against a plain loop, and captum as it comes and at its best.
-
-    `batches` are rows a pass, of which captum gets the fastest.
-    """
+def loo(bench: Bench, kind: str) -> Rows:
+    """Leave-one-out against a plain loop, and captum as it comes and at its fastest batch."""
     inputs = bench.texts[kind]
     given = bench.classifier, inputs
     ways = {OURS: partial(scores, *given), "plain loop": partial(sides.masked_loo, *given)}
     if sides.installed("captum"):
-        batches = sorted({min(batch, int(inputs.lengths.max())) for batch in batches})
+        batches = sorted({min(batch, int(inputs.lengths.max())) for batch in (8, 16, 32, 64)})
         passes = {rows: partial(sides.captum_loo, *given, rows) for rows in batches}
         best = min(passes, key=lambda rows: bench.seconds(passes[rows]))
         ways["captum, default"] = partial(sides.captum_loo, *given)
         ways[f"captum, {best} rows a pass"] = passes[best]
-    return bench.contest(f"LOO, {bench.named(kind)}", ways, tolerance)
+    return bench.contest(f"LOO, {bench.named(kind)}", ways, 1e-3)
 
 
 def lrp(bench: Bench) -> Rows:
@@ -200,8 +192,8 @@ def curves(bench: Bench) -> Rows:
         both = [sides.masked_curves(bench.classifier, inputs, each) for each in (ranks, -ranks)]
         return torch.cat(both)
 
-    name = f"curves, {bench.named('sentences')}"
-    return bench.contest(name, {OURS: ours, "plain loop": plain}, 1e-3)
+    ways = {OURS: ours, "plain loop": plain}
+    return bench.contest(f"curves, {bench.named('sentences')}", ways, 1e-3)
 
 
 # Kind of work → what its operators' names hold; the first kind that fits counts.
@@ -212,7 +204,6 @@ KINDS = {
     "activation": ("gelu", "tanh"),
     "sums and copies": ("",),
 }
-PYTHON = "Python"
 
 
 def time_goes(bench: Bench) -> Rows:
@@ -233,19 +224,19 @@ def time_goes(bench: Bench) -> Rows:
             spent = event.self_device_time_total if cuda else event.self_cpu_time_total
             part = next(k for k, names in KINDS.items() if any(name in event.key for name in names))
             found[part] += spent / 1e6
-        found[PYTHON] = max(0.0, whole - sum(found.values()))
+        found["Python"] = max(0.0, whole - sum(found.values()))
         rows += [{"texts": bench.named(kind), "part": p, "seconds": s} for p, s in found.items()]
     return rows
 
 
-def matrix_rate(classifier: Classifier, *, tokens: int | None = None, repeats: int = 5) -> float:
+def _matrix_rate(classifier: Classifier) -> float:
     """Return the operations a second of the linear layers of the model's first block, at best.
 
-    Weights are packed, and a batch has as many `tokens`, as in leave-one-out; the fastest of the
-    `repeats` counts.
+    Weights are packed, and a batch has as many tokens, as in leave-one-out; the fastest of six
+    counts.
     """
     device = classifier.device
-    tokens = tokens or BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
+    tokens = BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
     linear = [m for m in classifier.architecture.blocks[0].modules() if isinstance(m, nn.Linear)]
     states = {m.in_features: torch.randn(tokens, m.in_features, device=device) for m in linear}
 
@@ -255,21 +246,20 @@ def matrix_rate(classifier: Classifier, *, tokens: int | None = None, repeats: i
 
     count = 2 * tokens * sum(module.weight.numel() for module in linear)
     with torch.inference_mode(), fast_linear(classifier.architecture, 4 * tokens):
-        return count / min(timed(device, work)[0] for _ in range(repeats + 1))
+        return count / min(timed(device, work)[0] for _ in range(6))
 
 
 # What varies → its values; where another thing varies, the model is as given, and of a text there
-# are `MIDDLE` tokens.
+# are `middle` tokens.
 VARIED = {
     "tokens": (16, 32, 64, 128, 192),
     "layers": (2, 4, 6, 8, 12),
     "width": (192, 384, 768),
     "tokens a batch": (64, 256, 1024, 4096, 16384),
 }
-MIDDLE = 64
 
 
-def model(bench: Bench, varied: Mapping[str, Sequence[int]] = VARIED, middle: int = MIDDLE) -> Rows:
+def model(bench: Bench, varied: Mapping[str, Sequence[int]] = VARIED, middle: int = 64) -> Rows:
     """Time leave-one-out of one text while one thing varies.
 
     Depths and widths are those of untrained BERTs; the text is the longest of the book's reviews,
@@ -278,23 +268,23 @@ def model(bench: Bench, varied: Mapping[str, Sequence[int]] = VARIED, middle: in
     on matrices of that width.
     """
     text, given = max(load_texts("reviews-long"), key=len), bench.classifier
-    shape = {"layers": given.model.config.num_hidden_layers}
-    shape["hidden"] = given.model.config.hidden_size
+    config = given.model.config
+    shape = {"layers": config.num_hidden_layers, "width": config.hidden_size}
     rates, rows = {}, []
     for name, value in ((name, value) for name, values in varied.items() for value in values):
         clf, tokens = given, value if name == "tokens" else middle
         if name in ("layers", "width"):
-            own = shape | {"hidden" if name == "width" else "layers": value}
-            clf = untrained(**own, device=str(given.device))
+            size = shape | {name: value}
+            clf = untrained(size["layers"], size["width"], device=str(given.device))
         inputs = clf.encode([text], tokens, truncate=True)
         if int(inputs.lengths) < tokens:
             continue
         width = clf.model.config.hidden_size
-        rates[width] = rates.get(width) or matrix_rate(clf)
+        rates[width] = rates.get(width) or _matrix_rate(clf)
         batch = value if name == "tokens a batch" else None
         work = partial(leave_one_out, clf.model, inputs, batch_tokens=batch, progress=False)
         row = {"varied": name, "value": value, "tokens": tokens, "rate": rates[width]}
-        rows.append({**row, "work": work})
+        rows.append(row | {"work": work})
     # In rounds, so that a slow minute of the machine meets every row alike.
     rounds = [[bench.seconds(row["work"]) for row in rows] for _ in range(3)]
     fastest = pd.DataFrame(rows).drop(columns="work").assign(seconds=np.min(rounds, axis=0))

@@ -87,14 +87,14 @@ def record(
         out: where the rows go
         quiet: no progress
     """
-    measure = measure_of(kind)
+    measure = resolve_name(KINDS[kind])
     sizes = {"max_length": chosen.max_length, "batch_size": chosen.batch_size}
     own = _own(kind, measure, o or (), sizes)
     classifier, texts = chosen.load()
     return datasets.record(
         lambda some, _: rounded(measure(classifier, some, **own)),
         classifier,
-        take_short(texts, longest),
+        _take_short(texts, longest),
         out,
         datasets.Settings((), chosen.max_length, shard=shard),
         options={**chosen.of_texts, **own, "longest": longest, "shard": shard},
@@ -106,11 +106,6 @@ def record(
 def main(arguments: list[str] | None = None) -> Path:
     """Run the command line."""
     return run_alone(record, arguments, prog="python -m recipes.recordings")
-
-
-def measure_of(kind: str) -> Callable[..., pd.DataFrame]:
-    """Return what measures texts for a kind of recording."""
-    return resolve_name(KINDS[kind])
 
 
 def rounded(rows: pd.DataFrame) -> pd.DataFrame:
@@ -129,7 +124,7 @@ def _shortened(scores: np.ndarray) -> np.ndarray:
     return np.ldexp(np.round(mantissa * 2**14) / 2**14, exponent).astype(np.float32)
 
 
-def take_short(texts: TextStream | Texts, longest: int | None) -> TextStream | Texts:
+def _take_short(texts: TextStream | Texts, longest: int | None) -> TextStream | Texts:
     """Return the texts of at most `longest` words, all for None; ValueError if none is left."""
     if longest is None:
         return texts

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -58,8 +59,6 @@ def texts(
     """
     if stray := [name for name in curves or () if name not in methods]:
         raise ValueError(f"curves of {stray}, which are not among the methods {methods}")
-    how = {"batch_size": batch_size, "max_length": max_length}
-    how |= {"truncate": True, "progress": False}
     places = readouts(classifier.architecture)
     away = [
         Variant(method, method, {"readout": place})
@@ -69,11 +68,32 @@ def texts(
     along = methods if curves is None else curves
     first = [*along, *[LayerSweep()] * ablation_curves]
     others = [name for name in methods if name not in along]
-    main = evaluate(classifier, texts, first, chunk=chunk, **how)
+    main = _evaluated(classifier, texts, first, batch_size, max_length, chunk=chunk)
     rest = [*others, *away, LayerSweep(places[ablation_curves:])]
-    more = evaluate(classifier, texts, rest, reference=main, **how)
+    more = _evaluated(classifier, texts, rest, batch_size, max_length, reference=main)
     rows = pd.concat([_rows(main), _rows(more)[lambda rows: rows.method != "loo"]])
     return rows.sort_values("position", kind="stable").drop(columns="position")
+
+
+def _evaluated(
+    classifier: Classifier,
+    texts: Texts,
+    asked: Sequence[str | Variant | LayerSweep],
+    batch_size: int,
+    max_length: int | None,
+    **how: Any,
+) -> Evaluation:
+    """Evaluate texts, the longer ones cut, in silence."""
+    return evaluate(
+        classifier,
+        texts,
+        asked,
+        batch_size=batch_size,
+        max_length=max_length,
+        truncate=True,
+        progress=False,
+        **how,
+    )
 
 
 def _rows(evaluation: Evaluation) -> pd.DataFrame:
@@ -120,9 +140,8 @@ def curves(
     methods = ("attnlrp", "cp-lrp")
     asked = [Variant(name, name, {"readout": place}) for name in methods for place in places]
     asked += [LayerSweep(places, families)] if families else []
-    how = {"batch_size": batch_size, "max_length": max_length, "truncate": True}
     chunk = chunk if "attention-mask" in removals else None
-    found = evaluate(classifier, texts, asked, chunk=chunk, progress=False, **how)
+    found = _evaluated(classifier, texts, asked, batch_size, max_length, chunk=chunk)
     parts = [found.rows.assign(removal=name) for name in removals if name != "mask"]
     if "mask" in removals:
         parts.append(_masked(classifier, texts, found, max_length))
@@ -174,11 +193,11 @@ def baselines(
         `morf` and `delta`.
     """
     asked = [Variant("/".join(key), key[0], VARIANTS[*key]) for key in variants]
-    how = {"batch_size": batch_size, "max_length": max_length, "truncate": True}
-    rows = evaluate(classifier, texts, asked, chunk=chunk, progress=False, **how).rows
+    rows = _evaluated(classifier, texts, asked, batch_size, max_length, chunk=chunk).rows
     method, _, variant = zip(*(name.partition("/") for name in rows.method), strict=True)
-    told = ["position", "readout", "family", "layer", "target", "label", "logit"]
-    return rows.assign(method=method, variant=variant).drop(columns=told)
+    return rows.assign(method=method, variant=variant).drop(
+        columns=["position", "readout", "family", "layer", "target", "label", "logit"]
+    )
 
 
 RANDOMISED = ("loo", "mask-gradient", "attnlrp", "cp-lrp", "grad-x-input")
@@ -202,11 +221,9 @@ def random_weights(
         `r`, `r_content` and `spearman_content` with LOO of the same weights; `similarity`, |r| of
         the map with the trained model's over all tokens, each explaining its own prediction.
     """
-    how = {"batch_size": batch_size, "max_length": max_length}
-    how |= {"truncate": True, "progress": False}
     parts, trained = [], None
     for stage, model in stages(classifier, seed):
-        found = evaluate(model, texts, RANDOMISED, **how)
+        found = _evaluated(model, texts, RANDOMISED, batch_size, max_length)
         trained = trained or found
         rows = found.rows
         of = [*zip(rows.method, rows.position, strict=True)]
@@ -221,26 +238,26 @@ def random_weights(
         }
         parts.append(rows.assign(randomised=stage, **columns))
     rows = pd.concat(parts).sort_values("position", kind="stable")
-    told = ["r", "r_content", "spearman_content", "similarity"]
-    return rows[["id", "randomised", "method", *told]]
+    return rows[["id", "randomised", "method", "r", "r_content", "spearman_content", "similarity"]]
 
 
 def stages(classifier: Classifier, seed: int) -> Iterator[tuple[str, Classifier]]:
     """Yield the trained classifier, then copies whose head, upper and all layers are random."""
     yield "", classifier
-    architecture = classifier.architecture
     model, random = copy.deepcopy(classifier.model), torch.Generator().manual_seed(seed)
     copied = replace(classifier, model=model)
-    blocks, half = copied.architecture.blocks, architecture.layers // 2
+    blocks, half = copied.architecture.blocks, classifier.architecture.layers // 2
     inside = {id(m) for m in copied.architecture.backbone.modules()}
     pooler = getattr(copied.architecture.backbone, "pooler", None)
     head = [m for m in model.modules() if id(m) not in inside] + [
         *(pooler or nn.Module()).modules()
     ]
-    upper = f"head, layers {half + 1}-{len(blocks)}"
     for stage, parts in (
         ("head", head),
-        (upper, [m for block in blocks[half:] for m in block.modules()]),
+        (
+            f"head, layers {half + 1}-{len(blocks)}",
+            [m for block in blocks[half:] for m in block.modules()],
+        ),
         ("head, all layers", [m for block in blocks[:half] for m in block.modules()]),
     ):
         for module in parts:

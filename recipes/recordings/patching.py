@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lrputils.data.texts import Texts
 from lrputils.model.architectures import Architecture
@@ -91,7 +91,9 @@ class _Sites:
     ):
         self.change, self.values = change, {site: [] for site in SITES}
         self.forwards = dict.fromkeys(architecture.blocks, self._block)
-        self.forwards |= {_last_map(block): self._fed for block in architecture.blocks}
+        for block in architecture.blocks:  # whose last linear map ends the feed-forward part
+            maps = [m for m in block.modules() if isinstance(m, LINEAR) and hasattr(m, "weight")]
+            self.forwards[maps[-1]] = self._fed
 
     def _seen(self, site: str, value: Tensor) -> Tensor:
         kept = self.values[site]
@@ -106,12 +108,6 @@ class _Sites:
 
     def attention(self, call: AttentionCall) -> tuple[Tensor, None]:
         return self._seen("attention", fused(call)[0]), None
-
-
-def _last_map(block: nn.Module) -> nn.Module:
-    """The linear map that ends a block's feed-forward part: the last of the block."""
-    maps = [m for m in block.modules() if isinstance(m, LINEAR) and hasattr(m, "weight")]
-    return maps[-1]
 
 
 def _text(architecture: Architecture, inputs: Inputs, plan: Sequence[Patch]) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """Each kind of recording, measured again on three of its texts, gives the committed rows."""
 
+from pkgutil import resolve_name
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ import pytest
 import lrputils as lrp
 from lrputils.book.layout import find_book
 from lrputils.runs import results
-from recipes.recordings.__main__ import KINDS, measure_of, rounded
+from recipes.recordings.__main__ import KINDS, rounded
 
 HOME = find_book().root / "results"
 # Kind → options with which its rows were recorded; "texts" are recorded as `sst`.
@@ -44,7 +46,7 @@ def test_three_texts_give_their_rows_again(kind, at_hand):
     lengths = {i: len(texts[texts.ids.index(i)].split()) for i in kept.id.unique()}
     few = sorted(lengths, key=lengths.get)[1:4]
     chosen = texts.take([texts.ids.index(i) for i in few])
-    again = rounded(measure_of(kind)(clf, chosen, **OPTIONS.get(kind, {})))
+    again = rounded(resolve_name(KINDS[kind])(clf, chosen, **OPTIONS.get(kind, {})))
     keys = [name for name in KEYS if name in kept]
     assert set(again) == set(kept)
     again, kept = (rows.assign(n=rows.groupby(keys).cumcount()) for rows in (again, kept))

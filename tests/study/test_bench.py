@@ -69,12 +69,9 @@ class TestGroups:
         rows = bench.loo(small, "sentences")
         assert [row["side"] for row in rows] == [bench.OURS, "plain loop"]
 
-    def test_texts_are_named_by_their_lengths(self, small):
-        assert small.named("review") == "review of 12 tokens"
-
     def test_the_time_has_all_its_parts(self, small):
         rows = bench.time_goes(small)
-        assert {row["part"] for row in rows} == {*bench.KINDS, bench.PYTHON}
+        assert {row["part"] for row in rows} == {*bench.KINDS, "Python"}
         assert all(row["seconds"] >= 0 for row in rows)
 
     def test_one_thing_varies_at_a_time(self, small):
@@ -88,7 +85,7 @@ class TestGroups:
     def test_methods_are_timed_on_both_kinds_of_texts(self, small):
         rows = bench.methods(small)
         assert len({(row["texts"], row["method"]) for row in rows}) == len(rows) == 10
-        assert all(row["seconds"] > 0 for row in rows)
+        assert rows[-1]["texts"] == "review of 12 tokens"
 
 
 def test_a_random_model_is_the_same_each_time_and_leaves_torchs_generator_alone():
