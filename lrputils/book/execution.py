@@ -1,4 +1,4 @@
-"""Running chapters: by nbclient, two at once, in fresh kernels, only when needed."""
+"""Running chapters: by papermill, two at once, in fresh kernels, only when needed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,16 @@ from typing import Any
 from unittest.mock import patch
 
 import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, DeadKernelError
-from nbformat.v4 import new_code_cell
-from papermill.translators import translate_parameters
-from tqdm import tqdm
+import papermill
+from nbclient.exceptions import DeadKernelError
+from papermill.exceptions import PapermillExecutionError
 
 import lrputils
 from lrputils.book.layout import Book, BookError, Execution
 from lrputils.book.notebooks import (
-    METADATA,
     missing_figures,
     read_text,
+    without_traces,
     write_notebook,
 )
 from lrputils.book.parameters import check_inputs
@@ -140,40 +138,34 @@ def _run_chapter(
     """
     os.environ.update(KERNEL_ENVIRONMENT)
     logging.getLogger("asyncio").disabled = True  # what nbclient leaves there on Ctrl-C
-    notebook = read_text(text)
-    if parameters:
-        tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
-        place = next(i for i, own in enumerate(tags, start=1) if "parameters" in own)
-        source = translate_parameters("python3", "python", dict(parameters), "Parameters")
-        notebook.cells.insert(place, new_code_cell(source))
-    began = time.perf_counter()
-    with tqdm(total=len(notebook.cells), desc=text.stem, leave=False, disable=quiet or None) as bar:
-        client = NotebookClient(
-            notebook,
+    failed = output.with_suffix(".failed.ipynb")
+    began, problem = time.perf_counter(), ""
+    try:
+        papermill.execute_notebook(
+            read_text(text),
+            str(failed),
+            dict(parameters),
             kernel_name="python3",
-            record_timing=False,
+            progress_bar={"desc": text.stem, "leave": False, "disable": quiet or None},
             extra_arguments=["--log-level=CRITICAL"],
-            on_cell_start=lambda **_: bar.update(),
         )
-        try:
-            client.execute()
-            problem = next(missing_figures(notebook), None)
-        except CellExecutionError as error:
-            said = next((line for line in error.evalue.splitlines() if line.strip()), "")
-            problem = f"code cell {client.code_cells_executed} failed: {error.ename}: {said}"
-        except DeadKernelError:
-            problem = "the kernel died, often for want of memory"
+    except PapermillExecutionError as error:
+        said = next((line for line in error.evalue.splitlines() if line.strip()), "")
+        problem = f"code cell {error.exec_count} failed: {error.ename}: {said}"
+    except DeadKernelError:
+        problem = "the kernel died, often for want of memory"
+    notebook = without_traces(nbformat.read(failed, 4))
+    problem = problem or next(missing_figures(notebook), "")
     unit = 2**20 if sys.platform == "darwin" else 2**10
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     spent = {"seconds": time.perf_counter() - began, "megabytes": peak / unit}
-    notebook.metadata = METADATA | {"lrputils": {**stamp, **spent}}
-    failed = output.with_suffix(".failed.ipynb")
+    notebook.metadata["lrputils"] = {**stamp, **spent}
     if problem:
         write_notebook(notebook, failed)
         run = f"the run as far as it got: {os.path.relpath(failed)}"
         raise BookError(f"{text.stem}: {problem}; {run}")
     write_notebook(notebook, output)
-    failed.unlink(missing_ok=True)
+    failed.unlink()
     return text.stem, spent["seconds"]
 
 

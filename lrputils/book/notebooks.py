@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 
 from lrputils.runs.folders import atomic_write
 
-METADATA = {
+_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
@@ -25,7 +25,18 @@ def read_text(path: Path) -> NotebookNode:
     notebook = jupytext.read(path, fmt="md:myst")
     for number, cell in enumerate(notebook.cells, start=1):
         cell["id"] = f"cell-{number}"
-    notebook.metadata = nbformat.from_dict(METADATA)
+    notebook.metadata = nbformat.from_dict(_METADATA)
+    return notebook
+
+
+def without_traces(notebook: NotebookNode) -> NotebookNode:
+    """Strip, in place, what papermill notes of a run; return the notebook."""
+    notebook.metadata = nbformat.from_dict(_METADATA)
+    for cell in notebook.cells:
+        for name in ("papermill", "execution"):
+            cell.metadata.pop(name, None)
+        if not cell.metadata.get("tags", True):
+            del cell.metadata["tags"]
     return notebook
 
 
