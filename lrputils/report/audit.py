@@ -24,7 +24,7 @@ from lrputils.report import audit_plan
 from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, judged, label
 from lrputils.report.display import show, side_by_side
 from lrputils.report.figures.marks import dots, lines
-from lrputils.report.figures.style import Drawing
+from lrputils.report.figures.style import NAMES, Drawing
 from lrputils.report.heatmap import STYLE, Heatmap, templates
 from lrputils.runs import datasets, results
 from lrputils.runs.datasets import estimate
@@ -194,7 +194,7 @@ def _page(
     missed = _worst(classifier, texts, run, verdict, facts["parameters"].get("target"))
     parts = {name: verdict.table.loc[name] for name in verdict.table.index.unique(0)}
     tables = {
-        "verdict": side_by_side(parts),
+        "verdict": side_by_side(parts).rename(index=NAMES),
         "methods": methods,
         "checks": checks,
         "conventions": changed.one,
@@ -207,6 +207,7 @@ def _page(
     }
     if gains:
         tables["layers"], figures["layers"] = pd.concat(gains)[_ENDS], bypassed(gains)
+        tables["layers"] = tables["layers"].rename(index=NAMES)
     filled = templates(rounded=_rounded, base64=_base64, duration=duration)
     return filled.get_template("audit.html").render(
         facts=facts,

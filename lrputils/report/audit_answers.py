@@ -18,6 +18,7 @@ from lrputils import stats
 from lrputils.model.readout import READOUTS
 from lrputils.report.audit_plan import LRP, Audited, cost, judged, label
 from lrputils.report.display import side_by_side
+from lrputils.report.figures.style import NAMES
 from lrputils.study.agreement import (
     COEFFICIENTS,
     COUNTED,
@@ -90,7 +91,7 @@ class Verdict(NamedTuple):
         gaps = self.table.loc["difference"]
         for place, row in gaps.iterrows():
             name = first if row.low > 0 else second if row.high < 0 else "neither"
-            ahead.setdefault(name, []).append(str(place))
+            ahead.setdefault(name, []).append(NAMES.get(place, place))
         parts = [f"{name} is ahead at {', '.join(places)}" for name, places in ahead.items()]
         if len(gaps) == 1:
             parts = [f"{name} is ahead" for name in ahead]
@@ -271,7 +272,9 @@ def in_layers(gains: Mapping[str, pd.DataFrame]) -> str:
             for verb, some in (("raises", table.low > 0), ("lowers", table.high < 0))
             if some.any()
         ]
-        parts.append(f"{place}: it {' and '.join(told) or 'clearly changes r in no layer'}")
+        parts.append(
+            f"{NAMES.get(place, place)}: it {' and '.join(told) or 'clearly changes r in no layer'}"
+        )
     return "; ".join(parts)
 
 

@@ -16,6 +16,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts
 from lrputils.propagation.conservation import TOLERANCE, check
 from lrputils.removal import budgeted
+from lrputils.report.figures.style import NAMES
 from lrputils.runs import datasets
 from lrputils.runs.datasets import Settings
 from lrputils.study.by_text import Run
@@ -93,7 +94,8 @@ def cost(name: str, tokens: int) -> float:
 def label(name: str, readout: str = "") -> str:
     """Return what tables call a method, at a read-out if it has one."""
     method, _, addition = COMPARED.get(name, (name, {}, ""))
-    return METHODS[method].label + addition + (f", {readout}" if name in LRP and readout else "")
+    place = f", {NAMES.get(readout, readout)}" if name in LRP and readout else ""
+    return METHODS[method].label + addition + place
 
 
 def call(name: str, readout: str, units: str = "token") -> str:

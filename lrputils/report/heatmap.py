@@ -169,7 +169,9 @@ def templates(**filters: Callable[[Any], Any]) -> jinja2.Environment:
 
 def _told(sentence: str) -> Markup:
     """A sentence in which a word that runs from right to left moves nothing around it."""
-    return Markup(re.sub("“([^”]*)”", r"“<bdi>\1</bdi>”", str(escape(visible(sentence)))))
+    # A word may hold a quotation mark itself: what is quoted ends where a blank or a stop follows.
+    quoted = r"“(.+?)”(?=[\s.,;)]|$)"
+    return Markup(re.sub(quoted, r"“<bdi>\1</bdi>”", str(escape(visible(sentence)))))
 
 
 def _words(inputs: Inputs, units: str | Spans) -> list[Word] | None:

@@ -121,8 +121,8 @@ class TestAnswers:
         low = audit_answers.verdict(self.altered(run, **{"cp-lrp": 0.6}))
         assert (high.answer, high.method, high.below) == ("yes", "attnlrp", 0)
         assert (low.answer, low.method, low.below) == ("no", "cp-lrp", 1)
-        assert "AttnLRP is ahead at word, sum, post-norm" in str(high)
-        assert "CP-LRP is ahead at word, sum, post-norm" in str(low)
+        assert "AttnLRP is ahead at words, sum, LayerNorm" in str(high)
+        assert "CP-LRP is ahead at words, sum, LayerNorm" in str(low)
 
     def test_few_texts_or_a_wide_interval_cannot_tell(self, run):
         high = self.altered(run, attnlrp=0.9)
@@ -147,7 +147,9 @@ class TestAnswers:
         rows.loc[(rows.method == "attnlrp"), audit_answers.R] = 0.5
         rows.loc[gain, audit_answers.R] = 0.9
         gains = audit_answers.layers(audit_plan.Audited(rows))
-        assert audit_answers.in_layers(gains).startswith("word: it raises r in layer 3; sum: it cl")
+        assert audit_answers.in_layers(gains).startswith(
+            "words: it raises r in layer 3; sum: it cl"
+        )
 
 
 class TestPage:

@@ -12,6 +12,7 @@ from tokenizers.implementations import (
 
 import lrputils as lrp
 from lrputils.model.units import joined
+from lrputils.report import heatmap
 from lrputils.report.display import TABLE
 from lrputils.report.heatmap import Heatmap
 from lrputils.report.words import named
@@ -105,7 +106,7 @@ def test_unknown_words_are_marked_counted_and_named(tmp_path):
     page = shown._repr_mimebundle_()["text/html"]
     assert page.count('class="unknown"') == 2
     assert shown.remark.split(":")[1] in page
-    assert "“<bdi>שלום</bdi>”" in page
+    assert "(“<bdi>שלום</bdi>”, “<bdi>☃</bdi>”)" in page
     assert "[UNK]" in str(shown)
     picture = shown.save(tmp_path / "x.svg").read_text(encoding="utf-8")
     assert "The tokenizer does not know" in picture
@@ -117,3 +118,8 @@ def test_a_word_that_occurs_again_is_named_by_its_place():
     names = [named(shown.words, place) for place in range(len(shown.words))]
     assert names[1] == "“good”"
     assert [name for name in names if "never" in name] == ["“never” (1 of 2)", "“never” (2 of 2)"]
+
+
+def test_a_word_that_ends_in_a_quotation_mark_is_isolated_whole():
+    said = "most for: “fun”” +2; most against: “””."
+    assert heatmap._told(said) == "most for: “<bdi>fun”</bdi>” +2; most against: “<bdi>”</bdi>”."
