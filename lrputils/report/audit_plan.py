@@ -30,29 +30,22 @@ from lrputils.study.variants import (
 )
 
 LRP = ("attnlrp", "cp-lrp")
-GRADIENTS = ("ig", "grad-x-input")  # judged in their place where a model has no rules
-# What is compared at its cost beside AttnLRP and CP-LRP: name → method, options, addition to the
-# method's label.
-COMPARED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "grad-x-input": ("grad-x-input", {}, ""),
-    "attention-x-grad": ("attention-x-grad", {}, ""),
-    "mask-gradient": ("mask-gradient", {}, ""),
-    "mask-gradient-2": ("mask-gradient", {"groups": 2}, ", 2 groups"),
-    "mask-gradient-open-2": (
-        "mask-gradient",
-        {"groups": 2, "with_open": True},
-        ", one pass + 2 groups",
-    ),
-    "mask-gradient-open-4": (
-        "mask-gradient",
-        {"groups": 4, "with_open": True},
-        ", one pass + 4 groups",
-    ),
-    "ig": ("ig", {"steps": 8}, ", 8 steps"),
-    "budgeted-loo-25": ("budgeted-loo", {"budget": 0.25}, ", a quarter"),
-    "budgeted-loo-50": ("budgeted-loo", {"budget": 0.5}, ", a half"),
+# What is compared at its cost beside AttnLRP and CP-LRP: method, options, addition to its label.
+_COMPARED: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("grad-x-input", {}, ""),
+    ("attention-x-grad", {}, ""),
+    ("mask-gradient", {}, ""),
+    ("mask-gradient", {"groups": 2}, ", 2 groups"),
+    ("mask-gradient", {"groups": 2, "with_open": True}, ", one pass + 2 groups"),
+    ("mask-gradient", {"groups": 4, "with_open": True}, ", one pass + 4 groups"),
+    ("ig", {"steps": 8}, ", 8 steps"),
+    ("budgeted-loo", {"budget": 0.25}, ", a quarter"),
+    ("budgeted-loo", {"budget": 0.5}, ", a half"),
+)
+COMPARED = {
+    datasets.named(method, options): (method, options, told) for method, options, told in _COMPARED
 }
-REMOVED = "loo-removed"  # leave-one-out by another removal than the attention mask
+GRADIENTS = ("ig steps=8", "grad-x-input")  # judged in place of `LRP` where a model has no rules
 # A float32 sum of a batch of another shape differs in the last digits.
 _ROUNDING = 1e-4
 
@@ -60,8 +53,9 @@ _ROUNDING = 1e-4
 def measured(classifier: Classifier) -> list[Variant | LayerSweep]:
     """Return what an audit measures of a text, beside leave-one-out by the attention mask."""
     removal = "delete" if classifier.tokenizer.mask_token_id is None else "mask"
+    other = {"removal": removal, "progress": False}
     found: list[Variant | LayerSweep] = [
-        Variant(REMOVED, REFERENCE, {"progress": False, "removal": removal})
+        Variant(datasets.named(REFERENCE, other), REFERENCE, other)
     ]
     ruled = classifier.architecture.kind.rules
     for name, (method, options, _) in COMPARED.items():
@@ -121,6 +115,9 @@ class Audited(Run):
 
     def __init__(self, rows: pd.DataFrame, units: str = "token") -> None:
         self.units = units
+        if "options" in rows:
+            names = (rows.method + " " + rows.options).str.strip()
+            rows = rows.assign(method=names).drop(columns="options")
         self.rows = rows.assign(position=(rows.method == REFERENCE).cumsum() - 1)
         there = set(rows.method)
         self.names = [name for name in (*LRP, *COMPARED, REFERENCE) if name in there]
@@ -130,12 +127,13 @@ class Audited(Run):
 
         A removal beside the attention mask is "other".
         """
-        removals = dict.fromkeys(judged(self), "")
-        removals |= {REFERENCE: "attention-mask", REMOVED: "other"}
-        rows = self.rows[(self.rows.family == "") & self.rows.method.isin([*removals])]
-        method, removal = rows.method.replace(REMOVED, REFERENCE), rows.method.map(removals)
-        text = {"model": "", "data": "", "id": rows.position}
-        return rows.assign(method=method, removal=removal, **text)
+        rows, text = self.rows, {"model": "", "data": "", "id": self.rows.position}
+        other = rows.method.str.startswith(f"{REFERENCE} removal=")
+        removal = other.map({True: "other", False: ""}).mask(
+            rows.method == REFERENCE, "attention-mask"
+        )
+        rows = rows.assign(method=rows.method.mask(other, REFERENCE), removal=removal, **text)
+        return rows[(rows.family == "") & rows.method.isin([REFERENCE, *judged(self)])]
 
 
 def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:

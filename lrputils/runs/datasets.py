@@ -200,7 +200,8 @@ def measure(
         The columns of `lrputils.study.evaluation.Evaluation.rows` but `position`, and `spearman`
         (with leave-one-out, over all tokens or units), `scores` (tokens,), `pieces` (the tokens'
         strings), `content` (false at special tokens; of words or sentences true at first tokens)
-        and `cut` (the text was longer); an ablation has no map.
+        and `cut` (the text was longer); an ablation has no map. Where variants have options, such
+        as "groups=2", also `options`.
 
     Raises:
         ValueError: a text that cannot be encoded, or a model that returns NaN.
@@ -231,7 +232,16 @@ def measure(
         known = known.assign(position=(known.method == REFERENCE).cumsum() - 1)
         rows = pd.concat([known, rows[rows.method != REFERENCE]])
         rows = rows.sort_values("position", kind="stable", ignore_index=True)
+    parts = rows.method.str.partition(" ")
+    if parts[2].any():
+        rows = rows.assign(method=parts[0], options=parts[2])
     return rows.drop(columns="position")
+
+
+def named(method: str, options: Mapping[str, Any]) -> str:
+    """Return a variant's name, a method with options; rows have them in columns of their own."""
+    told = (f"{name}={value}" for name, value in options.items() if name != "progress")
+    return " ".join([method, ", ".join(told)]).strip()
 
 
 def record(

@@ -74,7 +74,7 @@ class TestNumbers:
         inputs = placeholder.encode(list(pd.read_csv(table).text[:1]))
         rows = run.rows[run.rows.position == 0].set_index("method")
         slow = lrp.leave_one_out(placeholder, inputs, removal="mask", progress=False)[0]
-        np.testing.assert_allclose(rows.scores["loo-removed"], slow, atol=1e-5)
+        np.testing.assert_allclose(rows.scores["loo removal=mask"], slow, atol=1e-5)
 
     def test_conventions_are_those_of_the_rows(self, run):
         found = audit_answers.sensitivity(run.maps())
@@ -135,7 +135,7 @@ class TestAnswers:
         assert told == pytest.approx(close.texts, rel=0.35)
 
     def test_a_dearer_method_is_named_where_it_is_better(self, run):
-        high = self.altered(run, attnlrp=0.6, **{"budgeted-loo-50": 0.9})
+        high = self.altered(run, attnlrp=0.6, **{"budgeted-loo budget=0.5": 0.9})
         leads = list(audit_answers.at_budgets(audit_answers.compared(high, "word")).values())
         assert (leads[0].best, leads[0].outcome) == ("AttnLRP", "clear")
         assert (leads[-1].best, leads[-1].outcome) == ("Budgeted LOO, a half", "clear")
@@ -176,10 +176,10 @@ class TestPage:
             assert said in text
 
     def test_a_method_is_called_as_it_was_measured(self, placeholder, run, table):
-        row = run.rows[run.rows.method == "mask-gradient-2"].iloc[0]
+        row = run.rows[run.rows.method == "mask-gradient groups=2"].iloc[0]
         inputs = placeholder.encode(pd.read_csv(table).text[row.position])
         names = {"lrp": lrp, "clf": placeholder, "inputs": inputs}
-        scores = eval(audit_plan.call("mask-gradient-2", "sum"), names)
+        scores = eval(audit_plan.call("mask-gradient groups=2", "sum"), names)
         assert np.allclose(scores[0], row.scores, atol=1e-4)
         assert audit_plan.call("cp-lrp", "sum").endswith("\"cp-lrp\", readout='sum')")
 
@@ -286,7 +286,7 @@ def test_of_a_model_without_rules_gradients_are_judged(placeholder, tmp_path):
     assert not any(name in page for name in ("AttnLRP", "CP-LRP", 'id="layers"', "read-out"))
     run = audit_plan.Audited(pd.read_parquet(tmp_path / results.ROWS))
     r = run.rows[run.rows.method == "grad-x-input"].set_index("position")[audit_answers.R]
-    assert run.names == ["grad-x-input", "ig", "loo"]
+    assert run.names == ["grad-x-input", "ig steps=8", "loo"]
     found = audit_answers.verdict(run).table.value["Gradient × input", "word"]
     assert found == pytest.approx(r.mean(), abs=1e-6)
 
