@@ -307,7 +307,7 @@ PAIRS = {
 }
 
 
-def compared(
+def correlations(
     maps: Mapping[str, Tensor], pairs: Mapping[str, tuple[str, str]] = PAIRS
 ) -> pd.DataFrame:
     """Return r of each pair of one network's maps, each (images, tokens), a row per image and pair.
@@ -369,29 +369,29 @@ def distinct(setting: Setting, among: tuple[str, ...] = REMOVALS) -> list[str]:
     return [how for how in among if how != "black" or setting.scaling != "unit"]
 
 
-def measured(network: LinearAttention, images: Tensor) -> pd.DataFrame:
+def under_every_removal(network: LinearAttention, images: Tensor) -> pd.DataFrame:
     """Return r of every pair of one network's maps under every removal, a row per image and pair.
 
     `images` are grey levels from 0 to 1, (images, tokens).
 
     Returns:
-        The columns of `compared`; `setting`; `removal`, "any" for the two graphs with each other;
-        `target`, the predicted class. Beside the pairs of `PAIRS` there are IG from the other
-        baselines, and for removal "delete" both graphs read at the rows of Q, K and V ("… @
+        The columns of `correlations`; `setting`; `removal`, "any" for the two graphs with each
+        other; `target`, the predicted class. Beside the pairs of `PAIRS` there are IG from the
+        other baselines, and for removal "delete" both graphs read at the rows of Q, K and V ("… @
         token"). Black is left out, as removal and as baseline, where it is 0 (`distinct`).
     """
     maps = explain(network, images)
     for start in distinct(network.setting, BASELINES[1:]):
         maps[f"IG from {start}"] = integrated_gradients(network, images, baseline=start)
     del maps["LOO"]
-    parts = [compared(maps, {GRAPHS: PAIRS[GRAPHS]}).assign(removal=ANY)]
+    parts = [correlations(maps, {GRAPHS: PAIRS[GRAPHS]}).assign(removal=ANY)]
     for removal in distinct(network.setting):
         if removal == "delete":
             for graph in (LEFT, RIGHT):
                 maps[f"{graph} @ token"] = attnlrp(network, images, graph, readout="token")
         loo = {"LOO": leave_one_out(network, images, removal=removal)}
         pairs = {f"{name} vs LOO": (name, "LOO") for name in maps}
-        parts.append(compared(maps | loo, pairs).assign(removal=removal))
+        parts.append(correlations(maps | loo, pairs).assign(removal=removal))
     rows = pd.concat(parts, ignore_index=True)
     target = network(images).argmax(1).numpy()
     return rows.assign(setting=network.setting.name, target=target[rows["id"]])

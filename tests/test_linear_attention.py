@@ -216,7 +216,7 @@ def test_threads_are_given_back():
 
 def test_a_map_without_sum_or_spread_has_no_correlation():
     network = tiny(la.Setting("none", "flattened", "unit"))
-    rows = la.compared(la.explain(network, torch.zeros(1, 9).double()))
+    rows = la.correlations(la.explain(network, torch.zeros(1, 9).double()))
     assert rows["r"].isna().all()
     assert rows["r_normalised"].isna().all()
 

@@ -70,7 +70,7 @@ def audit(
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
     """
     settings, out = settings or audit_plan.settings(), Path(out)
-    variants = audit_plan.measured(classifier)
+    variants = audit_plan.variants(classifier)
     named = {getattr(variant, "name", "") for variant in variants}
     maps = [label(name) for name in (*LRP, *COMPARED) if name in named]
     options = {**(parameters or {}), "maps": maps}
@@ -182,7 +182,7 @@ def _page(
         notes: `gates` and `forecast`, as `audit` writes them.
     """
     verdict, gains = answers.verdict(run), answers.layers(run)
-    found = answers.compared(run, verdict.readout)
+    found = answers.r_by_text(run, verdict.readout)
     changed = answers.sensitivity(run.maps(), judged(run))
     methods, whole = answers.by_method(found), notes["forecast"]
     seconds = pd.Series(whole["seconds"])[run.names].rename(label)

@@ -118,7 +118,7 @@ def verdict(run: Run) -> Verdict:
     return Verdict(told, method, readout, own, texts, below, pd.concat(parts))
 
 
-def compared(run: Audited, readout: str) -> pd.DataFrame:
+def r_by_text(run: Audited, readout: str) -> pd.DataFrame:
     """Return r of every method by text, under their labels; the LRP maps at one read-out.
 
     The columns stand in the order of `attrs["passes"]`, the mean cost in forward passes.
@@ -137,7 +137,7 @@ def compared(run: Audited, readout: str) -> pd.DataFrame:
 
 
 def by_method(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the cost and mean r of each method of `compared`, and of LOO, cheapest first."""
+    """Return the cost and mean r of each method of `r_by_text`, and of LOO, cheapest first."""
     table = stats.estimates(found, within=stats.CORRELATION)[["value", "low", "high"]]
     table = table.rename(columns={"value": "r"})
     table.loc[label(REFERENCE)] = (1.0, math.nan, math.nan)
@@ -240,7 +240,7 @@ def needed(differences: pd.Series, margin: float = 0.0, *, confidence: float = 0
 
 
 def at_budgets(found: pd.DataFrame) -> dict[float, Lead]:
-    """Return who leads among the methods of `compared` that cost at most so many passes.
+    """Return who leads among the methods of `r_by_text` that cost at most so many passes.
 
     The budgets are the methods' costs below LOO's. One is left out at which the best one and its
     rival could both be had for less.

@@ -43,19 +43,20 @@ _COMPARED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("budgeted-loo", {"budget": 0.5}, ", a half"),
 )
 COMPARED = {
-    datasets.named(method, options): (method, options, told) for method, options, told in _COMPARED
+    datasets.variant_name(method, options): (method, options, told)
+    for method, options, told in _COMPARED
 }
 GRADIENTS = ("ig steps=8", "grad-x-input")  # judged in place of `LRP` where a model has no rules
 # A float32 sum of a batch of another shape differs in the last digits.
 _ROUNDING = 1e-4
 
 
-def measured(classifier: Classifier) -> list[Variant | LayerSweep]:
+def variants(classifier: Classifier) -> list[Variant | LayerSweep]:
     """Return what an audit measures of a text, beside leave-one-out by the attention mask."""
     removal = "delete" if classifier.tokenizer.mask_token_id is None else "mask"
     other = {"removal": removal, "progress": False}
     found: list[Variant | LayerSweep] = [
-        Variant(datasets.named(REFERENCE, other), REFERENCE, other)
+        Variant(datasets.variant_name(REFERENCE, other), REFERENCE, other)
     ]
     ruled = classifier.architecture.kind.rules
     for name, (method, options, _) in COMPARED.items():
@@ -138,7 +139,7 @@ class Audited(Run):
 
 def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:
     """Measure texts at once, without a folder; `sizes` are those of `settings`."""
-    asked = settings(**sizes).asked(classifier, measured(classifier))
+    asked = settings(**sizes).asked(classifier, variants(classifier))
     return Audited(datasets.measure(classifier, texts, asked))
 
 

@@ -238,7 +238,7 @@ def measure(
     return rows.drop(columns="position")
 
 
-def named(method: str, options: Mapping[str, Any]) -> str:
+def variant_name(method: str, options: Mapping[str, Any]) -> str:
     """Return a variant's name, a method with options; rows have them in columns of their own."""
     told = (f"{name}={value}" for name, value in options.items() if name != "progress")
     return " ".join([method, ", ".join(told)]).strip()

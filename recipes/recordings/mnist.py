@@ -30,7 +30,7 @@ EPSILONS = (1e-9, 1e-6, 1e-4, 1e-2)
 
 def _means(maps: dict[str, Tensor], pairs: dict[str, tuple[str, str]]) -> pd.DataFrame:
     """A row a pair: its mean `r` and `r_normalised` over images."""
-    by_pair = la.compared(maps, pairs).groupby("pair", sort=False)
+    by_pair = la.correlations(maps, pairs).groupby("pair", sort=False)
     return by_pair[["r", "r_normalised"]].mean().reset_index()
 
 
@@ -151,7 +151,7 @@ def measure_curves(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
 
 
 KINDS = {
-    "linear-attention": la.measured,
+    "linear-attention": la.under_every_removal,
     "epsilon": measure_epsilon,
     "ig": measure_ig,
     "curves": measure_curves,

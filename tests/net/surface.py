@@ -205,7 +205,7 @@ def audit() -> Iterator[str]:
     run = audit_plan.measure(lrp.load_classifier(), lrp.load_texts(TEXTS))
     verdict = audit_answers.verdict(run)
     yield f"{verdict.answer}: {verdict}"
-    for passes, lead in audit_answers.at_budgets(audit_answers.compared(run, "word")).items():
+    for passes, lead in audit_answers.at_budgets(audit_answers.r_by_text(run, "word")).items():
         yield f"up to {passes} passes: {lead}"
     yield audit_answers.in_layers(audit_answers.layers(run))
     sensitivity = audit_answers.sensitivity(run.maps())

@@ -99,7 +99,7 @@ def test_other_models_are_audited(kind, options, placeholder):
     found = audit_answers.verdict(run)
     assert found.answer == "cannot tell"
     assert ("post-norm" in found.table.loc["difference"].index) == (kind == "bert")
-    assert audit_answers.at_budgets(audit_answers.compared(run, found.readout))
+    assert audit_answers.at_budgets(audit_answers.r_by_text(run, found.readout))
     assert len(next(iter(audit_answers.layers(run).values()))) == clf.architecture.layers
     conventions = audit_answers.sensitivity(run.maps()).one.index
     assert ("read behind the LayerNorm" in conventions) == (kind == "bert")
@@ -136,7 +136,7 @@ class TestAnswers:
 
     def test_a_dearer_method_is_named_where_it_is_better(self, run):
         high = self.altered(run, attnlrp=0.6, **{"budgeted-loo budget=0.5": 0.9})
-        leads = list(audit_answers.at_budgets(audit_answers.compared(high, "word")).values())
+        leads = list(audit_answers.at_budgets(audit_answers.r_by_text(high, "word")).values())
         assert (leads[0].best, leads[0].outcome) == ("AttnLRP", "clear")
         assert (leads[-1].best, leads[-1].outcome) == ("Budgeted LOO, a half", "clear")
         assert len(leads) == 2
@@ -310,6 +310,6 @@ def test_an_audit_by_words_says_so_and_counts_loo_s_passes(tmp_path):
     assert "units=&#39;word&#39;" in page
     run = audit_plan.Audited(pd.read_parquet(tmp_path / results.ROWS), "word")
     exact = run.rows[run.rows.method == "loo"]
-    passes = audit_answers.compared(run, "word").attrs["passes"]["LOO"]
+    passes = audit_answers.r_by_text(run, "word").attrs["passes"]["LOO"]
     assert passes == pytest.approx(exact.content.map(sum).mean())
     assert passes < exact.tokens.mean()

@@ -82,7 +82,7 @@ def test_every_kind_has_the_rows_of_every_network(tiny_data, tmp_path):
     network = recorder.trained(out / "networks/0", tiny_data, SETTINGS[0], 0)
     images = torch.from_numpy(tiny_data.test_images[:5])
     maps = la.explain(network, images)
-    r = la.compared(maps, {"IG vs LOO": ("IG", "LOO")}).r.mean()
+    r = la.correlations(maps, {"IG vs LOO": ("IG", "LOO")}).r.mean()
     fresh = recorder.measure_ig(network, images)
     own = fresh[
         (fresh.baseline == "zero") & (fresh.removal == "zero") & (fresh.pair == "IG vs LOO")
@@ -135,7 +135,9 @@ def test_recorded_rows_are_those_of_the_kept_network(setting, committed, mnist):
     few = 6
     network = la.load_shipped(setting, 0, FOLDER / "networks")
     keys = ["removal", "pair", "id"]
-    fresh = la.measured(network, torch.from_numpy(mnist.test_images[:few])).set_index(keys)
+    fresh = la.under_every_removal(network, torch.from_numpy(mnist.test_images[:few])).set_index(
+        keys
+    )
     rows = committed.rows
     rows = rows[(rows.setting == setting.name) & (rows.seed == 0) & (rows.id < few)]
     rows = rows.set_index(keys)
@@ -158,7 +160,7 @@ def test_training_again_gives_a_network_of_the_recorded_kind(committed, mnist, t
     setting = la.Setting("none", "flattened", "unit")
     network = recorder.trained(tmp_path, mnist, setting, 0)
     count = committed.provenance["parameters"]["images"]
-    fresh = la.measured(network, torch.from_numpy(mnist.test_images[:count]))
+    fresh = la.under_every_removal(network, torch.from_numpy(mnist.test_images[:count]))
     fresh["accuracy"] = la.accuracy(
         network, torch.from_numpy(mnist.test_images), torch.from_numpy(mnist.test_labels)
     )
