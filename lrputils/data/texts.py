@@ -125,7 +125,7 @@ class TextStream:
 
     Attributes:
         name: the data set and split.
-        identity: the hub's commit, or the sha256 of the files; None for texts at hand.
+        identity: the hub's commit, or the sha256 of the files or of texts at hand.
         read: yields the identifier, text and label of each row, from so many rows at a time.
     """
 
@@ -194,7 +194,9 @@ def stream_texts(
             rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
         return islice(rows, limit)
 
-    return TextStream(name, identity, read)
+    stream = TextStream(name, identity, read)
+    # Of texts at hand there is no file that a run could be known again by.
+    return stream if identity else replace(stream, identity=next(stream.parts(2**31)).identity)
 
 
 def _find(

@@ -10,6 +10,7 @@ rounds otherwise.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -241,4 +242,7 @@ def trained(
 
 
 if __name__ == "__main__":
-    print(run_alone(record_mnist, prog="python -m recipes.recordings.mnist"))
+    try:
+        print(run_alone(record_mnist, prog="python -m recipes.recordings.mnist"))
+    except (OSError, ValueError) as error:
+        sys.exit(f"recipes.recordings.mnist: {error}")

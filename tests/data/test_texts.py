@@ -265,3 +265,10 @@ def test_what_is_a_path_and_what_a_name_on_the_hub(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     assert files.is_path(name) == (name in PLACES)
+
+
+def test_texts_at_hand_are_known_by_themselves_in_a_stream_too():
+    one, other = (stream_texts([text, "a film"]) for text in ("dull", "bright"))
+    assert one.identity != other.identity
+    assert one.identity == load_texts(["dull", "a film"]).identity
+    assert [part.identity for part in one.parts(1)] == [one.identity] * 2
