@@ -32,7 +32,7 @@ MAIN = [run for run in RUNS if run != "mpnet6-sst2"]
 # Columns of maps that have a choice; absent is "".
 CHOICES = ["rules", "readout", "removal", "form"]
 SUM = "exact-block + open"  # what `add_sums` adds
-MAPS = ("maps", "canon", "controls", "remedy", "yardstick")
+MAPS = ("maps", "canon", "controls", "remedy", "yardstick", "gradients", "ig")
 _GROUPS = {"one-pass": 1, "first-order": 1, "halves": 2, "quarters": 4, "eighths": 8}
 _MASK = "attention-mask"
 
@@ -132,7 +132,7 @@ def _as_maps(rows: pd.DataFrame) -> pd.DataFrame:
         rows[choice] = rows[choice].fillna("") if choice in rows else ""
     open_gate = (rows.method == "mask-gradient") & (rows.form == "")
     rows.loc[open_gate, "form"] = "exact-block"
-    groups = rows.groups if "groups" in rows else open_gate
+    groups = rows.groups.fillna(open_gate) if "groups" in rows else open_gate
     rows["groups"] = groups.astype(int)
     if "content" not in rows:  # kind "yardstick" has the words alone
         rows["content"] = [[True] * len(scores) for scores in rows.scores]

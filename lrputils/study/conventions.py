@@ -43,6 +43,13 @@ FURTHER = {
     ("canonised-path", ""): ATTN_LRP.but(attention="path"),
     ("attention-gradient", ""): ATTN_LRP.but(attention="gradient"),
 }
+# No composite: another name for a method's options, in the registry's words.
+PLAIN: dict[str, tuple[str, dict[str, Any]]] = {
+    "mask-gradient": ("mask-gradient", {}),
+    "half-removal": ("mask-gradient", {"groups": 2}),
+    "attention-x-grad": ("attention-x-grad", {}),
+    "ig": ("ig", {}),
+}
 # What else an implementation may do otherwise, for both methods.
 OTHERWISE = (
     {"norm": "held"},
@@ -86,14 +93,15 @@ def maps(
         inputs: of a batch of the texts.
         target: the predicted classes.
         removals: those of `leave_one_out` to measure, one map each.
-        methods: of `composites` or `FURTHER`, or "mask-gradient"; all but `FURTHER` if not given.
-            Those named are also read at the blocks, see `lrputils.attribution.relevance`.
+        methods: of `composites`, `FURTHER` or `PLAIN`; the composites and "mask-gradient" if not
+            given. Composites named are also read at the blocks, see
+            `lrputils.attribution.relevance`.
 
     Returns:
         one row a text and map: `id`, `target`, `label` (the text's own class, None without one),
-        `logit`, `method` (of `composites`, "loo" or "mask-gradient"), `rules`, `readout` and
-        `removal` ("" where there is no choice), `scores` and `content` (false at special tokens),
-        both float32 or boolean arrays (tokens,).
+        `logit`, `method` (of `composites`, "loo" or the registry; half-removal has its `groups`),
+        `rules`, `readout` and `removal` ("" where there is no choice), `scores` and `content`
+        (false at special tokens), both float32 or boolean arrays (tokens,).
 
     Raises:
         ValueError: an unknown removal or method.
@@ -103,15 +111,17 @@ def maps(
     refuse_unknown(
         "method",
         methods or (),
-        list(dict.fromkeys(["mask-gradient", *(name for name, _ in known)])),
+        list(dict.fromkeys([*PLAIN, *(name for name, _ in known)])),
     )
     model, none = classifier.model, dict.fromkeys(("rules", "readout", "removal"), "")
     for removal in removals:
         scores = leave_one_out(model, inputs, target=target, removal=removal, progress=False)
         yield {**none, "method": "loo", "removal": removal, "scores": scores}
-    if methods is None or "mask-gradient" in methods:
-        scores = attribute(model, inputs, "mask-gradient", target=target)
-        yield {**none, "method": "mask-gradient", "scores": scores}
+    for name in PLAIN:
+        if name in (methods or ["mask-gradient"]):
+            method, options = PLAIN[name]
+            scores = attribute(model, inputs, method, target=target, **options)
+            yield {**none, "method": method, **options, "scores": scores}
     for (method, rules), composite in known.items():
         if method in methods if methods is not None else (method, rules) not in FURTHER:
             how = {"target": target, "composite": composite, "blocks": methods is not None}
