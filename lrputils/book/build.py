@@ -26,6 +26,7 @@ from sphinx_external_toc.parsing import parse_toc_yaml
 
 import lrputils
 from lrputils.book.layout import DEFAULT, Book, BookError
+from lrputils.book.results_page import write_results_page
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -50,7 +51,10 @@ def _configuration(book: Book, profile: str, repository: str | None) -> str:
         config["repository"] = {"url": repository, "branch": "main"}
         config["html"] |= {"use_repository_button": True, "use_edit_page_button": True}
     if profile != DEFAULT:
-        config["html"]["announcement"] = f"Every number here was computed under “{profile}”."
+        config["html"]["announcement"] = (
+            f"What the chapters execute was computed under “{profile}”; "
+            "rows of the recorded models are the same in every build."
+        )
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
 
 
@@ -63,6 +67,8 @@ def assemble(
     repository: str | None = None,
 ) -> None:
     """Lay out what Sphinx reads in `target`: executed notebooks, pages without code, settings.
+
+    A book about a model of the reader's own opens with what the chapters found of it.
 
     Raises:
         BookError: the table of contents names a page that is not there.
@@ -80,7 +86,17 @@ def assemble(
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target / path)  # with its time: Sphinx reads again what has changed
     (target / "_config.yml").write_text(_configuration(book, profile, repository), "utf-8")
+    if page := write_results_page(executed, target, profile):
+        _put_first(page.relative_to(target).with_suffix(""), target / "_toc.yml")
     (target / "chapters/run_statistics.txt").write_text(run_statistics(executed), "utf-8")
+
+
+def _put_first(page: Path, contents: Path) -> None:
+    """Make `page` the book's first; what was the first follows it."""
+    toc = yaml.safe_load(contents.read_text(encoding="utf-8"))
+    toc.setdefault("parts", []).insert(0, {"chapters": [{"file": toc["root"]}]})
+    toc["root"] = str(page)
+    contents.write_text(yaml.safe_dump(toc, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
 def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
@@ -95,9 +111,10 @@ def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     pages = output / "_build" / ("singlehtml" if single else "html")
     index = pages / "index.html"
-    if single and (page := pages / "chapters/intro.html").is_file():
+    first = yaml.safe_load((source / "_toc.yml").read_text(encoding="utf-8"))["root"] + ".html"
+    if single and (page := pages / first).is_file():
         text = page.read_text(encoding="utf-8")  # its links are those of a page a folder higher
-        index.write_text(text.replace('href="chapters/intro.html#', 'href="#'), encoding="utf-8")
+        index.write_text(text.replace(f'href="{first}#', 'href="#'), encoding="utf-8")
         page.unlink()
     if run.returncode or not index.is_file():
         said = _COLOUR.sub("", f"{run.stdout}\n{run.stderr}").splitlines()

@@ -17,6 +17,7 @@ ROOT = find_book(Path(__file__)).root
 
 
 def test_the_single_page_lies_where_its_links_lead(tmp_path, monkeypatch):
+    (tmp_path / "_toc.yml").write_text("root: chapters/intro\n")
     page = tmp_path / "_build/singlehtml/chapters/intro.html"
     page.parent.mkdir(parents=True)
     page.write_text('<img src="_images/a.svg"><a href="chapters/intro.html#trees">')

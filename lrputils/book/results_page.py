@@ -1,0 +1,98 @@
+"""What executed chapters found of a reader's own model: the first page of a book about it.
+
+A chapter says its answer by the fact `ANSWER` (`lrputils.report.display.bind`), a sentence that is
+empty where it was given no model and no texts. What its tables and figures show is read back here
+at full precision, and written as CSV.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+from nbformat import NotebookNode
+
+from lrputils.report.display import TABLE
+
+ANSWER = "your_answer"
+_PAGE = """\
+# Your results
+
+What the chapters found with the model and the texts that the profile {profile} gives them. Each
+line is computed in its chapter, where your run stands first in the tables and figures; all other
+rows there were recorded on the book's own models.
+
+{answers}
+
+## The numbers
+
+What each table and figure shows, at full precision, as CSV.
+
+{tables}
+"""
+
+
+def read_answer(notebook: NotebookNode) -> str:
+    """Return what an executed chapter answers for the reader's own model; "" if nothing."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if output.get("metadata", {}).get("scrapbook", {}).get("name") == ANSWER:
+                (text,) = output["data"].values()
+                return ast.literal_eval(text)
+    return ""
+
+
+def read_tables(notebook: NotebookNode) -> dict[str, pd.DataFrame]:
+    """Return the values behind each captioned table and figure of an executed chapter, by its name.
+
+    An index of several levels is one of texts again. What shows no values, as an image does, is
+    left out.
+    """
+    found = {}
+    for cell in notebook.cells:
+        name = cell.metadata.get("mystnb", {}).get("figure", {}).get("name")
+        for output in cell.get("outputs", ()):
+            if name and (held := output.get("data", {}).get(TABLE)):
+                found[name] = pd.DataFrame(held["columns"], index=_index(held["index"]))
+    return found
+
+
+def _index(labels: list[str]) -> pd.Index:
+    with suppress(ValueError, SyntaxError):
+        levels = [ast.literal_eval(label) for label in labels]
+        if all(isinstance(level, tuple) for level in levels):
+            return pd.MultiIndex.from_tuples(levels)
+    return pd.Index(labels)
+
+
+def write_results_page(executed: Mapping[str, Path], target: Path, profile: str) -> Path | None:
+    """Write `chapters/your_results.md` and the CSV files that it links to below `target`.
+
+    None, and nothing is written, if no chapter has an answer: then this is the book as it is.
+
+    Args:
+        executed: notebooks by the chapter's name.
+        target: the folder that Sphinx reads.
+        profile: what the reader calls the parameters.
+    """
+    notebooks = {name: nbformat.read(path, 4) for name, path in executed.items()}
+    answers = {name: read_answer(notebook) for name, notebook in notebooks.items()}
+    answers = {name: text for name, text in answers.items() if text}
+    if not answers:
+        return None
+    links = []
+    for name in answers:
+        for table, values in read_tables(notebooks[name]).items():
+            path = target / f"tables/{name}/{table}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            values.to_csv(path)
+            links.append(f"- {{doc}}`{name}`: {{download}}`{table} <../tables/{name}/{table}.csv>`")
+    said = [f"- {{doc}}`{name}`: {text}" for name, text in answers.items()]
+    page = target / "chapters/your_results.md"
+    text = _PAGE.format(profile=profile, answers="\n".join(said), tables="\n".join(links))
+    page.write_text(text, encoding="utf-8")
+    return page

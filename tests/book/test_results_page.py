@@ -1,0 +1,77 @@
+"""A book about a model of the reader's own opens with what the chapters found of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+import pytest
+import yaml
+
+from lrputils.book.build import assemble
+from lrputils.book.execution import execute
+from lrputils.book.layout import Execution, find_book
+from lrputils.book.parameters import load_parameters
+from lrputils.book.results_page import read_answer, read_tables
+
+CELL = """
+
+```{code-cell} ipython3
+---
+mystnb:
+  figure:
+    name: tab-values
+    caption: Values.
+---
+import pandas as pd
+
+from lrputils.report.display import bind, show
+
+values = pd.DataFrame({"r": [factor / 3, 0.5]}, index=[("a", "b"), ("a", "c")])
+bind(your_answer="" if unused == "x" else f"On *{unused}*: r = {factor / 3:.2f}.")
+show(values)
+```
+"""
+
+
+@pytest.fixture
+def book(small_book):
+    """The short chapter with a table and an answer, among what a build reads."""
+    with (small_book.root / "chapters/01_short.md").open("a") as chapter:
+        chapter.write(CELL)
+    shutil.copy(find_book(Path(__file__)).root / "_config.yml", small_book.root)
+    contents = {"format": "jb-book", "root": "chapters/01_short"}
+    (small_book.root / "_toc.yml").write_text(yaml.safe_dump(contents))
+    (small_book.root / "profiles/mine.yml").write_text(
+        "01_short: {unused: my-model, factor: 1.0}\n"
+    )
+    return small_book
+
+
+def test_it_has_each_answer_with_its_chapter_and_every_table_at_full_precision(book, tmp_path):
+    executed = execute(book, load_parameters(book, "mine"), Execution("mine"))
+    source = tmp_path / "source"
+    assemble(book, executed, source, profile="mine")
+    contents = yaml.safe_load((source / "_toc.yml").read_text())
+    assert contents["root"] == "chapters/your_results"
+    assert contents["parts"][0] == {"chapters": [{"file": "chapters/01_short"}]}
+    page = (source / "chapters/your_results.md").read_text()
+    assert "- {doc}`01_short`: On *my-model*: r = 0.33." in page
+    assert "{download}`tab-values <../tables/01_short/tab-values.csv>`" in page
+    table = pd.read_csv(source / "tables/01_short/tab-values.csv", index_col=[0, 1])
+    assert table.r["a", "b"] == 1 / 3
+    banner = yaml.safe_load((source / "_config.yml").read_text())["html"]["announcement"]
+    assert "“mine”" in banner
+    assert "recorded" in banner
+
+
+def test_without_a_model_of_one_s_own_the_book_begins_as_ever(book, tmp_path):
+    executed = execute(book, load_parameters(book))
+    assert read_answer(nbformat.read(executed["01_short"], 4)) == ""
+    assert [*read_tables(nbformat.read(executed["01_short"], 4))] == ["tab-values"]
+    source = tmp_path / "source"
+    assemble(book, executed, source)
+    assert not (source / "chapters/your_results.md").exists()
+    assert yaml.safe_load((source / "_toc.yml").read_text())["root"] == "chapters/01_short"
