@@ -276,8 +276,9 @@ def evaluate(
         out: where the rows go
         quiet: no progress
     """
-    from lrputils.runs.datasets import Settings, estimate, evaluate_dataset
-    from lrputils.runs.results import rank
+    from lrputils.runs.datasets import estimate, evaluate_dataset
+    from lrputils.runs.engines import rank
+    from lrputils.runs.settings import Settings
 
     if out is None and not dry_run:
         raise ValueError("--out DIR says where the rows go; --dry-run needs none")

@@ -23,7 +23,8 @@ from lrputils.model.readout import (
     resolve_target,
 )
 from lrputils.model.units import Spans
-from lrputils.removal.packing import bar, evaluate
+from lrputils.progress import bar
+from lrputils.removal.packing import evaluate
 from lrputils.removal.rows import Row, Text, split, window
 
 REMOVALS = ("attention-mask", "mask", "pad", "unk", "zero", "delete")

@@ -10,14 +10,12 @@ those of the whole text. This is what generation keeps its cache for, and as exa
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from lrputils.data.given import sides
 from lrputils.model.architectures import Architecture
@@ -106,32 +104,6 @@ def evaluate(
             f"texts {numbers}. Check its weights, and its dtype (float16 overflows)"
         )
     return result.clone()
-
-
-class _Log:
-    """Where tqdm writes if there is no terminal: each state is a line of its own."""
-
-    def write(self, text: str) -> None:
-        if text.strip():
-            print(text.strip(), file=sys.stderr, flush=True)
-
-    def flush(self) -> None:
-        pass
-
-
-def bar(progress: bool, *, log: bool = False, **options: Any) -> tqdm:
-    """Return a progress bar for a terminal; `options` are tqdm's.
-
-    Elsewhere nothing is drawn, or, with `log`, a plain line every half minute.
-    """
-    terminal = sys.stderr.isatty()
-    if not progress or not (terminal or log):
-        # `disable=None` would do the same, but overrule the user's TQDM_DISABLE.
-        options["disable"] = True
-    elif not terminal:
-        line = "{desc}: {n_fmt} of {total_fmt}{unit}, {elapsed} so far, {remaining} left"
-        options = {"file": _Log(), "mininterval": 30, "bar_format": line, **options}
-    return tqdm(**options)
 
 
 def shareable(architecture: Architecture, longest: int) -> bool:

@@ -28,8 +28,9 @@ from lrputils.report.figures.style import NAMES, Drawing
 from lrputils.report.heatmap import STYLE, Heatmap, templates
 from lrputils.runs import datasets, results
 from lrputils.runs.datasets import estimate
+from lrputils.runs.engines import rank
 from lrputils.runs.folders import write_json
-from lrputils.runs.results import rank
+from lrputils.runs.settings import Settings
 from lrputils.study.cost import duration
 from lrputils.study.evaluation import REFERENCE
 
@@ -41,7 +42,7 @@ def audit(
     classifier: Classifier,
     texts: TextStream,
     out: str | Path,
-    settings: datasets.Settings | None = None,
+    settings: Settings | None = None,
     *,
     whole: TextStream | None = None,
     command: str = "",

@@ -18,7 +18,7 @@ from lrputils.propagation.conservation import TOLERANCE, check
 from lrputils.removal import budgeted
 from lrputils.report.figures.style import NAMES
 from lrputils.runs import datasets
-from lrputils.runs.datasets import Settings
+from lrputils.runs.settings import Settings
 from lrputils.study.by_text import Run
 from lrputils.study.evaluation import REFERENCE
 from lrputils.study.variants import (

@@ -2,18 +2,14 @@
 
 `record` writes rows with provenance, whatever measures them; `evaluate_dataset` is `lrputils
 evaluate`, the audit calls it too, and the book's recordings are kinds of `recipes/recordings`.
-
-The texts are read once, and lie beside the shards, an Arrow batch each, while the run is
-unfinished. So memory does not grow with their number, every process reads the shards it takes, and
-what a shard costs is known before it is measured.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,101 +18,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from pyarrow.dataset import dataset
 
 from lrputils import stats
-from lrputils.attribution import METHODS
-from lrputils.data.given import sides
 from lrputils.data.texts import Texts, TextStream
-from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier
-from lrputils.model.readout import resolve_target
-from lrputils.model.units import check_units
-from lrputils.removal.certified import check_options
-from lrputils.removal.packing import bar
 from lrputils.runs import results
+from lrputils.runs.engines import Shard, in_shards, rank
 from lrputils.runs.folders import TEXTS, atomic_write
-from lrputils.runs.options import check_numbers
-from lrputils.runs.results import Shard, in_shards, key, rank
+from lrputils.runs.results import key
+from lrputils.runs.settings import Settings
+from lrputils.runs.shelf import Shelf, store
 from lrputils.study.cost import Forecast, forecast, measured
 from lrputils.study.evaluation import REFERENCE, evaluate, of_label
 from lrputils.study.variants import Label, LayerSweep, Variant
 
-LONG = ("cut", "refuse")
 _GROWING = ("methods", "limit")  # what a call may add to a finished run
 _SAMPLED = 8  # shards that a forecast is made from
-# Most work of a shard, in squared lengths times weights: about half a minute of leave-one-out on a
-# core, two minutes of an audit; a GPU does a thousand times as much.
-_WORK = {"cpu": 2e12, "cuda": 2e15}
-_SCHEMA = pa.schema(
-    {"id": pa.string(), "text": pa.string(), "second": pa.string(), "label": pa.int64()}
-    | {"tokens": pa.int32(), "cut": pa.bool_()}
-)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What decides the rows, beside the model and the texts.
-
-    Attributes:
-        methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
-        max_length: longest text in tokens; the model's own limit if not given.
-        target: the class explained, a number or a label; the predicted one if not given.
-        units: what is removed and scored: each "token", "word" or "sentence".
-        long: "cut" longer texts, or "refuse" to begin.
-        shard: most texts of a shard: what a kill can lose, and what one rank takes at a time. Of
-            long texts it has fewer, so that no more than about two minutes are lost.
-        batch_size: texts a batch. Batches are formed inside a shard, so that the rows do not depend
-            on who measured it.
-        precision: of leave-one-out: see `lrputils.certified_loo`. Below float32 the rows have its
-            `bound`.
-        tolerance: texts whose bound is above it are measured in float32.
-    """
-
-    methods: tuple[str, ...] = ("attnlrp", "cp-lrp")
-    max_length: int | None = None
-    long: str = "cut"
-    shard: int = 64
-    batch_size: int = 16
-    precision: str = "float32"
-    tolerance: float = 0.002
-    target: int | str | None = None
-    units: str = "token"
-
-    def __post_init__(self) -> None:
-        check_numbers(vars(self))
-        check_units(self.units)
-        if self.units != "token" and self.precision != "float32":
-            raise ValueError(f"units={self.units!r} are measured in float32: leave precision out")
-        if self.long not in LONG:
-            raise ValueError(f"long={self.long!r} is not one of {list(LONG)}")
-
-    def asked(
-        self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()
-    ) -> dict[str, Any]:
-        """Return what `lrputils.evaluate` is asked for: the methods, and `variants` behind them.
-
-        Raises:
-            TypeError: a method whose rules do not cover the model.
-            ValueError: an unknown method or class, or a precision that the model does not have.
-        """
-        if unknown := [name for name in self.methods if name not in METHODS]:
-            raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
-        if any(METHODS[name].rules for name in self.methods):
-            describe(classifier)
-        classes = len(classifier.labels) or len(classifier.tokenizer)
-        resolve_target(self.target, torch.zeros(1, classes), classifier.model)
-        options = {}
-        if self.precision != "float32":
-            loo = {"precision": self.precision, "tolerance": self.tolerance}
-            check_options(classifier.architecture, **loo)
-            options[REFERENCE] = loo
-        names = ("max_length", "batch_size", "target", "units")
-        how = {name: getattr(self, name) for name in names}
-        return {"methods": (*self.methods, *variants), "options": options, **how}
 
 
 def evaluate_dataset(
@@ -298,88 +217,6 @@ def record(
         return paths, {**facts, "accuracy": share, "cut": int(whole.cut)}
 
     return in_shards(out, plan, cut, finish, quiet=quiet)
-
-
-class Shelf:
-    """The stored texts, a shard's at a time; they stay on the disk.
-
-    `parts` has a row a shard: its number of `texts`, their `tokens`, the `cost` (the squares of
-    their lengths), and how many are `cut`; `whole` is the sum of all.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._file = pa.ipc.open_file(pa.memory_map(str(path)))
-        rows = []
-        for number in range(self._file.num_record_batches):
-            batch = self._file.get_batch(number)
-            tokens = batch["tokens"].to_numpy().astype(int)
-            rows.append((len(batch), tokens.sum(), (tokens**2).sum(), batch["cut"].true_count))
-        self.parts = pd.DataFrame(rows, columns=["texts", "tokens", "cost", "cut"])
-        self.whole = self.parts.sum()
-
-    def take(self, number: int) -> Texts:
-        """Return the texts of a shard, their labels as numbers of the model's classes."""
-        columns = self._file.get_batch(number).to_pydict()
-        texts, labels, ids = (tuple(columns[name]) for name in ("text", "label", "id"))
-        if None not in columns["second"]:
-            texts = tuple(zip(texts, columns["second"], strict=True))
-        return Texts(texts, labels, ids, "a shard", "")
-
-
-def store(
-    classifier: Classifier,
-    texts: TextStream,
-    path: Path,
-    settings: Settings,
-    *,
-    quiet: bool = False,
-) -> None:
-    """Read all texts and write them into a file for `Shelf`; refuse what cannot be encoded."""
-    labels, numbers = [], []
-    weights = sum(p.numel() for p in classifier.model.parameters())
-    weights -= classifier.architecture.word_embeddings.weight.numel()
-    most = _WORK["cpu" if classifier.device.type == "cpu" else "cuda"] / weights
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as sink:
-        for part in bar(
-            not quiet, iterable=texts.parts(settings.shard), desc="reading", unit=" shards"
-        ):
-            try:
-                inputs = classifier.encode(part, settings.max_length, truncate=True)
-            except ValueError as error:
-                raise ValueError(f"texts {part.ids[0]!r} to {part.ids[-1]!r}: {error}") from error
-            if inputs.truncated and settings.long == "refuse":
-                row = inputs.truncated[0]
-                raise ValueError(
-                    f"text {part.ids[row]!r} ({sides(part[row])[0][:40]!r}…) has more than "
-                    f"{inputs.lengths[row]} tokens: leave it out, or cut such texts (--long cut)"
-                )
-            given = part.labels or [None] * len(part)
-            known = classifier.number_labels(given)
-            labels += given
-            numbers += known
-            columns = {
-                "id": part.ids,
-                "text": [sides(text)[0] for text in part],
-                "second": [text[1] if isinstance(text, tuple) else None for text in part],
-                "label": known,
-                "tokens": inputs.lengths.cpu().numpy(),
-                "cut": [row in inputs.truncated for row in range(len(part))],
-            }
-            batch, spent = pa.record_batch(columns, schema=_SCHEMA), inputs.lengths.tolist()
-            for start, size in _cuts(spent, most):
-                sink.write_batch(batch.slice(start, size))
-    classifier.warn_of_labels(labels, numbers)
-
-
-def _cuts(lengths: Sequence[int], most: float) -> Iterator[tuple[int, int]]:
-    """Yield where a shard begins and how many texts it has: `most` is of their squared lengths."""
-    start, spent = 0, 0.0
-    for number, length in enumerate(lengths):
-        spent += length**2
-        if spent > most and number > start:
-            yield start, number - start
-            start, spent = number, float(length**2)
-    yield start, len(lengths) - start
 
 
 def _measure(

@@ -19,7 +19,8 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Target, resolve_target
-from lrputils.removal.packing import bar, by_length
+from lrputils.progress import bar
+from lrputils.removal.packing import by_length
 
 # Columns of rows that hold a correlation of two maps.
 CORRELATIONS = ("r", "r_content", "r_normalised", "spearman", "spearman_content")

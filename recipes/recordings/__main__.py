@@ -19,6 +19,7 @@ import yaml
 from lrputils.data.texts import Texts, TextStream
 from lrputils.runs import datasets
 from lrputils.runs.options import Chosen, run_alone
+from lrputils.runs.settings import Settings
 
 # Kind → module and function that measures it.
 KINDS = {
@@ -96,7 +97,7 @@ def record(
         classifier,
         _take_short(texts, longest),
         out,
-        datasets.Settings((), chosen.max_length, shard=shard),
+        Settings((), chosen.max_length, shard=shard),
         options={**chosen.of_texts, **own, "longest": longest, "shard": shard},
         command=command,
         quiet=quiet,

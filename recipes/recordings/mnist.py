@@ -22,8 +22,8 @@ from torch import Tensor
 import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
 from lrputils.runs import results
+from lrputils.runs.engines import Shard, in_shards
 from lrputils.runs.options import run_alone
-from lrputils.runs.results import Shard, in_shards
 from recipes.recordings.__main__ import rounded
 
 EPSILONS = (1e-9, 1e-6, 1e-4, 1e-2)

@@ -22,9 +22,10 @@ import lrputils as lrp
 from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import Classifier
-from lrputils.runs import datasets, results
-from lrputils.runs.datasets import Settings, evaluate_dataset
+from lrputils.runs import datasets, engines, results, shelf
+from lrputils.runs.datasets import evaluate_dataset
 from lrputils.runs.folders import work_folder
+from lrputils.runs.settings import Settings
 from lrputils.study.cost import timed
 from tests import untrained
 
@@ -145,8 +146,8 @@ class TestRows:
         return seen
 
     def test_shards_of_long_texts_have_fewer(self):
-        assert list(datasets._cuts([3, 4, 5, 9, 1, 1], 30)) == [(0, 2), (2, 1), (3, 1), (4, 2)]
-        assert list(datasets._cuts([2, 2], 30)) == [(0, 2)]
+        assert list(shelf._cuts([3, 4, 5, 9, 1, 1], 30)) == [(0, 2), (2, 1), (3, 1), (4, 2)]
+        assert list(shelf._cuts([2, 2], 30)) == [(0, 2)]
 
     def test_a_finished_run_is_left_alone(self, whole, placeholder, monkeypatch, capsys):
         monkeypatch.setattr(datasets, "_measure", None)
@@ -253,7 +254,7 @@ class TestRanks:
         work = work_folder(unfinished)
         (work / "ready").touch()
         monkeypatch.setenv("RANK", "1")
-        with results.FileLock(work / "00000001.lock"):
+        with engines.FileLock(work / "00000001.lock"):
             evaluate(placeholder, TEXTS, unfinished)
         assert sorted(path.name[:8] for path in work.glob("*.rows.parquet")) == [
             "00000000",

@@ -10,13 +10,14 @@ from lrputils.data.texts import stream_texts
 from lrputils.model.readout import READOUTS
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP
 from lrputils.runs import datasets, results
+from lrputils.runs.settings import Settings
 from lrputils.study import conventions
 from lrputils.study.variants import Label, layer_sets
 from recipes.recordings import __main__ as recordings
 from recipes.recordings import evaluations as kind
 from recipes.recordings.__main__ import rounded
 
-SETTINGS = datasets.Settings((), shard=2)
+SETTINGS = Settings((), shard=2)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,83 @@
+"""What decides a run's rows, beside the model and the texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lrputils.attribution import METHODS
+from lrputils.model.architectures import describe
+from lrputils.model.classifier import Classifier
+from lrputils.model.readout import resolve_target
+from lrputils.model.units import check_units
+from lrputils.removal.certified import check_options
+from lrputils.runs.options import check_numbers
+from lrputils.study.evaluation import REFERENCE
+from lrputils.study.variants import LayerSweep, Variant
+
+LONG = ("cut", "refuse")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the rows, beside the model and the texts.
+
+    Attributes:
+        methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
+        max_length: longest text in tokens; the model's own limit if not given.
+        target: the class explained, a number or a label; the predicted one if not given.
+        units: what is removed and scored: each "token", "word" or "sentence".
+        long: "cut" longer texts, or "refuse" to begin.
+        shard: most texts of a shard: what a kill can lose, and what one rank takes at a time. Of
+            long texts it has fewer, so that no more than about two minutes are lost.
+        batch_size: texts a batch. Batches are formed inside a shard, so that the rows do not depend
+            on who measured it.
+        precision: of leave-one-out: see `lrputils.certified_loo`. Below float32 the rows have its
+            `bound`.
+        tolerance: texts whose bound is above it are measured in float32.
+    """
+
+    methods: tuple[str, ...] = ("attnlrp", "cp-lrp")
+    max_length: int | None = None
+    long: str = "cut"
+    shard: int = 64
+    batch_size: int = 16
+    precision: str = "float32"
+    tolerance: float = 0.002
+    target: int | str | None = None
+    units: str = "token"
+
+    def __post_init__(self) -> None:
+        check_numbers(vars(self))
+        check_units(self.units)
+        if self.units != "token" and self.precision != "float32":
+            raise ValueError(f"units={self.units!r} are measured in float32: leave precision out")
+        if self.long not in LONG:
+            raise ValueError(f"long={self.long!r} is not one of {list(LONG)}")
+
+    def asked(
+        self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()
+    ) -> dict[str, Any]:
+        """Return what `lrputils.evaluate` is asked for: the methods, and `variants` behind them.
+
+        Raises:
+            TypeError: a method whose rules do not cover the model.
+            ValueError: an unknown method or class, or a precision that the model does not have.
+        """
+        if unknown := [name for name in self.methods if name not in METHODS]:
+            raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
+        if any(METHODS[name].rules for name in self.methods):
+            describe(classifier)
+        classes = len(classifier.labels) or len(classifier.tokenizer)
+        resolve_target(self.target, torch.zeros(1, classes), classifier.model)
+        options = {}
+        if self.precision != "float32":
+            loo = {"precision": self.precision, "tolerance": self.tolerance}
+            check_options(classifier.architecture, **loo)
+            options[REFERENCE] = loo
+        names = ("max_length", "batch_size", "target", "units")
+        how = {name: getattr(self, name) for name in names}
+        return {"methods": (*self.methods, *variants), "options": options, **how}
