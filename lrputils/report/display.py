@@ -46,11 +46,16 @@ class ShownTable:
             # An interval in a second line, the rows' name in the corner.
             "text/html": page.replace("\x02", "<br><small>").replace("\x03", "</small>"),
             "text/plain": self.rounded().to_string(),
-            TABLE: {
-                "index": [str(label) for label in self.frame.index],
-                "columns": {str(n): [*map(_plain, self.frame[n])] for n in self.frame},
-            },
+            TABLE: as_json(self.frame),
         }
+
+
+def as_json(frame: pd.DataFrame) -> dict[str, Any]:
+    """Return what travels under `TABLE`: the rows' names, and each column's values by its name."""
+    return {
+        "index": [str(label) for label in frame.index],
+        "columns": {str(name): [*map(_plain, frame[name])] for name in frame},
+    }
 
 
 def _plain(value: Any) -> Any:

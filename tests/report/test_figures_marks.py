@@ -1,8 +1,10 @@
 """Marks stand at the means, lines and bands reach as far as the intervals, each in its colour."""
 
+import IPython.display
 import numpy as np
 import pandas as pd
 
+from lrputils.report.display import TABLE
 from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import COLORS
 from lrputils.runs import frame
@@ -23,6 +25,11 @@ def test_dots_stand_where_the_values_are():
     assert list(spans.get_segments()[0][:, 0]) == [0.05, 0.2]
     assert [text.get_text() for text in first.get_yticklabels()] == ["AttnLRP", "CP-LRP"]
     assert second.lines[0].get_xdata()[0] == 0.5
+    assert figure.values.loc[("b", "LOO", "CP-LRP")].to_dict() == {
+        "value": 0.2,
+        "low": 0.2 - 0.05,
+        "high": 0.2 + 0.1,
+    }
 
 
 def table(values):
@@ -30,7 +37,7 @@ def table(values):
     return pd.DataFrame({"value": means, "low": means - 0.1, "high": means + 0.1})
 
 
-def test_lines_have_bands_a_colour_each_and_labels_where_they_differ():
+def test_lines_have_bands_a_colour_each_and_labels_where_they_differ(monkeypatch):
     series = {frame.MPNET: table([0.1, 0.2]), "the paper": pd.Series([0.3, 0.4], [1, 2])}
     panels = {("a", "r"): series, ("b", "Δ"): series, ("c", "r"): series, ("d", "r"): series}
     figure = lines(panels, xlabel="layer", title="t", zero=True)
@@ -45,6 +52,13 @@ def test_lines_have_bands_a_colour_each_and_labels_where_they_differ():
     assert [axes.get_ylabel() for axes in figure.axes] == ["r", "Δ", "r", ""]
     assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "layer", "layer"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(series)
+    assert figure.values.value["c", "r", frame.MPNET].to_list() == [0.1, 0.2]
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", lambda data, raw: shown.append(data))
+    figure._ipython_display_()
+    beside = shown[0][TABLE]
+    assert beside["columns"]["value"] == [0.1, 0.2, 0.3, 0.4] * 4
+    assert beside["index"][0] == str(("a", "r", frame.MPNET, 1))
 
 
 def test_runs_of_different_depth_share_a_scale():

@@ -47,6 +47,7 @@ def dots(
     size = {"rows": len(tables), "squeeze": False, "sharex": True, "height_ratios": heights}
     height = 1.4 + 0.3 * len(tables) + 0.36 * sum(heights)
     figure, axes = new_figure(WIDTH, height, title=title, **size)
+    figure.values = pd.concat(tables)
     for axis, (name, table) in zip(axes.flat, tables.items(), strict=True):
         if zero is not None:
             axis.axvline(zero, color=COLORS["faint"], lw=1, zorder=0)
@@ -97,12 +98,14 @@ def lines(
         sharing: `sharex` and `sharey` of the panels; by default they share the vertical axis.
     """
     figure, grid = two_columns(len(panels), height, title, **{"sharey": True} | sharing)
+    tables = {name: _series(panel) for name, panel in panels.items()}
+    figure.values = pd.concat({name: pd.concat(parts) for name, parts in tables.items()})
     before = ""
     for number, (axes, name) in enumerate(zip(grid, panels, strict=True)):
         heading, label = name if isinstance(name, tuple) else (name, ylabel)
         if zero:
             axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
-        for place, (series, table) in enumerate(_series(panels[name]).items()):
+        for place, (series, table) in enumerate(tables[name].items()):
             colour, shape = _look(series, place)
             look = {"color": colour, "lw": 1.6}
             if table.low.notna().any():

@@ -6,11 +6,14 @@ import io
 import textwrap
 from typing import Any
 
+import pandas as pd
 import seaborn as sns
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+
+from lrputils.report.display import TABLE, as_json
 
 # Okabe and Ito's palette. Which colour is a method's is said where the method is entered.
 COLORS = {
@@ -57,7 +60,14 @@ _SVG = {"svg.hashsalt": "lrputils", "svg.fonttype": "path"}
 
 
 class Drawing(Figure):
-    """A figure that a notebook shows as SVG, under every backend, if a cell ends with it."""
+    """A figure that a notebook shows as SVG, under every backend, if a cell ends with it.
+
+    Attributes:
+        values: what is drawn, at full precision, which travels beside the picture; None if nothing
+            was given.
+    """
+
+    values: pd.DataFrame | None = None
 
     def svg(self) -> str:
         """Return the figure as SVG on a white ground; the same figure gives the same text."""
@@ -70,7 +80,10 @@ class Drawing(Figure):
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display({"image/svg+xml": self.svg(), "text/plain": repr(self)}, raw=True)
+        shown = {"image/svg+xml": self.svg(), "text/plain": repr(self)}
+        if self.values is not None:
+            shown[TABLE] = as_json(self.values)
+        display(shown, raw=True)
 
     def headline(self, text: str) -> None:
         """Set the figure's message above all panels, in as many lines as it needs."""
