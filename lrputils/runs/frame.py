@@ -1,7 +1,10 @@
-"""Recorded runs as one long table: text × method × options → map.
+"""Recorded runs as one long table: text × method × options → map; a run of now among them.
 
 A study is then a filter and a `groupby`. Files stay as they were recorded; what a kind of recording
 calls otherwise is renamed on reading. How maps compare is in `lrputils.study.agreement`.
+
+A run of now is rows with the same columns, because the same call made them. Where its model or its
+texts are the reader's it stands first, under the model's name; else last, as `THIS_RUN`.
 """
 
 from __future__ import annotations
@@ -9,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from lrputils.removal.mask_gradient import added
-from lrputils.runs.results import load
+from lrputils.runs.results import PROVENANCE, load, read
 from lrputils.study.variants import BOTH
 
 # Run → the names of its model, with layers × width, and of its data.
@@ -32,6 +36,7 @@ MAIN = [run for run in RUNS if run != "mpnet6-sst2"]
 # Columns of maps that have a choice; absent is "".
 CHOICES = ["rules", "readout", "removal", "form"]
 SUM = "exact-block + open"  # what `add_sums` adds
+THIS_RUN = "this run"  # of the book's own model and texts
 MAPS = ("maps", "canon", "controls", "remedy", "yardstick", "gradients", "ig")
 _GROUPS = {"one-pass": 1, "first-order": 1, "halves": 2, "quarters": 4, "eighths": 8}
 _MASK = "attention-mask"
@@ -58,6 +63,47 @@ def read_rows(
             parts.append(pd.concat([pd.DataFrame(names, index=rows.index), rows], axis=1))
     if not parts:
         load(kind, runs[0], folder)  # says which there are
+    return pd.concat(parts, ignore_index=True)
+
+
+def read_run(folder: str | Path, **needed: Any) -> pd.DataFrame:
+    """Read what `lrputils evaluate --out FOLDER` wrote, the columns `model` and `data` first.
+
+    Args:
+        folder: of the run.
+        needed: options of `lrputils evaluate` that what is shown takes, as `methods` or `curves`;
+            where it takes several values, the run may have more.
+
+    Raises:
+        FileNotFoundError: there is no run in the folder.
+        ValueError: it was made without an option; the message says which command makes it.
+    """
+    needed = {**needed, "units": "token"}
+    options = " ".join(map(_as_option, needed.items()))
+    command = f"`lrputils evaluate --model … --dataset … {options} --out DIR`"
+    if not (Path(folder) / PROVENANCE).is_file():
+        raise FileNotFoundError(f"{folder} holds no run: {command} writes one that is shown here")
+    run = read(folder)
+    told = run.provenance["parameters"]
+    if missing := [name for name, value in needed.items() if _lacks(told.get(name), value)]:
+        raise ValueError(
+            f"the run in {folder} was made without the {', '.join(missing)} that are shown here: "
+            f"{command} makes one with them, in another folder"
+        )
+    names = {name: run.provenance[name]["name"] for name in ("model", "data")}
+    return pd.concat([pd.DataFrame(names, index=run.rows.index), run.rows], axis=1)
+
+
+def with_run(recorded: pd.DataFrame, run: pd.DataFrame, *, own: bool) -> pd.DataFrame:
+    """Put a run among recorded rows: first where it is the reader's `own`, else last, `THIS_RUN`.
+
+    Args:
+        recorded: of `read_rows` or `read_maps`, or made of them.
+        run: of `read_run`, or rows of `lrputils.evaluate` with the columns `model` and `data`.
+        own: whether the model or the texts are not the book's.
+    """
+    run = run.assign(id=run.id.astype(str))
+    parts = [run, recorded] if own else [recorded, run.assign(model=THIS_RUN)]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -116,6 +162,16 @@ def add_sums(maps: pd.DataFrame, groups: int = 2) -> pd.DataFrame:
         scores.append(added(*pair, groups)[0].numpy())
     sums = parts.assign(form=SUM, scores=scores, passes=parts.passes + BOTH)
     return pd.concat([maps, sums], ignore_index=True)
+
+
+def _lacks(held: Any, value: Any) -> bool:
+    return not {*value} <= {*(held or ())} if isinstance(value, list | tuple) else held != value
+
+
+def _as_option(option: tuple[str, Any]) -> str:
+    name, value = option
+    told = ",".join(value) if isinstance(value, list | tuple) else "" if value is True else value
+    return f"--{name} {told}".rstrip()
 
 
 def _as_maps(rows: pd.DataFrame) -> pd.DataFrame:

@@ -60,12 +60,17 @@ def load(experiment: str, run: str, folder: str | Path | None = None) -> Recordi
         FileNotFoundError: there is no such recording; the message lists those there are.
         ValueError: the rows are not the ones that the provenance describes.
     """
-    place = find(experiment, run, folder).parent
+    return read(find(experiment, run, folder).parent)
+
+
+def read(place: str | Path) -> Recording:
+    """Read the recorded run in a folder, wherever it lies; arguments and errors as in `load`."""
+    place = Path(place)
     provenance = facts(place)
     digest, told = _digest(place / ROWS), provenance["rows"]["sha256"]
     if digest != told:
         raise ValueError(
-            f"{experiment}/{run}: {ROWS} has sha256 {digest[:12]}…, its provenance says "
+            f"{'/'.join(place.parts[-2:])}: {ROWS} has sha256 {digest[:12]}…, its provenance says "
             f"{told[:12]}…: record the run again"
         )
     return Recording(pd.read_parquet(place / ROWS), provenance)

@@ -19,6 +19,7 @@ _SHAPES = "osD^"
 # A method and a model have one colour in the whole book; other series go by their number.
 _OWN = {method.label: method.colour for method in METHODS.values()}
 _OWN |= {frame.MINILM: "orange", frame.MPNET6: "sky", frame.MPNET: "blue", "the paper": "muted"}
+_OWN |= {frame.THIS_RUN: "faint"}  # a reader's run stands first, in ink
 _MODELS = [frame.MINILM, frame.MPNET6, frame.MPNET]
 _OTHERS = ("ink", "orange", "blue", "green")
 
