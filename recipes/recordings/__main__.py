@@ -40,6 +40,8 @@ KINDS = {
     "routes": "lrputils.study.attention:routes_by_layer",
     "uniform": "recipes.recordings.batches:uniform",
     "units": "recipes.recordings.batches:units",
+    "appended": "recipes.recordings.special:appended",
+    "moved": "recipes.recordings.special:moved",
 }
 Kind = Literal[*KINDS]
 _OWN_DEFAULTS = {"refactored": {"controls": False}}
@@ -78,6 +80,8 @@ def record(
         routes          what goes through values, queries and keys of a layer
         uniform         predictions with uniform attention in some layers
         units           agreement with LOO by tokens, words and sentences
+        appended        agreement with a sentence appended that speaks for a class
+        moved           agreement with [CLS]'s position in its word's vector
 
     Args:
         kind (KIND): what is recorded

@@ -1,0 +1,161 @@
+"""Why the predicted class turns AttnLRP's and CP-LRP's order over all tokens: two interventions.
+
+`appended`: a sentence that speaks for one of the classes, or for neither, stands behind the text.
+It changes how sure the model is, and leaves the text's own tokens where they are. The sentences of
+a triple have as many tokens.
+
+`moved`: the position and type vector of the first token, which never vary, are added to its word's
+vector and taken from where they were. Every hidden state stays, up to rounding, and so do f and
+leave-one-out; what a map read at the words gives that token does not.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lrputils import stats
+from lrputils.attribution import attribute
+from lrputils.attribution.relevance import lrp_everywhere
+from lrputils.data.texts import Texts
+from lrputils.model.classifier import Classifier
+from lrputils.model.forwards import run
+from lrputils.model.inputs import Inputs
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP
+from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.study.by_text import in_batches, in_order, predicted
+
+LRP = {"attnlrp": ATTN_LRP, "cp-lrp": CP_LRP}
+PLACES = ("word", "sum")
+# Triples: a sentence for the negative class, for neither, for the positive class.
+SENTENCES = (
+    ("it is a bad film .", "it is a new film .", "it is a great film ."),
+    ("we hated it at home .", "we watched it at home .", "we loved it at home ."),
+)
+LEANINGS = ("same", "neutral", "other")
+
+
+def appended(
+    classifier: Classifier,
+    texts: Texts,
+    *,
+    leanings: Sequence[str] = LEANINGS,
+    triples: Sequence[int] = tuple(range(len(SENTENCES))),
+    batch_size: int = 16,
+    max_length: int | None = None,
+) -> pd.DataFrame:
+    """Return a row a text, sentence behind it, method and read-out; longer texts are cut.
+
+    The class predicted without the sentence is explained.
+
+    Args:
+        leanings: the sentence speaks for the "same" class, for the "other", or is "neutral".
+        triples: of `SENTENCES`, which it is taken from.
+
+    Returns:
+        `id`, `target`, `logit` (without the sentence); `leaning`, `triple`, `after` (the logit with
+        it), `kept` (whether the class is still predicted); `method` ("attnlrp", "cp-lrp",
+        "mask-gradient" or "loo"), `readout`; `r` and `r_content` with leave-one-out; `first`, how
+        many standard deviations of the own tokens' scores the first token's lies above their mean.
+    """
+    rows = []
+    for _, target, of_texts in predicted(classifier, texts, batch_size, max_length):
+        for triple in triples:
+            for leaning in leanings:
+                sentences = [_sentence(triple, leaning, row["target"]) for row in of_texts]
+                longer = [
+                    f"{texts[row['position']]} {sentence}"
+                    for row, sentence in zip(of_texts, sentences, strict=True)
+                ]
+                inputs = classifier.encode(longer, max_length, truncate=True)
+                with torch.inference_mode():
+                    logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
+                maps = _maps(classifier, inputs, target)
+                loo = maps["loo", ""]
+                for (method, place), scores in maps.items():
+                    found = {
+                        "r": stats.pearson(scores, loo, inputs.valid_mask),
+                        "r_content": stats.pearson(scores, loo, inputs.content_mask),
+                        "first": _standing(scores, inputs),
+                    }
+                    rows += [
+                        {name: row[name] for name in ("position", "id", "target", "logit")}
+                        | {"leaning": leaning, "triple": triple}
+                        | {"after": float(logits[n, row["target"]])}
+                        | {"kept": int(logits[n].argmax()) == row["target"]}
+                        | {"method": method, "readout": place}
+                        | {name: float(values[n]) for name, values in found.items()}
+                        for n, row in enumerate(of_texts)
+                    ]
+    return in_order(rows)
+
+
+def _sentence(triple: int, leaning: str, target: int) -> str:
+    speaks_for = {"same": target, "other": 1 - target}
+    return SENTENCES[triple][{0: 0, 1: 2}.get(speaks_for.get(leaning), 1)]
+
+
+def _maps(classifier: Classifier, inputs: Inputs, target: Tensor) -> dict[tuple[str, str], Tensor]:
+    """Leave-one-out, the mask gradient, and both LRPs at each read-out of `PLACES`."""
+    model, how = classifier.model, {"target": target}
+    maps = {("loo", ""): leave_one_out(model, inputs, progress=False, **how)}
+    maps["mask-gradient", ""] = attribute(model, inputs, "mask-gradient", **how)
+    for method, composite in LRP.items():
+        found = lrp_everywhere(model, inputs, composite=composite, **how)
+        maps |= {(method, place): found[place] for place in PLACES}
+    return maps
+
+
+def _standing(scores: Tensor, inputs: Inputs) -> Tensor:
+    """How far the first token's score lies from the own tokens' mean, in their deviations."""
+    own = scores.double().masked_fill(~inputs.content_mask, torch.nan)
+    mean = own.nanmean(1)
+    deviation = (own - mean[:, None]).square().nanmean(1).sqrt()
+    return (scores[:, 0] - mean) / deviation
+
+
+@in_batches("id", "target", "logit")
+def moved(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[dict[str, Any]]:
+    """Return a row a text, method and read-out; longer texts are cut.
+
+    Returns:
+        `id`, `target`, `logit`; `method`, `readout`; `r` with leave-one-out over all tokens of the
+        model as it is, `r_moved` of the one that `move_first` gives; `loo_change`, the largest
+        change of a leave-one-out score, as a share of the largest score.
+    """
+    other = move_first(classifier)
+    before, after = (_maps(each, inputs, target) for each in (classifier, other))
+    loo = before["loo", ""]
+    change = (after["loo", ""] - loo).abs().amax(1) / loo.abs().amax(1)
+    for method, place in before:
+        if method in LRP:
+            yield {
+                "method": method,
+                "readout": place,
+                "r": stats.pearson(before[method, place], loo, inputs.valid_mask),
+                "r_moved": stats.pearson(after[method, place], after["loo", ""], inputs.valid_mask),
+                "loo_change": change,
+            }
+
+
+def move_first(classifier: Classifier) -> Classifier:
+    """Return a copy that reads the first token's position and type from its word's vector.
+
+    Of an encoder whose first token is the same in every text: BERT's [CLS], MPNet's <s>.
+    """
+    other = Classifier(copy.deepcopy(classifier.model), classifier.tokenizer, classifier.name)
+    first = other.encode(["a"])["input_ids"][:, :1]
+    place = other.architecture.position_ids(first, torch.ones_like(first))
+    parts = other.architecture.backbone.embeddings
+    words, places = parts.word_embeddings.weight, parts.position_embeddings.weight
+    types = getattr(parts, "token_type_embeddings", None)
+    with torch.no_grad():
+        kind = torch.zeros_like(words[0]) if types is None else types.weight[0]
+        words[first] += places[place] + kind
+        places[place] = -kind
+    return other
