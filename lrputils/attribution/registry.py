@@ -40,7 +40,7 @@ class Method:
     """An attribution method, as `attribute`, tables and figures know it.
 
     Attributes:
-        colour: how figures draw it; None for one that shares the colour of what is not in focus.
+        colour: how figures draw it, any of matplotlib's; None where one that is left will do.
         function: `(model, inputs, *, target, **options)` → scores `(batch, tokens)`.
         options: name → default and documentation.
         rules: whether it needs a model whose operations are known.
@@ -111,11 +111,11 @@ def _arguments(docstring: str) -> dict[str, str]:
 
 
 method("loo", "LOO", "ink", rules=False)(leave_one_out)
-method("budgeted-loo", "Budgeted LOO", "sky")(budgeted_loo)
+method("budgeted-loo", "Budgeted LOO", "slate")(budgeted_loo)
 method("mask-gradient", "Mask gradient", "green")(mask_gradient)
 
 
-@method("shapley", "Shapley values", options_of=shapley_values, rules=False)
+@method("shapley", "Shapley values", "olive", options_of=shapley_values, rules=False)
 def _shapley(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
     """The scores of `shapley_values`, whose errors and intervals `attribute` does not return."""
     return shapley_values(model, inputs, **options).scores

@@ -107,7 +107,7 @@ def _cp_lrp(
     return lrp(model, inputs, CP_LRP, target=target, readout=readout)
 
 
-@method("canonised-lrp", "Canonised LRP", "sky")
+@method("canonised-lrp", "Canonised LRP", "wine")
 def _canonised_lrp(
     model: Handle,
     inputs: Mapping[str, Any],
@@ -160,7 +160,7 @@ def _rollout(
     return reading.per_token(row)
 
 
-@method("attention-x-grad", "Attention × gradient")
+@method("attention-x-grad", "Attention × gradient", "brown")
 def _attention_x_grad(model: Handle, inputs: Mapping[str, Any], *, target: Target) -> Tensor:
     """Attention × gradient, `(batch, tokens)`: R_i = Σ A_ji · ∂f/∂A_ji.
 

@@ -3,10 +3,14 @@
 import IPython.display
 import numpy as np
 import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
 
+from lrputils.attribution import METHODS
+from lrputils.attribution.registry import method
 from lrputils.report.display import TABLE
 from lrputils.report.figures.marks import dots, lines
-from lrputils.report.figures.style import COLORS
+from lrputils.report.figures.style import COLORS, LOOKS, looks, of_method
 from lrputils.runs import frame
 
 
@@ -44,7 +48,7 @@ def test_lines_have_bands_a_colour_each_and_labels_where_they_differ(monkeypatch
     first, *_ = figure.axes
     _, ours, theirs = first.lines
     assert list(ours.get_ydata()) == [0.1, 0.2]
-    assert (ours.get_color(), ours.get_linestyle()) == (COLORS["blue"], "-")
+    assert (ours.get_color(), ours.get_linestyle()) == (COLORS["indigo"], "-")
     assert (theirs.get_color(), theirs.get_linestyle()) == (COLORS["muted"], "--")
     (band,) = first.collections
     ends = band.get_paths()[0].vertices[:, 1]
@@ -67,3 +71,51 @@ def test_runs_of_different_depth_share_a_scale():
     seen = [axes for axes in figure.axes if axes.get_visible()]
     assert len({axes.get_ylim() for axes in seen}) == 1
     assert [axes.get_title(loc="left") for axes in seen] == list(panels)
+
+
+@pytest.mark.parametrize("mark", [dots, lines])
+def test_a_series_without_a_name_is_drawn(mark):
+    """Indexed by ("", row), as one method or one read-out of a larger table is."""
+    rows = pd.MultiIndex.from_product([[""], [1, 2]])
+    only = pd.DataFrame({"value": [0.1, 0.4], "low": [0.0, 0.3], "high": [0.2, 0.5]}, rows)
+    (axes,) = mark({"a run": only}, xlabel="r", title="t").axes
+    drawn = axes.lines[-1].get_xydata()
+    assert sorted(map(float, drawn[:, 0 if mark is dots else 1])) == [0.1, 0.4]
+
+
+@pytest.mark.parametrize("mark", [dots, lines])
+@pytest.mark.parametrize("nothing", [float("nan"), float("inf")])
+def test_a_series_of_which_nothing_would_be_seen_is_refused(mark, nothing):
+    panel = {"LOO": pd.Series([0.1], [1]), "AttnLRP": pd.Series([nothing], [1])}
+    with pytest.raises(ValueError, match="series 'AttnLRP' can be drawn in panel 'a run'"):
+        mark({"a run": panel}, xlabel="r", title="t")
+
+
+def test_every_method_and_model_has_a_look_and_no_two_are_alike():
+    labels = [m.label for m in METHODS.values()] + list({model for model, _ in frame.RUNS.values()})
+    found = looks([*labels, "the paper", frame.THIS_RUN])
+    assert len({look.colour for look in found.values()}) == len(found)
+    assert len({found[m.label].shape for m in METHODS.values()}) == len(METHODS)
+    assert {*found} <= {m.label for m in METHODS.values() if m.colour} | {*LOOKS}
+
+
+def test_others_take_what_is_left_and_keep_it_in_every_panel():
+    panels = {
+        "a": {"AttnLRP": pd.Series([0.1], ["x"]), "LOO": pd.Series([0.1], ["x"])},
+        "b": {"one": pd.Series([0.2], ["x"]), "two": pd.Series([0.2], ["x"])},
+        "c": {"two": pd.Series([0.3], ["x"])},
+    }
+    first, second, third = dots(panels, xlabel="r", title="t").axes
+    colour = {
+        line.get_label(): to_hex(line.get_color()) for a in (first, second) for line in a.lines
+    }
+    assert len({*colour.values()}) == 4
+    assert to_hex(third.lines[0].get_color()) == colour["two"]
+
+
+def test_a_method_entered_later_has_its_own_colour_also_a_hexadecimal_one():
+    try:
+        method("mine", "My way", "#F0E442")(lambda model, inputs, *, target: None)
+        assert (looks(["My way"])["My way"].colour, of_method("mine")) == ("#F0E442", "#F0E442")
+    finally:
+        METHODS.pop("mine", None)

@@ -6,22 +6,21 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 import pandas as pd
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from lrputils.attribution import METHODS
-from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, new_figure, two_columns
-from lrputils.runs import frame
+from lrputils.report.figures.style import (
+    COLORS,
+    NAMES,
+    WIDTH,
+    Drawing,
+    looks,
+    new_figure,
+    two_columns,
+)
 
 Table = pd.DataFrame | pd.Series  # the latter has no intervals
 Panel = pd.DataFrame | Mapping[str, Table]
-
-_SHAPES = "osD^"
-# A method and a model have one colour in the whole book; other series go by their number.
-_OWN = {method.label: method.colour for method in METHODS.values()}
-_OWN |= {frame.MINILM: "orange", frame.MPNET6: "sky", frame.MPNET: "blue", "the paper": "muted"}
-_OWN |= {frame.THIS_RUN: "faint"}  # a reader's run stands first, in ink
-_MODELS = [frame.MINILM, frame.MPNET6, frame.MPNET]
-_OTHERS = ("ink", "orange", "blue", "green")
 
 
 def dots(
@@ -42,8 +41,12 @@ def dots(
         lines: panel → where to draw a dashed line; `line` is what it stands for.
         zero: where to draw a thin line in every panel.
         columns: of the legend.
+
+    Raises:
+        ValueError: a series of which nothing would be seen.
     """
     tables = {name: pd.concat(_series(panel)) for name, panel in panels.items()}
+    own = looks(label for table in tables.values() for label in table.index.unique(0))
     heights = [table.index.unique(1).size for table in tables.values()]
     size = {"rows": len(tables), "squeeze": False, "sharex": True, "height_ratios": heights}
     height = 1.4 + 0.3 * len(tables) + 0.36 * sum(heights)
@@ -58,13 +61,13 @@ def dots(
         rows, series = list(table.index.unique(1)), list(table.index.unique(0))
         shifts = np.linspace(-0.22, 0.22, len(series)) if len(series) > 1 else [0.0]
         alone = table.value.groupby(level=1).count().reindex(rows).to_numpy() == 1
-        for number, (shift, label) in enumerate(zip(shifts, series, strict=True)):
+        for shift, label in zip(shifts, series, strict=True):
             part = table.loc[label].reindex(rows)
             places = np.arange(len(rows)) + np.where(alone, 0, shift)
-            colour, shape = _look(label, number)
-            axis.hlines(places, part.low, part.high, color=colour, lw=2)
-            look = {"color": colour, "ms": 5, "label": NAMES.get(label, label) or None}
-            axis.plot(part.value, places, shape, **look)
+            colour, shape, weight = own[label]
+            axis.hlines(places, part.low, part.high, color=colour, lw=2 * weight)
+            look = {"color": colour, "ms": 5 * weight, "label": NAMES.get(label, label) or None}
+            _seen(*axis.plot(part.value, places, shape, **look), label, name)
         axis.set_yticks(range(len(rows)), [NAMES.get(row, row) for row in rows])
         axis.set_title(name, fontsize=10, loc="left")
         axis.tick_params(axis="y", length=0)
@@ -97,18 +100,22 @@ def lines(
         dashed: series that are.
         columns: of the legend.
         sharing: `sharex` and `sharey` of the panels; by default they share the vertical axis.
+
+    Raises:
+        ValueError: a series of which nothing would be seen.
     """
     figure, grid = two_columns(len(panels), height, title, **{"sharey": True} | sharing)
     tables = {name: _series(panel) for name, panel in panels.items()}
     figure.values = pd.concat({name: pd.concat(parts) for name, parts in tables.items()})
+    own = looks(label for panel in tables.values() for label in panel)
     before = ""
     for number, (axes, name) in enumerate(zip(grid, panels, strict=True)):
         heading, label = name if isinstance(name, tuple) else (name, ylabel)
         if zero:
             axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
-        for place, (series, table) in enumerate(tables[name].items()):
-            colour, shape = _look(series, place)
-            look = {"color": colour, "lw": 1.6}
+        for series, table in tables[name].items():
+            colour, shape, weight = own[series]
+            look = {"color": colour, "lw": 1.6 * weight}
             if table.low.notna().any():
                 axes.fill_between(
                     table.index, table.low, table.high, alpha=0.18, **look | {"lw": 0}
@@ -116,7 +123,7 @@ def lines(
             look["label"] = NAMES.get(series, series) or None
             look["ls"] = (0, (3, 2)) if series in dashed else "-"
             look["marker"] = shape if len(table) < 20 and series not in dashed else ""
-            axes.plot(table.index, table.value, ms=4, **look)
+            _seen(*axes.plot(table.index, table.value, ms=4 * weight, **look), series, heading)
             if pd.api.types.is_integer_dtype(table.index):
                 axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         axes.set_title(NAMES.get(heading, heading), fontsize=10, loc="left")
@@ -132,8 +139,8 @@ def lines(
 def _series(panel: Panel) -> dict[str, pd.DataFrame]:
     """A panel's tables by series; one without a name if its index has one level."""
     if not isinstance(panel, Mapping):
-        names = panel.index.unique(0) if panel.index.nlevels > 1 else [""]
-        panel = {name: panel.loc[name] if name else panel for name in names}
+        parts = panel.groupby(level=0, sort=False) if panel.index.nlevels > 1 else ()
+        panel = {name: part.droplevel(0) for name, part in parts} or {"": panel}
     tables = {
         name: table.to_frame("value") if isinstance(table, pd.Series) else table
         for name, table in panel.items()
@@ -141,8 +148,7 @@ def _series(panel: Panel) -> dict[str, pd.DataFrame]:
     return {n: table.reindex(columns=["value", "low", "high"]) for n, table in tables.items()}
 
 
-def _look(label: str, number: int) -> tuple[str, str]:
-    """The colour and the shape of a series: its own, or those of its number."""
-    own = _OWN.get(label)
-    shape = _SHAPES[_MODELS.index(label) if label in _MODELS else number % 4]
-    return COLORS[own if own in COLORS else _OTHERS[number % 4]], shape
+def _seen(mark: Line2D, label: str, panel: str) -> None:
+    """Refuse a series without a place in the panel: a figure of axes alone looks finished."""
+    if not np.isfinite(np.asarray(mark.get_xydata(), float)).all(axis=1).any():
+        raise ValueError(f"nothing of the series {label!r} can be drawn in panel {panel!r}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import textwrap
-from typing import Any
+from collections.abc import Iterable
+from itertools import cycle
+from typing import Any, NamedTuple
 
 import pandas as pd
 import seaborn as sns
@@ -15,7 +17,7 @@ from matplotlib.figure import Figure
 
 from lrputils.report.display import TABLE, as_json
 
-# Okabe and Ito's palette. Which colour is a method's is said where the method is entered.
+# Okabe and Ito's palette, and eleven that differ from it.
 COLORS = {
     "ink": "#222222",
     "muted": "#767676",
@@ -26,7 +28,46 @@ COLORS = {
     "blue": "#0072B2",
     "purple": "#CC79A7",
     "green": "#009E73",
+    "lilac": "#B39DDB",
+    "violet": "#7E57C2",
+    "indigo": "#4527A0",
+    "wine": "#882255",
+    "olive": "#999933",
+    "brown": "#8C564B",
+    "slate": "#5B6C7D",
+    "moss": "#8FB339",
+    "pine": "#005A3C",
+    "teal": "#1B6F7A",
+    "gold": "#A68A2B",
 }
+
+
+class Look(NamedTuple):
+    """How a series is drawn: its colour, the shape of its marks, and how thick they are."""
+
+    colour: str
+    shape: str
+    weight: float = 1
+
+
+# Models, darker the larger they are, and other series with a look of their own. A method's colour
+# stands where the method is entered, and is another.
+LOOKS = {
+    "MiniLM, 6 × 384": Look("lilac", "o"),
+    "MPNet, first 6 × 768": Look("violet", "s"),
+    "MPNet, 12 × 768": Look("indigo", "D"),
+    "the paper": Look("muted", "^"),
+    "this run": Look(
+        "faint", "o", 0.8
+    ),  # the book's small model; a reader's own comes first, in ink
+    "one pass, gates open": Look("green", "^"),
+    **dict.fromkeys(["half-removal", "two groups at gate 1/2"], Look("moss", "s")),
+    **dict.fromkeys(["mask gradient + half-removal", "one pass + two groups"], Look("pine", "D")),
+}
+# In the order in which methods are entered.
+_SHAPES = "Dp^P<Xosv>hd*"
+# Series without a look of their own, in the order of the figure.
+_OTHERS = [Look(*pair) for pair in zip(["ink", "teal", "gold", "brown"], "osD^", strict=True)]
 # What a reader sees in the place of a name that stands in code.
 NAMES = {
     "word": "words",
@@ -131,9 +172,28 @@ def two_columns(
     return figure, list(axes.flat[:count])
 
 
+def looks(labels: Iterable[str]) -> dict[str, Look]:
+    """Return how a figure draws its series: label → look, no two of the same colour.
+
+    A method has its own, also one that was entered a moment ago, in any colour of matplotlib; so
+    have the labels in `LOOKS`. The others take what is left, after four again from the first.
+    """
+    from lrputils.attribution import METHODS  # here, so that a figure of trees needs no torch
+
+    methods = zip(METHODS.values(), cycle(_SHAPES), strict=False)
+    own = {m.label.lower(): Look(m.colour, shape) for m, shape in methods if m.colour} | LOOKS
+    found = {label: own.get(label, own.get(label.lower())) for label in labels}
+    taken = {look.colour for look in found.values() if look}
+    free = cycle([look for look in _OTHERS if look.colour not in taken])
+    found = {label: look or next(free) for label, look in found.items()}
+    return {
+        n: look._replace(colour=COLORS.get(look.colour, look.colour)) for n, look in found.items()
+    }
+
+
 def of_method(name: str) -> str:
     """Return a method's colour, as `METHODS` has it; the muted one where it has none."""
-    from lrputils.attribution import METHODS  # here, so that a figure of trees needs no torch
+    from lrputils.attribution import METHODS
 
     chosen = METHODS[name].colour if name in METHODS else None
     return COLORS["muted"] if chosen is None else COLORS.get(chosen, chosen)
