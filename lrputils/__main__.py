@@ -73,15 +73,11 @@ def explain(
         load_classifier(model, device=device),
         text if second is None else (text, second),
         methods,
-        target=_class(target),
+        target=target,
         units=units,
         max_length=max_length,
     )
     return shown.save(out) if out else shown
-
-
-def _class(target: str | None) -> int | str | None:
-    return int(target) if target and target.isdecimal() else target
 
 
 def execute(
@@ -224,7 +220,7 @@ def audit(
         classifier,
         texts,
         out,
-        settings(**sizes, target=_class(target), units=units),
+        settings(**sizes, target=target, units=units),
         whole=stream_texts(chosen.dataset, **(chosen.of_texts | {"limit": None, "seed": None})),
         command=command,
         parameters=chosen.of_texts,
@@ -289,7 +285,7 @@ def evaluate(
         shard=shard,
         precision=precision,
         tolerance=tolerance,
-        target=_class(target),
+        target=target,
         max_length=chosen.max_length,
         batch_size=chosen.batch_size,
     )

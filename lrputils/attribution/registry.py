@@ -77,11 +77,19 @@ def method(
     options_of: Function | None = None,
     rules: bool = True,
 ) -> Callable[[Function], Function]:
-    """Enter the function below into `METHODS`; ValueError if another method has this name.
+    """Enter the function below into `METHODS`.
 
     `label` and `colour` are for tables and figures; `options_of` is the function whose signature
     and docstring say the options, where it is another; `rules`: see `Method`.
+
+    Raises:
+        ValueError: another method has the name, or it is none: letters, digits and hyphens.
     """
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise ValueError(
+            f"{name!r} cannot name a method: a name is words of small letters and digits with "
+            "hyphens between them, as 'my-way'"
+        )
 
     def _enter(function: Function) -> Function:
         if name in METHODS:

@@ -79,6 +79,11 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
         if not (isinstance(text, Mapping) if records else is_text(text)):
             taken = "a record as text 0 is" if records else "a string or a pair of strings"
             raise TypeError(f"Text {row} is {text!r} ({type(text).__name__}), not {taken}")
+    if records and {"role", "content"} <= set(rows[0]):
+        raise TypeError(
+            "these are messages of a chat, whose roles and template would be lost: pass the text "
+            "that the model reads, tokenizer.apply_chat_template(messages, tokenize=False)"
+        )
     if records:
         return pd.DataFrame(rows)
     return pd.DataFrame({text_column or "text": pd.Series(rows, dtype=object)})

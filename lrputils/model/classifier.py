@@ -7,7 +7,7 @@ in float32 by default. Models that the package cannot attribute are refused here
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +30,7 @@ from lrputils.data import files
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.inputs import Inputs
+from lrputils.model.readout import find_class
 
 EMBEDDED = Path(__file__).parents[1] / "assets" / "reviewer"
 NAME = "lrputils reviewer"  # what pages call it
@@ -100,14 +101,25 @@ class Classifier:
             return ()
         return tuple(name for _, name in sorted(self.model.config.id2label.items()))
 
-    def number_labels(self, labels: Iterable[Any]) -> list[int | None]:
-        """Return the class that each label means: a number, also as text or float, or a name.
+    def number_labels(
+        self, labels: Iterable[Any], names: Mapping[Any, Any] | None = None
+    ) -> list[int | None]:
+        """Return the class that each label means: see `lrputils.model.readout.find_class`.
 
-        None where it names no class, as a missing label, a list of several, or a score.
+        None where it means no class, as a missing label, a list of several, or a score. `names`
+        says what a label is called in the model, as `{"Positive": "LABEL_1"}`.
+
+        Raises:
+            ValueError: a label names several classes, or a value of `names` names none.
         """
-        named = {name: number for number, name in enumerate(self.labels)}
-        named |= {spelling(number): number for number in named.values() for spelling in (int, str)}
-        return [named.get(label) if isinstance(label, Hashable) else None for label in labels]
+        names = dict(names or {})
+        if stray := [name for name in names.values() if find_class(name, self.labels) is None]:
+            raise ValueError(f"{stray} are none of the classes {', '.join(self.labels)}")
+        found: dict[Any, int | None] = {}
+        for label in (labels := list(labels)):
+            if isinstance(label, Hashable) and label not in found:
+                found[label] = find_class(names.get(label, label), self.labels)
+        return [found[label] if isinstance(label, Hashable) else None for label in labels]
 
     def warn_of_labels(self, labels: Sequence[Any], numbers: Sequence[int | None]) -> None:
         """Warn where labels name no class of a model with several: a regression's are scores."""

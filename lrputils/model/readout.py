@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
@@ -62,28 +63,63 @@ def contrast(first: int | str, second: int | str) -> Contrast:
     return Contrast(first, second)
 
 
-def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
-    """The explained class of each row, `(batch,)`; of a contrast both, `(batch, 2)`.
+def find_class(label: Any, names: Sequence[str], classes: int | None = None) -> int | None:
+    """The class that a label means, None where it means none.
 
-    `target` is None (the predicted class), a class, one a row, or a contrast. What this returns is
-    a target too.
+    A label is a name, else a name in other letter case, else, where no class is called by a number,
+    a class number, also as text or as a float; there are as many `classes` as names if not given.
 
     Raises:
-        ValueError: no such class, or of the wrong number.
+        ValueError: several classes have the name; the message lists them all.
+    """
+    whole = isinstance(label, float | bool | np.floating | np.bool_) and label == label // 1
+    said = str(int(label) if whole else label)
+    for spelled in (str, str.casefold):
+        found = [number for number, name in enumerate(names) if spelled(name) == spelled(said)]
+        if len(found) > 1:
+            raise ValueError(
+                f"{said!r} names {len(found)} of the classes {', '.join(names)}: rename them in "
+                "model.config.id2label"
+            )
+        if found:
+            return found[0]
+    if not said.isdecimal() or any(map(str.isdecimal, names)):
+        return None
+    return int(said) if int(said) < (classes or len(names)) else None
+
+
+def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
+    """The explained class of each row, `(batch,)`; of a contrast `(batch, 2)`.
+
+    `target` is None (the predicted class), a class, one a row, or a contrast. Of a contrast the
+    second class c stands as −1 − c. What this returns is a target too.
+
+    Raises:
+        ValueError: no such class, or of the wrong number; no target for a head that predicts none.
     """
     batch, classes = logits.shape
+    labels = model.config.id2label or {}
+    names = [str(name) for _, name in sorted(labels.items())]
+    names = names if len(names) == classes else []  # those of a next-token model are no tokens
     if target is None:
+        if classes > 1 and names and _problem(model) == "regression":
+            raise ValueError(
+                f"{type(model).__name__} gives {classes} scores and predicts none of them: choose "
+                f"one by target=, of {', '.join(names)}"
+            )
         return logits.detach().argmax(1)
-    pair = isinstance(target, Contrast) or getattr(target, "shape", ()) == (batch, 2)
+    pair = isinstance(target, Contrast)
+    if not pair and isinstance(target, Tensor) and target.dim() == 2 and bool((target < 0).any()):
+        return target.to(logits.device)
     numbers = target
     if isinstance(target, Sequence):
-        labels = {str(name): int(n) for n, name in (model.config.id2label or {}).items()}
         rows = [target] * batch if isinstance(target, str) else target
-        unknown = [each for each in rows if isinstance(each, str) and each not in labels]
-        if unknown:
-            known = ", ".join(labels) or "the tokens: give its number"
-            raise ValueError(f"target={unknown[0]!r} is none of {known}")
-        numbers = [labels[each] if isinstance(each, str) else each for each in rows]
+        numbers = [
+            find_class(each, names, classes) if isinstance(each, str) else each for each in rows
+        ]
+        if None in numbers:
+            known = ", ".join(names) or "the tokens: give its number"
+            raise ValueError(f"target={rows[numbers.index(None)]!r} is none of {known}")
     try:
         chosen = torch.as_tensor(numbers, device=logits.device)
     except (TypeError, ValueError):
@@ -100,28 +136,34 @@ def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
     outside = sorted({int(c) for c in chosen.flatten() if not 0 <= c < classes})
     if outside:
         raise ValueError(f"target {outside} out of range: the classes are 0 to {classes - 1}")
-    return chosen
+    return torch.stack([chosen[:, 0], -1 - chosen[:, 1]], dim=1) if pair else chosen
+
+
+def _problem(model: nn.Module) -> str | None:
+    """What the model's configuration says that its head was trained for, if it does."""
+    return getattr(model.config, "problem_type", None)
 
 
 def explained(logits: Tensor, chosen: Tensor) -> Tensor:
     """The explained number of each row, `(batch,)`, from its logits and what is chosen of them."""
     if chosen.dim() == 1:
         return logits.gather(1, chosen[:, None]).squeeze(1)
-    return torch.sub(*logits.gather(1, chosen).unbind(1))
+    first, second = chosen.unbind(1)
+    return explained(logits, first) - explained(logits, -1 - second)
 
 
 def probabilities(model: nn.Module, logits: Tensor) -> Tensor:
     """Probabilities of the classes, `(batch, classes)`: by a sigmoid each where the model says so.
 
     Raises:
-        ValueError: a lone logit that is a score, not a class.
+        ValueError: logits that are scores, not classes: of a regression, or a lone one.
     """
-    if getattr(model.config, "problem_type", None) == "multi_label_classification":
+    if _problem(model) == "multi_label_classification":
         return logits.sigmoid()
-    if logits.shape[1] == 1:
+    if logits.shape[1] == 1 or _problem(model) == "regression":
+        number = "one logit, a score" if logits.shape[1] == 1 else f"{logits.shape[1]} scores"
         raise ValueError(
-            "this model has one logit, a score without a probability: explain it with "
-            "output='logit'"
+            f"this model has {number} without a probability: explain it with output='logit'"
         )
     return logits.softmax(dim=1)
 
@@ -134,7 +176,7 @@ class Reading:
         output: what is explained, logits `(batch,)` or their contrast, in the graph; out of it
             where the model reads its words twice.
         logits: all logits `(batch, classes)`, detached; next-token logits of the last token.
-        target: the explained class of each row, `(batch,)`; of a contrast both, `(batch, 2)`.
+        target: the explained class of each row, `(batch,)`; of a contrast `(batch, 2)`.
         site: the tensor `(batch, tokens, size)` at which gradients are taken, in the graph.
         value: what they are multiplied with, `(batch, tokens, size)`, detached; not `site` itself
             only where the read-out is one summand of the tensor that the model takes (ViT).

@@ -40,7 +40,7 @@ class Coalitions:
     Attributes:
         texts: of the batch, without padding.
         whole: f of each, (batch,).
-        chosen: the explained class of each, (batch,); of a difference both, (batch, 2).
+        chosen: the explained class of each, (batch,); of a difference (batch, 2).
         units: of each text the number of the unit that each token belongs to, (tokens,); −1: none.
         where: boolean (batch, tokens) on the inputs' device, where the units' scores stand.
 
@@ -189,13 +189,13 @@ class Coalitions:
 
 
 def _beside_the_next(chosen: Tensor, logits: Tensor) -> Tensor:
-    """Each row's class and the one that comes next, (batch, 2)."""
+    """The contrast of each row's class and the one that comes next, (batch, 2)."""
     if logits.shape[1] < 2:
         raise ValueError("output='difference' needs two classes or more; the model has one")
     if chosen.dim() == 2:
         raise ValueError("a contrast is a difference already: leave output='difference' out")
     next_best = logits.scatter(1, chosen[:, None], -torch.inf).argmax(dim=1)
-    return torch.stack([chosen, next_best], dim=1)
+    return torch.stack([chosen, -1 - next_best], dim=1)
 
 
 def units_of(

@@ -70,6 +70,8 @@ class Heatmap(WordMaps):
         caption = f"{label}: {value:+.2f}"
         if probability is not None:
             said = "Predicted" if target is None else "Class"
+            several = classifier.model.config.problem_type == "multi_label_classification"
+            said = "Most probable label" if several and target is None else said
             caption = f"{said}: {label}, probability {probability:.2f}"
         elif reading.target.dim() == 2:
             caption = f"{label}: logits differ by {value:+.2f}"
@@ -189,7 +191,7 @@ def _words(inputs: Inputs, units: str | Spans) -> list[Word] | None:
 
 def _answer(classifier: Classifier, reading: Reading) -> tuple[str, float | None]:
     """Name the class, the two of a contrast, or the next token; its probability if it has one."""
-    chosen = reading.target[0].reshape(-1).tolist()
+    chosen = [max(each, -1 - each) for each in reading.target[0].reshape(-1).tolist()]
     if classifier.architecture.language_model:
         names = [repr(classifier.tokenizer.decode([each])) for each in chosen]
     else:

@@ -140,7 +140,7 @@ def measure(
     kept = []
     for text, *parts in found.rows[["position", *Label._fields]].itertuples(index=False):
         label = Label(*parts)
-        scores, content = of_label(found.maps, label)[text], found.content[text]
+        scores, content = of_label(found, label)[text], found.content[text]
         where = None if asked["units"] == "token" else content
         own = (None, None, None) if label.family else (scores, list(found.tokens[text]), content)
         row = dict(zip(("scores", "pieces", "content"), own, strict=True))

@@ -88,16 +88,17 @@ def predicted(
     target: Target = None,
     truncate: bool = True,
     progress: bool = False,
+    names: Mapping[Any, Any] | None = None,
 ) -> Iterator[tuple[Inputs, Tensor, list[dict[str, Any]]]]:
     """Yield texts of like length: their inputs, explained classes, and what a row says of each.
 
     The predicted class is explained unless a `target` names one. Longer texts are cut if
-    `truncate`. A row has `position`, `id`, `target`, `label` (the text's own class, None without
-    one), `logit` (of the target), `tokens` (how many) and `content`, (tokens,), false at special
-    tokens.
+    `truncate`. For `names` see `Classifier.number_labels`. A row has `position`, `id`, `target`,
+    `label` (the text's own class, None without one), `logit` (of the target), `tokens` (how many)
+    and `content`, (tokens,), false at special tokens.
     """
     given = texts.labels or [None] * len(texts)
-    labels = classifier.number_labels(given)
+    labels = classifier.number_labels(given, names)
     classifier.warn_of_labels(given, labels)
     batches = by_length(texts, batch_size)
     for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,13 @@ class Evaluation(Run):
     content: tuple[np.ndarray, ...]
     curves: Mapping[str | Label, tuple[Curves, ...]]
 
+    @cached_property
+    def named(self) -> dict[str, Label]:
+        """The label that each method's name stands for in `maps` and `curves`: its first."""
+        own = self.rows[self.rows.family == ""].drop_duplicates("method")
+        labels = own[[*Label._fields]].itertuples(index=False)
+        return {label.method: label for label in map(Label._make, labels)}
+
 
 def evaluate(
     classifier: Classifier,
@@ -71,6 +79,7 @@ def evaluate(
     truncate: bool = False,
     text_column: str | None = None,
     label_column: str | None = None,
+    labels: Mapping[Any, Any] | None = None,
     progress: bool = True,
 ) -> Evaluation:
     """Run every method on every text and compare each map with exact LOO.
@@ -96,6 +105,7 @@ def evaluate(
         truncate: cut longer texts instead of refusing them.
         text_column: a table's column of texts; found by its usual names if not given.
         label_column: a table's column of labels, likewise.
+        labels: what the texts' labels are called in the model, as `{"Positive": "LABEL_1"}`.
         progress: whether to draw progress bars, with rate and time left, on a terminal.
 
     Raises:
@@ -111,7 +121,7 @@ def evaluate(
             f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"
         )
     found: dict[int, dict[str, Any]] = {}
-    how = {"target": target, "truncate": truncate, "progress": progress}
+    how = {"target": target, "truncate": truncate, "progress": progress, "names": labels}
     for inputs, chosen, rows in predicted(classifier, texts, batch_size, max_length, **how):
         known = reference and [reference.maps[REFERENCE][row["position"]] for row in rows]
         with naming([row["id"] for row in rows]):
@@ -243,9 +253,10 @@ def _by_method(texts: Sequence[Mapping[Label, Any]]) -> dict[str | Label, tuple[
     return found
 
 
-def of_label(parts: Mapping[str | Label, Any], label: Label) -> Any:
-    """Return what `Evaluation.maps` or its `curves` hold of a label; None if nothing."""
-    return parts.get(label) or parts.get(label.method)
+def of_label(found: Evaluation, label: Label, part: str = "maps") -> Any:
+    """Return what the `maps` or the `curves` hold of a label; None if nothing."""
+    first = found.named.get(label.method) == label
+    return getattr(found, part).get(label.method if first else label)
 
 
 def _means(curves: Curves) -> dict[str, float]:

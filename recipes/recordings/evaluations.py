@@ -98,9 +98,9 @@ def _evaluated(
 
 def _rows(evaluation: Evaluation) -> pd.DataFrame:
     """The rows of an evaluation, the points of its curves behind them."""
-    rows, curves = evaluation.rows, evaluation.curves
+    rows = evaluation.rows
     labels = map(Label, rows.method, rows.readout, rows.family, rows.layer)
-    texts = [of_label(curves, label) for label in labels]
+    texts = [of_label(evaluation, label, "curves") for label in labels]
     found = [part and part[text] for part, text in zip(texts, rows.position, strict=True)]
     for part in ("lerf", "morf"):
         points = [None if c is None else np.round(getattr(c, part), 3) for c in found]
@@ -158,7 +158,7 @@ def _masked(
     for position, of_text in rows.groupby("position"):
         inputs = classifier.encode([texts[position]], max_length, truncate=True)
         labels = map(Label._make, of_text[[*Label._fields]].itertuples(index=False))
-        maps = [torch.from_numpy(of_label(found.maps, label)[position]) for label in labels]
+        maps = [torch.from_numpy(of_label(found, label)[position]) for label in labels]
         how = {"target": torch.tensor([of_text.target.iloc[0]]), "removal": "mask"}
         curves = perturbation_curves(classifier, inputs, torch.stack(maps)[:, None], **how)
         morf, lerf = (curve_mean(each)[:, 0].cpu().numpy() for each in curves)

@@ -153,6 +153,8 @@ def test_a_method_is_one_function():
         assert entered.options == {"readout": option}
         with pytest.raises(ValueError, match="a method 'half-value' already"):
             registry.method("half-value", "Another")(half_value)
+        with pytest.raises(ValueError, match="'my way' cannot name a method: a name is words"):
+            registry.method("my way", "Mine")(half_value)
     finally:
         del lrp.METHODS["half-value"]
 

@@ -156,6 +156,10 @@ def test_labels_are_classes_in_every_spelling(classifier):
     with pytest.warns(UserWarning, match=r"4 of 10 labels name no class: 2\.5, great, \[0, 1\]"):
         classifier.warn_of_labels(given, numbers)
     classifier.warn_of_labels(["negative", None], [0, None])
+    renamed = classifier.number_labels(["gut", 0, "x"], {"gut": "label_1"})
+    assert renamed == [1, 0, None]
+    with pytest.raises(ValueError, match=r"\['great'\] are none of the classes LABEL_0, LABEL_1"):
+        classifier.number_labels(["gut"], {"gut": "great"})
 
 
 def test_a_pipeline_and_a_model_at_hand_are_taken_as_they_are(classifier):

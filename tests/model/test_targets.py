@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import lrputils as lrp
+from lrputils.model.readout import find_class
 from tests import tiny
 
 # What is for a difference the difference of what it is for either, up to rounding.
@@ -89,3 +90,55 @@ def test_a_score_has_no_probability():
         lrp.leave_one_out(model, tiny.texts(), output="probability")
     with pytest.raises(ValueError, match="compares a class with itself"):
         lrp.contrast("good", "good")
+
+
+@pytest.mark.parametrize(
+    ("names", "label", "meant"),
+    [
+        ("1 2 3", "1", 0),  # a name goes before a number, as a label in any spelling
+        ("1 2 3", 3, 2),
+        ("1 2 3", 2.0, 1),
+        ("1 2 3", 0, None),  # where classes are called by numbers, others are none
+        ("good bad", "1", 1),
+        ("good bad", 1.0, 1),
+        ("good bad", True, 1),
+        ("good bad", "Bad", 1),
+        ("good GOOD", "GOOD", 1),
+        ("good bad", 2, None),
+        ("good bad", None, None),
+    ],
+)
+def test_what_a_label_means(names, label, meant):
+    assert find_class(label, names.split()) == meant
+
+
+def test_a_name_of_several_classes_is_refused_with_the_list(three):
+    three.config.id2label = {0: "good", 1: "bad", 2: "bad"}
+    for target in ("bad", "BAD", ["good", "bad", "good"]):
+        with pytest.raises(ValueError, match=r"'(bad|BAD)' names 2 of the classes good, bad, bad"):
+            lrp.leave_one_out(three, tiny.texts(), target=target)
+    assert lrp.leave_one_out(three, tiny.texts(), target="Good").any()
+
+
+def test_a_regression_predicts_no_class(three):
+    three.config.problem_type = "regression"
+    with pytest.raises(ValueError, match="gives 3 scores and predicts none of them: choose one by"):
+        lrp.attribute(three, tiny.texts(), "loo")
+    with pytest.raises(ValueError, match="3 scores without a probability"):
+        lrp.leave_one_out(three, tiny.texts(), target="bad", output="probability")
+    assert lrp.attribute(three, tiny.texts(), "loo", target="bad").any()
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (torch.tensor([[5, 6]]), r"target has shape \(1, 2\): pass one class"),
+        ("LABEL_1", "'LABEL_1' is none of the tokens: give its number"),
+    ],
+)
+def test_a_next_token_s_target_is_a_token(target, message):
+    model, inputs = tiny.build("gpt2-lm"), tiny.texts((5,))
+    with pytest.raises(ValueError, match=message):
+        lrp.leave_one_out(model, inputs, target=target)
+    by_text, by_number = (lrp.leave_one_out(model, inputs, target=t) for t in ("5", 5))
+    assert torch.equal(by_text, by_number)

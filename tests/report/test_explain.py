@@ -88,7 +88,9 @@ ANSWERS = {
     "labels": (
         "bert",
         {"problem_type": "multi_label_classification"},
-        lambda z, _: f"probability {float(z.sigmoid().max()):.2f}",
+        lambda z, _: (
+            f"Most probable label: LABEL_{z.argmax()}, probability {z.sigmoid().max():.2f}"
+        ),
     ),
     "a lone logit": ("bert", {"num_labels": 1}, lambda z, _: f"score: {float(z):+.2f}"),
     "the next token": (

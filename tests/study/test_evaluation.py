@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -14,8 +15,8 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
-from lrputils.study.evaluation import evaluate
-from lrputils.study.variants import LayerSweep, Variant, at_every_readout
+from lrputils.study.evaluation import evaluate, of_label
+from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
 from tests import tiny
 
 WORDS = (
@@ -36,6 +37,19 @@ def texts() -> Texts:
 @pytest.fixture(scope="module")
 def result(placeholder, texts):
     return evaluate(placeholder, texts, METHODS, batch_size=2, progress=False)
+
+
+def test_what_was_not_measured_is_none(result):
+    assert of_label(result, Label("attnlrp")) is result.maps["attnlrp"]
+    assert of_label(result, Label("attnlrp", "sum")) is None
+    assert of_label(result, Label("attnlrp"), "curves") is None
+
+
+def test_labels_are_called_as_in_the_model(placeholder):
+    table = pd.DataFrame({"text": ["a", "b"], "label": ["up", "down"]})
+    names = {"up": "positive", "down": 0}
+    found = evaluate(placeholder, table, ["rollout"], labels=names, progress=False)
+    assert [*found.rows.drop_duplicates("id").label] == [1, 0]
 
 
 def test_there_is_a_row_for_every_text_and_method_in_order(result):
