@@ -10,12 +10,15 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from lrputils import __version__
 from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
+from lrputils.mistakes import as_options
 from lrputils.runs import folders
-from lrputils.runs.options import Chosen, add_verb, call, with_flags
+from lrputils.runs.options import Chosen, add_verb, call
 
 # What the package raises for input that it cannot take; the message names the way out.
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
@@ -304,9 +307,22 @@ def evaluate(
     return None if rank() else out
 
 
-def _tell(message: Warning | str, *_: Any, **__: Any) -> None:
+def methods() -> Any:
+    """List the methods.
+
+    List the methods: name, label, price in passes, which models each takes, and what it is.
+    """
+    from lrputils.attribution import METHODS
+
+    return METHODS
+
+
+_VERBS = [explain, execute, build, bench, audit, evaluate, methods]
+
+
+def _tell(message: Warning, *_: Any, **__: Any) -> None:
     """Print a warning as a sentence, without the line of the package that gave it."""
-    print(f"lrputils: {message}", file=sys.stderr)
+    print(f"lrputils: {as_options(message)}", file=sys.stderr)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -320,9 +336,13 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     told = "Explain texts; execute and build the book, with any models and texts."
     parser = argparse.ArgumentParser(prog="lrputils", description=told)
+    parser.add_argument("--version", action="version", version=f"lrputils {__version__}")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-    for verb in (explain, execute, build, bench, audit, evaluate):
+    for verb in _VERBS:
         add_verb(verbs, verb)
+    first, known = "".join(arguments[:1]), [verb.__name__ for verb in _VERBS]
+    if first not in known and (close := get_close_matches(first, known, 1)):
+        parser.error(f"there is no {first!r}: did you mean {close[0]!r}?")
     options = parser.parse_args(arguments)
     try:
         with warnings.catch_warnings():
@@ -334,7 +354,7 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (*_MISTAKES, *_CRASHES) as error:
-        said = with_flags(str(error), vars(options))
+        said = as_options(error)
         if isinstance(error, _CRASHES[:2]) or _SHORT.search(said):
             said = "not enough memory: take shorter or fewer texts, a smaller batch or model"
         elif isinstance(error, ModuleNotFoundError):

@@ -55,11 +55,10 @@ def attribute(
         TypeError: the model is not covered.
         ValueError: an unknown method or option, or inputs that do not fit the model.
     """
-    chosen = METHODS.get(method) if isinstance(method, str) else None
     if isinstance(method, Composite):
         chosen = Method("composite", "LRP", None, partial(lrp, composite=method), options_in(lrp))
-    if chosen is None:
-        raise ValueError(f"unknown method {method!r}; there are {', '.join(sorted(METHODS))}")
+    else:
+        chosen = METHODS.find(method)
     arguments = chosen.with_defaults(options)
     summed = units != "token" and "units" not in chosen.options
     over = Inputs.of(inputs).units(units) if summed else None

@@ -27,7 +27,7 @@ def _grad_x_input(
     return reading.relevance(reading.gradient())
 
 
-@method("ig", "Integrated Gradients", "orange", rules=False)
+@method("ig", "Integrated Gradients", "orange", rules=False, passes="65")
 def _integrated_gradients(
     model: Handle,
     inputs: Mapping[str, Any],

@@ -14,8 +14,10 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
+import pandas as pd
 from torch import Tensor
 
 from lrputils.model.architectures import Handle
@@ -44,6 +46,9 @@ class Method:
         function: `(model, inputs, *, target, **options)` → scores `(batch, tokens)`.
         options: name → default and documentation.
         rules: whether it needs a model whose operations are known.
+        passes: its price at its defaults: how often it reads a text of n tokens, forward or
+            backward.
+        told: what it is, in a sentence.
     """
 
     name: str
@@ -52,6 +57,8 @@ class Method:
     function: Function
     options: Mapping[str, Option]
     rules: bool = True
+    passes: str = "2"
+    told: str = ""
 
     def with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """All options, those that are not given at their defaults.
@@ -66,7 +73,48 @@ class Method:
         return {name: option.default for name, option in self.options.items()} | dict(options)
 
 
-METHODS: dict[str, Method] = {}
+class Methods(dict[str, Method]):
+    """The methods by name; shown as a table."""
+
+    def find(self, name: str) -> Method:
+        """Return a method by its name or its label, whatever the case of their letters.
+
+        ValueError for another name; the message has a close one, if there is one, and all.
+        """
+        known = {each.label.lower(): each for each in self.values()}
+        known |= {each.name.lower(): each for each in self.values()}
+        plain = str(name).strip().lower()
+        if plain not in known:
+            close = [known[one].name for one in get_close_matches(plain, known, 1)]
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"unknown method {name!r}{hint}; there are {', '.join(sorted(self))}")
+        return known[plain]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row a method: what it is called, costs, needs and is."""
+        rows = {
+            name: (each.label, each.passes, "rules" if each.rules else "any", each.told)
+            for name, each in self.items()
+        }
+        columns = ["label", "passes", "model", "what it is"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+
+    def __repr__(self) -> str:
+        table = self.to_frame().reset_index(names="name")
+        rows = [table.columns, *table.itertuples(index=False)]
+        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, wide)).rstrip() for row in rows)
+        return "\n".join([*lines, _LEGEND])
+
+    def _repr_html_(self) -> str:
+        return f"{self.to_frame().to_html()}<p>{_LEGEND}</p>"
+
+
+_LEGEND = (
+    "n: tokens of the text; a pass reads it once, forward or backward. Model: any that is loaded, "
+    "or one of a family whose rules are known."
+)
+METHODS = Methods()
 
 
 def method(
@@ -76,11 +124,12 @@ def method(
     *,
     options_of: Function | None = None,
     rules: bool = True,
+    passes: str = "2",
 ) -> Callable[[Function], Function]:
     """Enter the function below into `METHODS`.
 
     `label` and `colour` are for tables and figures; `options_of` is the function whose signature
-    and docstring say the options, where it is another; `rules`: see `Method`.
+    and docstring say the options, where it is another; `rules` and `passes`: see `Method`.
 
     Raises:
         ValueError: another method has the name, or it is none: letters, digits and hyphens.
@@ -94,8 +143,10 @@ def method(
     def _enter(function: Function) -> Function:
         if name in METHODS:
             raise ValueError(f"there is a method {name!r} already: {METHODS[name]}")
-        options = options_in(options_of or function)
-        METHODS[name] = Method(name, label, colour, function, options, rules)
+        documented = options_of or function
+        options, told = options_in(documented), inspect.getdoc(documented) or ""
+        told = " ".join(told.partition("\n\n")[0].replace(", `(batch, tokens)`", "").split())
+        METHODS[name] = Method(name, label, colour, function, options, rules, passes, told)
         return function
 
     return _enter
@@ -118,12 +169,14 @@ def _arguments(docstring: str) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-method("loo", "LOO", "ink", rules=False)(leave_one_out)
-method("budgeted-loo", "Budgeted LOO", "slate")(budgeted_loo)
+method("loo", "LOO", "ink", rules=False, passes="n + 1")(leave_one_out)
+method("budgeted-loo", "Budgeted LOO", "slate", passes="n / 5")(budgeted_loo)
 method("mask-gradient", "Mask gradient", "green")(mask_gradient)
 
 
-@method("shapley", "Shapley values", "olive", options_of=shapley_values, rules=False)
+@method(
+    "shapley", "Shapley values", "olive", options_of=shapley_values, rules=False, passes="32 · n"
+)
 def _shapley(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
     """The scores of `shapley_values`, whose errors and intervals `attribute` does not return."""
     return shapley_values(model, inputs, **options).scores

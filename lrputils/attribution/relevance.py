@@ -133,7 +133,7 @@ def _canonised_lrp(
     return lrp(model, inputs, composite, target=target, readout=readout)
 
 
-@method("rollout", "Attention Rollout", "sky")
+@method("rollout", "Attention Rollout", "sky", passes="1")
 def _rollout(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, variant: str = "paper"
 ) -> Tensor:

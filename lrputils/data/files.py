@@ -32,6 +32,8 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from lrputils.mistakes import about
+
 Tables = Iterator[pd.DataFrame]
 _PATIENCE = 6.0
 _WEIGHTS = ".safetensors", ".bin"
@@ -109,10 +111,10 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
     The columns `texts` of a separated file hold strings, even where a part has only digits there;
     a line of a `.txt` file is a text. ValueError for what cannot be read.
     """
-    where, ending = f"dataset={str(path)!r}", kind(path)
+    where, ending = about("dataset", str(path)), kind(path)
     if ending is None:
         raise ValueError(
-            f"{where}: cannot read this; it may be {', '.join(READABLE)}, each also as .gz"
+            where + f": cannot read this; it may be {', '.join(READABLE)}, each also as .gz"
         )
     try:
         if ending == ".parquet":
@@ -129,11 +131,12 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
             yield from _TEXT_READERS[ending](file, rows, texts)
     except UnicodeError as error:
         raise ValueError(
-            f"{where} is not UTF-8 text: save it as UTF-8, or read it with pandas (encoding="
-            f"'latin-1', for example) and pass the table"
+            where + " is not UTF-8 text: save it as UTF-8, or read it with pandas (encoding="
+            "'latin-1', for example) and pass the table"
         ) from error
     except Exception as error:  # pandas raises a different class for each way of being malformed
-        raise ValueError(f"{where} cannot be read: {str(error).strip().splitlines()[0]}") from error
+        said = str(error).strip().splitlines()[0]
+        raise ValueError(where + f" cannot be read: {said}") from error
 
 
 def contents(paths: Iterable[Path]) -> Iterator[np.ndarray]:
@@ -159,7 +162,7 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
     """
     if not any(readable(str(path.relative_to(folder))) for path in folder.rglob("*.*")):
         raise FileNotFoundError(
-            f"dataset={name!r} holds no {', '.join(READABLE)} file (looked in {folder})"
+            about("dataset", name) + f" holds no {', '.join(READABLE)} file (looked in {folder})"
         )
     import datasets  # here: a single file needs none of it
 
@@ -208,27 +211,28 @@ def find(
             )
         if not path.exists():
             raise FileNotFoundError(
-                f"{parameter}={name!r}: there is no such file or folder (looked in {Path.cwd()})"
+                about(parameter, name)
+                + f": there is no such file or folder (looked in {Path.cwd()})"
             )
         return path.resolve().name, path, None
     name, _, pinned = name.partition("@")
     if pinned and revision not in (None, pinned):
         raise ValueError(f"{name}@{pinned} and revision={revision!r} name two revisions: drop one")
     revision = revision or pinned or None
-    instead = f"`{parameter}` also takes a local folder"
+    instead = "; `" + about(parameter) + "` also takes a local folder"
     asked = {"repo_type": repository, "revision": revision, "timeout": _PATIENCE}
     try:
         with ThreadPool(1) as pool:  # name resolution has no time limit of its own
             found = pool.apply_async(HfApi().repo_info, (name,), asked).get(_PATIENCE)
     except GatedRepoError as error:
         raise PermissionError(
-            f"The hub's {repository} {name!r} asks for a log-in; {instead}"
+            f"The hub's {repository} {name!r} asks for a log-in" + instead
         ) from error
     except RevisionNotFoundError as error:
         raise ValueError(f"The hub's {repository} {name!r} has no revision {revision!r}") from error
     except RepositoryNotFoundError as error:
         raise FileNotFoundError(
-            f"{name!r} is neither a folder here nor a public {repository} on the hub; {instead}"
+            f"{name!r} is neither a folder here nor a public {repository} on the hub" + instead
         ) from error
     except Exception as error:  # any error of the transport: the hub did not answer
         reason = str(error) or f"no answer within {_PATIENCE:.0f} s"
@@ -241,8 +245,7 @@ def find(
         except LocalEntryNotFoundError:
             raise ConnectionError(
                 f"{repository.capitalize()} {name!r} is not a folder here, is not in the local "
-                f"cache, and the hub cannot be reached ({type(error).__name__}: {reason}); "
-                f"{instead}"
+                f"cache, and the hub cannot be reached ({type(error).__name__}: {reason})" + instead
             ) from None
         return name, local, local.name
     names = [entry.rfilename for entry in found.siblings or ()]
@@ -261,13 +264,13 @@ def find_model(
     found = find(name, repository="model", parameter=parameter, revision=revision)
     if (found[1] / "adapter_config.json").is_file():
         raise ValueError(
-            f"{parameter}={name!r} holds a PEFT adapter: load it with its base model, call "
-            f"merge_and_unload(), and save that model and its tokenizer by `save_pretrained`"
+            about(parameter, name) + " holds a PEFT adapter: load it with its base model, call "
+            "merge_and_unload(), and save that model and its tokenizer by `save_pretrained`"
         )
     if not (found[1] / "config.json").is_file():
         raise FileNotFoundError(
-            f"{parameter}={name!r} holds no config.json: it is not a model folder as "
-            f"`save_pretrained` writes it"
+            about(parameter, name) + " holds no config.json: it is not a model folder as "
+            "`save_pretrained` writes it"
         )
     return found
 

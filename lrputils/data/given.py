@@ -13,6 +13,8 @@ from warnings import warn
 import numpy as np
 import pandas as pd
 
+from lrputils.mistakes import about
+
 Text = str | tuple[str, str]
 
 COLUMNS = {
@@ -117,7 +119,7 @@ def read(
             if not is_text(text) or not (blank or all(map(str.strip, sides(text)))):
                 raise ValueError(
                     f"{name} has no text in row {number} of column {','.join(map(str, own))!r}: "
-                    f"{text!r}. Remove such rows, or choose another text_column"
+                    f"{text!r}. Remove such rows, or choose another " + about("text_column")
                 )
             try:
                 " ".join(sides(text)).encode()
@@ -155,17 +157,18 @@ def _find_columns(
             both = ",".join(map(str, pair))
             warn(
                 f"{name} has the columns {both}, which usually are pairs, and {texts[0]!r} alone "
-                f"is read: text_column={both!r} (--text-column {both}) takes both",
+                f"is read: " + about("text_column", both) + " takes both",
                 stacklevel=4,
             )
     if len(texts) > 2:
-        raise ValueError(f"text_column={text_column!r}: a text has one column, and a pair two")
+        raise ValueError(about("text_column", text_column) + ": a text has one column, a pair two")
     wanted = [("text", column) for column in texts] + [("label", label_column)] * bool(label_column)
     for role, column in wanted:
         if column not in table:
             lacks = f"no column {column!r}" if column else f"none of the columns {[*COLUMNS[role]]}"
             raise ValueError(
-                f"{name} has {lacks}: choose {role}_column (in a chapter, `columns`) from "
-                f"{list(table)}"
+                f"{name} has {lacks}: choose "
+                + about(f"{role}_column")
+                + f" (in a chapter, `columns`) from {list(table)}"
             )
     return texts, label_column or label, identifier

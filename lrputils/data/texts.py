@@ -18,6 +18,7 @@ import pandas as pd
 
 from lrputils.data import files, given
 from lrputils.data.given import Text
+from lrputils.mistakes import about
 
 _REVIEWS = Path(__file__).parents[1] / "assets" / "reviews"
 OWN = {"reviews": _REVIEWS / "short.csv", "reviews-long": _REVIEWS / "long.csv"}
@@ -167,7 +168,7 @@ def stream_texts(
         text_column = ",".join(names[: max(1, len(names) - 1)])
         label_column = names[-1] if len(names) > 1 else None
     if limit is not None and limit < 1:
-        raise ValueError(f"limit={limit} leaves no text")
+        raise ValueError(about("limit", limit) + " leaves no text")
     at_hand = not isinstance(dataset, str | Path | None)
     if at_hand:
         options = {"split": split, "subset": subset, "revision": revision}

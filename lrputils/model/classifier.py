@@ -27,6 +27,7 @@ from transformers import (
 from transformers.utils import logging
 
 from lrputils.data import files
+from lrputils.mistakes import about
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.inputs import Inputs
@@ -293,7 +294,7 @@ def find_device(device: str | torch.device) -> torch.device:
         return torch.empty(0, device=found if device == "auto" else device).device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(
-            f"device={device!r} cannot be used here: {str(error).splitlines()[0]}"
+            about("device", device) + f" cannot be used here: {str(error).splitlines()[0]}"
         ) from error
 
 

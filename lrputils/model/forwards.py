@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lrputils.mistakes import about
 from lrputils.model.architectures import Architecture
 from lrputils.model.inputs import padded
 
@@ -226,7 +227,8 @@ def matmul_precision(precision: str, device: str | torch.device = "cpu") -> Iter
     known = PRECISIONS.get(kind, ("float32",))
     if precision not in known:
         raise ValueError(
-            f"precision={precision!r} is not available on {kind!r} devices; choose from {known}"
+            about("precision", precision)
+            + f" is not available on {kind!r} devices; choose from {known}"
         )
     settings = (torch.backends.cuda if kind == "cuda" else torch.backends.mkldnn).matmul
     before = settings.fp32_precision

@@ -17,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from lrputils.data import given
+from lrputils.mistakes import about
 from lrputils.model.units import Source, Spans, Units, check_units, divide
 
 DEFAULT_MAX_LENGTH = 512
@@ -210,8 +211,8 @@ def encode(
     special, own = tokenizer.num_special_tokens_to_add(pair=pairs), 1 + pairs
     if limit < special + own:
         raise ValueError(
-            f"max_length={limit} leaves no room for a text: this tokenizer adds {special} special "
-            f"tokens. Ask for at least {special + own}"
+            about("max_length", limit) + f" leaves no room for a text: this tokenizer adds "
+            f"{special} special tokens. Ask for at least {special + own}"
         )
     columns = [[given.sides(text)[side] for text in rows] for side in range(1 + pairs)]
     told = {"return_special_tokens_mask": True, "return_offsets_mapping": tokenizer.is_fast}

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from lrputils.mistakes import about
 from lrputils.model.architectures import Architecture
 from lrputils.model.forwards import Forward, replaced, run
 
@@ -119,7 +120,8 @@ def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
         ]
         if None in numbers:
             known = ", ".join(names) or "the tokens: give its number"
-            raise ValueError(f"target={rows[numbers.index(None)]!r} is none of {known}")
+            stray = rows[numbers.index(None)]
+            raise ValueError(about("target", stray) + f" is none of {known}")
     try:
         chosen = torch.as_tensor(numbers, device=logits.device)
     except (TypeError, ValueError):

@@ -17,6 +17,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from lrputils.mistakes import about
+
 UNITS = ("token", "word", "sentence")
 # Behind . ! ? or … before a space, or at the end of a line: "Mr. Fox" is two. Spans of one's own
 # are for those who know better.
@@ -29,7 +31,7 @@ Spans = Sequence[Sequence[Span]]
 def check_units(units: str) -> None:
     """Raise ValueError unless there is such a kind of units."""
     if units not in UNITS:
-        raise ValueError(f"units={units!r} is not one of {UNITS}, nor spans of characters")
+        raise ValueError(about("units", units) + f" is not one of {UNITS}, nor spans of characters")
 
 
 class Source(NamedTuple):

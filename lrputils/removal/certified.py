@@ -27,6 +27,7 @@ import torch
 from scipy import special, stats
 from torch import Tensor
 
+from lrputils.mistakes import about
 from lrputils.model.architectures import Architecture
 from lrputils.removal.rows import Text
 
@@ -75,17 +76,19 @@ def check_options(architecture: Architecture, precision: str, tolerance: float) 
     known = ("float32", *LOW.get(weight.device.type, ()))
     if precision not in known:
         raise ValueError(
-            f"precision={precision!r} is not available on {weight.device.type!r} devices; choose "
+            about("precision", precision)
+            + f" is not available on {weight.device.type!r} devices; choose "
             f"from {known}"
         )
     if weight.dtype != torch.float32:
         raise ValueError(
-            f"precision={precision!r} is for models in float32, and this one is in "
+            about("precision", precision) + f" is for models in float32, and this one is in "
             f"{str(weight.dtype).removeprefix('torch.')}: load it by dtype='float32'"
         )
     if not 0 < tolerance < 1:
         raise ValueError(
-            f"tolerance={tolerance} is no distance of r from 1 that low precision can keep: "
+            about("tolerance", tolerance)
+            + " is no distance of r from 1 that low precision can keep: "
             "0 < tolerance < 1. Nothing is lost by precision='float32'"
         )
     if precision == "bf16" and not _multiplies_bf16(weight.device):

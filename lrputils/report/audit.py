@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 
 from lrputils.data.texts import TextStream
+from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
@@ -82,7 +83,8 @@ def audit(
     facts = results.facts(out)
     there = facts["data"]["texts"]
     if (options.get("limit") or there) < there:
-        raise ValueError(f"{out} is an audit of {there} texts: limit={there} writes its page again")
+        again = about("limit", there) + " writes its page again"
+        raise ValueError(f"{out} is an audit of {there} texts: " + again)
     path, notes = out / NOTES, {}
     if path.is_file():
         notes = json.loads(path.read_text(encoding="utf-8"))

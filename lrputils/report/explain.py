@@ -11,11 +11,12 @@ import numpy as np
 from lrputils import stats
 from lrputils.attribution import METHODS, attribute
 from lrputils.data.given import Text, is_text
+from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.readout import Target
 from lrputils.model.units import Spans, Word
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.report.heatmap import Heatmap
+from lrputils.report.heatmap import Heatmap, Heatmaps
 from lrputils.report.words import named
 
 DEFAULT = "loo", "attnlrp"
@@ -29,15 +30,15 @@ _YARDSTICK = (
 
 def explain(
     classifier: Classifier | str | Path | None,
-    text: Text,
+    text: Text | list[Text],
     methods: str | Sequence[str] = DEFAULT,
     *,
     target: Target = None,
     units: str | Spans = "token",
     options: Mapping[str, Mapping[str, Any]] | None = None,
     max_length: int | None = None,
-) -> Heatmap:
-    """Explain what a classifier makes of one text.
+) -> Heatmap | Heatmaps:
+    """Explain what a classifier makes of one text, or of each of several.
 
     Under each map stands a sentence on how far it tracks LOO on this text: Pearson's r over the
     tokens that are not special, what size of r the map's own scores reach in one of twenty random
@@ -46,8 +47,10 @@ def explain(
     Args:
         classifier: a `Classifier`, what `load_classifier` takes (a folder, a name on the hub), or
             None for the book's own model.
-        text: one text, or a pair of texts `(first, second)` for a model that reads two.
-        methods: names from `METHODS`, also as "loo,attnlrp"; their maps are stacked in this order.
+        text: one text, or a pair of texts `(first, second)` for a model that reads two; or a list
+            of such texts, each explained by itself.
+        methods: names or labels from `METHODS`, also as "loo,attnlrp"; their maps are stacked in
+            this order.
         target: the class to explain, by number or label, or a `lrputils.contrast` of two; a
             next-token model's by the token's id. None is the predicted one.
         units: what is removed and scored: each "token", "word" or "sentence", or spans of the text
@@ -58,33 +61,36 @@ def explain(
             that is too long is refused.
 
     Returns:
-        The `Heatmap`: a notebook shows it, `print` prints it, `save` writes it, `to_frame` holds
-        its numbers.
+        The `Heatmap`: a notebook shows it, a prompt prints it, `save` writes it, `to_frame` holds
+        its numbers. Of a list all of them, as `Heatmaps`.
 
     Raises:
-        TypeError: `text` is no string and no pair of strings, or the model is not covered.
+        TypeError: `text` is no string, pair of strings or list, or the model is not covered.
         ValueError: an unknown method, option or class, or a text that is empty or too long.
         OSError: no such model.
     """
     listed = methods.split(",") if isinstance(methods, str) else methods
-    names = list(dict.fromkeys(str(name).strip() for name in listed))
-    known = ", ".join(sorted(METHODS))
-    unknown = [f"unknown method {name!r}" for name in names if name not in METHODS]
-    if unknown or not names:
-        raise ValueError(f"{[*unknown, 'no method is named'][0]}; there are {known}")
+    names = list(dict.fromkeys(METHODS.find(name).name for name in listed))
+    if not names:
+        raise ValueError(f"no method is named; there are {', '.join(sorted(METHODS))}")
     if stray := [name for name in options or () if name not in names]:
         raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
-    if isinstance(text, list) or not is_text(text):
+    several = isinstance(text, list) and len(text) > 0
+    if not (all(map(is_text, text)) if several else is_text(text)):
         kind = type(text).__name__
-        raise TypeError(f"text is one string or a pair; got {kind}. For many: lrp.evaluate")
+        raise TypeError(f"text is one string, a pair (first, second) or a list of them; got {kind}")
     if not isinstance(classifier, Classifier):
         classifier = load_classifier(classifier)
+    if several:
+        how = {"target": target, "units": units, "options": options, "max_length": max_length}
+        return Heatmaps(explain(classifier, one, names, **how) for one in text)
     inputs = classifier.encode([text], max_length, truncate=True)
     if inputs.truncated and max_length is None:
         size = len(inputs.tokens[0])
         raise ValueError(
-            f"the text is longer than the {size} tokens that are read at once: max_length={size} "
-            f"(--max-length {size}) explains its beginning"
+            f"the text is longer than the {size} tokens that are read at once: "
+            + about("max_length", size)
+            + " explains its beginning"
         )
     units = units if isinstance(units, str) else [units]
     over, how = inputs.units(units), {"target": target, "units": units}
@@ -129,7 +135,8 @@ def tracking(
     tokens = int(content.sum())
     r = float(stats.pearson(scores, loo, where=content)[0])
     if np.isnan(r):
-        return f"It cannot be compared with LOO: {tokens} {unit}s, or the same score everywhere."
+        own = f"{tokens} {unit}{'s' * (tokens > 1)}"
+        return f"It cannot be compared with LOO: {own}, or the same score everywhere."
     orders = np.tile(scores[content], (_SHUFFLES, 1))
     orders = np.random.default_rng(0).permuted(orders, axis=1)
     by_chance = stats.pearson(orders, np.tile(loo[content], (_SHUFFLES, 1)))

@@ -23,8 +23,10 @@ from typing import Any
 
 import jinja2
 import numpy as np
+import pandas as pd
 from markupsafe import Markup, escape
 
+from lrputils import __version__
 from lrputils.data.given import Text
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
@@ -41,10 +43,14 @@ _FAINT = 0.05  # on a terminal a share below it gets no colour
 
 
 class Heatmap(WordMaps):
-    """One text under several maps; a notebook shows it, `save` writes it, `print` prints it.
+    """One text under several maps; a notebook shows it, a prompt prints it, `save` writes it.
 
-    Arguments, attributes and errors as of `lrputils.report.words.WordMaps`.
+    Arguments, attributes and errors as of `lrputils.report.words.WordMaps`; and `answer`, the
+    explained class and its probability (None where there is none), and `origin`, the model.
     """
+
+    answer: tuple[str, float | None] = ("", None)
+    origin = ""
 
     @classmethod
     def of(
@@ -65,7 +71,7 @@ class Heatmap(WordMaps):
         """
         inputs = classifier.encode([text], max_length, truncate=bool(max_length))
         reading = read(classifier.architecture, inputs, target=target)
-        label, probability = _answer(classifier, reading)
+        label, probability = answer = _answer(classifier, reading)
         value = float(reading.output.detach())
         caption = f"{label}: {value:+.2f}"
         if probability is not None:
@@ -79,6 +85,10 @@ class Heatmap(WordMaps):
         content = inputs.content_mask[0]
         unknown = content & (inputs["input_ids"][0] == inputs.replacements.get("unk", -1))
         pieces = [list(word.pieces) for word in found.words]
+        found.answer, found.origin = answer, f"Model {classifier.name}"
+        if classifier.revision:
+            found.origin += f", revision {classifier.revision}"
+        found.special = frozenset(n for n, own in enumerate(pieces) if not content[own].any())
         found.unknown = frozenset(n for n, own in enumerate(pieces) if unknown[own].any())
         if found.unknown:
             words = sum(bool(content[own].any()) for own in pieces)
@@ -100,7 +110,7 @@ class Heatmap(WordMaps):
         """
         path = check_place(path)
         if path.suffix.lower() == ".html":
-            content = _parts().page(self, STYLE).encode()
+            content = _parts().page([self], STYLE, __version__).encode()
         else:
             from lrputils.report.figures.words import picture  # a page needs no matplotlib
 
@@ -127,6 +137,9 @@ class Heatmap(WordMaps):
             lines += ["", table.rename_axis(None).to_string(float_format="{:+.4g}".format)]
         return "\n".join(lines)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, object]:
         columns = {name: scores.tolist() for name, scores in self.maps.items()}
         return {
@@ -134,6 +147,39 @@ class Heatmap(WordMaps):
             "text/plain": f"Heatmap of {len(self.words)} words: {', '.join(self.maps)}",
             TABLE: {"index": self.tokens, "columns": columns},
         }
+
+
+class Heatmaps(list[Heatmap]):
+    """The heat maps of several texts, shown one below the other."""
+
+    def to_frame(self, *, pieces: bool = False) -> pd.DataFrame:
+        """Return the scores of all: `text` (its number), `class` and `probability`, and the rest.
+
+        The rest is of `Heatmap.to_frame`: a row a word, or with `pieces` a row a token.
+        """
+        parts = []
+        for number, shown in enumerate(self):
+            label, probability = shown.answer
+            told = {"text": number, "class": label, "probability": probability}
+            parts.append(shown.to_frame(pieces=pieces))
+            for place, (name, value) in enumerate(told.items()):
+                parts[-1].insert(place, name, value)
+        return pd.concat(parts, ignore_index=True)
+
+    def save(self, path: str | Path) -> Path:
+        """Write all into one page, an `.html` file; else as `Heatmap.save`."""
+        path = check_place(path)
+        if path.suffix.lower() != ".html":
+            raise ValueError(f"several heat maps are saved as .html, not as {path.name!r}")
+        with atomic_write(path) as partial:
+            partial.write_bytes(_parts().page(self, STYLE, __version__).encode())
+        return path
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(str, self))
+
+    def _repr_html_(self) -> str:
+        return "".join(str(_parts().figure(shown, STYLE)) for shown in self)
 
 
 def check_place(path: str | Path) -> Path:

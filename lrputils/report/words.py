@@ -56,6 +56,7 @@ class WordMaps:
     Attributes:
         notes: name → a sentence to stand under that map.
         unknown: places of the words that the tokenizer does not know, in whole or in part.
+        special: places of the words that are not in the text, as [CLS]; no headline names them.
         remark: a sentence about the text, to stand above the maps.
         writers: name → how that map's scores are written.
 
@@ -75,6 +76,7 @@ class WordMaps:
         self.maps = {name: np.asarray(scores, dtype=float) for name, scores in maps.items()}
         self.caption, self.notes = caption, {}
         self.unknown: frozenset[int] = frozenset()
+        self.special: frozenset[int] = frozenset()
         self.remark = ""
         for name, scores in self.maps.items():
             if scores.shape != (len(self.tokens),):
@@ -115,6 +117,8 @@ class WordMaps:
     def strongest(self, name: str) -> str:
         """Name the word that speaks most for the class, and the one most against, if any does."""
         sums, shares = self.by_word(name), self.shares(name)
+        own = np.array([place not in self.special for place in range(len(sums))])
+        sums, shares = np.where(own, sums, 0.0), np.where(own, shares, 0.0)
         return "; ".join(
             f"most {side}: {named(self.words, place)} {self.writers[name](sums[place])}"
             for side, sign in (("for", 1), ("against", -1))

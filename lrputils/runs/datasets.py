@@ -23,6 +23,7 @@ from pyarrow.dataset import dataset
 
 from lrputils import stats
 from lrputils.data.texts import Texts, TextStream
+from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.runs import results
 from lrputils.runs.engines import Shard, in_shards, rank
@@ -84,7 +85,8 @@ def evaluate_dataset(
         if limit and limit <= known:
             if limit < known and len(methods) > len(held["methods"]):
                 raise ValueError(
-                    f"{out} has {known} texts, and methods are added to all of them: limit={known}"
+                    f"{out} has {known} texts, and methods are added to all of them: "
+                    + about("limit", known)
                 )
             options["limit"] = held["limit"]
         options["methods"] = methods

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import math
 import os
 import re
 import shlex
@@ -21,6 +22,8 @@ from inspect import Parameter
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
+
+from lrputils.mistakes import about, flag
 
 _SECTION = re.compile(r"^(Args|Attributes|Example|Returns|Raises):\n", re.M)
 _ENTRY = re.compile(r"^(\w+)((?:, \w+)*)(?: \((.+?)\))?: (.+(?:\n .+)*)", re.M)
@@ -151,22 +154,13 @@ def _check_places(given: Mapping[str, Any]) -> None:
             find(place, repository=name, parameter=name)
 
 
-def with_flags(message: str, names: Iterable[str]) -> str:
-    """Write a message about parameters as one about options: `batch_size=0` as `--batch-size 0`."""
-    flags = {"name_or_folder": flag("model"), **{name: flag(name) for name in names}}
-    for name, option in flags.items():
-        message = re.sub(rf"(?<![\w`-]){name}=", f"{option} ", message)
-        if "_" in name:
-            message = re.sub(rf"`?\b{name}\b`?", option, message)
-    return message
-
-
 def check_numbers(values: Mapping[str, Any]) -> None:
-    """Refuse whole numbers that no run can have."""
+    """Refuse numbers that no run can have."""
     for name, value in values.items():
-        least = int(name not in _FROM_ZERO)
-        if isinstance(value, int) and not isinstance(value, bool) and value < least:
-            raise ValueError(f"{name}={value}: the smallest possible value is {least}")
+        least = int(isinstance(value, int) and name not in _FROM_ZERO)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and not least <= value < math.inf:
+            raise ValueError(about(name, value) + f": the smallest possible value is {least}")
 
 
 @dataclass(frozen=True)
@@ -215,11 +209,6 @@ class Chosen:
 def listed(names: str) -> tuple[str, ...]:
     """Split "a, b"."""
     return tuple(filter(None, map(str.strip, names.split(","))))
-
-
-def flag(name: str) -> str:
-    """Return the option that sets a parameter."""
-    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
 
 
 def shortened(word: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lrputils.attribution import METHODS
+from lrputils.mistakes import about
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import resolve_target
@@ -51,12 +52,16 @@ class Settings:
     units: str = "token"
 
     def __post_init__(self) -> None:
+        names = tuple(METHODS.find(name).name for name in self.methods)
+        object.__setattr__(self, "methods", names)
         check_numbers(vars(self))
         check_units(self.units)
         if self.units != "token" and self.precision != "float32":
-            raise ValueError(f"units={self.units!r} are measured in float32: leave precision out")
+            raise ValueError(
+                about("units", self.units) + " are measured in float32: leave precision out"
+            )
         if self.long not in LONG:
-            raise ValueError(f"long={self.long!r} is not one of {list(LONG)}")
+            raise ValueError(about("long", self.long) + f" is not one of {list(LONG)}")
 
     def asked(
         self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()
@@ -65,10 +70,8 @@ class Settings:
 
         Raises:
             TypeError: a method whose rules do not cover the model.
-            ValueError: an unknown method or class, or a precision that the model does not have.
+            ValueError: an unknown class, or a precision that the model does not have.
         """
-        if unknown := [name for name in self.methods if name not in METHODS]:
-            raise ValueError(f"unknown method(s) {unknown}; choose from {list(METHODS)}")
         if any(METHODS[name].rules for name in self.methods):
             describe(classifier)
         classes = len(classifier.labels) or len(classifier.tokenizer)

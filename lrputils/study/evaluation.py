@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
+from lrputils.attribution import METHODS
 from lrputils.data.texts import load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
@@ -29,9 +30,9 @@ from lrputils.study.variants import Label, LayerSweep, Variant
 REFERENCE = "loo"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation(Run):
-    """What evaluating methods on texts gave.
+    """What evaluating methods on texts gave; shown as each method's mean correlation with LOO.
 
     Attributes:
         rows: one row a text and map, columns `id`, `method`, `readout`, `family`, `layer` (see
@@ -62,6 +63,19 @@ class Evaluation(Run):
         own = self.rows[self.rows.family == ""].drop_duplicates("method")
         labels = own[[*Label._fields]].itertuples(index=False)
         return {label.method: label for label in map(Label._make, labels)}
+
+    def __repr__(self) -> str:
+        told, table = self._shown()
+        return f"{told}\n{table.to_string(float_format='{:.2f}'.format)}"
+
+    def _repr_html_(self) -> str:
+        told, table = self._shown()
+        return f"<p>{told}</p>{table.to_html(float_format='{:.2f}'.format)}"
+
+    def _shown(self) -> tuple[str, pd.DataFrame]:
+        table = self.summary("r_content").drop(REFERENCE)[["value", "low", "high"]]
+        told = f"{len(self.tokens)} texts: mean r with LOO over own tokens, and its 95% interval"
+        return told, table.rename(columns={"value": "r"})
 
 
 def evaluate(
@@ -137,11 +151,14 @@ def variants_of(
     progress: bool,
 ) -> list[Variant | LayerSweep]:
     """Return what to run, the reference first, each once."""
-    options = {**options, REFERENCE: {"progress": progress, **options.get(REFERENCE, {})}}
-    asked = [
-        Variant(method, method, options.get(method, {})) if isinstance(method, str) else method
-        for method in (REFERENCE, *methods)
-    ]
+    options = {METHODS.find(name).name: given for name, given in options.items()}
+    options[REFERENCE] = {"progress": progress, **options.get(REFERENCE, {})}
+    asked: list[Variant | LayerSweep] = []
+    for method in (REFERENCE, *methods):
+        if isinstance(method, str):
+            name = METHODS.find(method).name
+            method = Variant(name, name, options.get(name, {}))
+        asked.append(method)
     names = {variant.name for variant in asked if isinstance(variant, Variant)}
     if stray := [name for name in options if name not in names]:
         raise ValueError(f"options of {stray}, which are not among the methods {sorted(names)}")

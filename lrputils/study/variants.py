@@ -44,8 +44,8 @@ class Variant:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.method, Composite) and self.method not in METHODS:
-            raise ValueError(f"unknown method {self.method!r}; choose from {list(METHODS)}")
+        if not isinstance(self.method, Composite):
+            METHODS.find(self.method)
 
     @property
     def label(self) -> Label:

@@ -175,7 +175,10 @@ def broken(model):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda m, x: lrp.attribute(m, x, "shap"), "unknown method 'shap'; there are .*attnlrp"),
+        (
+            lambda m, x: lrp.attribute(m, x, "shap"),
+            "unknown method 'shap' .did you mean 'shapley'.*attnlrp",
+        ),
         (lambda m, x: lrp.attribute(m, x, "ig", step=3), "no option 'step'.*steps=32"),
         (lambda m, x: lrp.attribute(m, x, "cp-lrp", bypass_layers={1}), "no option.*readout"),
         (lambda m, x: lrp.attribute(m, x, "cp-lrp", readout="top"), "has no read-out 'top'"),

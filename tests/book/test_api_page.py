@@ -42,6 +42,18 @@ def test_the_tables_list_every_method_with_its_label_and_options():
     }
 
 
+def test_a_method_s_price_is_the_page_s_at_its_defaults():
+    prices = {row[0].strip("`"): row[2] for row in ROWS if len(row) > 2}
+    for name, method in lrp.METHODS.items():
+        first = prices[name].split(";")[0].removeprefix("up to ").replace("*", "")
+        first = re.sub(
+            r"`(\w+)`", lambda option, m=method: str(m.options[option[1]].default), first
+        )
+        said, own = (eval(text.replace("·", "*"), {"n": 40}) for text in (first, method.passes))
+        assert own == pytest.approx(said), name
+    assert all(name in repr(lrp.METHODS) and name in lrp.METHODS._repr_html_() for name in prices)
+
+
 def test_every_public_name_is_on_the_page():
     written = set(re.findall(r"\b(?:lrputils|lrp)\.(\w+)", PAGE))
     assert not set(lrp.__all__) - written

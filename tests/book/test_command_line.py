@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
+import lrputils
 from lrputils.__main__ import main
 from lrputils.runs import folders
 
@@ -81,6 +83,40 @@ def test_execute_refreshes_the_twin_and_plain_papermill_runs_it_from_elsewhere(
     run = subprocess.run([*command, "fctor", "8.0"], capture_output=True, text=True)
     assert run.returncode == 1
     assert "this chapter has no parameter 'fctor'; it has: factor, count" in run.stderr
+
+
+def test_a_close_name_is_suggested_and_the_methods_are_listed(capsys):
+    with pytest.raises(SystemExit):
+        main(["explian", "a film"])
+    assert "there is no 'explian': did you mean 'explain'?" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"lrputils {lrputils.__version__}\n"
+    assert main(["methods"]) == 0
+    listed = capsys.readouterr().out.splitlines()[1:-1]
+    assert [line.split()[0] for line in listed] == [*lrputils.METHODS]
+
+
+@pytest.mark.parametrize("option", ["--tolerance=-1", "--price=-3", "--tolerance=nan", "--limit=0"])
+def test_a_number_out_of_its_range_is_refused_before_anything_is_loaded(option, capsys):
+    assert main(["evaluate", "--dry-run", "--model", "none", option]) == 1
+    flag, value = option.split("=")
+    said = capsys.readouterr().err
+    assert re.search(rf"{flag} {value}(\.0)?: the smallest possible value is [01]", said)
+
+
+def test_an_error_names_options_and_leaves_a_user_s_own_path_alone(tmp_path, capsys):
+    place = tmp_path / "text_column" / "limit=3.csv"
+    assert main(["evaluate", "--dry-run", "--dataset", str(place)]) == 1
+    assert f"--dataset {str(place)!r}: there is no such file" in capsys.readouterr().err
+    place.parent.mkdir()
+    place.write_text("a,b\n1,2\n")
+    assert main(["evaluate", "--dry-run", "--dataset", str(place)]) == 1
+    said = capsys.readouterr().err
+    assert "Data set 'limit=3' has none of the columns" in said
+    assert "choose --text-column (in a chapter, `columns`)" in said
+    with pytest.raises(ValueError, match=r"'limit=3' has none .* choose text_column \(in"):
+        lrputils.load_texts(place)
 
 
 def test_a_missing_package_is_named_with_the_way_to_install_it(monkeypatch, capsys):

@@ -91,9 +91,9 @@ def test_half_a_pair_is_said_aloud(clf):
     joined.backend_tokenizer.post_processor = processors.Sequence([])
     with pytest.warns(UserWarning, match="puts no token between the two texts of a pair"):
         encode(joined, PAIRS)
-    with pytest.warns(UserWarning, match="text_column='premise,hypothesis' .* takes both"):
+    with pytest.warns(UserWarning, match="text_column='premise,hypothesis' takes both"):
         assert lrp.load_texts(TABLE, text_column="premise").texts == ("A good film.", "Bad")
-    with pytest.raises(ValueError, match="a text has one column, and a pair two"):
+    with pytest.raises(ValueError, match="a text has one column, a pair two"):
         lrp.load_texts(TABLE, text_column="premise,hypothesis,label")
     with pytest.raises(ValueError, match="no column 'hypotheses': choose text_column"):
         lrp.load_texts(TABLE, "premise,hypotheses,label")

@@ -30,11 +30,12 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).with_name("surface")
 TEXTS = FOLDER / "texts.csv"
 KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored"]
-VERBS = ["", "explain", "execute", "build", "bench", "audit", "evaluate"]
+VERBS = ["", "explain", "execute", "build", "bench", "audit", "evaluate", "methods"]
 
 # A command, in an empty folder with the files of `_prepare`; the book is where it is.
 REFUSALS = """\
 explain "a film" --methods ig,shap
+explian "a film"
 explain "a film" --target maybe
 explain "a film" --model none/
 explain "a film" --out film.pdf

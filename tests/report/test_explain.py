@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 import unicodedata
@@ -28,6 +29,42 @@ def test_the_maps_are_the_methods_own(placeholder):
     expected = lrp.attribute(placeholder, inputs, "attnlrp", readout="sum")[0]
     np.testing.assert_allclose(shown.maps["AttnLRP"], expected, atol=1e-6)
     np.testing.assert_allclose(shown.maps["LOO"], lrp.leave_one_out(placeholder, inputs)[0])
+
+
+def test_a_prompt_and_a_page_say_what_was_explained_by_what(placeholder, tmp_path):
+    shown = lrp.explain(placeholder, TEXT, "AttnLRP")
+    assert repr(shown) == str(shown)
+    hub = dataclasses.replace(placeholder, name="owner/<name>", revision="abc123")
+    page = lrp.explain(hub, TEXT, "attnlrp").save(tmp_path / "x.html").read_text(encoding="utf-8")
+    told = f"Model owner/&lt;name&gt;, revision abc123; lrputils {lrp.__version__}</small>"
+    assert page.count(told) == 1
+
+
+def test_several_texts_are_explained_each_by_itself(placeholder, tmp_path):
+    texts = [TEXT, "a film that is never dull"]
+    shown = lrp.explain(placeholder, texts, "Loo,AttnLRP")
+    alone = [lrp.explain(placeholder, text, "loo,attnlrp") for text in texts]
+    assert repr(shown) == "\n\n".join(map(str, alone))
+    frame = shown.to_frame(pieces=True)
+    for number, one in enumerate(alone):
+        rows = frame[frame.text == number].reset_index(drop=True)
+        assert rows[[*one.to_frame(pieces=True)]].equals(one.to_frame(pieces=True))
+        (answer,) = {*zip(rows["class"], rows.probability, strict=True)}
+        assert one.caption == f"Predicted: {answer[0]}, probability {answer[1]:.2f}"
+    page = shown.save(tmp_path / "x.html").read_text(encoding="utf-8")
+    assert page.count('<div class="lrp-heatmap">') == shown._repr_html_().count("<details>") == 2
+    with pytest.raises(ValueError, match=r"several heat maps are saved as \.html"):
+        shown.save(tmp_path / "x.svg")
+
+
+def test_a_headline_names_words_of_the_text(placeholder):
+    inputs = placeholder.encode(TEXT)
+    scores = np.linspace(0.1, 0.5, len(inputs.tokens[0]))
+    scores[[0, -1]] = -9, 9
+    shown = Heatmap.of(placeholder, TEXT, {"m": scores})
+    assert shown.strongest("m").startswith("most for: “didn't” +")
+    assert "against" not in shown.strongest("m")
+    assert shown.shares("m")[0] == -1
 
 
 def test_a_word_s_row_is_the_sum_of_its_pieces_rows(placeholder):
@@ -115,13 +152,14 @@ def test_the_answer_is_that_of_the_model_s_kind(classifier, kind):
 
 
 MISTAKES = {
-    "unknown method": ({"methods": "attnlpr"}, "unknown method 'attnlpr'; there are attention-x"),
+    "unknown method": ({"methods": "sharpley"}, r"'sharpley' \(did you mean 'shapley'\?\); there"),
     "no method": ({"methods": []}, "no method is named"),
     "unknown class": ({"target": "great"}, "target='great' is none of negative, positive"),
     "class out of range": ({"target": 7}, r"target \[7\] out of range"),
     "unknown option": ({"options": {"loo": {"speed": 1}}}, "'loo' has no option 'speed'"),
     "another's option": ({"options": {"ig": {"steps": 1}}}, "options for 'ig', which is not among"),
-    "two texts": ({"text": [TEXT, TEXT]}, "text is one string or a pair; got list"),
+    "no texts": ({"text": []}, r"one string, a pair \(first, second\) or a list of them; got list"),
+    "not all texts": ({"text": [TEXT, 3]}, "or a list of them; got list"),
     "empty": ({"text": " \n"}, "no token of its own"),
     "too long": ({"text": "dull " * 600}, r"longer than the 512 .* max_length=512"),
     "not Unicode": ({"text": "caf\udce9"}, "is not valid Unicode"),

@@ -426,7 +426,10 @@ class TestMistakes:
         ("arguments", "message"),
         [
             ("", "--out DIR says where the rows go"),
-            ("--out x --methods shap", "unknown method(s) ['shap']; choose from ['loo'"),
+            (
+                "--out x --methods shap",
+                "unknown method 'shap' (did you mean 'shapley'?); there are",
+            ),
             ("--out x --long never", "--long 'never' is not one of ['cut', 'refuse']"),
             ("--out x --shard 0", "--shard 0: the smallest possible value is 1"),
             ("--out x --dataset missing.csv", "missing.csv"),

@@ -74,6 +74,20 @@ def test_a_text_alone_gives_the_same_maps_and_correlations(placeholder, result, 
         assert row.r_content == pytest.approx(expected, abs=1e-3, nan_ok=True)
 
 
+def test_it_is_shown_as_a_table(result):
+    first, *lines = repr(result).splitlines()
+    assert first.startswith(f"{len(result.tokens)} texts: mean r with LOO over own tokens")
+    means = result.summary("r_content").value.drop("loo")
+    told = {line.split()[0]: line.split()[1] for line in lines[1:]}
+    assert told == {name: f"{mean:.2f}" for name, mean in means.items()}
+    assert result._repr_html_().count("<tr") == len(lines)
+
+
+def test_a_method_s_label_is_its_name_too(placeholder):
+    found = evaluate(placeholder, "never dull", ["LOO", "Gradient × input"], progress=False)
+    assert list(found.maps) == ["loo", "grad-x-input"]
+
+
 def test_a_reference_s_loo_is_taken(placeholder, texts, result):
     again = evaluate(
         placeholder, texts, at_every_readout("attnlrp"), reference=result, progress=False
@@ -87,10 +101,10 @@ def test_a_reference_s_loo_is_taken(placeholder, texts, result):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"methods": ["atnlrp"]}, {"methods": ["ig"], "options": {"shap": {}}}],
+    [{"methods": ["atnlrp"]}, {"methods": ["ig"], "options": {"attnlrp": {}}}],
 )
 def test_an_unknown_method_is_refused_with_the_list(placeholder, arguments):
-    with pytest.raises(ValueError, match=r"choose from|among the methods \['ig', 'loo'\]"):
+    with pytest.raises(ValueError, match=r"mean 'attnlrp'|among the methods \['ig', 'loo'\]"):
         evaluate(placeholder, WORDS, **arguments)
 
 
