@@ -11,9 +11,13 @@ document.addEventListener("DOMContentLoaded", () => {
   // A role that ARIA has given up; the list's own would then be without its items.
   for (const entry of document.querySelectorAll(".citation-list[role], [role=doc-biblioentry]"))
     entry.removeAttribute("role");
-  // A corner of a table is no heading.
+  // A corner of a table is no heading; what it spans, it spans as a cell.
   for (const head of document.querySelectorAll("th"))
-    if (!head.textContent.trim()) head.outerHTML = "<td></td>";
+    if (!head.textContent.trim()) {
+      const cell = document.createElement("td");
+      for (const { name, value } of head.attributes) cell.setAttribute(name, value);
+      head.replaceWith(cell);
+    }
   const title = document.querySelector(".sidebar-primary-item:has(.logo)");
   title?.setAttribute("role", "region");
   title?.setAttribute("aria-label", "Title");

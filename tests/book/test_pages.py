@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from contextlib import suppress
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
 
 from lrputils.book.build import assemble, build_html
 from lrputils.book.layout import BookError, find_book
+from lrputils.report.display import TABLE
 from tests.book.browser import EXECUTABLE, PHONE, WIDE, Browser
 
 BOOK = find_book()
@@ -134,6 +138,67 @@ def test_the_figures_that_a_reader_changes_work(site, browser, chapter):
       [figure.className, figure.querySelector("[role=status]").textContent.length > 20])"""
     page = (site / f"chapters/{chapter}.html").as_uri()
     assert browser.visit(page, script).answer == [["lrp-interactive ready", True]]
+
+
+# The texts of each table by row and column; a cell that spans several stands in each.
+_GRIDS = """() => [...document.querySelectorAll("table")].map((table) => {
+  const grid = [...table.rows].map(() => []);
+  [...table.rows].forEach((row, y) => {
+    for (const cell of row.cells) {
+      let x = 0;
+      while (grid[y][x] !== undefined) x++;
+      for (let i = 0; i < cell.rowSpan; i++)
+        for (let j = 0; j < cell.colSpan; j++) grid[y + i][x + j] = cell.innerText.trim();
+    }
+  });
+  return grid;
+})"""
+
+
+def differing(grid: list[list[str]], frame: dict) -> list[str]:
+    """Return the cells of a table, as a browser shows it, that differ from the frame behind it."""
+    labels = [ast.literal_eval(i) if re.match(r"\(.+,.*\)$", i) else (i,) for i in frame["index"]]
+    names, found = grid[0][len(labels[0]) :], []
+    for y, (row, label) in enumerate(zip(grid[-len(labels) :], labels, strict=True)):
+        values = {name: column[y] for name, column in frame["columns"].items()}
+        ends = [value for name, value in values.items() if name not in names]
+        cells = [(text, [value]) for text, value in zip(row, label, strict=False)]
+        for name, cell in zip(names, row[len(label) :], strict=True):
+            shown, *interval = re.split(r"\n\[|, (?=[^,]+\]$)|\]$", cell)
+            cells += [(shown, [values[name]]), *((end, ends) for end in interval if end)]
+        found += [text for text, known in cells if not any(_same(text, v) for v in known)]
+    return found
+
+
+def _same(text: str, value: object) -> bool:
+    if value is None or value == "nan":
+        return text == ""
+    with suppress(ValueError):
+        rounded = f"{float(value):.{len(text.partition('.')[2])}f}"
+        return text in (rounded, str(value))
+    return text == str(value)
+
+
+def test_each_table_in_a_browser_is_the_frame_behind_it(browser, tmp_path):
+    """Of all committed chapters: as it was written, and as the page's script leaves it."""
+    cells = [
+        c for p in BOOK.chapters().values() for c in nbformat.read(p.with_suffix(".ipynb"), 4).cells
+    ]
+    data = [o.get("data", {}) for cell in cells for o in cell.get("outputs", [])]
+    data = [some for some in data if "<table" in some.get("text/html", "")]
+    script = (BOOK.root / "_static/book.js").read_text()
+    html = "".join(some["text/html"].replace("<details>", "<details open>") for some in data)
+    page = tmp_path / "tables.html"
+    page.write_text(
+        f"<!doctype html><meta charset=utf-8>{html}"
+        f"<script>const grids = {_GRIDS}; const before = grids();\n{script}</script>"
+    )
+    before, after = browser.visit(page.as_uri(), "[before, grids()]").answer
+    assert len(after) == len(data) > 100
+    for some, written, seen in zip(data, before, after, strict=True):
+        assert seen == written, some["text/plain"]
+        if "lrp-table" in some["text/html"]:
+            assert differing(seen, some[TABLE]) == []
 
 
 def test_search_finds_what_the_pages_say(site, browser):
