@@ -143,6 +143,44 @@ def test_a_level_of_24_texts_is_covered_93_percent(monkeypatch):
     assert np.mean(held["hall"]) >= 0.93 > np.mean(held["percentile"])
 
 
+def test_the_interval_of_a_share_is_clopper_and_pearsons():
+    values = np.array([[0.2] * 9 + [-0.1] * 3, [0.1] * 11 + [np.nan], [0.1] * 10 + [0.0, -1]])
+    for column, (above, all_) in zip(values, ((9, 12), (11, 11), (10, 11)), strict=True):
+        share, low, high = (float(x[0]) for x in stats.share_interval(column[:, None], 0.9))
+        exact = scipy.stats.binomtest(above, all_).proportion_ci(0.9, method="exact")
+        assert (share, low, high) == pytest.approx((above / all_, *exact))
+
+
+def test_a_lead_asks_mean_share_and_one_text_more():
+    clear = np.linspace(0.1, 0.4, 40)
+    assert stats.leads(clear) == 1
+    assert stats.leads(-clear) == -1
+    mean_alone = np.concatenate([np.full(20, 0.9), np.full(20, -0.1)])  # of half the texts
+    share_alone = np.concatenate([np.full(38, 0.05), np.full(2, -0.9)])
+    unseen = np.linspace(0.01, 0.04, 40)  # one more at −1 takes the mean to zero
+    assert stats.t_interval(mean_alone)[0] > 0
+    assert stats.share_interval(share_alone[:, None])[1] > 0.5
+    assert stats.leads(unseen, doubt=0) == 1
+    columns = np.stack([clear, mean_alone, share_alone, unseen, -clear], axis=1)
+    assert stats.leads(columns).tolist() == [1, 0, 0, 0, -1]
+    found = stats.paired_difference(clear, np.zeros(40))
+    assert found.lead == 1
+    assert found[:5] == stats.estimate(clear, method="t")
+    assert (found.share, found.median) == pytest.approx((1, 0.25))
+    assert stats.paired_difference(unseen, np.zeros(40)).lead == 0
+
+
+@pytest.mark.parametrize("examples", [20, 50, 100])
+def test_ties_with_a_rare_bad_text_are_seldom_called(examples):
+    """One text in thirty, where the better method fails: neither leads on average."""
+    population = np.concatenate([np.linspace(0.0, 0.04, 29), [-0.58]])
+    assert population.mean() == pytest.approx(0)
+    drawn = np.random.default_rng(0).choice(population, (examples, 4_000))
+    low, high = stats.t_interval(drawn)
+    assert np.mean((low > 0) | (high < 0)) > 0.07
+    assert np.mean(stats.leads(drawn) != 0) <= 0.06
+
+
 def test_missing_examples_are_counted_not_hidden():
     values = np.array([0.1, np.nan, 0.3, 0.2, np.nan])
     result = stats.estimate(values)

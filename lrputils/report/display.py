@@ -12,6 +12,8 @@ import pandas as pd
 # The values in full precision travel beside the rounded HTML under this MIME type, so that the
 # comparison of a chapter's outputs does not depend on how a last digit was rounded.
 TABLE = "application/vnd.lrputils.table+json"
+# Columns of differences that are kept beside a table, and not shown.
+_KEPT = ("share_low", "share_high", "median", "lead")
 
 
 @dataclass
@@ -28,7 +30,8 @@ class ShownTable:
         for column, (low, high) in self.intervals.items():
             ends = zip(shown[column], shown[low], shown[high], strict=True)
             shown[column] = [between.format(v, f"[{a}, {b}]") if a else v for v, a, b in ends]
-        return shown.drop(columns=[c for pair in self.intervals.values() for c in pair])
+        ends = [c for pair in self.intervals.values() for c in pair]
+        return shown.drop(columns=[*ends, *(c for c in _KEPT if c in shown)])
 
     def _text(self, value: Any) -> str:
         if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -86,11 +89,16 @@ def show(
 def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Put tables of `value`, `low` and `high` into one: columns NAME, `NAME low` and `NAME high`.
 
-    `show` knows which are intervals.
+    Differences also have `NAME share`, of the texts in which the first is ahead. `show` knows which
+    are intervals.
     """
     intervals = {name: (f"{name} low", f"{name} high") for name in parts}
-    frame = pd.concat([part[["value", "low", "high"]] for part in parts.values()], axis=1)
-    frame.columns = [column for name, ends in intervals.items() for column in (name, *ends)]
+    columns = []
+    for name, part in parts.items():
+        names = dict(zip(("value", "low", "high"), (name, *intervals[name]), strict=True))
+        names |= {"share": f"{name} share"} if "share" in part else {}
+        columns.append(part[[*names]].rename(columns=names))
+    frame = pd.concat(columns, axis=1)
     frame.attrs["intervals"] = intervals
     return frame
 

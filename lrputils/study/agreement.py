@@ -16,6 +16,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from lrputils import stats
+from lrputils.study.by_text import CORRELATIONS
 
 Array = np.ndarray
 NORMALISATIONS = RAW, SUM_TO_ONE = "raw", "sum to one"
@@ -173,7 +174,7 @@ def over_texts(
         ValueError: a group has a text twice: `by` leaves a choice open.
     """
     by = [by] if isinstance(by, str) else list(by)
-    if column in ("r", "spearman"):
+    if column in CORRELATIONS:
         options = {"within": stats.CORRELATION, **options}
     found = {}
     for name, part in rows.groupby(by if by[1:] else by[0], sort=False, observed=True):
@@ -192,7 +193,7 @@ def compare(
     of: str = "method",
     column: str = "r",
 ) -> pd.DataFrame:
-    """Return the mean of `first − second` over texts that have both, with Student's interval.
+    """Return the mean of `first − second` over texts that have both, and which of them leads.
 
     Args:
         rows: as of `agreement`.
@@ -203,7 +204,9 @@ def compare(
         column: whose values are subtracted.
 
     Returns:
-        the fields of `lrputils.stats.Estimate`, indexed by `by`.
+        the fields of `lrputils.stats.Difference`, indexed by `by`: the mean with Student's
+        interval; `share`, of texts in which the first is ahead, with its exact interval; the
+        median; and `lead`, the verdict (`lrputils.stats.leads`).
 
     Raises:
         ValueError: a text twice in a group, or no text that has both.
@@ -217,9 +220,16 @@ def compare(
     for name, side in zip((first, second), sides, strict=True):
         if side.index.has_duplicates:
             raise ValueError(f"{name}: a text twice; {by} leave a choice of the rows open")
-    gaps = (sides[0] - sides[1]).dropna().rename("gap").reset_index()
-    if gaps.empty:
+    both = dict(zip(("first", "second"), sides[0].align(sides[1]), strict=True))
+    pairs = pd.DataFrame(both).dropna().reset_index()
+    if pairs.empty:
         raise ValueError(f"no text has both {first!r} and {second!r}")
-    if not by:
-        return stats.table({f"{first} − {second}": stats.estimate(gaps.gap, method="t")})
-    return over_texts(gaps, by, "gap", method="t")
+    groups = [(f"{first} − {second}", pairs)]
+    if by:
+        groups = pairs.groupby(by if by[1:] else by[0], sort=False, observed=True)
+    # Of other units nobody knows what an unseen text may be worth.
+    doubt = float(column in CORRELATIONS)
+    table = stats.table(
+        {name: stats.paired_difference(x["first"], x["second"], doubt=doubt) for name, x in groups}
+    )
+    return table.rename_axis(by) if by else table

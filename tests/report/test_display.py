@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from lrputils.report.display import TABLE, show, side_by_side
-from lrputils.stats import estimate, table
+from lrputils.stats import estimate, paired_difference, table
 
 FRAME = pd.DataFrame(
     {"r": [0.51234, float("nan")], "low": [0.4, None], "high": [0.6, None], "n": [3, 4]},
@@ -47,3 +47,13 @@ def test_estimates_stand_side_by_side_with_their_intervals():
     parts = {"a": table({"x": estimate([1, 2])}), "b": table({"x": estimate([3, 4])})}
     shown = show(side_by_side(parts), digits=1).rounded()
     assert shown.loc["x"].tolist() == ["1.5 [-4.9, 7.9]", "3.5 [-2.9, 9.9]"]
+
+
+def test_a_difference_shows_its_share_and_keeps_the_rest():
+    gap = paired_difference([0.5, 0.4, 0.6, 0.1], [0.1, 0.2, 0.1, 0.3])
+    both = show(side_by_side({"r": table({"a": gap}), "level": table({"a": estimate([0.1, 0.2])})}))
+    assert list(both.rounded().columns) == ["r", "r share", "level"]
+    assert both.rounded().loc["a", "r share"] == "0.750"
+    alone = show(table({"a": gap}), intervals={"value": ("low", "high")})
+    assert list(alone.rounded().columns) == ["value", "used", "dropped", "share"]
+    assert alone._repr_mimebundle_()[TABLE]["columns"]["share_high"][0] > 0.99

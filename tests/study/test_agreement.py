@@ -73,6 +73,8 @@ def test_means_and_differences_are_those_of_stats(maps):
     gap = study.compare(rows, "a", "b", ["model", "data"])
     assert tuple(gap.loc["m", "d"]) == stats.paired_difference(wide.a, wide.b)
     assert tuple(study.compare(rows, "a", "b").iloc[0]) == tuple(gap.iloc[0])
+    logits = study.compare(rows.assign(delta=rows.r), "a", "b", column="delta").iloc[0]
+    assert logits.lead == stats.leads((wide.a - wide.b).to_numpy(), doubt=0)
 
 
 def test_a_choice_left_open_is_refused(maps):
