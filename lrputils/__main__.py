@@ -236,6 +236,9 @@ def evaluate(
     chosen: Chosen,
     target: str | None = None,
     methods: tuple[str, ...] = ("attnlrp", "cp-lrp"),
+    readouts: tuple[str, ...] | None = None,
+    layers: bool = False,
+    curves: int | None = None,
     units: str = "token",
     long: str = "cut",
     precision: str = "float32",
@@ -264,6 +267,10 @@ def evaluate(
     Args:
         target (CLASS): explain this class, a number or label (default: the predicted)
         methods: beside loo; see lrputils.METHODS
+        readouts: where LRP is read, of word, sum, post-norm those that the model has
+        layers: also AttnLRP with CP-LRP's rule in some layers, each set of Table A3
+        curves: remove N tokens at once along every map, the most or the least relevant first:
+            columns morf, lerf, delta and the curves
         units: what is removed and scored: token, word or sentence
         long (HOW): cut or refuse longer texts
         precision (P): of loo: float32 (exact), bf16, on a GPU tf32; checked on rows that run in
@@ -283,6 +290,9 @@ def evaluate(
         raise ValueError("--out DIR says where the rows go; --dry-run needs none")
     settings = Settings(
         methods,
+        readouts=readouts,
+        layers=layers,
+        curves=curves,
         units=units,
         long=long,
         shard=shard,

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from pyarrow.dataset import dataset
 
 from lrputils import stats
+from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts, TextStream
 from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
@@ -129,7 +130,8 @@ def measure(
     """
     reference = None
     if known is not None:
-        missing = [m for m in asked["methods"] if isinstance(m, str) and m not in set(known.method)]
+        lacking = {*METHODS} - {*known.method[known.family == ""]}
+        missing = [m for m in asked["methods"] if _name(m) in lacking]
         if not missing:
             return known
         exact = known[known.method == REFERENCE]
@@ -157,6 +159,11 @@ def measure(
     if parts[2].any():
         rows = rows.assign(method=parts[0], options=parts[2])
     return rows.drop(columns="position")
+
+
+def _name(asked: str | Variant | LayerSweep) -> str:
+    """The method's name, or its variant's; layers have none."""
+    return asked if isinstance(asked, str) else getattr(asked, "name", "")
 
 
 def variant_name(method: str, options: Mapping[str, Any]) -> str:
@@ -305,6 +312,7 @@ def estimate(
             sample,
             asked["methods"],
             options=asked["options"],
+            chunk=asked["chunk"],
             max_length=settings.max_length,
             batch_size=settings.batch_size,
             units=settings.units,

@@ -12,10 +12,11 @@ from lrputils.attribution import METHODS
 from lrputils.mistakes import about
 from lrputils.model.architectures import describe
 from lrputils.model.classifier import Classifier
-from lrputils.model.readout import resolve_target
+from lrputils.model.readout import READOUTS, readouts, resolve_target
 from lrputils.model.units import check_units
 from lrputils.removal.certified import check_options
 from lrputils.runs.options import check_numbers
+from lrputils.study.agreement import refuse_unknown
 from lrputils.study.evaluation import REFERENCE
 from lrputils.study.variants import LayerSweep, Variant
 
@@ -28,6 +29,10 @@ class Settings:
 
     Attributes:
         methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
+        readouts: where each method that has a choice is read, of `READOUTS` those that the model
+            has; its usual one if not given.
+        layers: AttnLRP with CP-LRP's rule in some layers too: each set of `LayerSweep`.
+        curves: perturb the texts along every map, this many tokens at once.
         max_length: longest text in tokens; the model's own limit if not given.
         target: the class explained, a number or a label; the predicted one if not given.
         units: what is removed and scored: each "token", "word" or "sentence".
@@ -50,6 +55,9 @@ class Settings:
     tolerance: float = 0.002
     target: int | str | None = None
     units: str = "token"
+    readouts: tuple[str, ...] | None = None
+    layers: bool = False
+    curves: int | None = None
 
     def __post_init__(self) -> None:
         names = tuple(METHODS.find(name).name for name in self.methods)
@@ -60,6 +68,7 @@ class Settings:
             raise ValueError(
                 about("units", self.units) + " are measured in float32: leave precision out"
             )
+        refuse_unknown("readout", self.readouts or (), READOUTS)
         if self.long not in LONG:
             raise ValueError(about("long", self.long) + f" is not one of {list(LONG)}")
 
@@ -72,8 +81,18 @@ class Settings:
             TypeError: a method whose rules do not cover the model.
             ValueError: an unknown class, or a precision that the model does not have.
         """
-        if any(METHODS[name].rules for name in self.methods):
+        if self.layers or any(METHODS[name].rules for name in self.methods):
             describe(classifier)
+        methods: list[str | Variant | LayerSweep] = [*self.methods]
+        had = set(readouts(classifier.architecture)) | {"word"}
+        places = [place for place in self.readouts or ("word",) if place in had]
+        if self.readouts:
+            methods = [
+                Variant(name, name, {"readout": place}) if place else name
+                for name in self.methods
+                for place in (places if "readout" in METHODS[name].options else [""])
+            ]
+        methods += [LayerSweep(places)] * self.layers
         classes = len(classifier.labels) or len(classifier.tokenizer)
         resolve_target(self.target, torch.zeros(1, classes), classifier.model)
         options = {}
@@ -83,4 +102,5 @@ class Settings:
             options[REFERENCE] = loo
         names = ("max_length", "batch_size", "target", "units")
         how = {name: getattr(self, name) for name in names}
-        return {"methods": (*self.methods, *variants), "options": options, **how}
+        how |= {"options": options, "chunk": self.curves}
+        return {"methods": (*methods, *variants), **how}

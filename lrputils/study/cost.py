@@ -184,7 +184,8 @@ def forecast(
             work()  # the first one loads its kernels
         taken, found = timed(classifier.device, work)
         name = variant.name if isinstance(variant, Variant) else f"{len(found)} ablations"
-        seconds[name] = taken * lengths.sum() / int(probe.lengths.sum())
+        taken *= lengths.sum() / int(probe.lengths.sum())
+        seconds[name] = seconds.get(name, 0) + taken  # at each of its read-outs
         maps += len(found)
     if chunk is not None:
         # Tokens left at each step; the empty text, shared by all curves, is left out.

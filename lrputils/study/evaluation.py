@@ -41,25 +41,23 @@ class Evaluation(Run):
             target), `r` (Pearson with LOO over all tokens), `r_content` (without special tokens),
             `r_normalised` (after dividing each map by its sum, as the paper does) and `flipped`
             (the map's own sum was negative: the division flipped its signs); with curves also
-            `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in logits. With LOO in low
+            `morf_curve`, `lerf_curve` (steps + 1,), `morf`, `lerf` (their means) and `delta`
+            (`lerf − morf`), in logits. With LOO in low
             precision its rows have `bound`: how far its correlation with float32's may be from 1.
         maps: method → one float32 array (tokens,) a text, in the order of the texts. An ablation,
             and a method at a further read-out, by its `Label`.
         tokens: the strings of each text's tokens, special ones included.
         content: boolean (tokens,) a text, false at special tokens.
-        curves: by the keys of `maps`, one `Curves` of logits a text, float32 (steps + 1,) each;
-            empty where none were asked for.
     """
 
     rows: pd.DataFrame
     maps: Mapping[str | Label, tuple[np.ndarray, ...]]
     tokens: tuple[tuple[str, ...], ...]
     content: tuple[np.ndarray, ...]
-    curves: Mapping[str | Label, tuple[Curves, ...]]
 
     @cached_property
     def named(self) -> dict[str, Label]:
-        """The label that each method's name stands for in `maps` and `curves`: its first."""
+        """The label that each method's name stands for in `maps`: its first."""
         own = self.rows[self.rows.family == ""].drop_duplicates("method")
         labels = own[[*Label._fields]].itertuples(index=False)
         return {label.method: label for label in map(Label._make, labels)}
@@ -251,14 +249,15 @@ def _collect(results: Sequence[Mapping[str, Any]]) -> Evaluation:
             **label._asdict(),
             **{name: result[name] for name in told},
             **compared,
-            **(_means(result["curves"][label]) if result["curves"] else {}),
+            **(_columns(result["curves"][label]) if result["curves"] else {}),
         }
         for result in results
         for label, compared in result["compared"].items()
     ]
-    names = ("maps", "pieces", "content", "curves")
-    maps, tokens, content, curves = (tuple(result[n] for result in results) for n in names)
-    return Evaluation(pd.DataFrame(rows), _by_method(maps), tokens, content, _by_method(curves))
+    maps, tokens, content = (
+        tuple(result[name] for result in results) for name in ("maps", "pieces", "content")
+    )
+    return Evaluation(pd.DataFrame(rows), _by_method(maps), tokens, content)
 
 
 def _by_method(texts: Sequence[Mapping[Label, Any]]) -> dict[str | Label, tuple[Any, ...]]:
@@ -270,12 +269,12 @@ def _by_method(texts: Sequence[Mapping[Label, Any]]) -> dict[str | Label, tuple[
     return found
 
 
-def of_label(found: Evaluation, label: Label, part: str = "maps") -> Any:
-    """Return what the `maps` or the `curves` hold of a label; None if nothing."""
-    first = found.named.get(label.method) == label
-    return getattr(found, part).get(label.method if first else label)
+def of_label(found: Evaluation, label: Label) -> Any:
+    """Return what the `maps` hold of a label; None if nothing."""
+    return found.maps.get(label.method if found.named.get(label.method) == label else label)
 
 
-def _means(curves: Curves) -> dict[str, float]:
+def _columns(curves: Curves) -> dict[str, Any]:
     morf, lerf = (float(curve_mean(torch.from_numpy(c).double())) for c in curves)
-    return {"morf": morf, "lerf": lerf, "delta": lerf - morf}
+    means = {"morf": morf, "lerf": lerf, "delta": lerf - morf}
+    return means | {"lerf_curve": curves.lerf, "morf_curve": curves.morf}

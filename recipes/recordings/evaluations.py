@@ -5,6 +5,7 @@ and `random_weights`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from lrputils.study.variants import ABLATIONS, Label, LayerSweep, Variant
 
 # Methods whose price is an option, or thirty times that of leave-one-out.
 _BOUGHT = ("shapley", "budgeted-loo")
+POINTS = ["lerf_curve", "morf_curve"]  # columns of `lrputils.evaluate`, which few kinds keep
 
 
 def texts(
@@ -93,15 +95,10 @@ def _evaluated(
 
 
 def _rows(evaluation: Evaluation) -> pd.DataFrame:
-    """The rows of an evaluation, the points of its curves behind them."""
+    """The rows of an evaluation, the points of its curves rounded."""
     rows = evaluation.rows
-    labels = map(Label, rows.method, rows.readout, rows.family, rows.layer)
-    texts = [of_label(evaluation, label, "curves") for label in labels]
-    found = [part and part[text] for part, text in zip(texts, rows.position, strict=True)]
-    for part in ("lerf", "morf"):
-        points = [None if c is None else np.round(getattr(c, part), 3) for c in found]
-        rows[f"{part}_curve"] = pd.Series(points, index=rows.index, dtype=object)
-    return rows
+    rounded = partial(np.round, decimals=3)
+    return rows.assign(**{name: rows[name].map(rounded) for name in POINTS if name in rows})
 
 
 def curves(
@@ -142,7 +139,7 @@ def curves(
     if "mask" in removals:
         parts.append(_masked(classifier, texts, found, max_length))
     rows = pd.concat(parts).sort_values("position", kind="stable")
-    return rows.drop(columns="position")
+    return rows.drop(columns=["position", *POINTS], errors="ignore")
 
 
 def _masked(
@@ -192,5 +189,5 @@ def baselines(
     rows = _evaluated(classifier, texts, asked, batch_size, max_length, chunk=chunk).rows
     method, _, variant = zip(*(name.partition("/") for name in rows.method), strict=True)
     return rows.assign(method=method, variant=variant).drop(
-        columns=["position", "readout", "family", "layer", "target", "label", "logit"]
+        columns=["position", "readout", "family", "layer", "target", "label", "logit", *POINTS]
     )

@@ -27,6 +27,7 @@ from lrputils.runs.datasets import evaluate_dataset
 from lrputils.runs.folders import work_folder
 from lrputils.runs.settings import Settings
 from lrputils.study.cost import timed
+from lrputils.study.variants import Label, LayerSweep, at_every_readout
 from tests import untrained
 
 SETTINGS = Settings(methods=("attnlrp",), shard=4, batch_size=2)
@@ -88,6 +89,27 @@ class TestRows:
             assert tuple(lrp_map.pieces) == placeholder.encode(text).tokens[0]
             ranks = [pd.Series(each).rank() for each in (loo.scores, lrp_map.scores)]
             assert lrp_map.spearman == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-3)
+
+    def test_readouts_layers_and_curves_are_those_of_evaluate(self, placeholder, tmp_path):
+        """And what was asked for of some methods is measured of those that are added."""
+        texts, places = lrp.load_texts(limit=4), ("word", "sum")
+        wanted = {"readouts": places, "layers": True, "curves": 2, "shard": 2}
+        for methods in (("ig", "cp-lrp"), ("attnlrp",)):
+            settings = Settings(methods, **wanted)
+            evaluate(placeholder, stream_texts(limit=4), tmp_path, settings=settings)
+        asked = [*at_every_readout("attnlrp", "cp-lrp"), LayerSweep(places), "ig"]
+        asked = [a for a in asked if getattr(a, "options", {}).get("readout") != "post-norm"]
+        found = lrp.evaluate(placeholder, texts, asked, chunk=2, progress=False).rows
+        keys = ["id", *Label._fields]
+        rows, found = (part.set_index(keys).sort_index() for part in (rows_of(tmp_path), found))
+        pd.testing.assert_index_equal(rows.index, found.index)
+        assert rows.index.is_unique
+        assert set(rows.xs("front", level="family").index.unique("layer")) == {1, 2, 3, 4}
+        for column in ("r", "r_normalised", "morf", "lerf", "delta"):
+            np.testing.assert_allclose(rows[column], found[column], atol=2e-3)
+        for column in ("morf_curve", "lerf_curve"):
+            for ours, theirs in zip(rows[column], found[column], strict=True):
+                np.testing.assert_allclose(ours, theirs, atol=1e-3)
 
     def test_the_provenance_says_what_was_run(self, whole, placeholder):
         facts = results.facts(whole)

@@ -75,6 +75,10 @@ def test_what_a_run_lacks_is_named_with_the_command_that_writes_it(own_run, tmp_
     said = r"without the methods that are shown here: `lrputils evaluate .* --methods ig,cp-lrp"
     with pytest.raises(ValueError, match=said):
         frame.read_run(own_run[0], methods=["ig", "cp-lrp"])
+    with pytest.raises(
+        ValueError, match=r"the layers, curves that .* --layers --curves 16 --units"
+    ):
+        frame.read_run(own_run[0], methods=["ig"], layers=True, curves=16)
     with pytest.raises(FileNotFoundError, match="holds no run: `lrputils evaluate"):
         frame.read_run(tmp_path / "none", methods=["ig"])
 

@@ -42,7 +42,6 @@ def result(placeholder, texts):
 def test_what_was_not_measured_is_none(result):
     assert of_label(result, Label("attnlrp")) is result.maps["attnlrp"]
     assert of_label(result, Label("attnlrp", "sum")) is None
-    assert of_label(result, Label("attnlrp"), "curves") is None
 
 
 def test_labels_are_called_as_in_the_model(placeholder):
@@ -115,10 +114,11 @@ def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placehol
         scores = torch.from_numpy(result.maps["attnlrp"][row])[None]
         both = perturbation_curves(placeholder.model, inputs, scores, chunk=2)
         morf, lerf = (curve[0] for curve in both)
-        curves = result.curves["attnlrp"][row]
-        assert np.allclose(curves.morf, morf, atol=1e-5)
-        assert np.allclose(curves.lerf, lerf, atol=1e-5)
-    means = np.array([curves.lerf.mean() for curves in result.curves["attnlrp"]])
+        known = result.rows.query("method == 'attnlrp' and position == @row").iloc[0]
+        assert np.allclose(known.morf_curve, morf, atol=1e-5)
+        assert np.allclose(known.lerf_curve, lerf, atol=1e-5)
+    own = result.rows[result.rows.method == "attnlrp"]
+    means = np.array([curve.mean() for curve in own.lerf_curve])
     assert np.allclose(result.per_text("lerf")["attnlrp"], means, atol=1e-6)
     assert np.allclose(
         result.per_text("delta"), result.per_text("lerf") - result.per_text("morf"), atol=1e-6
