@@ -214,6 +214,17 @@ def test_threads_are_given_back():
 # Agreement
 
 
+def test_r_and_what_sum_to_one_makes_of_it_by_hand():
+    """r = −1/√(186/9 · 2), turned round where exactly one of the two sums is negative."""
+    one, other = [1.0, 2.0, -4.0], [3.0, 1.0, 2.0]
+    maps = {"a": torch.tensor([one, other, one]), "b": torch.tensor([other, one, one[::-1]])}
+    rows = la.correlations(maps, {"a vs b": ("a", "b"), "b vs a": ("b", "a")})
+    r, turned = 1 / (186 / 9 * 2) ** 0.5, (-44 + 49 - 44) / 186
+    assert np.allclose(rows.r, [-r, -r, turned] * 2)
+    assert np.allclose(rows.r_normalised, [r, r, turned] * 2)
+    assert rows.flipped.to_list() == [True, True, False] * 2
+
+
 def test_a_map_without_sum_or_spread_has_no_correlation():
     network = tiny(la.Setting("none", "flattened", "unit"))
     rows = la.correlations(la.explain(network, torch.zeros(1, 9).double()))

@@ -6,7 +6,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lrputils.report.audit_answers import ALIKE, CANNOT_TELL, CLEAR, FEWEST, MARGIN, lead, needed
+from lrputils.report.audit_answers import (
+    ALIKE,
+    CANNOT_TELL,
+    CLEAR,
+    FEWEST,
+    MARGIN,
+    TRACKS,
+    lead,
+    needed,
+    verdict,
+)
+from lrputils.report.audit_plan import Audited
 
 
 def drawn(means, texts, seed, spread=0.1):
@@ -64,3 +75,32 @@ def test_needed_knows_its_limits():
     open_ = lead(drawn({"a": 0.9, "b": 0.1}, 5, 2))
     for texts, said in ((np.inf, "more than a million"), (141, "about 150"), (5678, "about 5,700")):
         assert f"{said} texts needed" in str(open_._replace(texts=texts))
+
+
+def around(mean, reach):
+    """Twenty values, half on each side: the standard error of their mean is reach / √19."""
+    return mean + reach * np.tile([1, -1], 10)
+
+
+def test_the_interval_of_a_lead_makes_up_for_the_number_of_rivals():
+    """A mean of 2.25 standard errors; Student's t of 19 is 2.093 at 95%, 2.433 at 97.5%."""
+    base = np.linspace(0.2, 0.6, 20)
+    found = pd.DataFrame({"best": base, "close": base - around(0.1, 0.1 * 19**0.5 / 2.25)})
+    assert lead(found).outcome == CLEAR
+    answer = lead(found.assign(far=base - 0.5))
+    assert (answer.outcome, answer.rival) == (CANNOT_TELL, "close")
+    assert answer.difference.low == pytest.approx(0.1 * (1 - 2.4334 / 2.25), abs=1e-5)
+
+
+def test_the_interval_of_a_verdict_makes_up_for_the_number_of_maps():
+    """Above the bound by 2.4 standard errors; Student's t is 2.093 at 95%, 2.759 at 98.75%."""
+    r = {("attnlrp", "sum"): around(TRACKS + 0.05, 0.05 * 19**0.5 / 2.4)}
+    r |= {("attnlrp", "word"): r["attnlrp", "sum"] - 0.3, ("loo", "word"): np.ones(20)}
+    r |= {("cp-lrp", place): np.full(20, 0.1) for place in ("word", "sum")}
+    rows = pd.DataFrame(
+        [(*key, "", r[key][text]) for text in range(20) for key in sorted(r, reverse=True)],
+        columns=["method", "readout", "family", "r_content"],
+    )
+    found = verdict(Audited(rows))
+    assert (found.method, found.readout, found.answer) == ("attnlrp", "sum", CANNOT_TELL)
+    assert found.r.low == pytest.approx(TRACKS + 0.05 * (1 - 2.7586 / 2.4), abs=1e-5)

@@ -15,7 +15,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
-from lrputils.study.evaluation import evaluate, of_label
+from lrputils.study.evaluation import compare, evaluate, of_label
 from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
 from tests import tiny
 
@@ -49,6 +49,21 @@ def test_labels_are_called_as_in_the_model(placeholder):
     names = {"up": "positive", "down": 0}
     found = evaluate(placeholder, table, ["rollout"], labels=names, progress=False)
     assert [*found.rows.drop_duplicates("id").label] == [1, 0]
+
+
+def test_r_and_what_sum_to_one_makes_of_it_by_hand():
+    """Deviations (4, 7, −11) / 3 and (1, −1, 0); a negative sum turns r round."""
+    one, other = [1.0, 2.0, -4.0], [3.0, 1.0, 2.0]
+    scores = torch.tensor([one, other, one, [1.0, 2.0, -3.0]])
+    loo = torch.tensor([other, one, [-v for v in other], other])
+    valid = torch.ones(4, 3, dtype=torch.bool)
+    content = torch.tensor([[True, True, False]] * 4)
+    rows = pd.DataFrame(compare(scores, loo, valid, content))
+    r = 1 / (186 / 9 * 2) ** 0.5
+    assert np.allclose(rows.r[:3], [-r, -r, r])
+    assert np.allclose(rows.r_normalised, [r, r, r, np.nan], equal_nan=True)
+    assert rows.flipped.to_list() == [True, False, True, False]
+    assert np.allclose(rows.r_content, [-1, -1, 1, -1])
 
 
 def test_there_is_a_row_for_every_text_and_method_in_order(result):
