@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lrputils.attribution.registry import method
 from lrputils.model.architectures import Architecture, Handle, describe
-from lrputils.model.inputs import special_tokens
+from lrputils.model.inputs import special_tokens, tensor_rows
 from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 
 
@@ -60,14 +60,13 @@ def _integrated_gradients(
     start = _baseline(architecture, inputs, reading, baseline)
     difference = reading.value - start
     batch, tokens = reading.valid.shape
-    arguments = architecture.arguments(inputs)
     pairs = torch.cartesian_prod(torch.arange(steps), torch.arange(batch)).to(start.device)
     mean = torch.zeros_like(start)
     for chunk in pairs.split(max(1, batch_tokens // tokens)):
         step, rows = chunk.T
         alpha = ((step.double() + 0.5) / steps).to(start)[:, None, None]
         values = start[rows] + alpha * difference[rows]
-        some = {k: v[rows] for k, v in arguments.items() if isinstance(v, Tensor)}
+        some = tensor_rows(inputs, rows)
         point = read(
             architecture, some, target=reading.target[rows], change=lambda _, to=values: to
         )

@@ -139,7 +139,8 @@ def _rollout(
 ) -> Tensor:
     """Attention Rollout, `(batch, tokens)`: the read-out token's row of A_L · … · A_1.
 
-    A_l is the mean over the heads of layer l. The scores do not depend on the target.
+    A_l is the mean over the heads of layer l. The scores do not depend on the target. Of an answer
+    it is the mean row of the tokens that predict it.
 
     Args:
         variant: "paper" multiplies the A_l as they are; "abnar" is Abnar and Zuidema (2020):
@@ -153,7 +154,7 @@ def _rollout(
     recorder = Recorder(stepwise)
     with torch.no_grad(), routed(architecture := describe(model), recorder):
         reading = read(architecture, inputs, target=target)
-    row = reading.head.to(reading.value.dtype)
+    row = reading.read.to(reading.value.dtype) / reading.read.sum(1, keepdim=True)
     for weights in reversed(recorder.weights):
         step = torch.einsum("bq,bqk->bk", row, weights.detach().mean(1))
         row = step if variant == "paper" else (step + row) / 2

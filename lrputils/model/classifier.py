@@ -28,10 +28,11 @@ from transformers.utils import logging
 
 from lrputils.data import files
 from lrputils.mistakes import about
+from lrputils.model import chats
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import find_class
+from lrputils.model.readout import NO_ANSWERS, find_class
 
 EMBEDDED = Path(__file__).parents[1] / "assets" / "reviewer"
 NAME = "lrputils reviewer"  # what pages call it
@@ -138,24 +139,40 @@ class Classifier:
             )
 
     def encode(
-        self, texts: Any, max_length: int | None = None, *, truncate: bool = False
+        self,
+        texts: Any,
+        max_length: int | None = None,
+        *,
+        truncate: bool = False,
+        answer: str | Sequence[str] | None = None,
     ) -> Inputs:
         """Tokenize texts into a padded batch on the model's device.
 
         Args:
             texts: one a row: a list, an iterator, an array or a Series of strings, or of pairs
                 `(first, second)`; of records, a DataFrame or `datasets.Dataset` the columns that
-                are called as columns of texts usually are. A single string is one row.
+                are called as columns of texts usually are. A single string is one row. For a
+                language model also chats, a list of messages `{"role": …, "content": …}` each: its
+                tokenizer's template lays them out.
             max_length: the longest row allowed, in tokens with special ones; by default 512, or the
-                model's number of positions where that is less.
+                model's number of positions where that is less. Of chats and answers that number.
             truncate: cut longer texts, of a pair the longer side, instead of refusing them;
-                `Inputs.truncated` lists them.
+                `Inputs.truncated` lists them. Chats and answers are never cut.
+            answer: what a language model says to each text, one for all or one a text; then that
+                is explained instead of the next token.
 
         Raises:
             TypeError: texts of no such type, or one is not a string (a missing value, for example).
             ValueError: no texts, one without a token of its own, or a too long one; no column of
-                texts.
+                texts; a chat or an answer that the model, its tokenizer or its template does not
+                take (see `lrputils.model.chats`).
         """
+        if answer is not None or chats.is_chat(texts) or chats.are_chats(texts):
+            if not self.architecture.language_model:
+                raise ValueError(f"{type(self.model).__name__} {NO_ANSWERS}")
+            stated = getattr(self.architecture.config, "max_position_embeddings", None)
+            limit = max_length or self.architecture.max_positions or stated
+            return chats.encode(self.tokenizer, texts, answer, max_length=limit).to(self.device)
         return _inputs.encode(
             self.tokenizer,
             texts,

@@ -114,7 +114,8 @@ def run(
 ) -> Tensor:
     """Logits `(batch, classes)` of one forward pass, of the next token for a language model.
 
-    `last`: the column of each row's last token, where the attention mask does not tell.
+    `last`: the column of each row's last token, where the attention mask does not tell; or several
+    columns a row, `(batch, n)`, for logits `(batch, n, classes)`.
 
     Raises:
         ValueError: a logit is NaN or infinite; the message names the rows.
@@ -124,10 +125,11 @@ def run(
         kept, index = torch.unique(last, return_inverse=True)
         logits = architecture.model(**arguments, logits_to_keep=kept).logits
         index = index if logits.shape[1] == len(kept) else last  # some models keep all
-        logits = logits[torch.arange(len(logits), device=logits.device), index]
+        rows = torch.arange(len(logits), device=logits.device)
+        logits = logits[rows.view(-1, *[1] * (index.dim() - 1)), index]
     else:
         logits = architecture.model(**arguments).logits
-    broken = (~torch.isfinite(logits)).any(1).nonzero().flatten().tolist()
+    broken = (~torch.isfinite(logits)).flatten(1).any(1).nonzero().flatten().tolist()
     if broken:
         raise ValueError(
             f"{type(architecture.model).__name__} returns NaN or infinite logits in rows {broken}: "
@@ -137,7 +139,10 @@ def run(
 
 
 def run_rows(
-    architecture: Architecture, rows: Sequence[ArgumentRow], zeroed: Sequence[Sequence[int]] = ()
+    architecture: Architecture,
+    rows: Sequence[ArgumentRow],
+    zeroed: Sequence[Sequence[int]] = (),
+    read: Sequence[int] = (),
 ) -> Tensor:
     """Logits (rows, classes), in float32 at least, of the model as it is.
 
@@ -145,6 +150,8 @@ def run_rows(
         architecture: of the model.
         rows: `input_ids`, `attention_mask` and, where the model takes them, `token_type_ids`.
         zeroed: of each row the tokens whose word embedding is zero; none if not given.
+        read: at how many of its last tokens each row is read: logits (rows, most, classes), of
+            which a row with fewer has its own first.
 
     Raises:
         ValueError: the model reads its words twice, so that one zero does not remove them.
@@ -156,6 +163,9 @@ def run_rows(
     if architecture.kind.causal:
         arguments["use_cache"] = False
     last = torch.tensor([len(row["input_ids"]) - 1 for row in rows], device=device)
+    if len(read):
+        back = torch.tensor(read, device=device)[:, None] - 1
+        last = last[:, None] - (back - torch.arange(max(read), device=device)).clamp(min=0)
 
     def _without(inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
         words = inner(*args, **kwargs).clone()

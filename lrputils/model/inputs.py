@@ -28,7 +28,8 @@ class Inputs(BatchEncoding):
     """A padded batch of encoded texts.
 
     Holds `input_ids`, `attention_mask`, `special_tokens_mask` (1 at special tokens and at padding)
-    and, where the model has them, `token_type_ids`; all are (batch, tokens) integer tensors.
+    and, where the model has them, `token_type_ids`; all are (batch, tokens) integer tensors. Texts
+    with an answer also have `answer_mask`, 1 at its tokens (see `lrputils.model.chats`).
 
     Attributes:
         tokens: the strings of each row's tokens, padding left out: `tokens[row][i]`.
@@ -89,13 +90,15 @@ class Inputs(BatchEncoding):
         return self.data["input_ids"].device
 
     def units(self, units: str | Spans) -> Units:
-        """Return which tokens make up each unit: each "token", "word" or "sentence" of the texts.
+        """Return which tokens make up each unit: "token", "word", "sentence" or "message".
 
         Special tokens belong to none. A word is what a heat map shows as one: letters and digits
         without a space between them, with inner apostrophes; a mark, or a character of a script
         that writes no spaces, stands alone. A sentence ends behind . ! ? or … before a space, or
-        with its line. Or give spans of one's own: for each text a list of `(begin, end)`,
-        characters counted from 0, such as `[[(0, 6), (12, 20)]]`.
+        with its line. A message is one of a chat, a side of a pair, or the whole text. Or give
+        spans of one's own: for each text a list of `(begin, end)`, characters counted from 0, such
+        as `[[(0, 6), (12, 20)]]`; the messages of a chat stand one behind the other, a character
+        between two.
 
         Raises:
             ValueError: another name; spans that overlap, leave their text or hold no token; or
@@ -161,6 +164,17 @@ def special_tokens(inputs: Mapping[str, Any]) -> torch.Tensor:
             "tokenizer"
         )
     return special.bool()
+
+
+def has_answers(inputs: Any) -> bool:
+    """Whether encoded texts have answers."""
+    return isinstance(inputs, Mapping) and inputs.get("answer_mask") is not None
+
+
+def tensor_rows(inputs: Mapping[str, Any], which: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the chosen rows of all tensors of a batch, wherever they are; as `which` indexes."""
+    tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    return {name: value[which.to(value.device)] for name, value in tensors.items()}
 
 
 def to_the_left(batch: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -236,7 +250,6 @@ def encode(
                 f"Text {row} has no token of its own after tokenization: {rows[row]!r}. Leave "
                 f"empty texts out before encoding"
             )
-    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("mask", "pad", "unk")}
     tensors = (*_MODEL_TENSORS, "special_tokens_mask")
     kept = {name: fields[name] for name in tensors if name in fields}
     kept["attention_mask"] = [[1] * len(row) for row in fields["input_ids"]]
@@ -244,7 +257,7 @@ def encode(
         padded(kept, padding_id(tokenizer)),
         tokens=map(tokenizer.convert_ids_to_tokens, fields["input_ids"]),
         truncated=overlong,
-        replacements={name: token for name, token in ids.items() if token is not None},
+        replacements=replacements(tokenizer),
         sources=map(partial(_source, fields), range(len(rows)), rows) if tokenizer.is_fast else (),
     )
 
@@ -259,8 +272,8 @@ def _source(fields: BatchEncoding, row: int, text: given.Text) -> Source:
             fields["offset_mapping"][row], fields["special_tokens_mask"][row], side_of, strict=True
         )
     ]
-    second = side_of.index(1) if 1 in side_of else None
-    return Source("\n".join(sides), tuple(spans), second)
+    ends = [at + len(side) for at, side in zip(behind, sides, strict=False)]
+    return Source("\n".join(sides), tuple(spans), tuple(zip(behind, ends, strict=False)))
 
 
 def _warn_of_separators(tokenizer: PreTrainedTokenizerBase, rows: Sequence[given.Text]) -> None:
@@ -283,6 +296,12 @@ def _warn_of_separators(tokenizer: PreTrainedTokenizerBase, rows: Sequence[given
             "it is read as a word of one text. A pair is a tuple: encode([(first, second)])",
             stacklevel=2,
         )
+
+
+def replacements(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Return the tokens that can replace another, as far as the tokenizer has them."""
+    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in ("mask", "pad", "unk")}
+    return {name: token for name, token in ids.items() if token is not None}
 
 
 def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:

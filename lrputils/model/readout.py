@@ -19,6 +19,7 @@ from torch.nn.functional import one_hot
 from lrputils.mistakes import about
 from lrputils.model.architectures import Architecture
 from lrputils.model.forwards import Forward, replaced, run
+from lrputils.model.inputs import has_answers
 
 READOUTS = {
     "word": "the word embeddings (ViT: patches and [CLS]), before positions are added",
@@ -48,6 +49,9 @@ class Contrast(NamedTuple):
 
 
 Target = int | str | Contrast | Sequence[int | str] | Tensor | None
+# What of an answer's tokens is explained, and added up; as a `target` by name, the first without.
+ANSWER_OUTPUTS = "log-probability", "logit", "contrast"
+NO_ANSWERS = "is no language model: it says a class, and answers and chats are not for it"
 
 
 def contrast(first: int | str, second: int | str) -> Contrast:
@@ -146,6 +150,70 @@ def _problem(model: nn.Module) -> str | None:
     return getattr(model.config, "problem_type", None)
 
 
+class Answers(NamedTuple):
+    """The answers of a batch, each `(batch, tokens of the longest)`.
+
+    Attributes:
+        ids: of the answers' tokens.
+        columns: where each is predicted: at the token before it.
+        mask: false behind the end of a shorter answer.
+    """
+
+    ids: Tensor
+    columns: Tensor
+    mask: Tensor
+
+
+def answers_in(architecture: Architecture, inputs: Mapping[str, Any]) -> Answers | None:
+    """Return the answers of encoded texts; None where they have none.
+
+    Raises:
+        ValueError: one is empty, nothing stands before it, or the model answers by a class.
+    """
+    if not has_answers(inputs):
+        return None
+    if not architecture.language_model:
+        raise ValueError(f"{type(architecture.model).__name__} {NO_ANSWERS}")
+    device = next(architecture.model.parameters()).device
+    marked = inputs["answer_mask"].to(device)
+    sizes = marked.sum(1)
+    order = marked.argsort(dim=1, descending=True, stable=True)[:, : int(sizes.max())]
+    mask = marked.gather(1, order).bool()
+    ids = inputs["input_ids"].to(device).gather(1, order)
+    if bool((sizes == 0).any()) or bool(marked[:, 0].any()):
+        raise ValueError("each text of a batch with answers has one, behind a token of its own")
+    return Answers(ids, (order - 1).clamp(min=0), mask)
+
+
+def resolve_output(target: Target, batch: int) -> Tensor:
+    """What of the answers is explained, as numbers in `ANSWER_OUTPUTS`, `(batch,)`; a target too.
+
+    Raises:
+        ValueError: it is a class, or not the same in all rows.
+    """
+    if isinstance(target, Tensor) and target.shape == (batch,) and len(target.unique()) == 1:
+        return target
+    if target is not None and target not in ANSWER_OUTPUTS:
+        raise ValueError(
+            f"target={target!r} is none of {ANSWER_OUTPUTS}, which are what can be explained of an "
+            "answer; classes and next tokens are explained in texts without one"
+        )
+    return torch.full((batch,), ANSWER_OUTPUTS.index(target or ANSWER_OUTPUTS[0]))
+
+
+def score_tokens(logits: Tensor, ids: Tensor, output: str) -> Tensor:
+    """What `output` says of tokens `(…)`, from the logits `(…, vocabulary)` that predict them.
+
+    "log-probability", "logit", or "contrast", the logit less the largest of all others.
+    """
+    own = logits.gather(-1, ids[..., None])[..., 0]
+    if output == "logit":
+        return own
+    if output == "log-probability":
+        return own - logits.logsumexp(-1)
+    return own - logits.scatter(-1, ids[..., None], -torch.inf).amax(-1)
+
+
 def explained(logits: Tensor, chosen: Tensor) -> Tensor:
     """The explained number of each row, `(batch,)`, from its logits and what is chosen of them."""
     if chosen.dim() == 1:
@@ -175,15 +243,19 @@ class Reading:
     """One forward pass, ready for the backward pass.
 
     Attributes:
-        output: what is explained, logits `(batch,)` or their contrast, in the graph; out of it
-            where the model reads its words twice.
-        logits: all logits `(batch, classes)`, detached; next-token logits of the last token.
-        target: the explained class of each row, `(batch,)`; of a contrast `(batch, 2)`.
+        output: what is explained, logits `(batch,)` or their contrast, or what is said of an
+            answer, in the graph; out of it where the model reads its words twice.
+        logits: all logits `(batch, classes)`, detached; next-token logits of the last token; of
+            answers `(batch, answer tokens, classes)`.
+        target: the explained class of each row, `(batch,)`; of a contrast `(batch, 2)`; of
+            answers see `resolve_output`.
         site: the tensor `(batch, tokens, size)` at which gradients are taken, in the graph.
         value: what they are multiplied with, `(batch, tokens, size)`, detached; not `site` itself
             only where the read-out is one summand of the tensor that the model takes (ViT).
-        valid: boolean `(batch, tokens)`, False at padding.
-        head: boolean `(batch, tokens)`, True at the token whose final state the head reads.
+        valid: boolean `(batch, tokens)`, False at padding, and at answers, which have no scores.
+        head: boolean `(batch, tokens)`, True at the token whose final state the head reads; before
+            an answer, at the prompt's last.
+        read: boolean `(batch, tokens)`, all tokens that are read: of an answer one before each.
         places: `site` and `value` of every read-out that the model has, by name.
         inputs: the states `(batch, tokens, size)` that each layer takes, in the graph.
         outputs: those that it gives.
@@ -196,6 +268,7 @@ class Reading:
     value: Tensor
     valid: Tensor
     head: Tensor
+    read: Tensor
     places: Mapping[str, tuple[Tensor, Tensor]]
     inputs: list[Tensor]
     outputs: list[Tensor]
@@ -224,7 +297,7 @@ class Reading:
         return self.per_token((value.to(wide) * gradient.to(wide)).sum(-1))
 
     def per_token(self, scores: Tensor) -> Tensor:
-        """Scores `(batch, tokens)` out of the graph, with exactly 0 at padding."""
+        """Scores `(batch, tokens)` out of the graph, with exactly 0 where `valid` is false."""
         return torch.where(self.valid, scores, 0.0).detach()
 
 
@@ -251,13 +324,23 @@ def read(
     if readout not in known:
         raise ValueError(f"{type(model).__name__} has no read-out {readout!r}: use one of {known}")
     arguments = architecture.arguments(inputs)
+    answers = answers_in(architecture, inputs)
     forwards, places, taken, given = _catching(architecture, change)
     with replaced(forwards), torch.enable_grad():
-        logits = run(architecture, arguments)
-    chosen = resolve_target(target, logits, model)
-    output = explained(logits, chosen)
+        logits = run(architecture, arguments, answers and answers.columns)
+        if answers is None:
+            chosen = resolve_target(target, logits, model)
+            output = explained(logits, chosen)
+        else:
+            chosen = resolve_output(target, len(logits))
+            said = score_tokens(logits, answers.ids, ANSWER_OUTPUTS[int(chosen[0])])
+            output = (said * answers.mask).sum(1)
     site, value = places[readout]
-    valid = arguments.get("attention_mask", torch.ones(site.shape[:2], device=site.device))
+    valid = arguments.get("attention_mask", torch.ones(site.shape[:2], device=site.device)).bool()
+    marked = inputs.get("answer_mask", torch.zeros(1)).bool().to(valid.device)
+    valid = valid & ~marked
+    head = one_hot(architecture.head_tokens(valid), valid.shape[1]).bool()
+    reads = head if answers is None else marked.roll(-1, 1)
     return Reading(
         # What reads its words twice would get a half of their gradient.
         output=output.detach() if model.config.is_encoder_decoder else output,
@@ -265,8 +348,9 @@ def read(
         target=chosen,
         site=site,
         value=value,
-        valid=valid.bool(),
-        head=one_hot(architecture.head_tokens(valid), valid.shape[1]).bool(),
+        valid=valid,
+        head=head,
+        read=reads,
         places=places,
         inputs=taken,
         outputs=given,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lrputils.mistakes import about
 
-UNITS = ("token", "word", "sentence")
+UNITS = ("token", "word", "sentence", "message")
 # Behind . ! ? or … before a space, or at the end of a line: "Mr. Fox" is two. Spans of one's own
 # are for those who know better.
 _SENTENCE = re.compile(r"[^\n]+?(?:[.!?…]+[\"')\]»”’]*(?=\s|$)|(?=\n|$))")
@@ -37,21 +37,27 @@ def check_units(units: str) -> None:
 class Source(NamedTuple):
     """What a row was encoded from: the text, and the characters of each token in it.
 
-    Of a pair `text` is both, a line each, and `second` the place of the second's first token;
-    special tokens have None in the place of a span.
+    Of a pair or a chat `text` is all of its parts, one behind the other, a line break between two,
+    and `parts` where each stands; special tokens have None in the place of a span.
     """
 
     text: str
     spans: tuple[Span | None, ...]
-    second: int | None = None
+    parts: tuple[Span, ...] = ()
+
+    def openings(self) -> set[int]:
+        """Return the tokens that begin a part, but the first."""
+        begins = [begin for begin, _ in self.parts[1:]]
+        owners = [span and bisect_right(begins, span[0]) for span in self.spans]
+        return {owners.index(number) for number in {*owners} if number}
 
 
 class Word(NamedTuple):
     """A word of a text, as the text spells it.
 
     `pieces`: its tokens, by position; `spellings`: the part of the text that each of them covers;
-    `spaced`: whether a space stands before it; `opens`: whether the second text of a pair begins
-    with it, on a line of its own.
+    `spaced`: whether a space stands before it; `opens`: whether the second text of a pair, or a
+    further message of a chat, begins with it, on a line of its own.
     """
 
     text: str
@@ -147,12 +153,16 @@ def divide(
 
 
 def words_of(source: Source, units: str | Sequence[Span]) -> list[Word]:
-    """Return the units of a text, each as one word: "word", "sentence", or those of these spans."""
+    """Return the units of a text, each as one word: those of a name in `UNITS`, or these spans."""
     text = source.text
     if units == "word":
         words = joined(text, source.spans, [""] * len(source.spans))
         return [word for word in words if source.spans[word.pieces[0]] is not None]
-    spans = [m.span() for m in _SENTENCE.finditer(text)] if units == "sentence" else units
+    spans = units
+    if units == "sentence":
+        spans = [m.span() for m in _SENTENCE.finditer(text)]
+    elif units == "message":
+        spans = source.parts or ((0, len(text)),)
     begins = [begin for begin, _ in spans]
     pieces: dict[Span, list[int]] = {}
     for token, place in _places(source).items():

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from lrputils.model.architectures import Handle, describe
+from lrputils.model.inputs import tensor_rows
 from lrputils.model.readout import Target
 from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.mask_gradient import free_tokens, mask_gradient
@@ -91,11 +92,10 @@ def budgeted_loo(
 
 def _estimated(architecture: Any, inputs: Mapping[str, Any], target: Tensor, plans: list) -> Tensor:
     """Each text's estimate by its own plan; texts of one plan share their batches."""
-    tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
     total = None
     for options in [dict(pair) for pair in {tuple(options.items()) for options, _ in plans}]:
         same = torch.tensor([options == other for other, _ in plans])
-        some = {name: value[same.to(value.device)] for name, value in tensors.items()}
+        some = tensor_rows(inputs, same)
         scores = mask_gradient(architecture, some, target=target[same.to(target.device)], **options)
         total = scores.new_zeros(len(plans), scores.shape[1]) if total is None else total
         total[same.to(total.device)] = scores

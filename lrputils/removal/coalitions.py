@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.inputs import Inputs, special_tokens, to_the_left
+from lrputils.model.inputs import Inputs, has_answers, special_tokens, to_the_left
 from lrputils.model.readout import (
+    ANSWER_OUTPUTS,
     Target,
     explained,
     probabilities,
+    resolve_output,
     resolve_target,
 )
 from lrputils.model.units import Spans
@@ -40,7 +42,8 @@ class Coalitions:
     Attributes:
         texts: of the batch, without padding.
         whole: f of each, (batch,).
-        chosen: the explained class of each, (batch,); of a difference (batch, 2).
+        chosen: the explained class of each, (batch,); of a difference (batch, 2); of answers
+            see `resolve_output`.
         units: of each text the number of the unit that each token belongs to, (tokens,); −1: none.
         where: boolean (batch, tokens) on the inputs' device, where the units' scores stand.
 
@@ -54,32 +57,46 @@ class Coalitions:
         inputs: Mapping[str, Any],
         *,
         target: Target = None,
-        output: str = "logit",
+        output: str | None = None,
         units: str | Spans = "token",
         special: bool = False,
+        per_token: bool = False,
         batch_tokens: int | None = None,
     ):
-        if output not in OUTPUTS:
-            raise ValueError(f"output={output!r} is not one of {OUTPUTS}")
         self.architecture, self.inputs, self.batch_tokens = architecture, inputs, batch_tokens
+        self._answering = has_answers(inputs)
+        self._per_token = per_token
+        if self._answering:
+            self.chosen = resolve_output(output or target, len(inputs["input_ids"]))
+            output = ANSWER_OUTPUTS[int(self.chosen[0])]
+        elif per_token:
+            raise ValueError("per_token=True is of an answer's tokens: encode(texts, answer=…)")
+        elif (output := output or OUTPUTS[0]) not in OUTPUTS:
+            raise ValueError(f"output={output!r} is not one of {OUTPUTS}")
         self._output = output
-        self.texts = split(architecture, inputs)
+        self.texts = split(architecture, inputs, output)
         self.units, self.where = units_of(architecture, inputs, self.texts, units, special=special)
         self._window = window(architecture)
         self._every = [np.arange(len(text)) for text in self.texts]
-        sizes = [torch.ones(1, len(text)) for text in self.texts]
+        sizes = [torch.ones(1, len(text) - text.read + 1) for text in self.texts]
         self._heads = [int(architecture.head_tokens(size)) for size in sizes]
         whole = [Row(number, len(text)) for number, text in enumerate(self.texts)]
         logits = evaluate(
             architecture, self.texts, whole, lambda x, _: x, batch_tokens=batch_tokens
         )
-        self.chosen = resolve_target(target, logits, architecture.model)
+        if not self._answering:
+            self.chosen = resolve_target(target, logits, architecture.model)
         if output == "difference":
             self.chosen = _beside_the_next(self.chosen, logits)
         self.whole = self._read(logits, torch.arange(len(whole), device=logits.device))
 
     def _read(self, logits: Tensor, texts: Tensor) -> Tensor:
-        """f (n,), from logits (n, classes) of these texts' rows."""
+        """f (n,), from logits (n, classes) of these texts' rows, or what is said of their answers.
+
+        With `per_token` each of an answer's tokens by itself, (n, tokens of the longest).
+        """
+        if self._answering:
+            return logits if self._per_token else logits.sum(1)
         if self._output == "probability":
             logits = probabilities(self.architecture.model, logits)
         return explained(logits, self.chosen[texts])
@@ -126,18 +143,18 @@ class Coalitions:
                     f"{self._window}: several can be removed at once from shorter texts only"
                 )
             return Row(number, tokens, hidden=first, start=first)
-        head = self._heads[number]
+        head, read = self._heads[number], self.texts[number].read
         if removal == "attention-mask" and head_stays and head in gone:
             kept = np.delete(self._every[number], gone[gone != head])
-            hidden, start = int(np.searchsorted(kept, head)), min(first, left)
+            hidden, start = int(np.searchsorted(kept, head)), min(first, left + 1 - read)
             return Row(number, left + 1, partial(np.copy, kept), hidden=hidden, start=start)
-        if not left:
+        if left < read:
             raise ValueError(
                 f"Text {number} is a single token or unit; removal='delete' would leave "
                 "nothing of it. Use removal='attention-mask'"
             )
         kept, shifted = partial(np.delete, self._every[number], gone), removal == "delete"
-        return Row(number, left, kept, shifted=shifted, start=min(first, left - 1))
+        return Row(number, left, kept, shifted=shifted, start=min(first, left - read))
 
     def run(
         self, rows: Sequence[Row], name: str, *, progress: bool = True, precision: str = "float32"
@@ -182,8 +199,8 @@ class Coalitions:
         return [values[torch.tensor(place, dtype=torch.long)] for place in places]
 
     def at_units(self, values: Tensor) -> Tensor:
-        """Numbers of all units, text after text, at the units' first tokens: (batch, tokens)."""
-        scores = values.new_zeros(self.where.shape).to(self.where.device)
+        """Numbers of all units, text after text, at the units' first tokens: (batch, tokens, …)."""
+        scores = values.new_zeros(*self.where.shape, *values.shape[1:]).to(self.where.device)
         scores[self.where] = values.to(scores.device)
         return scores
 
@@ -221,6 +238,8 @@ def units_of(
         found = Inputs.of(to_the_left(inputs)).units(units)
         numbers, where = found.numbers, found.mask
     else:
+        if has_answers(inputs):
+            where = valid & ~inputs["answer_mask"].bool()
         if not architecture.kind.vision and not special:
             where = valid & ~special_tokens(inputs)
         numbers = (where.cumsum(1) - 1).masked_fill(~where, -1)

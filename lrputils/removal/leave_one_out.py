@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.forwards import matmul_precision
+from lrputils.model.inputs import has_answers
 from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.removal.certified import Certified, certified, check_options
@@ -29,7 +30,8 @@ def leave_one_out(
     target: Target = None,
     units: str | Spans = "token",
     removal: str = "attention-mask",
-    output: str = "logit",
+    output: str | None = None,
+    per_token: bool = False,
     precision: str = "float32",
     tolerance: float = 0.002,
     batch_tokens: int | None = None,
@@ -42,19 +44,24 @@ def leave_one_out(
         inputs: a batch of encoded texts (or `pixel_values`, whose tokens are [CLS] and patches).
         target: the class explained, by number or label, one for all texts or one a text, or a
             `lrputils.contrast` of two; by default the class that is predicted on the whole input.
-            For a next-token model, the token that follows.
-        units: what is removed at once: each "token", "word" or "sentence", or spans of characters
-            of one's own (see `Inputs.units`). Special tokens are units of "token" alone.
+            For a next-token model, the token that follows; for texts with an answer see `output`.
+        units: what is removed at once: each "token", "word", "sentence" or "message", or spans of
+            characters of one's own (see `Inputs.units`). Special tokens are units of "token" alone.
         removal: what happens to the token, or to each token of the unit:
             "attention-mask": no query may look at it. The other tokens keep their positions. The
-            token that the head reads ([CLS], or a decoder's last) keeps its own query and residual
-            stream; a decoder's only token then attends to nothing.
+            token that the head reads ([CLS], or a decoder's last; before an answer, the prompt's
+            last) keeps its own query and residual stream; a decoder's only token then attends to
+            nothing.
             "mask", "pad", "unk": another token replaces it (see `Inputs.replacements`).
             "zero": its word embedding is zero; position and type stay.
             "delete": it is deleted and the tokens behind it move up by one position.
         output: f, the "logit" of the target; the "difference" from the logit of the class that
             comes next on the whole input; or the "probability" of the target (by a sigmoid
-            where the model's labels do not exclude each other).
+            where the model's labels do not exclude each other). The default is "logit". Of an
+            answer Σ_t over its tokens, each behind the prompt and the tokens before it, of its
+            "log-probability", which is the default, "logit", or "contrast": the logit less the
+            largest of all others. The answer itself stays.
+        per_token: score each token of the answer by itself; their sum is the map.
         precision: of matrix products. In "bf16", or on a GPU "tf32", it is faster where the device
             has such products, and no longer exact: see `certified_loo`.
         tolerance: how far from 1 the correlation of a text's map with float32's may be, in low
@@ -64,8 +71,9 @@ def leave_one_out(
         progress: on a terminal, draw a bar with rate and time left once this takes some seconds.
 
     Returns:
-        (batch, tokens) on the inputs' device, 0 at padding; float32, for a float64 model float64. A
-        unit's score stands at its first token (`inputs.units(units).mask`), with 0 at the others.
+        (batch, tokens) on the inputs' device, 0 at padding and at answers; float32, for a float64
+        model float64. A unit's score stands at its first token (`inputs.units(units).mask`), with 0
+        at the others. With `per_token` (batch, tokens of the longest answer, tokens).
 
     Raises:
         TypeError: the model is not covered.
@@ -73,16 +81,18 @@ def leave_one_out(
             that the model or the inputs do not have.
     """
     if precision != "float32":
+        if per_token:
+            raise ValueError(f"precision={precision!r} has no per_token: leave one of them out")
         options = {"units": units, "removal": removal, "output": output, "progress": progress}
         options |= {"target": target, "batch_tokens": batch_tokens, "tolerance": tolerance}
         return certified_loo(model, inputs, precision=precision, **options).scores
     architecture = describe(model, rules=False)
     _check_removal(architecture, removal)
     how = {"target": target, "output": output, "batch_tokens": batch_tokens}
-    f = Coalitions(architecture, inputs, units=units, special=True, **how)
+    f = Coalitions(architecture, inputs, units=units, special=True, per_token=per_token, **how)
     without = f.values(f.each(), "LOO", removal=removal, progress=progress)
     losses = [full - left for full, left in zip(f.whole, without, strict=True)]
-    return f.at_units(torch.cat(losses))
+    return f.at_units(torch.cat(losses)).movedim(1, -1)
 
 
 def _check_removal(architecture: Architecture, removal: str) -> None:
@@ -123,6 +133,8 @@ def certified_loo(
     _check_removal(architecture, removal)
     if units != "token":
         raise ValueError(f"precision={precision!r} is for units='token': leave precision out")
+    if has_answers(inputs):
+        raise ValueError(f"precision={precision!r} is not for answers: leave precision out")
     check_options(architecture, precision, tolerance)
     with matmul_precision("float32", next(architecture.model.parameters()).device):
         f = Coalitions(architecture, inputs, special=True, **options)
@@ -158,7 +170,7 @@ def leave_two_out(
     *,
     units: str | Spans = "token",
     target: Target = None,
-    output: str = "logit",
+    output: str | None = None,
     batch_tokens: int | None = None,
     progress: bool = True,
 ) -> LeaveTwoOut:
@@ -173,7 +185,7 @@ def leave_two_out(
 
     Args:
         units: what is removed at once, as in `leave_one_out`.
-        output: "logit", "difference" or "probability", as in `leave_one_out`.
+        output: as in `leave_one_out`.
         batch_tokens: most tokens in one batch.
         progress: on a terminal, draw a bar once this takes some seconds.
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import AttentionCall, Recorder, fused, routed, with_all_heads
+from lrputils.model.inputs import tensor_rows
 from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 
 FORMS = ("exact-block", "first-order")
@@ -130,14 +131,13 @@ def _over_rows(
     gone = (turn == torch.arange(groups, device=free.device)[:, None, None]) & free
     kept = gone.any(2)
     kept[0] = True
-    arguments = architecture.arguments(inputs)
     wide = torch.promote_types(next(architecture.model.parameters()).dtype, torch.float32)
     total = torch.zeros(free.shape, dtype=wide, device=free.device)
     inside = gone.any(0)
     rows_of = kept.sum(0)
     for chunk in kept.nonzero().split(max(1, batch_tokens // free.shape[1])):
         group, text = chunk.T
-        some = {k: v[text] for k, v in arguments.items() if isinstance(v, Tensor)}
+        some = tensor_rows(inputs, text)
         closed = share * gone[group, text].to(wide)
         scores = _at(architecture, some, reading.target[text], replace(gates, closed=closed))
         own = gone[group, text] | ~inside[text]

@@ -36,7 +36,7 @@ def perturbation_curves(
     units: str | Spans = "token",
     removal: str = "attention-mask",
     target: Target = None,
-    output: str = "logit",
+    output: str | None = None,
     batch_tokens: int | None = None,
 ) -> Curves:
     """Return the output of the predicted class after 0, 1, 2, … chunks of tokens are taken out.
@@ -59,7 +59,7 @@ def perturbation_curves(
             removed, by the scores at their first tokens.
         removal: what takes tokens out, as in `leave_one_out`.
         target: the class followed; by default the one predicted on the whole input.
-        output: "logit", "difference" or "probability", as in `leave_one_out`.
+        output: as in `leave_one_out`.
         batch_tokens: most tokens in one batch.
 
     Returns:

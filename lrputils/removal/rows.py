@@ -15,26 +15,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionFunction, routed
 from lrputils.model.forwards import ArgumentRow, prove_removal, replaced, run_rows
 from lrputils.model.inputs import to_the_left
+from lrputils.model.readout import ANSWER_OUTPUTS, answers_in, score_tokens
 from lrputils.removal.shortcuts import head_token_alone
+
+# Logits held at once where many tokens are read.
+_LOGITS = 2**25
 
 
 @dataclass(frozen=True)
 class Text:
-    """One text without padding: integer arrays (tokens,); for an image, one vector per patch."""
+    """One text without padding: integer arrays (tokens,); for an image, one vector per patch.
+
+    Of an answer the last token is no part of the text: nothing behind it is read. `answer` is all
+    of its tokens, each predicted by the one before it, and `output` what is said of them.
+    """
 
     ids: np.ndarray | None
     positions: np.ndarray
     types: np.ndarray | None = None
     states: Tensor | None = None
+    answer: np.ndarray | None = None
+    output: str = ANSWER_OUTPUTS[0]
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    @property
+    def read(self) -> int:
+        """How many of a decoder's last tokens are read."""
+        return 1 if self.answer is None else len(self.answer)
 
 
 class Row(NamedTuple):
@@ -83,13 +98,16 @@ def window(architecture: Architecture) -> float:
     return float("inf") if full else limit
 
 
-def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
-    """Take a padded batch apart into its texts.
+def split(
+    architecture: Architecture, inputs: Mapping[str, Any], output: str = ANSWER_OUTPUTS[0]
+) -> list[Text]:
+    """Take a padded batch apart into its texts; `output`: what is said of their answers' tokens.
 
     Raises:
         ValueError: what `Architecture.arguments` refuses.
     """
-    arguments = architecture.arguments(inputs if architecture.kind.vision else to_the_left(inputs))
+    inputs = inputs if architecture.kind.vision else to_the_left(inputs)
+    arguments, answers = architecture.arguments(inputs), answers_in(architecture, inputs)
     if architecture.kind.vision:
         with torch.no_grad():
             states = architecture.word_embeddings(arguments["pixel_values"])
@@ -100,9 +118,16 @@ def split(architecture: Architecture, inputs: Mapping[str, Any]) -> list[Text]:
         positions = architecture.position_ids(arguments["input_ids"], arguments["attention_mask"])
     columns = [arguments["input_ids"], positions, arguments.get("token_type_ids")]
     arrays = [None if c is None else c.expand(mask.shape).cpu() for c in columns]
-    return [
-        Text(*(None if array is None else array[row][mask[row]].numpy() for array in arrays))
+    texts = [
+        [None if array is None else array[row][mask[row]].numpy() for array in arrays]
         for row in range(len(mask))
+    ]
+    if answers is None:
+        return [Text(*columns) for columns in texts]
+    said = [ids[own].cpu().numpy() for ids, own in zip(answers.ids, answers.mask, strict=True)]
+    return [
+        Text(*(c if c is None else c[:-1] for c in columns), answer=answer, output=output)
+        for columns, answer in zip(texts, said, strict=True)
     ]
 
 
@@ -115,16 +140,24 @@ def logits_of(
 ) -> Tensor:
     """Logits (rows, classes) of rows of one kind, in float32 at least.
 
+    Of texts with answers what is said of each token, (rows, tokens of the longest answer), 0 behind
+    the end of a shorter one.
+
     With an `attention`, a decoder's rows lose their starts, and the mask is (rows, 1, queries,
     keys): of the longest start's tokens, which come first, each row sees its own.
     """
+    read, answering = [texts[row.text].read for row in rows], texts[0].answer is not None
     if not architecture.kind.rules:
         alone = [_as_it_is(architecture, texts[row.text], row) for row in rows]
-        return run_rows(architecture, alone, [row.swapped for row in rows if row._zeroed])
+        zeroed = [row.swapped for row in rows if row._zeroed]
+        logits = run_rows(architecture, alone, zeroed, read if answering else [])
+        own = (logits[number, :size] for number, size in enumerate(read))
+        return _say(texts, rows, torch.cat([*own])) if answering else logits
     model = architecture.model
     arguments, head = _collate(architecture, texts, rows, device, cut=attention is not None)
     with ExitStack() as undo:
-        undo.enter_context(head_token_alone(architecture, head))
+        if not answering:
+            undo.enter_context(head_token_alone(architecture, head))
         if attention is not None:
             undo.enter_context(routed(architecture, attention))
         if relative := architecture.kind.relative_positions:
@@ -139,10 +172,37 @@ def logits_of(
             # Only the last token's state goes through the head: a vocabulary for each token of
             # each row would be most of the memory.
             states = architecture.backbone(**arguments, use_cache=False)[0]
-            last = states[torch.arange(len(head), device=states.device), head]
             words = model.get_output_embeddings() if architecture.language_model else None
+            if answering:
+                ends = [row.length - (row.start if attention else 0) for row in rows]
+                own = [np.arange(end - n, end) for end, n in zip(ends, read, strict=True)]
+                which = np.repeat(np.arange(len(rows)), read), np.concatenate(own)
+                return _say(texts, rows, states[*(put(part, device) for part in which)], words)
+            last = states[torch.arange(len(head), device=states.device), head]
             logits = (words or model.score)(last)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _say(
+    texts: Sequence[Text], rows: Sequence[Row], states: Tensor, head: nn.Module | None = None
+) -> Tensor:
+    """What is said of each row's answer, as `logits_of` returns it, from the states that say it.
+
+    `states`: (all rows' answer tokens, size), or their logits, which need no `head`.
+    """
+    answers = [texts[row.text].answer for row in rows]
+    ids = put(np.concatenate(answers).astype(np.int64, copy=False), states.device)
+    wide = torch.promote_types(states.dtype, torch.float32)
+    size = max(1, _LOGITS // getattr(head, "out_features", states.shape[-1]))
+    parts = [
+        score_tokens((head(some) if head else some).to(wide), own, texts[0].output)
+        for some, own in zip(states.split(size), ids.split(size), strict=True)
+    ]
+    said = states.new_zeros(len(rows), max(text.read for text in texts), dtype=wide)
+    which = np.repeat(np.arange(len(rows)), list(map(len, answers)))
+    places = np.concatenate([np.arange(len(answer)) for answer in answers])
+    said[put(which, states.device), put(places, states.device)] = torch.cat(parts)
+    return said
 
 
 def _collate(

@@ -66,7 +66,7 @@ def shapley_values(
     units: str | Spans = "token",
     permutations: int | str = 32,
     seed: int = 0,
-    output: str = "logit",
+    output: str | None = None,
     batch_tokens: int | None = None,
     progress: bool = True,
 ) -> Shapley:
@@ -84,7 +84,7 @@ def shapley_values(
         permutations: orders drawn a text, an even number from 4 on; or "all", which gives exact
             values of texts of at most 16 units that can be removed.
         seed: of the orders. They depend on it and on the text alone, not on its batch.
-        output: f: "logit", "difference" or "probability", as in `leave_one_out`.
+        output: f: as in `leave_one_out`.
         batch_tokens: most tokens in one batch.
         progress: on a terminal, draw a bar once this takes some seconds.
 

@@ -232,7 +232,8 @@ def _words(inputs: Inputs, units: str | Spans) -> list[Word] | None:
         longer = words_of(source, units if isinstance(units, str) else units[0])
         unit_of = {piece: unit for unit in longer for piece in unit.pieces}
         words = list(dict.fromkeys(unit_of.get(word.pieces[0], word) for word in words))
-    return [word._replace(opens=source.second in word.pieces) for word in words]
+    opening = source.openings()
+    return [word._replace(opens=not opening.isdisjoint(word.pieces)) for word in words]
 
 
 def _answer(classifier: Classifier, reading: Reading) -> tuple[str, float | None]:

@@ -21,7 +21,6 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
-from lrputils.model.units import UNITS
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.study.attention import uniform_attention
 from lrputils.study.by_text import in_batches, in_order, predicted
@@ -86,9 +85,12 @@ PLACES = {
 }
 
 
+KINDS = "token", "word", "sentence"
+
+
 @in_batches("id", "label", "target")
 def units(
-    classifier: Classifier, inputs: Inputs, target: Tensor, *, kinds: Sequence[str] = UNITS
+    classifier: Classifier, inputs: Inputs, target: Tensor, *, kinds: Sequence[str] = KINDS
 ) -> Iterator[dict[str, Any]]:
     """Return a row a text, kind of units, method and read-out; sentences alone need few passes.
 

@@ -1,0 +1,248 @@
+"""Chats and answers: a prompt that a language model reads, and what it says to it.
+
+Messages are laid out by the tokenizer's own chat template. The template's tokens and the answer's
+are special. What a message says is found again by rendering the template a second time, around
+marks in the place of the messages: a template that changes what stands in them is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from lrputils.data import given
+from lrputils.model.inputs import Inputs, padded, padding_id, replacements
+from lrputils.model.units import Source, Span
+
+Chat = Sequence[Mapping[str, Any]]
+# In the place of a message: a character that no text has, on either side of its number.
+_MARK = "\ue0b7"
+
+
+def is_chat(value: Any) -> bool:
+    """Whether this is a list of messages, `{"role": …, "content": …}` each."""
+    return (
+        isinstance(value, Sequence)
+        and len(value) > 0
+        and all(isinstance(part, Mapping) and {"role", "content"} <= {*part} for part in value)
+    )
+
+
+def are_chats(texts: Any) -> bool:
+    """Whether this is a list of chats."""
+    return isinstance(texts, Sequence) and len(texts) > 0 and all(map(is_chat, texts))
+
+
+def prompts(texts: Any) -> list[str | Chat]:
+    """Return the rows of chats or texts at hand; a single chat, or string, is one row.
+
+    Raises:
+        TypeError: they are neither all chats nor all texts.
+        ValueError: pairs, which have no place for an answer.
+    """
+    if is_chat(texts):
+        return [texts]
+    if are_chats(texts):
+        return list(texts)
+    rows = [text for _, text, _ in given.read([given.frame(texts)], blank=True)]
+    if not all(isinstance(row, str) for row in rows):
+        raise ValueError("an answer is to one text or chat; these are pairs: join the two first")
+    return rows
+
+
+def encode(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Any,
+    answer: str | Sequence[str] | None = None,
+    *,
+    max_length: int | None = None,
+) -> Inputs:
+    """Tokenize prompts, and the answers behind them, into one padded batch.
+
+    `Inputs` then have `answer_mask`, (batch, tokens), 1 at the tokens of an answer. A prompt is
+    tokenized together with its answer. What the tokenizer adds behind a text, as [SEP], is left out
+    where an answer follows.
+
+    Args:
+        tokenizer: a fast one, with a chat template for messages.
+        texts: chats, or texts as `lrputils.model.inputs.encode` takes them.
+        answer: of all rows, or one a row; without it the next token is what can be explained.
+        max_length: the longest row allowed, answer included; nothing is ever cut.
+
+    Raises:
+        TypeError: `texts` are no texts and no chats.
+        ValueError: an empty answer, or not as many as rows; a row that is too long or has no token
+            of its own; what the template refuses, rewrites or leaves out; an answer whose first
+            token would be another one behind this prompt.
+    """
+    rows = prompts(texts)
+    answers = [answer] * len(rows) if answer is None or isinstance(answer, str) else list(answer)
+    if len(answers) != len(rows):
+        raise ValueError(f"{len(answers)} answers to {len(rows)} texts: pass one a text")
+    if not tokenizer.is_fast:
+        raise ValueError(
+            f"{type(tokenizer).__name__} does not say which characters a token has, which answers "
+            "and messages need: load the model with a fast tokenizer"
+        )
+    encoded = [
+        _encode_row(tokenizer, number, *row)
+        for number, row in enumerate(zip(rows, answers, strict=True))
+    ]
+    fields = {name: [row[name] for row, _ in encoded] for name in encoded[0][0]}
+    sizes = list(map(len, fields["input_ids"]))
+    if max_length is not None and max(sizes) > max_length:
+        number = next(number for number, size in enumerate(sizes) if size > max_length)
+        raise ValueError(
+            f"Text {number} has {sizes[number]} tokens with its answer, and the model reads "
+            f"{max_length}. A chat or an answer is never cut: shorten it"
+        )
+    if answer is None:
+        del fields["answer_mask"]
+    return Inputs(
+        padded(fields, padding_id(tokenizer)),
+        tokens=map(tokenizer.convert_ids_to_tokens, fields["input_ids"]),
+        replacements=replacements(tokenizer),
+        sources=[source for _, source in encoded],
+    )
+
+
+def _encode_row(
+    tokenizer: PreTrainedTokenizerBase, number: int, prompt: str | Chat, answer: str | None
+) -> tuple[dict[str, list[int]], Source]:
+    """A row's tensors, as lists, and what it was encoded from."""
+    if answer is not None and (not isinstance(answer, str) or not answer.strip()):
+        raise ValueError(f"the answer to text {number} is {answer!r}: write one, or leave it out")
+    text, own = (
+        (prompt, [(0, len(prompt))])
+        if isinstance(prompt, str)
+        else lay_out(tokenizer, prompt, answer)
+    )
+    if not any(text[slice(*span)].strip() for span in own):
+        raise ValueError(f"Text {number} says nothing: {prompt!r}. Leave empty prompts out")
+    told = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
+    told |= {"add_special_tokens": isinstance(prompt, str), "verbose": False}
+    fields, first = tokenizer(text, **told), None
+    size = len(fields["input_ids"])
+    if answer is not None:
+        size = _without_end(fields)
+        first, fields = fields["input_ids"][:size], tokenizer(text + answer, **told)
+        if fields["input_ids"][:size] != first or _without_end(fields) <= size:
+            raise ValueError(
+                f"the answer to text {number}, {answer[:40]!r}, does not begin with a token of its "
+                f"own behind {text[-20:]!r}: the blank or line break between the two, if there is "
+                "one, belongs to the answer's beginning"
+            )
+    whole = _without_end(fields) if answer is not None else size
+    starts, place = [], 0
+    for begin, end in own:
+        starts.append(place - begin)
+        place += end - begin + 1
+    spans = [
+        None if special or at >= size else _within(own, starts, span)
+        for at, (span, special) in enumerate(
+            zip(fields["offset_mapping"], fields["special_tokens_mask"], strict=True)
+        )
+    ][:whole]
+    parts = tuple(
+        (begin + move, end + move) for (begin, end), move in zip(own, starts, strict=True)
+    )
+    row = {
+        "input_ids": fields["input_ids"][:whole],
+        "attention_mask": [1] * whole,
+        "special_tokens_mask": [int(span is None) for span in spans],
+        "answer_mask": [int(at >= size) for at in range(whole)],
+    }
+    return row, Source("\n".join(text[slice(*span)] for span in own), tuple(spans), parts)
+
+
+def _without_end(fields: Mapping[str, Any]) -> int:
+    """How many tokens there are without those that the tokenizer adds behind a text."""
+    special = fields["special_tokens_mask"]
+    return max((at + 1 for at, added in enumerate(special) if not added), default=0)
+
+
+def _within(own: Sequence[Span], starts: Sequence[int], span: Span) -> Span | None:
+    """A token's characters in the messages, one behind the other; None outside of all."""
+    for (begin, end), move in zip(own, starts, strict=True):
+        if max(begin, span[0]) < min(end, span[1]):
+            return max(begin, span[0]) + move, min(end, span[1]) + move
+    return None
+
+
+def lay_out(
+    tokenizer: PreTrainedTokenizerBase, chat: Chat, answer: str | None = None
+) -> tuple[str, list[Span]]:
+    """Return a chat as the model reads it, up to where its answer begins, and each message's place.
+
+    Raises:
+        ValueError: a tokenizer without a template; content that is no string; or a template that
+            refuses, rewrites or leaves out a message, or the answer.
+    """
+    if not tokenizer.chat_template:
+        raise ValueError(
+            f"the tokenizer {tokenizer.name_or_path!r} has no chat template to lay messages out: "
+            "pass the prompt as one text"
+        )
+    for number, message in enumerate(chat):
+        if not isinstance(message["content"], str):
+            raise ValueError(
+                f"message {number} holds {type(message['content']).__name__}, not a string: "
+                "images, and content in parts, are not explained; pass what it says as one string"
+            )
+    said = [message["content"] for message in chat]
+    marks = [f"{_MARK}{number}{_MARK}" for number in range(len(chat))]
+    render = partial(_rendered, tokenizer, chat)
+    text, around = render(said), render(marks)
+    pieces, rest = [], around
+    for number, mark in enumerate(marks):
+        if around.count(mark) != 1 or mark not in rest:
+            raise ValueError(
+                f"the chat template leaves out, repeats or moves message {number}, of the role "
+                f"{chat[number]['role']!r}: it has no such role there"
+            )
+        piece, _, rest = rest.partition(mark)
+        pieces.append(piece)
+    for contents in (said, list(map(str.strip, said))):
+        own, place = [], 0
+        for piece, content in zip(pieces, contents, strict=True):
+            own.append((place + len(piece), place + len(piece) + len(content)))
+            place = own[-1][1]
+        if text == "".join(map("".join, zip(pieces, contents, strict=True))) + rest:
+            break
+    else:
+        raise ValueError(
+            "the chat template rewrites what the messages say, so that their tokens cannot be "
+            "found again: pass the prompt as one text, laid out by apply_chat_template"
+        )
+    if answer is not None:
+        chat = [*chat, {"role": "assistant", "content": answer}]
+        full = _rendered(tokenizer, chat, [*said, answer], prompting=False)
+        if full.count(answer) <= text.count(answer):
+            raise ValueError(
+                f"the chat template cuts the answer {answer[:40]!r}: write it without blanks at "
+                "its ends, and without what the template takes out"
+            )
+    return text, own
+
+
+def _rendered(
+    tokenizer: PreTrainedTokenizerBase,
+    chat: Chat,
+    contents: Sequence[str],
+    *,
+    prompting: bool = True,
+) -> str:
+    """The chat with these contents, as the template writes it."""
+    filled = [{**message, "content": says} for message, says in zip(chat, contents, strict=True)]
+    try:
+        return tokenizer.apply_chat_template(
+            filled, tokenize=False, add_generation_prompt=prompting
+        )
+    except Exception as error:  # a template raises what it likes
+        roles = ", ".join(str(message["role"]) for message in chat)
+        raise ValueError(
+            f"the chat template refuses messages of the roles {roles}: {str(error)[:200]}"
+        ) from error

@@ -1,0 +1,92 @@
+"""Chats and answers: laid out by the template, found again by characters, wrong ones refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import lrputils as lrp
+from tests import languages, untrained
+
+CHAT = [
+    {"role": "system", "content": "user"},  # a word of the template too
+    {"role": "user", "content": "Is it the end? No."},
+    {"role": "assistant", "content": "Yes."},
+    {"role": "user", "content": "user\nWhy"},
+]
+TRIMMING = languages.TEMPLATE.replace("{{ m.content }}", "{{ m.content | trim }}")
+MUTE = languages.TEMPLATE.replace(
+    "{{ m.content }}", "{% if m.role != 'system' %}{{ m.content }}{% endif %}"
+)
+SHOUTING = languages.TEMPLATE.replace("{{ m.content }}", "{{ m.content | upper }}")
+THINKING = languages.TEMPLATE.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1] }}")
+
+
+def test_a_chat_is_what_the_tokenizers_own_template_makes_of_it():
+    clf = languages.load()
+    inputs = clf.encode([CHAT, CHAT[1:2]], answer=[" the end", "No"])
+    for row, (chat, answer) in enumerate([(CHAT, " the end"), (CHAT[1:2], "No")]):
+        prompt = clf.tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+        said = clf.tokenizer(answer)["input_ids"]
+        own = inputs.valid_mask[row]
+        assert inputs["input_ids"][row, own].tolist() == prompt + said
+        assert inputs["answer_mask"][row, own].tolist() == [0] * len(prompt) + [1] * len(said)
+    found = inputs.units("message").texts
+    assert found[0] == tuple(message["content"] for message in CHAT)
+    assert inputs.units("sentence").texts[1] == ("Is it the end?", "No.")
+    content = [t for t, own in zip(inputs.tokens[0], inputs.content_mask[0], strict=False) if own]
+    said = clf.tokenizer.convert_tokens_to_string(content)
+    assert said == "".join(message["content"] for message in CHAT)
+    alone = clf.encode(CHAT)
+    assert "answer_mask" not in alone
+    assert alone["input_ids"][0].tolist() == inputs["input_ids"][0, : alone.lengths[0]].tolist()
+
+
+def test_messages_that_a_template_trims_are_found():
+    clf = languages.load(template=TRIMMING)
+    inputs = clf.encode([{"role": "user", "content": "  Is it?\n"}], answer="No")
+    assert inputs.units("message").texts == (("Is it?",),)
+
+
+@pytest.mark.parametrize(
+    ("template", "texts", "answer", "sentence"),
+    [
+        (languages.TEMPLATE, CHAT, " ", "the answer to text 0 is ' ': write one"),
+        (languages.TEMPLATE, ["a", "b"], ["a"], "1 answers to 2 texts"),
+        (languages.TEMPLATE, [("a", "b")], "a", "these are pairs"),
+        (languages.TEMPLATE, "Is this t", "he", "does not begin with a token of its own"),
+        (languages.TEMPLATE, "a." * 200, "a", "tokens with its answer, and the model reads 128"),
+        (languages.TEMPLATE, [{"role": "tool", "content": "a"}], "a", "roles tool: no such role"),
+        (MUTE, CHAT, "a", "leaves out, repeats or moves message 0, of the role 'system'"),
+        (SHOUTING, CHAT, "a", "rewrites what the messages say"),
+        (THINKING, CHAT[1:2], "Hm.</think>No", "cuts the answer 'Hm.</think>No'"),
+        (None, CHAT, "a", "no chat template"),
+        (languages.TEMPLATE, [{"role": "user", "content": [{"type": "image"}]}], "a", "images"),
+        (languages.TEMPLATE, [{"role": "user", "content": " "}], "a", "says nothing"),
+        (languages.TEMPLATE, " ", "a", "says nothing"),
+    ],
+)
+def test_what_cannot_be_laid_out_is_refused_in_a_sentence(template, texts, answer, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        languages.load(template=template).encode(texts, answer=answer)
+
+
+def test_what_cannot_be_explained_is_refused_in_a_sentence():
+    model, tokenizer = untrained.build(layers=1, hidden=8, heads=2)
+    reviewer = lrp.Classifier(model.eval(), tokenizer, "a classifier")
+    for given, answer in (("a film", "good"), (CHAT, None)):
+        with pytest.raises(ValueError, match="BertForSequenceClassification is no language model"):
+            reviewer.encode(given, answer=answer)
+    clf = languages.load()
+    inputs = clf.encode("A dog", answer=" is")
+    with pytest.raises(ValueError, match="target=3 is none of"):
+        lrp.leave_one_out(clf, inputs, target=3)
+    with pytest.raises(ValueError, match=r"none of .*log-probability"):
+        lrp.leave_one_out(clf, inputs, output="difference")
+    with pytest.raises(ValueError, match="precision='bf16' is not for answers"):
+        lrp.certified_loo(clf, inputs)
+    with pytest.raises(ValueError, match="per_token=True is of an answer"):
+        lrp.leave_one_out(clf, clf.encode("A dog"), per_token=True)
+    inputs["answer_mask"] = torch.zeros_like(inputs["answer_mask"])
+    with pytest.raises(ValueError, match="each text of a batch with answers has one"):
+        lrp.attribute(clf, inputs, "attnlrp")
