@@ -5,7 +5,8 @@ come from the hub or, without a network, from the local cache. What follows work
 never waits for a network.
 
 One file is read by pandas, which is there already; the `datasets` library would keep a copy in its
-cache and take an "NA" for a missing value. What a folder's splits are, `datasets` knows.
+cache and take an "NA" for a missing value. What a folder's splits are, `datasets` knows; it reads
+what its `save_to_disk` wrote, too.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
 from itertools import islice
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TextIO
+from typing import Any, BinaryIO, Literal, TextIO
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import (
@@ -36,6 +41,7 @@ from lrputils.mistakes import about
 
 Tables = Iterator[pd.DataFrame]
 _PATIENCE = 6.0
+_NONE = "\x1f"  # separates nothing: a line of a table of one column is a text
 _WEIGHTS = ".safetensors", ".bin"
 _SMALL_FILES = ".json", ".txt", ".model"
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(@[\w./-]+)?")
@@ -45,9 +51,10 @@ def _separated(file: TextIO, rows: int, texts: Iterable[str]) -> Tables:
     """Read a table whose first line tells what separates its columns."""
     names = re.sub(r'"[^"]*"', "", file.readline())
     file.seek(0)
+    found = max(",;\t|", key=names.count)
     return pd.read_csv(
         file,
-        sep=max(",;\t|", key=names.count),
+        sep=found if found in names else _NONE,
         keep_default_na=False,
         na_values=[""],
         index_col=False,
@@ -59,14 +66,14 @@ def _separated(file: TextIO, rows: int, texts: Iterable[str]) -> Tables:
 def _json(file: TextIO, rows: int, texts: Iterable[str]) -> Iterable[pd.DataFrame]:
     """Read one JSON value, or one a line."""
     try:
-        return [pd.read_json(file)]
+        return [pd.read_json(file, dtype=False)]
     except ValueError:
         file.seek(0)
         return _json_lines(file, rows, texts)
 
 
 def _json_lines(file: TextIO, rows: int, _: Any) -> Tables:
-    return pd.read_json(file, lines=True, chunksize=rows)
+    return pd.read_json(file, lines=True, chunksize=rows, dtype=False)
 
 
 def _lines(file: TextIO, rows: int, _: Any) -> Tables:
@@ -81,23 +88,64 @@ _TEXT_READERS: dict[str, Callable[..., Tables]] = {
     ".json": _json,
     ".jsonl": _json_lines,
 }
-READABLE = (*_TEXT_READERS, ".parquet")
+READABLE = (*_TEXT_READERS, ".parquet", ".arrow")
 
 
 def kind(path: str | Path) -> str | None:
-    """Return which of `READABLE` a file's name ends in, plain or .gz; None if in none."""
+    """Return which of `READABLE` a file's name ends in, plain or packed; None if in none."""
     ending = _unpacked(path).suffix.lower()
     return ending if ending in READABLE else None
 
 
 def stem(path: Path) -> str:
-    """Return a file's name without its ending, plain or .gz."""
+    """Return a file's name without its ending, plain or packed."""
     return _unpacked(path).stem
 
 
 def _unpacked(path: str | Path) -> Path:
+    """Return what a file is called once it is unpacked."""
     path = Path(path)
+    if path.suffix.lower() == ".zip" and path.is_file():
+        return Path(_alone(path))
     return path.with_suffix("") if path.suffix.lower() == ".gz" else path
+
+
+def _alone(path: Path) -> str:
+    """Return the name of the only file in an archive, hidden ones left out."""
+    try:
+        with ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/")]
+    except BadZipFile as error:
+        raise ValueError(about("dataset", str(path)) + f" cannot be read: {error}") from error
+    names = [name for name in names if "/." not in f"/{name}"]
+    if len(names) != 1:
+        raise ValueError(
+            about("dataset", str(path)) + f" holds {len(names)} files: unpack it, and name one"
+        )
+    return names[0]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file, plain or packed, for reading."""
+    with ExitStack() as open_files:
+        if path.suffix.lower() == ".zip":
+            archive = open_files.enter_context(ZipFile(path))
+            yield open_files.enter_context(archive.open(_alone(path)))
+        else:
+            packed = path.suffix.lower() == ".gz"
+            yield open_files.enter_context((gzip.open if packed else open)(path, "rb"))
+
+
+def _arrow(file: BinaryIO) -> Tables:
+    """Read what `datasets` or pyarrow wrote, as a stream or as a file."""
+    try:
+        stream = pa.ipc.open_stream(file)
+    except pa.ArrowInvalid:
+        file.seek(0)
+        reader = pa.ipc.open_file(file)
+        stream = map(reader.get_batch, range(reader.num_record_batches))
+    return (batch.to_pandas() for batch in stream)
 
 
 def readable(name: str) -> bool:
@@ -114,25 +162,30 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
     where, ending = about("dataset", str(path)), kind(path)
     if ending is None:
         raise ValueError(
-            where + f": cannot read this; it may be {', '.join(READABLE)}, each also as .gz"
+            where + f": cannot read this; it may be {', '.join(READABLE)}, each also as .gz, or "
+            "alone in a .zip"
         )
     try:
-        if ending == ".parquet":
-            yield from (batch.to_pandas() for batch in pq.ParquetFile(path).iter_batches(rows))
-            return
-        with (
-            (gzip.open if path.suffix.lower() == ".gz" else open)(
-                path, "rt", encoding="utf-8-sig"
-            ) as file,
-            warnings.catch_warnings(),
-        ):
+        with _opened(path) as file, warnings.catch_warnings():
             # More values than columns: pandas would warn and drop the last ones.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            yield from _TEXT_READERS[ending](file, rows, texts)
+            if ending == ".parquet":
+                yield from (part.to_pandas() for part in pq.ParquetFile(file).iter_batches(rows))
+            elif ending == ".arrow":
+                yield from _arrow(file)
+            else:
+                lines = TextIOWrapper(file, encoding="utf-8-sig")
+                yield from _TEXT_READERS[ending](lines, rows, texts)
     except UnicodeError as error:
         raise ValueError(
             where + " is not UTF-8 text: save it as UTF-8, or read it with pandas (encoding="
             "'latin-1', for example) and pass the table"
+        ) from error
+    except (pd.errors.ParserWarning, pd.errors.ParserError) as error:
+        line = re.search(r" in line \d+", str(error))
+        raise ValueError(
+            where + f" cannot be read: the values{line[0] if line else ''} are not as many as the "
+            "columns. A text that holds what separates them stands in quotes"
         ) from error
     except Exception as error:  # pandas raises a different class for each way of being malformed
         said = str(error).strip().splitlines()[0]
@@ -156,7 +209,8 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
     """Return a folder's data files by split, as `datasets` finds them.
 
     It reads the configurations of a README, or looks for train, test and validation in the names of
-    files and folders; files whose names say nothing of it are one split, "train".
+    files and folders; files whose names say nothing of it are one split, "train". What its
+    `save_to_disk` wrote names them itself.
     FileNotFoundError without data; ValueError for a `subset` that is none of the configurations, or
     missing where there are several.
     """
@@ -167,6 +221,10 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
     import datasets  # here: a single file needs none of it
 
     place = str(folder.absolute())
+    if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        held = datasets.load_from_disk(place)
+        held = held if isinstance(held, dict) else {str(held.split or "train"): held}
+        return {name: [Path(one["filename"]) for one in p.cache_files] for name, p in held.items()}
     with TemporaryDirectory() as elsewhere:  # its builder locks a file in its cache
         try:
             config = datasets.load_dataset_builder(place, subset, cache_dir=elsewhere).config
@@ -180,6 +238,8 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
 def is_path(name: str) -> bool:
     """Say whether `name` is meant as a file or folder rather than as a repository of the hub."""
     if Path(name).expanduser().exists() or kind(name) or not _NAME.fullmatch(name):
+        return True
+    if name.lower().endswith(".zip"):
         return True
     first = name.split("/")[0]
     return first in ("", ".", "..", "~") or ("/" in name and Path(first).is_dir())

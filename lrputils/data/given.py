@@ -47,6 +47,12 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) or (pair and all(isinstance(side, str) for side in value))
 
 
+def has_splits(given: Any) -> bool:
+    """Whether this is a `datasets.DatasetDict`."""
+    several = isinstance(given, Mapping) and len(given) > 0
+    return several and all(hasattr(part, "column_names") for part in given.values())
+
+
 def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
     """Return texts at hand as a table; of strings and pairs it has one column, `text`.
 
@@ -56,7 +62,7 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
         ValueError: no texts.
     """
     if isinstance(given, Mapping):  # a record, or lists of equal length by column
-        if given and all(hasattr(part, "column_names") for part in given.values()):
+        if has_splits(given):
             raise TypeError(
                 f"texts are not taken from a {type(given).__name__}: pass one of its splits "
                 f"{list(given)}"

@@ -7,7 +7,7 @@ the texts came from (`identity`), so that a recorded run can say which it measur
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -82,10 +82,11 @@ def load_texts(
 
     Args:
         dataset: `None` or "reviews" for the short reviews written for this book, "reviews-long"
-            for the long ones; a CSV, TSV, Parquet, JSON, JSON-lines or text file (a line a text),
-            plain or .gz; a folder, whose splits `datasets` finds; a data set of the Hugging
-            Face hub such as "stanfordnlp/sst2"; or texts at hand: a list, array or Series of
-            strings or of pairs of strings, records, a DataFrame, a `datasets.Dataset`.
+            for the long ones; a CSV, TSV, Parquet, Arrow, JSON, JSON-lines or text file (a line a
+            text), plain, .gz or alone in a .zip; a folder, whose splits `datasets` finds, or which
+            its `save_to_disk` wrote; a data set of the Hugging Face hub such as "stanfordnlp/sst2";
+            or texts at hand: a list, array or Series of strings or of pairs of strings, records, a
+            DataFrame, a `datasets.Dataset` or `DatasetDict`.
         columns: `text_column` and, after a comma, `label_column`, as chapters take them; of pairs
             three names, as "premise,hypothesis,label".
         split: "validation", "test", …; by default the first of these two that exists, or the only
@@ -170,6 +171,8 @@ def stream_texts(
     if limit is not None and limit < 1:
         raise ValueError(about("limit", limit) + " leaves no text")
     at_hand = not isinstance(dataset, str | Path | None)
+    if given.has_splits(dataset):
+        dataset, split = dataset[_choose(split, dataset, "texts at hand")], None
     if at_hand:
         options = {"split": split, "subset": subset, "revision": revision}
         stray = [f"{option}={value!r}" for option, value in options.items() if value is not None]
@@ -213,10 +216,16 @@ def _find(
         places = {name: [path]}
     else:
         places = files.splits(path, subset, name)
+    split = _choose(split, places, name)
+    return name if split == name else f"{name} [{split}]", places[split], commit
+
+
+def _choose(split: str | None, places: Mapping[str, Any], name: str) -> str:
+    """Return the split to read; ValueError for one that is not there, or has to be named."""
     if split is None:  # training data are never the default
         known = [*places] if len(places) == 1 else ("validation", "test")
         split = next((one for one in known if one in places), None)
     if split not in places:
         problem = "needs a split" if split is None else f"has no split {split!r}"
         raise ValueError(f"Data set {name!r} {problem}: choose from {sorted(places)}")
-    return name if split == name else f"{name} [{split}]", places[split], commit
+    return split

@@ -10,9 +10,12 @@ import tracemalloc
 from collections import deque
 from types import SimpleNamespace
 from unittest import mock
+from zipfile import ZipFile
 
 import datasets
 import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
 import pytest
 
 from lrputils.data import files
@@ -31,6 +34,7 @@ WRITERS = {
     "parquet": lambda table, path: table.to_parquet(path),
     "json": lambda table, path: table.to_json(path, orient="records"),
     "jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
+    "arrow": lambda table, path: pa.feather.write_feather(table, path, compression="lz4"),
 }
 
 
@@ -65,16 +69,71 @@ OTHER_FILES = {
 }
 
 
-@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+@pytest.mark.parametrize("packed", ["", ".gz", ".zip"])
 @pytest.mark.parametrize("name", OTHER_FILES)
 def test_files_as_other_programs_write_them(tmp_path, name, packed):
-    path = tmp_path / (f"{name}.gz" if packed else name)
+    path = tmp_path / f"{name}{packed}"
     content = OTHER_FILES[name].encode()
-    path.write_bytes(gzip.compress(content) if packed else content)
+    if packed == ".zip":
+        path = zipped(tmp_path / "any.zip", **{name: content, "__MACOSX/._x": b""})
+    else:
+        path.write_bytes(gzip.compress(content) if packed else content)
     texts = load_texts(path)
     assert texts.texts == ("one", "two, three")
     assert texts.labels == (None if name.endswith(".txt") else (0, 1))
     assert texts.name == name.split(".")[0]
+
+
+def zipped(path, **contents):
+    with ZipFile(path, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_an_archive_of_several_files_or_of_none_is_refused(tmp_path):
+    path = zipped(tmp_path / "two.zip", **{"a.csv": "text\none\n", "b.csv": "text\ntwo\n"})
+    with pytest.raises(ValueError, match="holds 2 files: unpack it, and name one"):
+        load_texts(path)
+    path.write_bytes(b"PK no archive")
+    with pytest.raises(ValueError, match="cannot be read: File is not a zip file"):
+        load_texts(path)
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        load_texts("missing.zip")
+
+
+def test_a_comma_needs_no_quotes_where_there_is_one_column(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text('text\na good film, really; yes\n"quoted, ""so"""\n')
+    assert load_texts(path).texts == ("a good film, really; yes", 'quoted, "so"')
+    for first in ("bad,0\n", ""):
+        path.write_text(f"text,label\n{first}a good film, really,1\n")
+        with pytest.raises(ValueError, match=r"not as many as the columns\. .* stands in quotes"):
+            load_texts(path)
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_a_number_in_quotes_stays_a_text(tmp_path, lines):
+    table = pd.DataFrame({"text": ["007", "1e3"], "label": [1, 0]})
+    table.to_json(tmp_path / "x.json", orient="records", lines=lines)
+    texts = load_texts(tmp_path / "x.json")
+    assert (texts.texts, texts.labels) == (("007", "1e3"), (1, 0))
+
+
+def test_what_save_to_disk_wrote_and_a_dict_of_data_sets_have_splits(tmp_path):
+    parts = {"train": TABLE[:1], "test": TABLE[1:]}
+    held = datasets.DatasetDict({k: datasets.Dataset.from_pandas(t) for k, t in parts.items()})
+    held.save_to_disk(tmp_path / "all", num_shards={"train": 1, "test": 2})
+    held["test"].save_to_disk(tmp_path / "one")
+    for given in (held, tmp_path / "all", tmp_path / "one"):
+        texts = load_texts(given)
+        assert (texts.ids, texts.labels) == (("b", "c", "d"), (1, 0, 1))
+    for given in (held, tmp_path / "all"):
+        assert load_texts(given, split="train").texts == ("one",)
+        with pytest.raises(ValueError, match=r"no split 'dev': choose from \['test', 'train'\]"):
+            load_texts(given, split="dev")
+    single = next((tmp_path / "one").glob("*.arrow"))
+    assert load_texts(single).texts == tuple(TABLE["text"][1:])
 
 
 AT_HAND = {
