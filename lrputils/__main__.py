@@ -218,12 +218,11 @@ def audit(
     from lrputils.report.audit_plan import settings
 
     classifier, texts = chosen.load()
-    sizes = {"max_length": chosen.max_length, "batch_size": chosen.batch_size}
     return auditing.audit(
         classifier,
         texts,
         out,
-        settings(**sizes, target=target, units=units),
+        settings(**chosen.of_rows, target=target, units=units),
         whole=stream_texts(chosen.dataset, **(chosen.of_texts | {"limit": None, "seed": None})),
         command=command,
         parameters=chosen.of_texts,
@@ -299,8 +298,7 @@ def evaluate(
         precision=precision,
         tolerance=tolerance,
         target=target,
-        max_length=chosen.max_length,
-        batch_size=chosen.batch_size,
+        **chosen.of_rows,
     )
     classifier, texts = chosen.load()
     if dry_run:

@@ -107,7 +107,10 @@ FILES = {
     "ragged.csv": (b"text,label\na,1\nb, c, d,0\n", "cannot be read: "),
     "broken.json": (b'{"text": ', "cannot be read: "),
     "broken.csv.gz": (b"text\na\n", "cannot be read: "),
-    "book.xlsx": (b"PK", r"it may be \.csv, \.tsv, \.txt, \.json, \.jsonl, \.parquet, each also"),
+    "book.xlsx": (
+        b"PK",
+        r"it may be \.csv, \.tsv, \.txt, \.json, \.jsonl, \.parquet, \.arrow, each also",
+    ),
     "empty.csv": (b"text,label\n", "holds no texts"),
     "empty.txt": (b"\n\n", "holds no texts"),
     "nothing.csv": (b"", "cannot be read: "),

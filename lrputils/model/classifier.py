@@ -134,7 +134,9 @@ class Classifier:
             warn(
                 f"{len(strays)} of {len(labels)} labels name no class: "
                 f"{', '.join(dict.fromkeys(strays[:4]))}; those of {self.name!r} are "
-                f"{', '.join(self.labels)}. Accuracy needs one class a text",
+                f"{', '.join(self.labels)}. Accuracy is left out, and all else goes on; "
+                + about("labels")
+                + " says what a label is called in the model",
                 stacklevel=3,
             )
 

@@ -170,9 +170,11 @@ class Chosen:
     Attributes:
         model: folder or hub name, also name@revision (default: embedded)
         dataset: file, folder, hub name (default: reviews)
+        subset: a data set's configuration, where it has several
         split: of the data set
         text_column: of texts; A,B: of pairs (default: usual)
         label_column: of labels (default: usual names)
+        labels (A=B,C=D): what a label A, C is called in the model
         limit: at most this many texts
         seed: draw the texts by this seed
         max_length: cut texts to N tokens
@@ -182,9 +184,11 @@ class Chosen:
 
     model: str | None = None
     dataset: str | None = None
+    subset: str | None = None
     split: str | None = None
     text_column: str | None = None
     label_column: str | None = None
+    labels: tuple[str, ...] = ()
     limit: int | None = None
     seed: int | None = None
     max_length: int | None = None
@@ -194,8 +198,17 @@ class Chosen:
     @property
     def of_texts(self) -> dict[str, Any]:
         """How the texts are chosen from the data set."""
-        names = ("split", "text_column", "label_column", "limit", "seed")
+        names = ("subset", "split", "text_column", "label_column", "limit", "seed")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def of_rows(self) -> dict[str, Any]:
+        """The settings of a run that are chosen with the texts."""
+        pairs = [pair.partition("=") for pair in self.labels]
+        if stray := [label for label, equals, _ in pairs if not equals]:
+            raise ValueError(about("labels", stray[0]) + ": write label=class, as Positive=LABEL_1")
+        labels = {label.strip(): name.strip() for label, _, name in pairs} or None
+        return {"max_length": self.max_length, "batch_size": self.batch_size, "labels": labels}
 
     def load(self) -> tuple[Any, Any]:
         """Return the classifier and the stream of texts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ class Settings:
         max_length: longest text in tokens; the model's own limit if not given.
         target: the class explained, a number or a label; the predicted one if not given.
         units: what is removed and scored: each "token", "word" or "sentence".
+        labels: what a label of the texts is called in the model, as `{"Positive": "LABEL_1"}`.
         long: "cut" longer texts, or "refuse" to begin.
         shard: most texts of a shard: what a kill can lose, and what one rank takes at a time. Of
             long texts it has fewer, so that no more than about two minutes are lost.
@@ -58,6 +59,7 @@ class Settings:
     readouts: tuple[str, ...] | None = None
     layers: bool = False
     curves: int | None = None
+    labels: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
         names = tuple(METHODS.find(name).name for name in self.methods)

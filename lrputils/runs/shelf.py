@@ -81,7 +81,7 @@ def store(
                     f"{inputs.lengths[row]} tokens: leave it out, or cut such texts (--long cut)"
                 )
             given = part.labels or [None] * len(part)
-            known = classifier.number_labels(given)
+            known = classifier.number_labels(given, settings.labels)
             labels += given
             numbers += known
             columns = {

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -117,6 +118,21 @@ def test_an_error_names_options_and_leaves_a_user_s_own_path_alone(tmp_path, cap
     assert "choose --text-column (in a chapter, `columns`)" in said
     with pytest.raises(ValueError, match=r"'limit=3' has none .* choose text_column \(in"):
         lrputils.load_texts(place)
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("option", [[], ["--labels", "ok = POSITIVE,no good=negative"]])
+def test_labels_are_called_otherwise_in_the_model(option, tmp_path, capsys):
+    place = tmp_path / "x.csv"
+    place.write_text("text,label\na wonderful film,ok\nan awful film,no good\n")
+    command = ["evaluate", "--dataset", str(place), "--methods", "mask-gradient", *option]
+    assert main([*command, "--quiet", "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().err
+    assert ("Accuracy is left out, and all else goes on; --labels says" in said) == (not option)
+    facts = json.loads((tmp_path / "out/provenance.json").read_text())
+    assert facts["accuracy"] == (1.0 if option else None)
+    assert main([*command[:3], "--dry-run", "--labels", "good"]) == 1
+    assert "--labels 'good': write label=class, as Positive=LABEL_1" in capsys.readouterr().err
 
 
 def test_a_missing_package_is_named_with_the_way_to_install_it(monkeypatch, capsys):
