@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def data_dir() -> Path:
 def models_dir() -> Path:
     """Folder with the fine-tuned classifiers `minilm-sst2` and `minilm-imdb`."""
     return _folder("LRPUTILS_TEST_MODELS", "models")
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Moments and workers to kill: a failure shows the seed, and the variable draws them again."""
+    seed = int(os.environ.get("LRPUTILS_TEST_SEED") or random.randrange(1 << 32))
+    print(f"drawn by LRPUTILS_TEST_SEED={seed}")
+    return random.Random(seed)
 
 
 @pytest.fixture(scope="session")

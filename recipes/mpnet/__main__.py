@@ -13,7 +13,6 @@ from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-import lrputils  # noqa: F401  (makes a CUDA build of torchvision importable)
 from lrputils.runs.options import run_alone
 
 BASE = "sentence-transformers/all-mpnet-base-v2"

@@ -4,12 +4,40 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 import lrputils
-from lrputils.__main__ import main
+from lrputils.__main__ import _VERBS, main
 from lrputils.runs import folders
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands() -> list[str]:
+    """Every module that is started by name, and every verb of `lrputils`."""
+    files = (f for room in ("lrputils", "recipes") for f in (ROOT / room).rglob("*.py"))
+    named = [f for f in files if '__name__ == "__main__"' in f.read_text(encoding="utf-8")]
+    dotted = [".".join(f.relative_to(ROOT).with_suffix("").parts) for f in named]
+    verbs = [f"lrputils {verb.__name__}" for verb in _VERBS]
+    return [name.removesuffix(".__main__") for name in dotted] + verbs
+
+
+def test_every_command_says_its_options_in_a_process_of_its_own():
+    """What one of them imports first, another process of the tests would have long imported."""
+
+    def ask(command: str) -> str:
+        call = [sys.executable, "-m", *command.split(), "--help"]
+        done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=False)
+        fine = done.returncode == 0 and done.stdout.startswith("usage:") and not done.stderr
+        return "" if fine else f"{command}: {done.stderr[-300:]}"
+
+    with ThreadPoolExecutor(2) as pool:
+        asked = list(pool.map(ask, commands()))
+    assert len(asked) > 10
+    assert [said for said in asked if said] == []
 
 
 @pytest.fixture

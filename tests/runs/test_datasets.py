@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -213,26 +212,26 @@ class TestKilled:
     def undisturbed(self, run, tmp_path_factory):
         return timed("cpu", lambda: rows_of(run(tmp_path_factory.mktemp("undisturbed"))))
 
-    def test_alone(self, run, undisturbed, tmp_path):
+    def test_alone(self, run, undisturbed, tmp_path, chance):
         seconds, rows = undisturbed
-        moments, done = random.Random(), []
+        done = []
         for _ in range(3):
-            killed(lambda: run(tmp_path), moments.uniform(0, seconds / 3))
+            killed(lambda: run(tmp_path), chance.uniform(0, seconds / 3))
             done.append(len([*tmp_path.glob("shards/*.rows.parquet")]))
         assert done == sorted(done)
         pd.testing.assert_frame_equal(rows_of(run(tmp_path)), rows)
         assert not (tmp_path / "shards").exists()
 
-    def test_a_lost_rank_costs_its_open_shard(self, run, undisturbed, tmp_path):
+    def test_a_lost_rank_costs_its_open_shard(self, run, undisturbed, tmp_path, chance):
         seconds, rows = undisturbed
         world = {"WORLD_SIZE": "2"}
         first = forked(lambda: run(tmp_path), world | {"RANK": "0"})
-        killed(lambda: run(tmp_path), random.uniform(0, seconds / 2), world | {"RANK": "1"})
+        killed(lambda: run(tmp_path), chance.uniform(0, seconds / 2), world | {"RANK": "1"})
         os.waitpid(first, 0)
         pd.testing.assert_frame_equal(rows_of(tmp_path), rows)
         assert not (tmp_path / "shards").exists()
 
-    def test_under_torchrun_a_killed_worker_is_started_again(self, undisturbed, tmp_path):
+    def test_under_torchrun_a_killed_worker_is_started_again(self, undisturbed, tmp_path, chance):
         log = tmp_path / "log"
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += ["--nproc-per-node=2", "--max-restarts=1", "--monitor-interval=0.1"]
@@ -244,7 +243,7 @@ class TestKilled:
             assert agent.poll() is None, log.read_text()
             children = f"/proc/{agent.pid}/task/{agent.pid}/children"
             with open(children) as listed:
-                os.kill(int(random.choice(listed.read().split())), signal.SIGKILL)
+                os.kill(int(chance.choice(listed.read().split())), signal.SIGKILL)
         assert agent.returncode == 0, log.read_text()
         pd.testing.assert_frame_equal(rows_of(tmp_path / "out"), undisturbed[1])
         assert {path.name for path in (tmp_path / "out").iterdir()} == {
