@@ -6,12 +6,14 @@ in float32 by default. Models that the package cannot attribute are refused here
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from warnings import catch_warnings, warn
 
@@ -43,6 +45,11 @@ _KINDS = {
     "ForCausalLM": AutoModelForCausalLM,
     "LMHeadModel": AutoModelForCausalLM,
 }
+# What configurations and tokenizer files say of where they come from, or of the last batch.
+_PASSING = (
+    *("_name_or_path", "name_or_path", "architectures", "transformers_version"),
+    *("is_local", "local_files_only", "truncation", "padding"),
+)
 _VOCABULARIES = "tokenizer.json", "vocab.*", "*.model"
 # What the libraries' messages mean here: theirs give advice that this package does not follow.
 _MEANINGS = {
@@ -90,6 +97,15 @@ class Classifier:
                 tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy(),
             )
         )
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """All that decides its maps: `identity`, digests of its `configuration` and `tokenizer`."""
+        return {
+            "identity": self.identity,
+            "configuration": _digest_json(self.model.config.to_json_string(use_diff=False)),
+            "tokenizer": _digest_tokenizer(self.tokenizer),
+        }
 
     @property
     def device(self) -> torch.device:
@@ -288,6 +304,26 @@ def _load_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
         )
     with _plainly(f"The tokenizer of {name!r}"):
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+def _digest_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the digest of the files that it saves."""
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        files_ = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        read = {path.name: path.read_text("utf-8", "surrogateescape") for path in files_}
+    return files.digest(
+        f"{name} {_digest_json(text) if name.endswith('.json') else text}".encode(
+            errors="surrogateescape"
+        )
+        for name, text in read.items()
+    )
+
+
+def _digest_json(text: str) -> str:
+    """Return the digest of what a configuration decides, wherever it comes from."""
+    told = {name: value for name, value in json.loads(text).items() if name not in _PASSING}
+    return files.digest([json.dumps(told, sort_keys=True).encode()])
 
 
 @contextmanager

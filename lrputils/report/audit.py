@@ -8,9 +8,9 @@ figures and heat maps, which escape their own texts.
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from lrputils.report.heatmap import STYLE, Heatmap, templates
 from lrputils.runs import datasets, results
 from lrputils.runs.datasets import estimate
 from lrputils.runs.engines import rank
-from lrputils.runs.folders import write_json
+from lrputils.runs.folders import read_json, write_json
 from lrputils.runs.settings import Settings
 from lrputils.study.cost import duration
 from lrputils.study.evaluation import REFERENCE
@@ -86,8 +86,8 @@ def audit(
         again = about("limit", there) + " writes its page again"
         raise ValueError(f"{out} is an audit of {there} texts: " + again)
     path, notes = out / NOTES, {}
-    if path.is_file():
-        notes = json.loads(path.read_text(encoding="utf-8"))
+    with suppress(FileNotFoundError, ValueError):  # of a damaged one too, they are measured again
+        notes = read_json(path)
     if notes.get("rows") != facts["rows"]:  # measured once beside the rows
         if not quiet:
             print("checking the rules, timing the methods …", file=sys.stderr)

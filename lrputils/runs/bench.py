@@ -5,7 +5,6 @@ What each group measures is in `lrputils.study.bench`.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -24,7 +23,7 @@ from transformers import BertForSequenceClassification
 
 from lrputils.model.classifier import load_classifier
 from lrputils.runs import results
-from lrputils.runs.folders import writable, write_json
+from lrputils.runs.folders import read_json, writable, write_json
 from lrputils.study import sides
 from lrputils.study.bench import GROUPS, Bench, untrained
 
@@ -113,7 +112,7 @@ def _kept(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The groups that are there, if they were measured on the same things."""
     if not path.is_file():
         return {}
-    there = json.loads(path.read_text(encoding="utf-8"))
+    there = read_json(path)
     for name in ("parameters", "model", "device", "processor", "versions"):
         if there["provenance"][name] != facts[name]:
             raise ValueError(
@@ -132,6 +131,6 @@ def load(
     `results.load`.
     """
     path = run if isinstance(run, Path) else results.find("bench", run, folder, FILE)
-    there = json.loads(path.read_text(encoding="utf-8"))
+    there = read_json(path)
     groups = {name: pd.DataFrame(group["rows"]) for name, group in there["groups"].items()}
     return groups, there["provenance"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from lrputils.data.texts import Texts, TextStream
 from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.runs import results
-from lrputils.runs.engines import Shard, in_shards, rank
+from lrputils.runs.engines import Shard, in_shards, rank, recover
 from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.results import key
 from lrputils.runs.settings import Settings
@@ -77,32 +78,22 @@ def evaluate_dataset(
     out, settings = Path(out), settings or Settings()
     options = {**(parameters or {}), **asdict(settings)}
     before = _before(out, _plan(classifier, texts, options), _GROWING)
-    known, each = 0, 1
     if before:
-        known, held = before["data"]["texts"], before["parameters"]
-        each = before["rows"]["count"] // known
+        there, held = before["data"]["texts"], before["parameters"]
         methods = tuple(dict.fromkeys((*held["methods"], *settings.methods)))
         settings, limit = replace(settings, methods=methods), options.get("limit")
-        if limit and limit <= known:
-            if limit < known and len(methods) > len(held["methods"]):
+        if limit and limit <= there:
+            if limit < there and len(methods) > len(held["methods"]):
                 raise ValueError(
-                    f"{out} has {known} texts, and methods are added to all of them: "
-                    + about("limit", known)
+                    f"{out} has {there} texts, and methods are added to all of them: "
+                    + about("limit", there)
                 )
             options["limit"] = held["limit"]
         options["methods"] = methods
     asked = settings.asked(classifier, variants)
 
-    def rows(some: Texts, first: int) -> pd.DataFrame:
-        there, parts = min(max(known - first, 0), len(some)), []
-        if there:
-            places = np.arange(first * each, (first + there) * each)
-            old = dataset(out / results.ROWS).take(places).to_pandas()
-            parts.append(measure(classifier, some.take(range(there)), asked, old))
-        if there < len(some):
-            new = some.take(range(there, len(some)))
-            parts.append(measure(classifier, new, asked))
-        return compact(pd.concat(parts, ignore_index=True))
+    def rows(loaded: Classifier, some: Texts, known: pd.DataFrame | None) -> pd.DataFrame:
+        return compact(measure(loaded, some, asked, known))
 
     how = {"options": options, "command": command, "quiet": quiet}
     return record(rows, classifier, texts, out, settings, before=before, **how)
@@ -173,7 +164,7 @@ def variant_name(method: str, options: Mapping[str, Any]) -> str:
 
 
 def record(
-    rows_of: Callable[[Texts, int], pd.DataFrame],
+    rows_of: Callable[[Classifier, Texts, pd.DataFrame | None], pd.DataFrame],
     classifier: Classifier,
     texts: Texts | TextStream,
     out: str | Path,
@@ -186,9 +177,10 @@ def record(
 ) -> Path:
     """Write what `rows_of` returns of some texts at a time, with provenance, into `out`.
 
-    It is given the texts and the number of the first. Of the `settings` those of texts and shards
-    are read. `options`, as JSON can hold them, decide the rows beside model and texts; `before` is
-    the provenance of a run to which they add; the rest is as in `evaluate_dataset`.
+    It is given the classifier, the texts, and the rows that are known of them or None. Of the
+    `settings` those of texts and shards are read. `options`, as JSON can hold them, decide the rows
+    beside model and texts; `before` is the provenance of a run to which they add; the rest is as in
+    `evaluate_dataset`.
     """
     out = Path(out)
     plan = _plan(classifier, texts, options)
@@ -196,18 +188,27 @@ def record(
     if before.get("plan") == key(plan):
         _say(f"{out} is finished: nothing to do")
         return out
+    known = before["data"]["texts"] if before else 0
 
     def cut(work: Path) -> dict[str, Shard]:
-        if not (work / TEXTS).is_file():
-            with atomic_write(work / TEXTS) as draft:
-                store(classifier, texts, draft, settings, quiet=quiet)
+        if not rank():
+            if before != (_found(out) or {}):
+                raise ValueError(f"another process wrote into {out}: give the same command again")
+            if not (work / TEXTS).is_file():
+                with atomic_write(work / TEXTS) as draft:
+                    store(classifier, texts, draft, settings, quiet=quiet)
         shelf = Shelf(work / TEXTS)
         if shelf.whole.cut:
             share = f"{shelf.whole.cut} of {shelf.whole.texts}"
             _say(f"{share} texts are too long, and cut: see `cut` in the rows of `evaluate`")
+        each = before["rows"]["count"] // known if before else 0
         return {
             f"{part.Index:08d}": Shard(
-                partial(_measure, rows_of, shelf, part.Index), part.texts, part.cost
+                partial(_measure, rows_of),
+                partial(_given, shelf, part.Index, out, known, each),
+                part.texts,
+                part.cost,
+                part.digest,
             )
             for part in shelf.parts.itertuples()
         }
@@ -219,19 +220,36 @@ def record(
             parameters=options,
             seconds=seconds + before.get("seconds", 0),
             device=classifier.device,
-            model={"name": classifier.name, "identity": classifier.identity},
+            model={"name": classifier.name, **classifier.parts},
             data={"name": texts.name, "identity": texts.identity, "texts": int(whole.texts)},
         )
         share = accuracy(paths) if settings.target is None else None
         return paths, {**facts, "accuracy": share, "cut": int(whole.cut)}
 
-    return in_shards(out, plan, cut, finish, quiet=quiet)
+    return in_shards(out, plan, cut, finish, shared=(classifier,), quiet=quiet)
+
+
+def _given(
+    shelf: Shelf, number: int, out: Path, known: int, each: int
+) -> tuple[tuple[Texts, pd.DataFrame | None], ...]:
+    """Return a shard's texts: those with rows in `out`, `each` many, with them, and the others."""
+    texts, first = shelf.take(number), int(shelf.parts.texts[:number].sum())
+    there, pieces = min(max(known - first, 0), len(texts)), []
+    if there:
+        places = np.arange(first * each, (first + there) * each)
+        old = dataset(out / results.ROWS).take(places).to_pandas()
+        pieces.append((texts.take(range(there)), old))
+    if there < len(texts):
+        pieces.append((texts.take(range(there, len(texts))), None))
+    return tuple(pieces)
 
 
 def _measure(
-    rows_of: Callable[[Texts, int], pd.DataFrame], shelf: Shelf, number: int
+    rows_of: Callable[[Classifier, Texts, pd.DataFrame | None], pd.DataFrame],
+    classifier: Classifier,
+    *pieces: tuple[Texts, pd.DataFrame | None],
 ) -> pd.DataFrame:
-    return rows_of(shelf.take(number), int(shelf.parts.texts[:number].sum()))
+    return pd.concat([rows_of(classifier, *piece) for piece in pieces], ignore_index=True)
 
 
 def compact(rows: pd.DataFrame) -> pd.DataFrame:
@@ -254,23 +272,31 @@ def accuracy(paths: Sequence[Path]) -> float | None:
 def _plan(
     classifier: Classifier, texts: Texts | TextStream, options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    return {"model": classifier.identity, "texts": texts.identity, **options}
+    model = classifier.parts
+    return {"model": model.pop("identity"), **model, "texts": texts.identity, **options}
+
+
+def _found(out: Path) -> dict[str, Any] | None:
+    """Return the provenance in `out`; the first rank sees that it is that of the rows."""
+    with suppress(FileNotFoundError):
+        return results.facts(out, checked=not rank())
 
 
 def _before(
     out: Path, plan: Mapping[str, Any], growing: Collection[str] = ()
 ) -> dict[str, Any] | None:
     """Return the provenance of a finished run in `out` that differs in what may grow, at most."""
-    if not (out / results.PROVENANCE).is_file():
-        return None
-    facts = results.facts(out)
-    if facts.get("plan") != key(plan):
-        told = {"model": facts.get("model", {}).get("identity"), "texts": facts["data"]["identity"]}
+    if not rank():
+        recover(out)
+    if (facts := _found(out)) and facts.get("plan") != key(plan):
+        model = facts.get("model", {})
+        told = {"model": model.get("identity"), "texts": facts["data"]["identity"]}
+        told |= {name: model.get(name) for name in ("configuration", "tokenizer")}
         told, now = {**told, **facts["parameters"]}, json.loads(json.dumps(plan))
         other = [name for name in {**now, **told} if told.get(name) != now.get(name)]
         if other := [name for name in other if name not in growing]:
             raise ValueError(
-                f"{out} holds a finished run of {facts.get('model', {}).get('name')!r} on "
+                f"{out} holds a finished run of {model.get('name')!r} on "
                 f"{facts['data']['name']!r} with other {', '.join(other)}: name another folder"
             )
     return facts

@@ -24,22 +24,47 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock, Timeout
 
 from lrputils.progress import bar
-from lrputils.runs.folders import FULL, PLAN, READY, SHARD, atomic_write, claimed, work_folder
-from lrputils.runs.results import facts, key, write
+from lrputils.runs.folders import (
+    FULL,
+    LOCK,
+    PARTS,
+    PLAN,
+    SHARD,
+    TEXTS,
+    alone,
+    atomic_write,
+    claimed,
+    locked,
+    read_plan,
+    remove,
+    work_folder,
+    write_json,
+)
+from lrputils.runs.results import facts, key, settle, write
 
 _PATIENCE = 0.2  # seconds between two looks at what the other ranks have done
+_LONG = 60  # seconds of waiting after which it is said for whom
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of the work: what measures its rows, how many texts or networks, and its cost."""
+    """A part of the work.
 
-    measure: Callable[[], pd.DataFrame]
+    Attributes:
+        measure: returns the rows; called with what all shards share, and what `given` returns.
+        given: returns what this one alone is measured on, when its turn has come.
+        size: how many texts or networks.
+        cost: which shards are begun first.
+        digest: of what it is measured on.
+    """
+
+    measure: Callable[..., pd.DataFrame]
+    given: Callable[[], tuple[Any, ...]] = tuple
     size: int = 1
     cost: float = 1.0
+    digest: str = ""
 
 
 def rank() -> int:
@@ -53,99 +78,177 @@ def in_shards(
     cut: Callable[[Path], Mapping[str, Shard]],
     finish: Callable[[list[Path], float], tuple[pd.DataFrame | Sequence[Path], dict[str, Any]]],
     *,
+    shared: tuple[Any, ...] = (),
     unit: str = "texts",
     quiet: bool = False,
 ) -> Path:
     """Measure what is missing of a run, with the other ranks; the first rank writes it into `out`.
 
     `plan` decides the rows, as JSON can hold it. Given the folder of the shards, `cut` returns them
-    by name, in their order; the first rank calls it before the others do. Given the shards' files
-    and the seconds they took, `finish` returns what `write` takes: the rows,
-    or the files, and the provenance.
+    by name, in their order; the first rank calls it before the others do. All are measured with
+    what is `shared`. Given the shards' files and the seconds they took, `finish` returns what
+    `write` takes: the rows, or the files, and the provenance.
 
     Raises:
         ValueError: see `claimed`; or a shard was damaged after it had been written.
         OSError: the disk is full.
     """
-    out = Path(out)
+    out, plan = Path(out), json.loads(json.dumps(plan))
     with _full_disk_told(out):
         if rank():
-            if work := _joined(out, plan):
-                _sweep(work, cut(work), set(), lambda size: None)
+            work = work_folder(out)
+            _sweep(work, _joined(out, plan, cut), set(), shared, lambda size: None)
             return out
         with claimed(out, plan) as work:
-            todo = cut(work)
-            done = {name for name in todo if _sound(_file(work, name))}
-            (work / READY).touch()
+            todo = _agreed(work, plan, cut)
+            done = {name for name, shard in todo.items() if _sound(_file(work, name), shard)}
             sizes = {name: shard.size for name, shard in todo.items()}
             options = {"total": sum(sizes.values()), "initial": sum(sizes[name] for name in done)}
+            waiting = _Waiting()
             with bar(not quiet, log=True, desc="measured", unit=f" {unit}", **options) as shown:
-                while not _sweep(work, todo, done, shown.update):
-                    time.sleep(_PATIENCE)
-            paths = [_file(work, name) for name in todo]
-            rows, told = finish(paths, sum(map(_seconds, paths)))
+                while holder := _sweep(work, todo, done, shared, shown.update):
+                    waiting.wait(holder)
+            paths = {_file(work, name): shard for name, shard in todo.items()}
+            rows, told = finish([*paths], sum(_seconds(path, paths[path]) for path in paths))
             return write(out, rows, {**told, "plan": key(plan)})
 
 
-def _joined(out: Path, plan: Mapping[str, Any]) -> Path | None:
-    """Wait until the first rank is ready; return the folder of shards, None if all is finished."""
-    work, plan = work_folder(out), json.loads(json.dumps(plan))
-    while True:
-        with suppress(FileNotFoundError):
-            agreed = json.loads((work / PLAN).read_text(encoding="utf-8")) == plan
-            if agreed and (work / READY).is_file():
-                return work
+def recover(out: Path) -> None:
+    """Finish what a process that was killed at the end of a run had begun.
+
+    Rows and provenance that were written whole come into their places, and the parts of a run that
+    is finished go away.
+
+    Raises:
+        ValueError: another process works there.
+    """
+    work = work_folder(out)
+    if not work.is_dir():
+        remove(work)
+        return
+    with alone(work, "recording", out):
+        settle(out)
+        plan = read_plan(work)
+        plan.pop(PARTS, None)
         with suppress(FileNotFoundError):
             if facts(out).get("plan") == key(plan):
-                return None
+                remove(work)
+
+
+def _agreed(
+    work: Path, plan: Mapping[str, Any], cut: Callable[[Path], Mapping[str, Shard]]
+) -> Mapping[str, Shard]:
+    """Cut a run into shards, those that were agreed on before; else from texts that are read again.
+
+    From then on the plan in the folder has their digest, and other ranks begin.
+    """
+    if told := read_plan(work).get(PARTS):
+        with suppress(pa.ArrowException, OSError):
+            if _digest(todo := cut(work)) == told:
+                return todo
+        print(f"{work / TEXTS} is damaged, and made again", file=sys.stderr)
+    (work / TEXTS).unlink(missing_ok=True)
+    todo = cut(work)
+    write_json(work / PLAN, {**plan, PARTS: _digest(todo)})
+    return todo
+
+
+def _digest(todo: Mapping[str, Shard]) -> str:
+    return key({name: shard.digest for name, shard in todo.items()})
+
+
+def _joined(
+    out: Path, plan: Mapping[str, Any], cut: Callable[[Path], Mapping[str, Shard]]
+) -> Mapping[str, Shard]:
+    """Wait until the first rank is ready; return the shards, none if all is finished."""
+    work, waiting = work_folder(out), _Waiting()
+    while True:
+        agreed = read_plan(work)
+        if (told := agreed.pop(PARTS, None)) and agreed == plan:
+            with suppress(pa.ArrowException, OSError):  # the first rank makes it again
+                if _digest(todo := cut(work)) == told:
+                    return todo
+        with suppress(FileNotFoundError):
+            if facts(out).get("plan") == key(plan):
+                return {}
+        waiting.wait(f"the first rank, which has {work / LOCK} while it works")
+
+
+class _Waiting:
+    """Looks again after a while, and says once for whom it has waited if that takes long."""
+
+    def __init__(self) -> None:
+        self._whom, self._since = "", 0.0
+
+    def wait(self, whom: str) -> None:
+        if whom != self._whom:
+            self._whom, self._since = whom, time.monotonic()
+        elif time.monotonic() - self._since > _LONG:
+            print(f"waiting for {whom}", file=sys.stderr)
+            self._since = float("inf")
         time.sleep(_PATIENCE)
 
 
 def _sweep(
-    work: Path, todo: Mapping[str, Shard], done: set[str], told: Callable[[int], Any]
-) -> bool:
-    """Measure the shards that nobody has; return whether all are there.
+    work: Path,
+    todo: Mapping[str, Shard],
+    done: set[str],
+    shared: tuple[Any, ...],
+    told: Callable[[int], Any],
+) -> str:
+    """Measure the shards that nobody has; return who has one, "" if all are there.
 
     Several ranks end together if the costliest shards come first; one goes by the shards' order.
     """
-    shared = int(os.environ.get("WORLD_SIZE", 1)) > 1
-    for name in sorted(todo, key=lambda name: -todo[name].cost) if shared else todo:
-        if name not in done and _taken(work, name, todo[name]):
-            done.add(name)
-            told(todo[name].size)
-    return len(done) == len(todo)
+    several, holder = int(os.environ.get("WORLD_SIZE", 1)) > 1, ""
+    for name in sorted(todo, key=lambda name: -todo[name].cost) if several else todo:
+        if name not in done:
+            if other := _take(work, name, todo[name], shared):
+                holder = holder or f"shard {name}: {other}"
+            else:
+                done.add(name)
+                told(todo[name].size)
+    return holder
 
 
-def _taken(work: Path, name: str, shard: Shard) -> bool:
-    """Measure a shard unless it is there or another process has it; return whether it is there."""
+def _take(work: Path, name: str, shard: Shard, shared: tuple[Any, ...]) -> str:
+    """Measure a shard unless it is there; return who has it if another process does."""
     path = _file(work, name)
     if path.is_file():
-        return True
-    if not (work / PLAN).is_file():  # finished, and cleared away
-        return False
-    with suppress(Timeout), FileLock(work / f"{name}.lock", timeout=0):
+        return ""
+    if not (work / PLAN).is_file():
+        return "finished, and cleared away"
+    with locked(work / f"{name}.lock") as holder:
+        if holder:
+            return holder
         if not (work / PLAN).is_file():  # just now: the lock has made the folder again
             shutil.rmtree(work, ignore_errors=True)
         elif not path.is_file():
             began = time.monotonic()
-            rows = shard.measure()
-            rows.attrs["seconds"] = time.monotonic() - began
-            with atomic_write(path) as partial:
-                rows.to_parquet(partial, index=False, write_page_checksum=True)
-    return path.is_file()
+            rows = shard.measure(*shared, *shard.given())
+            keep(path, shard, rows, time.monotonic() - began)
+    return ""
+
+
+def keep(path: Path, shard: Shard, rows: pd.DataFrame, seconds: float) -> None:
+    """Write a shard's rows, with what they were measured on."""
+    rows.attrs = {"seconds": seconds, "digest": shard.digest, "name": path.name}
+    with atomic_write(path) as partial:
+        rows.to_parquet(partial, index=False, write_page_checksum=True)
 
 
 def _file(work: Path, name: str) -> Path:
     return work / f"{name}{SHARD}"
 
 
-def _sound(path: Path) -> bool:
-    """Return whether a shard is there; one that cannot be read is taken away, and said so."""
+def _sound(path: Path, shard: Shard) -> bool:
+    """Return whether a shard is there; one that is damaged is taken away, and said so."""
     if not path.is_file():
         return False
     try:
         pq.read_table(path, page_checksum_verification=True)
-    except (OSError, pa.ArrowException) as error:
+        _seconds(path, shard)
+    except (ValueError, OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         print(f"{path} is damaged and measured again ({reason})", file=sys.stderr)
         path.unlink()
@@ -153,8 +256,12 @@ def _sound(path: Path) -> bool:
     return True
 
 
-def _seconds(path: Path) -> float:
-    return json.loads(pq.read_schema(path).metadata[b"PANDAS_ATTRS"])["seconds"]
+def _seconds(path: Path, shard: Shard) -> float:
+    """Return the seconds that a shard took; ValueError if these are not its rows."""
+    told = json.loads((pq.read_schema(path).metadata or {}).get(b"PANDAS_ATTRS", b"{}"))
+    if (told.get("name"), told.get("digest")) != (path.name, shard.digest):
+        raise ValueError(f"{path} holds other rows: the same command measures it again")
+    return told["seconds"]
 
 
 @contextmanager

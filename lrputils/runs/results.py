@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -25,10 +27,11 @@ import pyarrow.parquet as pq
 import torch
 
 from lrputils import __version__
-from lrputils.runs.folders import atomic_write, write_json
+from lrputils.runs.folders import atomic_write, read_json, write_json
 from lrputils.study.by_text import Run
 
 ROWS, PROVENANCE = "rows.parquet", "provenance.json"
+_NEW = "{}.new"  # of a pair that is written and not yet in its place
 _PACKED = {"compression": "zstd", "compression_level": 15}
 _SCORES = "scores"
 _GROUP = 2**26  # bytes of rows that are held at a time
@@ -65,15 +68,8 @@ def load(experiment: str, run: str, folder: str | Path | None = None) -> Recordi
 
 def read(place: str | Path) -> Recording:
     """Read the recorded run in a folder, wherever it lies; arguments and errors as in `load`."""
-    place = Path(place)
-    provenance = facts(place)
-    digest, told = _digest(place / ROWS), provenance["rows"]["sha256"]
-    if digest != told:
-        raise ValueError(
-            f"{'/'.join(place.parts[-2:])}: {ROWS} has sha256 {digest[:12]}…, its provenance says "
-            f"{told[:12]}…: record the run again"
-        )
-    return Recording(pd.read_parquet(place / ROWS), provenance)
+    provenance = facts(Path(place), checked=True)
+    return Recording(pd.read_parquet(Path(place) / ROWS), provenance)
 
 
 def find(
@@ -92,29 +88,53 @@ def find(
     )
 
 
-def facts(folder: Path) -> dict[str, Any]:
-    """Return the provenance of a recording's folder."""
-    return json.loads((folder / PROVENANCE).read_text(encoding="utf-8"))
+def facts(folder: Path, *, checked: bool = False) -> dict[str, Any]:
+    """Return the provenance of a recording's folder.
+
+    Raises:
+        FileNotFoundError: it has none.
+        ValueError: it is damaged, or, if `checked`, the rows are not those that it describes.
+    """
+    provenance, rows = read_json(folder / PROVENANCE), folder / ROWS
+    if checked and (not rows.is_file() or _digest(rows) != provenance["rows"]["sha256"]):
+        raise ValueError(
+            f"{rows} is {'not what' if rows.is_file() else 'gone, which'} {PROVENANCE} beside it "
+            f"describes: put the rows back, or remove {PROVENANCE} and record the run again"
+        )
+    return provenance
 
 
 def write(
     folder: str | Path, rows: pd.DataFrame | Sequence[Path], provenance: Mapping[str, Any]
 ) -> Path:
-    """Write a recording into `folder`; the provenance goes last and names the rows' sha256.
+    """Write a recording into `folder`: rows, and the provenance, which names their sha256.
 
-    Of rows in several Parquet files only a few are in memory at a time.
+    Both replace those that are there in one step: a process that is killed leaves the old pair, or
+    a new one that `settle` puts in its place. Of rows in several Parquet files only a few are in
+    memory at a time.
     """
     folder = Path(folder)
-    with atomic_write(folder / ROWS) as draft:
+    settle(folder)
+    with atomic_write(folder / _NEW.format(ROWS)) as draft:
         if isinstance(rows, pd.DataFrame):
             rows.to_parquet(draft, index=False, **_packing(pa.Schema.from_pandas(rows)))
         else:
             _join(rows, draft)
         count = pq.read_metadata(draft).num_rows
         whole = {**provenance, "rows": {"count": count, "sha256": _digest(draft)}}
-        (folder / PROVENANCE).unlink(missing_ok=True)
-    write_json(folder / PROVENANCE, whole)
+    write_json(folder / _NEW.format(PROVENANCE), whole)
+    settle(folder)
     return folder
+
+
+def settle(folder: Path) -> None:
+    """Put rows and provenance that were written whole in their places; the provenance goes last."""
+    new = {name: folder / _NEW.format(name) for name in (ROWS, PROVENANCE)}
+    if new[PROVENANCE].is_file():
+        for name, path in new.items():
+            with suppress(FileNotFoundError):  # a process was killed after this one
+                os.replace(path, folder / name)
+    new[ROWS].unlink(missing_ok=True)
 
 
 def _join(files: Sequence[Path], draft: Path) -> None:
@@ -184,16 +204,17 @@ def hardware(device: str | torch.device) -> str:
 
 
 def _revision() -> str:
-    """Return the commit of the code that runs; "unknown" where it is not a repository."""
+    """Return the commit of the code that runs; its version where no repository has its files."""
     git = partial(
         subprocess.check_output, cwd=Path(__file__).parents[1], text=True, stderr=subprocess.DEVNULL
     )
     try:
+        git(["git", "ls-files", "--error-unmatch", __file__])  # or it lies in another's folder
         commit = git(["git", "rev-parse", "HEAD"]).strip()
         changed = git(["git", "--no-optional-locks", "status", "--porcelain", "."])
         return commit + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return f"lrputils {__version__}"
 
 
 def key(plan: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 
+from lrputils.data.files import digest
 from lrputils.data.given import sides
 from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
@@ -31,7 +32,8 @@ class Shelf:
     """The stored texts, a shard's at a time; they stay on the disk.
 
     `parts` has a row a shard: its number of `texts`, their `tokens`, the `cost` (the squares of
-    their lengths), and how many are `cut`; `whole` is the sum of all.
+    their lengths), how many are `cut`, and the `digest` of all that is stored of them; `whole` is
+    the sum of all numbers.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,13 +42,20 @@ class Shelf:
         for number in range(self._file.num_record_batches):
             batch = self._file.get_batch(number)
             tokens = batch["tokens"].to_numpy().astype(int)
-            rows.append((len(batch), tokens.sum(), (tokens**2).sum(), batch["cut"].true_count))
-        self.parts = pd.DataFrame(rows, columns=["texts", "tokens", "cost", "cut"])
-        self.whole = self.parts.sum()
+            sums = len(batch), tokens.sum(), (tokens**2).sum(), batch["cut"].true_count
+            rows.append((*sums, digest([batch.serialize()])))
+        self.parts = pd.DataFrame(rows, columns=["texts", "tokens", "cost", "cut", "digest"])
+        self.whole = self.parts.drop(columns="digest").sum()
 
     def take(self, number: int) -> Texts:
-        """Return the texts of a shard, their labels as numbers of the model's classes."""
-        columns = self._file.get_batch(number).to_pydict()
+        """Return the texts of a shard, their labels as numbers of the model's classes.
+
+        ValueError if they are not what they were when the shelf was opened.
+        """
+        batch = self._file.get_batch(number)
+        if digest([batch.serialize()]) != self.parts.digest[number]:
+            raise ValueError("the stored texts were changed: the same command reads them again")
+        columns = batch.to_pydict()
         texts, labels, ids = (tuple(columns[name]) for name in ("text", "label", "id"))
         if None not in columns["second"]:
             texts = tuple(zip(texts, columns["second"], strict=True))

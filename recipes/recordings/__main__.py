@@ -97,7 +97,7 @@ def record(
     own = _own(kind, measure, o or (), sizes)
     classifier, texts = chosen.load()
     return datasets.record(
-        lambda some, _: rounded(measure(classifier, some, **own)),
+        lambda loaded, some, _: rounded(measure(loaded, some, **own)),
         classifier,
         _take_short(texts, longest),
         out,

@@ -22,7 +22,7 @@ from torch import Tensor
 import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
 from lrputils.runs import results
-from lrputils.runs.engines import Shard, in_shards
+from lrputils.runs.engines import Shard, in_shards, recover
 from lrputils.runs.options import run_alone
 from recipes.recordings.__main__ import rounded
 
@@ -195,6 +195,7 @@ def record_mnist(
     if min(seeds, images, len(settings), epochs or 1) < 1:
         raise ValueError(f"seeds={seeds}, images={images}, {len(settings)} settings: none may be 0")
     chosen = [la.Setting(*name.split("-")) for name in settings]
+    recover(out)
     if (out / results.PROVENANCE).exists():
         raise FileExistsError(f"{out} holds a finished run: remove it, or name another folder")
     data = load_images(dataset)

@@ -21,9 +21,9 @@ import lrputils as lrp
 from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import Classifier
-from lrputils.runs import datasets, engines, results, shelf
+from lrputils.runs import datasets, results, shelf
 from lrputils.runs.datasets import evaluate_dataset
-from lrputils.runs.folders import work_folder
+from lrputils.runs.folders import locked, work_folder
 from lrputils.runs.settings import Settings
 from lrputils.study.cost import timed
 from lrputils.study.variants import Label, LayerSweep, at_every_readout
@@ -58,13 +58,13 @@ def test_low_precision_is_told_and_bounded(placeholder, whole, tmp_path):
 @pytest.fixture
 def unfinished(placeholder, tmp_path, monkeypatch):
     """A folder with the first of three shards."""
-    real = datasets._measure
+    real = datasets._given
 
-    def once(step, shelf, number):
-        return real(step, shelf, number) if number == 0 else 1 / 0
+    def once(shelf, number, *more):
+        return real(shelf, number, *more) if number == 0 else 1 / 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(datasets, "_measure", once)
+        patch.setattr(datasets, "_given", once)
         with pytest.raises(ZeroDivisionError):
             evaluate(placeholder, TEXTS, tmp_path)
     return tmp_path
@@ -131,11 +131,10 @@ class TestRows:
         one = datasets.measure(placeholder, lrp.load_texts(["dull"]), asked)
         maps = np.zeros(300, np.float32)
 
-        def measured(step, shelf, number):
-            ids = shelf.take(number).ids
-            return pd.concat([one] * len(ids)).assign(id=ids, scores=[maps] * len(ids))
+        def measured(loaded, some, *more):
+            return pd.concat([one] * len(some)).assign(id=some.ids, scores=[maps] * len(some))
 
-        monkeypatch.setattr(datasets, "_measure", measured)
+        monkeypatch.setattr(datasets, "measure", measured)
         peaks = []
         for count in (1_100, 3_300):
             path = tmp_path / f"{count}.txt"
@@ -256,13 +255,13 @@ class TestRanks:
     def test_the_costliest_shard_comes_first_and_the_rows_keep_their_order(
         self, whole, placeholder, tmp_path, monkeypatch
     ):
-        real, order = datasets._measure, []
+        real, order = datasets._given, []
 
-        def noted(step, shelf, number):
+        def noted(shelf, number, *more):
             order.append(shelf.parts.cost[number])
-            return real(step, shelf, number)
+            return real(shelf, number, *more)
 
-        monkeypatch.setattr(datasets, "_measure", noted)
+        monkeypatch.setattr(datasets, "_given", noted)
         monkeypatch.setenv("WORLD_SIZE", "2")
         out = evaluate(placeholder, TEXTS, tmp_path)
         assert order == sorted(order, reverse=True)
@@ -273,9 +272,8 @@ class TestRanks:
         self, unfinished, placeholder, monkeypatch
     ):
         work = work_folder(unfinished)
-        (work / "ready").touch()
         monkeypatch.setenv("RANK", "1")
-        with engines.FileLock(work / "00000001.lock"):
+        with locked(work / "00000001.lock"):
             evaluate(placeholder, TEXTS, unfinished)
         assert sorted(path.name[:8] for path in work.glob("*.rows.parquet")) == [
             "00000000",
@@ -338,9 +336,9 @@ class TestGrowth:
         assert (out / results.ROWS).read_bytes() == before
 
     def test_a_killed_addition_goes_on(self, placeholder, tmp_path, monkeypatch):
-        out, real = self.grown(placeholder, tmp_path, ("attnlrp",), 10), datasets._measure
+        out, real = self.grown(placeholder, tmp_path, ("attnlrp",), 10), datasets._given
         with monkeypatch.context() as patch:
-            patch.setattr(datasets, "_measure", lambda *a: real(*a) if a[2] == 0 else 1 / 0)
+            patch.setattr(datasets, "_given", lambda *a: real(*a) if a[1] == 0 else 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 self.grown(placeholder, out, ("grad-x-input",), 10)
         assert len(rows_of(out)) == 20
@@ -377,17 +375,17 @@ class TestMistakes:
     def test_a_shard_that_is_damaged_at_the_end_is_named(
         self, whole, placeholder, tmp_path, monkeypatch
     ):
-        real = datasets._measure
+        real = datasets._given
 
-        def spoils(step, shelf, number):
+        def spoils(shelf, number, *more):
             if number == 2:
                 first = work_folder(tmp_path) / "00000000.rows.parquet"
                 content = bytearray(first.read_bytes())
                 content[300] ^= 1
                 first.write_bytes(content)
-            return real(step, shelf, number)
+            return real(shelf, number, *more)
 
-        monkeypatch.setattr(datasets, "_measure", spoils)
+        monkeypatch.setattr(datasets, "_given", spoils)
         with pytest.raises(ValueError, match=r"0\.rows\.parquet is damaged: the same command"):
             evaluate(placeholder, TEXTS, tmp_path)
         assert not (tmp_path / results.ROWS).exists()

@@ -26,8 +26,8 @@ def texts():
 
 
 def record(classifier, texts, out, chunk=1):
-    def measure(some, first):
-        return rounded(kind.texts(classifier, some, chunk=chunk))
+    def measure(loaded, some, known):
+        return rounded(kind.texts(loaded, some, chunk=chunk))
 
     options = {"options": {"chunk": chunk}, "command": "lrputils …", "quiet": True}
     return datasets.record(measure, classifier, texts, out, SETTINGS, **options)
