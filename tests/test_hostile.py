@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
 import shutil
+import tracemalloc
 import unicodedata
 from contextlib import redirect_stderr, redirect_stdout, suppress
 
@@ -15,13 +17,17 @@ import torch
 import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.book.layout import BookError, find_book
 from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import check_given, declared, from_command_line, load_parameters
+from lrputils.data import files
+from lrputils.data.texts import stream_texts
 from lrputils.model import classifier
+from lrputils.model.classifier import EMBEDDED
 from tests import untrained
 
 CHAPTERS = list(find_book().chapters().values())
@@ -214,3 +220,45 @@ def test_a_model_folder_runs_nothing(shell, tmp_path, spoil):
         page = lrp.explain(lrp.load_classifier(folder), "a film")._repr_mimebundle_()["text/html"]
         assert "<img" not in page
     shutil.rmtree(folder)
+
+
+def test_an_index_of_weights_stays_in_its_folder(tmp_path):
+    folder, outside = (
+        shutil.copytree(EMBEDDED, tmp_path / "model"),
+        tmp_path / "outside.safetensors",
+    )
+    shutil.move(folder / "model.safetensors", outside)
+    with safe_open(outside, "pt") as weights:
+        names = [*weights.keys()]
+    for place in ("../outside.safetensors", str(outside), "a/../../outside.safetensors"):
+        told = {"metadata": {}, "weight_map": dict.fromkeys(names, place)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(told))
+        with pytest.raises(ValueError, match=r"outside\.safetensors', which lies outside of its"):
+            lrp.load_classifier(folder, device="cpu")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.txt", "a.json", "a.jsonl"])
+def test_a_small_file_that_unpacks_to_a_large_one(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MOST", 2**20)
+    whole = {"a.csv": '"%s"', "a.txt": "%s"}.get(name, '{"text": "%s"}')
+    for size, kept in ((2**18, True), (2**23, False)):
+        path = tmp_path / f"{name}.gz"
+        path.write_bytes(gzip.compress(f"text\n{whole}\n".encode().replace(b"%s", b"a" * size)))
+        if "json" in name:
+            path.write_bytes(gzip.compress(whole.encode().replace(b"%s", b"a" * size)))
+        if kept:
+            assert max(map(len, lrp.load_texts(path))) == size
+        else:
+            tracemalloc.start()
+            with pytest.raises(ValueError, match=r"unpack to more than 1 MB: unpack it yourself"):
+                lrp.load_texts(path)
+            assert tracemalloc.get_traced_memory()[1] < 2**23
+            tracemalloc.stop()
+
+
+def test_many_rows_of_a_packed_file_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MOST", 2**20)
+    text = "a film " * 100
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(f"{text}\n".encode() * 5_000))
+    parts = stream_texts(tmp_path / "a.txt.gz").parts(64)
+    assert sum(map(len, parts)) == 5_000

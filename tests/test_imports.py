@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
 import grimp
 import numpy as np
 from scipy.sparse import coo_array
@@ -20,3 +27,50 @@ def test_no_files_import_each_other_in_a_circle():
     _, groups = connected_components(edges, connection="strong")
     circles = [np.array(files)[groups == group].tolist() for group in np.unique(groups)]
     assert [circle for circle in circles if len(circle) > 1] == []
+
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OPTIONAL = PROJECT["optional-dependencies"]
+
+
+def imported(file, *, when_loaded):
+    """The packages that a file imports, all of them or those that it imports when it is loaded."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in tree.body if when_loaded else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module.split(".")[0]
+
+
+def plain(name):
+    return name.lower().replace("_", "-")
+
+
+def undeclared(files, declared, *, when_loaded):
+    names = {plain(re.match(r"[\w-]+", one)[0]) for one in declared}
+    found = {name for file in files for name in imported(file, when_loaded=when_loaded)}
+    found -= {*sys.stdlib_module_names, "lrputils"}
+    of = packages_distributions()
+    # What is not installed here, as the libraries that are timed, goes by its own name.
+    return {one for one in found if not {*map(plain, of.get(one, [one]))} & names}
+
+
+def test_what_is_imported_is_declared():
+    files = [*(ROOT / "lrputils").rglob("*.py")]
+    installed = [file for file in files if "book" not in file.relative_to(ROOT).parts]
+    assert not undeclared(installed, PROJECT["dependencies"], when_loaded=True)
+    everything = [*PROJECT["dependencies"], *(one for extra in OPTIONAL.values() for one in extra)]
+    assert not undeclared(files, everything, when_loaded=False)
+    assert undeclared(files, ["torch"], when_loaded=True) >= {"filelock", "markupsafe"}
+
+
+def test_the_licences_of_what_is_carried_are_told():
+    cards = [*(ROOT / "lrputils" / "assets").rglob("README.md")]
+    told = [re.search(r"licen[cs]e\W+(mit|cc-by-4\.0)\b", card.read_text(), re.I) for card in cards]
+    assert sorted({found[1].upper() for found in told}) == ["CC-BY-4.0", "MIT"]
+    assert PROJECT["license"] == "MIT AND CC-BY-4.0"
+    licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    for place in ("lrputils/assets/reviews/", "vendor/mathjax/", "tests/book/axe/"):
+        assert place in licence

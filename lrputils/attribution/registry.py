@@ -47,7 +47,7 @@ class Method:
         options: name → default and documentation.
         rules: whether it needs a model whose operations are known.
         passes: its price at its defaults: how often it reads a text of n tokens, forward or
-            backward.
+            backward; a formula, as "32 · n".
         told: what it is, in a sentence.
     """
 
@@ -59,6 +59,10 @@ class Method:
     rules: bool = True
     passes: str = "2"
     told: str = ""
+
+    def price(self, tokens: int) -> float:
+        """Return how many `passes` a text of so many tokens takes."""
+        return float(eval(self.passes.replace("·", "*"), {"n": tokens}))
 
     def with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """All options, those that are not given at their defaults.

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from io import TextIOWrapper
+from io import BufferedReader, RawIOBase, TextIOWrapper
 from itertools import islice
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -41,6 +42,7 @@ from lrputils.mistakes import about
 
 Tables = Iterator[pd.DataFrame]
 _PATIENCE = 6.0
+_MOST = 2**28  # bytes of a packed file that are unpacked for one part of its table
 _NONE = "\x1f"  # separates nothing: a line of a table of one column is a text
 _WEIGHTS = ".safetensors", ".bin"
 _SMALL_FILES = ".json", ".txt", ".model"
@@ -148,6 +150,32 @@ def _arrow(file: BinaryIO) -> Tables:
     return (batch.to_pandas() for batch in stream)
 
 
+class _Bounded(RawIOBase):
+    """A file of which at most `left` bytes are read: few can unpack to more than memory holds."""
+
+    def __init__(self, file: BinaryIO, left: float) -> None:
+        self._file, self.left = file, left
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, *place: int) -> int:
+        return self._file.seek(*place)
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        self.left -= count
+        if self.left < 0:
+            raise ValueError(
+                f"a few rows of it, or one value, unpack to more than {_MOST >> 20} MB: unpack it "
+                "yourself if these are texts"
+            )
+        return count
+
+
 def readable(name: str) -> bool:
     """Tell a data file by its name in its folder; hidden ones are none."""
     return kind(name) is not None and "/." not in f"/{name}"
@@ -174,8 +202,12 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
             elif ending == ".arrow":
                 yield from _arrow(file)
             else:
-                lines = TextIOWrapper(file, encoding="utf-8-sig")
-                yield from _TEXT_READERS[ending](lines, rows, texts)
+                packed = path.suffix.lower() in (".gz", ".zip")
+                bounded = _Bounded(file, _MOST if packed else math.inf)
+                lines = TextIOWrapper(BufferedReader(bounded), encoding="utf-8-sig")
+                for part in _TEXT_READERS[ending](lines, rows, texts):
+                    bounded.left = max(bounded.left, _MOST)
+                    yield part
     except UnicodeError as error:
         raise ValueError(
             where + " is not UTF-8 text: save it as UTF-8, or read it with pandas (encoding="

@@ -270,7 +270,21 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
     return Classifier(model, tokenizer, Path(model.config.name_or_path).name or "a model at hand")
 
 
+def _check_index(folder: Path, name: str) -> None:
+    """Refuse weights that an index looks for outside of the model's folder."""
+    for index in folder.glob("*.index.json"):
+        with _plainly(f"The model {name!r}"):
+            named = {*json.loads(index.read_text("utf-8"))["weight_map"].values()}
+        for file in sorted(named):
+            if os.path.isabs(file) or os.path.normpath(file).startswith(".."):
+                raise ValueError(
+                    f"The model {name!r} cannot be loaded: {index.name} names {file!r}, which lies "
+                    "outside of its folder"
+                )
+
+
 def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
+    _check_index(folder, name)
     with _plainly(f"The model {name!r}"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         stated = str(next(iter(config.architectures or ["(no architecture stated)"])))

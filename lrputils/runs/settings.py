@@ -21,6 +21,7 @@ from lrputils.study.evaluation import REFERENCE
 from lrputils.study.variants import LayerSweep, Variant
 
 LONG = ("cut", "refuse")
+_LOO = 4  # what is set aside for a text, in leave-one-outs: an audit's variants take as much
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,12 @@ class Settings:
         refuse_unknown("readout", self.readouts or (), READOUTS)
         if self.long not in LONG:
             raise ValueError(about("long", self.long) + f" is not one of {list(LONG)}")
+
+    def work(self, tokens: int) -> float:
+        """Return how many tokens are read for a text of so many: by all methods, pass by pass."""
+        passes = METHODS[REFERENCE].price(tokens)
+        passes += sum(METHODS[name].price(tokens) for name in self.methods if name != REFERENCE)
+        return tokens * max(passes, _LOO * tokens)
 
     def asked(
         self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()

@@ -166,8 +166,18 @@ class TestRows:
         return seen
 
     def test_shards_of_long_texts_have_fewer(self):
-        assert list(shelf._cuts([3, 4, 5, 9, 1, 1], 30)) == [(0, 2), (2, 1), (3, 1), (4, 2)]
-        assert list(shelf._cuts([2, 2], 30)) == [(0, 2)]
+        assert list(shelf._cuts([9, 16, 25, 81, 1, 1], 30)) == [(0, 2), (2, 1), (3, 1), (4, 2)]
+        assert list(shelf._cuts([4, 4], 30)) == [(0, 2)]
+
+    def test_shards_of_costly_methods_have_fewer(self, placeholder, tmp_path, monkeypatch):
+        monkeypatch.setitem(shelf._WORK, "cpu", 5e9)
+        sizes = {}
+        for method in ("attnlrp", "shapley"):
+            settings = Settings(methods=(method,), shard=8)
+            shelf.store(placeholder, TEXTS, tmp_path / method, settings, quiet=True)
+            sizes[method] = list(shelf.Shelf(tmp_path / method).parts.texts)
+        assert sum(sizes["attnlrp"]) == sum(sizes["shapley"]) == 10
+        assert len(sizes["shapley"]) >= 2 * len(sizes["attnlrp"])
 
     def test_a_finished_run_is_left_alone(self, whole, placeholder, monkeypatch, capsys):
         monkeypatch.setattr(datasets, "_measure", None)
