@@ -278,7 +278,7 @@ def _plan(
 
 def _found(out: Path) -> dict[str, Any] | None:
     """Return the provenance in `out`; the first rank sees that it is that of the rows."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         return results.facts(out, checked=not rank())
 
 
