@@ -35,6 +35,7 @@ rehearse: $(STAMP)  ## every line of `make paper`, on the book's own model, in m
 	$(BIN)/python -m pytest -m rehearsal tests/book/test_profiles.py
 
 test: lint unit nbval  ## lint, unit tests, the chapters' outputs, the book's own checks
+	@$(BIN)/python -m tests.book.browser
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -17,7 +17,8 @@ from typing import Any
 from tornado.httpclient import AsyncHTTPClient
 from tornado.websocket import websocket_connect
 
-EXECUTABLE = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+_NAMES = ("chromium", "chromium-browser", "chrome", "google-chrome")
+EXECUTABLE = next(filter(None, map(shutil.which, _NAMES)), None)
 _FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -177,3 +178,17 @@ class Browser:
             return await _visit(tab["webSocketDebuggerUrl"], url, script, **how)
         finally:
             await client.fetch(f"{host}/json/close/{tab['id']}")
+
+
+def told(executable: str | None = EXECUTABLE) -> str:
+    """Say which browser the tests had, or which of them were skipped for want of one."""
+    if executable:
+        return f"Pages were tried in {executable}."
+    lines = (Path(__file__).parents[1] / "net/skips.txt").read_text(encoding="utf-8").splitlines()
+    files = [line.partition(":")[0] for line in lines if "no Chromium" in line]
+    skipped = f"skipped were the tests of {', '.join(files)} that ask a browser"
+    return f"No Chromium is installed: {skipped}. On Debian, apt-get install chromium brings one."
+
+
+if __name__ == "__main__":
+    print(told())
