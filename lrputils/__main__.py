@@ -25,6 +25,7 @@ _MISTAKES = (ValueError, TypeError, OSError, ImportError)
 _SHORT = re.compile("map segment|out of memory|not enough memory|allocate memory")
 _CRASHES = (MemoryError, SystemError, RuntimeError)  # what a lack of memory raises, besides
 
+_NOWHERE = "--out DIR says where the rows go; --dry-run needs none"
 _RECORD = (
     "`record` is gone: `lrputils evaluate …` measures methods on a data set, and in the book's "
     "repository `python -m recipes.recordings KIND …` records what the book quotes"
@@ -192,10 +193,11 @@ def audit(
     chosen: Chosen = Chosen(limit=50, seed=0),  # noqa: B008  (frozen)
     target: str | None = None,
     units: str = "token",
-    out: Path,
+    dry_run: bool = False,
+    out: Path | None = None,
     quiet: bool = False,
     command: str = "",
-) -> Path:
+) -> Any:
     """Does LRP track leave-one-out on a model and texts? One HTML page.
 
     Compare AttnLRP, CP-LRP and other methods with exact leave-one-out on some texts (50, drawn by
@@ -207,6 +209,7 @@ def audit(
     Args:
         target (CLASS): explain this class, a number or label (default: the predicted)
         units: what is removed and scored: token, word or sentence
+        dry_run: say what it will take, and write nothing
         out: where all goes
         quiet: no progress
 
@@ -215,14 +218,22 @@ def audit(
     """
     from lrputils.data.texts import stream_texts
     from lrputils.report import audit as auditing
-    from lrputils.report.audit_plan import settings
+    from lrputils.report.audit_plan import Price, settings
+    from lrputils.runs.engines import rank
 
+    if out is None and not dry_run:
+        raise ValueError(_NOWHERE)
+    asked = settings(**chosen.of_rows, target=target, units=units)
     classifier, texts = chosen.load()
+    if dry_run:
+        return Price(classifier, texts, asked)
+    if not (quiet or rank() or (out / "provenance.json").is_file()):
+        print(Price(classifier, texts, asked), file=sys.stderr)
     return auditing.audit(
         classifier,
         texts,
         out,
-        settings(**chosen.of_rows, target=target, units=units),
+        asked,
         whole=stream_texts(chosen.dataset, **(chosen.of_texts | {"limit": None, "seed": None})),
         command=command,
         parameters=chosen.of_texts,
@@ -286,7 +297,7 @@ def evaluate(
     from lrputils.runs.settings import Settings
 
     if out is None and not dry_run:
-        raise ValueError("--out DIR says where the rows go; --dry-run needs none")
+        raise ValueError(_NOWHERE)
     settings = Settings(
         methods,
         readouts=readouts,
@@ -333,6 +344,16 @@ def _tell(message: Warning, *_: Any, **__: Any) -> None:
     print(f"lrputils: {as_options(message)}", file=sys.stderr)
 
 
+def _parser() -> argparse.ArgumentParser:
+    told = "Explain texts; execute and build the book, with any models and texts."
+    parser = argparse.ArgumentParser(prog="lrputils", description=told)
+    parser.add_argument("--version", action="version", version=f"lrputils {__version__}")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    for verb in _VERBS:
+        add_verb(verbs, verb)
+    return parser
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     for stream in (sys.stdout, sys.stderr):
@@ -342,12 +363,7 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments[:1] == ["record"]:
         print(f"lrputils: {_RECORD}", file=sys.stderr)
         return 2
-    told = "Explain texts; execute and build the book, with any models and texts."
-    parser = argparse.ArgumentParser(prog="lrputils", description=told)
-    parser.add_argument("--version", action="version", version=f"lrputils {__version__}")
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
-    for verb in _VERBS:
-        add_verb(verbs, verb)
+    parser = _parser()
     first, known = "".join(arguments[:1]), [verb.__name__ for verb in _VERBS]
     if first not in known and (close := get_close_matches(first, known, 1)):
         parser.error(f"there is no {first!r}: did you mean {close[0]!r}?")

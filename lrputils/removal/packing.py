@@ -28,7 +28,7 @@ BATCH_TOKENS = {"cpu": 2_048, "cuda": 65_536}
 # Rows this much shorter than the longest may join a batch that would otherwise be nearly empty.
 _SHORTEST = 0.8
 # A pass takes as long as so many tokens more.
-_PASS = {"cpu": 128, "cuda": 4_096}
+PASS = {"cpu": 128, "cuda": 4_096}
 
 
 def by_length(texts: Sequence[Any], batch_size: int) -> list[list[int]]:
@@ -74,7 +74,7 @@ def evaluate(
         budget = prepare(architecture, texts, rows, budget)
     longest = max((len(text) for text in texts), default=0)
     share = any(row.start for row in rows) and shareable(architecture, longest)
-    cost = _PASS.get(device.type, _PASS["cuda"]) if share else None
+    cost = PASS.get(device.type, PASS["cuda"]) if share else None
     plan, result = _plan(architecture, texts, rows, range(len(rows)), budget, cost), None
     tokens = sum(row.length for row in rows)
     with torch.inference_mode(), fast_linear(architecture, tokens, precision):

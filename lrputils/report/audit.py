@@ -28,7 +28,6 @@ from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import NAMES, Drawing
 from lrputils.report.heatmap import STYLE, Heatmap, templates
 from lrputils.runs import datasets, results
-from lrputils.runs.datasets import estimate
 from lrputils.runs.engines import rank
 from lrputils.runs.folders import read_json, write_json
 from lrputils.runs.settings import Settings
@@ -90,8 +89,8 @@ def audit(
         notes = read_json(path)
     if notes.get("rows") != facts["rows"]:  # measured once beside the rows
         if not quiet:
-            print("checking the rules, timing the methods …", file=sys.stderr)
-        forecast = estimate(classifier, whole or texts, settings, variants)
+            print("checking the rules …", file=sys.stderr)
+        forecast = audit_plan.Price(classifier, whole or texts, settings).forecast()
         checks = gates(classifier, next(texts.parts(2)), settings.max_length)
         notes = {
             "rows": facts["rows"],

@@ -198,7 +198,7 @@ def record(
                 with atomic_write(work / TEXTS) as draft:
                     store(classifier, texts, draft, settings, quiet=quiet)
         shelf = Shelf(work / TEXTS)
-        if shelf.whole.cut:
+        if shelf.whole.cut and settings.max_length is None:  # else it was asked for
             share = f"{shelf.whole.cut} of {shelf.whole.texts}"
             _say(f"{share} texts are too long, and cut: see `cut` in the rows of `evaluate`")
         each = before["rows"]["count"] // known if before else 0

@@ -83,7 +83,7 @@ def timed(device: str | torch.device, work: Callable[[], Any]) -> tuple[float, A
 
 
 # What a decoder's rows take without the beginnings of their texts: half the tokens, in more passes.
-_CUT = 2 / 3
+SHARED = 2 / 3
 
 
 @dataclass(frozen=True)
@@ -165,15 +165,15 @@ def forecast(
     order = np.argsort(lengths, kind="stable")
     reference, *others = variants_of(methods, options or {}, progress=False)
     longest = classifier.encode([texts[order[-1]]], **cut)
-    row_seconds = low_seconds = _row_model(classifier, longest)
+    row_seconds = low_seconds = row_model(classifier, longest)
     checked: float | np.ndarray = 0
     if (precision := reference.options.get("precision", "float32")) != "float32":
-        low_seconds = _row_model(classifier, longest, precision)
+        low_seconds = row_model(classifier, longest, precision)
         checked = rows_checked(lengths, min(batch_size, len(texts)))
     left = lengths - lengths / np.maximum(removed, 1)  # tokens of a row
     rows = removed * low_seconds(left) + checked * row_seconds(left)
     if shareable(classifier.architecture, max(lengths)):
-        rows = rows * _CUT
+        rows = rows * SHARED
     seconds = {REFERENCE: float((rows + row_seconds(lengths)).sum())}
     probe, maps = classifier.encode([texts[row] for row in order[-batch_size:]], **cut), 1
     with torch.no_grad():
@@ -194,10 +194,13 @@ def forecast(
     return Forecast(seconds, str(classifier.device), len(texts), int(lengths.sum()))
 
 
-def _row_model(
+def row_model(
     classifier: Classifier, longest: Inputs, precision: str = "float32"
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Seconds of one row of a packed batch as a function of its length."""
+    """Return the seconds of one row of a packed batch as a function of its length, timed at three.
+
+    `longest` is the longest text alone; `precision` as of `lrputils.certified_loo`.
+    """
     architecture = classifier.architecture
     text = split(architecture, longest)
     budget = BATCH_TOKENS.get(classifier.device.type, BATCH_TOKENS["cuda"])

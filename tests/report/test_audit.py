@@ -231,11 +231,59 @@ class TestFolder:
     def test_of_a_finished_one_the_page_is_written_again(
         self, placeholder, table, done, html, monkeypatch
     ):
-        for name in ("gates", "estimate"):
-            monkeypatch.setattr(audit, name, None)
+        monkeypatch.setattr(audit, "gates", None)
+        monkeypatch.setattr(audit_plan, "Price", None)
         (done / audit.PAGE).unlink()
         audit.audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
         assert (done / audit.PAGE).read_text(encoding="utf-8") == html
+
+
+class TestPrice:
+    @pytest.fixture
+    def one_second_a_token(self, monkeypatch):
+        monkeypatch.setattr(audit_plan, "row_model", lambda *_: lambda n: np.asarray(n, float))
+
+    def test_it_counts_the_passes_of_every_method_at_every_read_out(
+        self, placeholder, one_second_a_token, table, run
+    ):
+        price = audit_plan.Price(placeholder, stream_texts(table), SETTINGS)
+        found = price.forecast()
+        n = placeholder.encode(list(pd.read_csv(table).text)).lengths.numpy()
+        assert (found.texts, found.tokens) == (len(n), n.sum())
+        loo, once = (n * (n - 1.0)).sum(), (n + audit_plan.PASS["cpu"] / SETTINGS.batch_size).sum()
+        assert found.seconds["loo"] == found.seconds["loo removal=mask"] == loo
+        assert found.seconds["ig steps=8"] == pytest.approx(24 * once)
+        assert found.seconds["attnlrp"] == found.seconds["cp-lrp"] == pytest.approx(3 * once)
+        assert found.seconds["other read-outs"] == pytest.approx(12 * once)
+        assert {*run.names} <= {*found.seconds}
+        half = price.forecast(6, 10)
+        assert (half.texts, half.tokens) == (6, np.minimum(n[:6], 10).sum())
+
+    def test_words_are_counted_where_words_go(self, placeholder, one_second_a_token):
+        text, how = "undeniably a wonderful film", audit_plan.settings(units="word")
+        found = audit_plan.Price(placeholder, lrp.load_texts([text]), how).forecast()
+        n = int(placeholder.encode(text).lengths)
+        assert found.seconds["loo"] == pytest.approx(4 * (n - n / 4))
+
+    def test_a_long_one_names_what_takes_minutes(self, placeholder, monkeypatch):
+        texts = lrp.load_texts(["never dull " * 200] * 30)
+        monkeypatch.setattr(audit_plan, "row_model", lambda *_: lambda n: np.square(n / 2_000))
+        said = str(audit_plan.Price(placeholder, texts, audit_plan.settings()))
+        assert re.fullmatch(
+            r"30 texts, 12,060 tokens: about .+ minutes on one cpu; about [\d.]+ (seconds|minutes) "
+            r"with --max-length \d+, about [\d.]+ (seconds|minutes) with --limit 20",
+            said,
+        )
+        monkeypatch.setattr(audit_plan, "row_model", lambda *_: lambda n: np.square(n / 1e6))
+        assert ";" not in str(audit_plan.Price(placeholder, texts, audit_plan.settings()))
+
+    def test_a_dry_run_says_it_and_writes_nothing(self, table, tmp_path, monkeypatch, capsys):
+        monkeypatch.chdir(tmp_path)
+        assert main(["audit", "--dataset", str(table), "--limit", "3", "--dry-run"]) == 0
+        assert re.match(r"3 texts, \d+ tokens: about .* on one cpu", capsys.readouterr().out)
+        assert not [*tmp_path.iterdir()]
+        assert main(["audit", "--dataset", str(table)]) == 1
+        assert "--dry-run needs none" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -425,7 +425,7 @@ class TestMistakes:
         with pytest.raises(ValueError, match="unfinished recording with methods = "):
             evaluate(placeholder, TEXTS, unfinished, settings=Settings(methods=("ig",), shard=4))
 
-    def test_a_text_that_does_not_fit(self, placeholder, tmp_path, capsys):
+    def test_a_text_that_does_not_fit(self, placeholder, tmp_path, capsys, monkeypatch):
         (tmp_path / "long.txt").write_text("dull\n" + "a film " * 20 + "\na fine film\n")
         texts, cut = stream_texts(tmp_path / "long.txt"), {"max_length": 12, "shard": 2}
         refuse = Settings(methods=(), long="refuse", **cut)
@@ -435,9 +435,12 @@ class TestMistakes:
         out = evaluate(
             placeholder, texts, tmp_path / "out", settings=Settings(methods=(), **cut), quiet=False
         )
-        assert "1 of 3 texts are too long, and cut" in capsys.readouterr().err
+        assert "too long" not in capsys.readouterr().err  # it was asked for
         assert list(rows_of(out).cut) == [False, True, False]
         assert results.facts(out)["cut"] == 1
+        monkeypatch.setattr("lrputils.model.inputs.DEFAULT_MAX_LENGTH", 12)
+        evaluate(placeholder, texts, tmp_path / "in", settings=Settings(()), quiet=False)
+        assert "1 of 3 texts are too long, and cut" in capsys.readouterr().err
 
     def test_a_model_that_yields_nan(self, tmp_path):
         model, tokenizer = untrained.build()

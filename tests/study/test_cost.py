@@ -23,7 +23,7 @@ WORDS = (
 @pytest.fixture
 def one_second_a_token(monkeypatch):
     """Rows that take exactly n seconds for n tokens, and methods that take 5."""
-    monkeypatch.setattr(cost, "_row_model", lambda *_: lambda n: np.asarray(n, float))
+    monkeypatch.setattr(cost, "row_model", lambda *_: lambda n: np.asarray(n, float))
     monkeypatch.setattr(cost, "timed", lambda _, work: (5.0, work()))
 
 
@@ -65,7 +65,7 @@ class TestForecast:
         def row_model(classifier, longest, precision="float32"):
             return lambda n: np.asarray(n, float) / (4 if precision == "bf16" else 1)
 
-        monkeypatch.setattr(cost, "_row_model", row_model)
+        monkeypatch.setattr(cost, "row_model", row_model)
         options = {"precision": "bf16", "tolerance": 0.99}
         plan = forecast(placeholder, WORDS, loo=options)
         inputs = placeholder.encode(list(WORDS))
@@ -118,7 +118,7 @@ class TestForecast:
         longest = int(inputs.lengths)
         clock.lengths = [longest // 4, longest // 4, longest // 2, longest]
         monkeypatch.setattr(cost, "timed", clock)
-        seconds = cost._row_model(placeholder, inputs)
+        seconds = cost.row_model(placeholder, inputs)
         for n in (5, 50, 120):
             assert seconds(n) == pytest.approx(1e-3 + 2e-5 * n + 3e-7 * n**2, rel=1e-6)
 
