@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import re
 import sys
@@ -42,22 +43,24 @@ def explain(
     target: str | None = None,
     units: str = "token",
     max_length: int | None = None,
+    answer: str | None = None,
     device: str = "auto",
     out: Path | None = None,
 ) -> Any:
-    """Explain what a classifier makes of one text.
+    """Explain what a classifier makes of one text, or what a language model says to it.
 
     Show the words of a text in the colours of one or more attribution methods, with the prediction
     and how far each map tracks exact Leave-One-Out on this text.
 
     Args:
-        text (TEXT): the text; - reads it from standard input
+        text (TEXT): the text, or JSON of a chat's messages; - reads it from standard input
         second (TEXT): the second text of a pair
         model: folder or hub name (default: embedded)
         methods: see lrputils.METHODS
         target (CLASS): number or label (default: the predicted)
-        units: what is removed and scored: token, word or sentence
+        units: what is removed and scored: token, word, sentence or message
         max_length: explain the first N tokens
+        answer (TEXT): what a language model says, to be explained; to a chat by default its own
         device (DEVICE): auto (a GPU if there is one), cpu, cuda:1
         out, html (FILE): write FILE.html, .svg or .png instead
 
@@ -75,13 +78,24 @@ def explain(
         text = os.fsencode(text).decode()
     shown = explain_text(
         load_classifier(model, device=device),
-        text if second is None else (text, second),
+        _prompt(text) if second is None else (text, second),
         methods,
         target=target,
         units=units,
         max_length=max_length,
+        answer=answer,
     )
     return shown.save(out) if out else shown
+
+
+def _prompt(text: str) -> Any:
+    """Return the chat that the text is in JSON, or the text."""
+    from lrputils.model.chats import is_chat
+
+    with suppress(ValueError):
+        chat = json.loads(text)
+        return chat if is_chat(chat) else text
+    return text
 
 
 def execute(

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
+from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from lrputils.data import given
@@ -91,7 +93,8 @@ def encode(
         _encode_row(tokenizer, number, *row)
         for number, row in enumerate(zip(rows, answers, strict=True))
     ]
-    fields = {name: [row[name] for row, _ in encoded] for name in encoded[0][0]}
+    fields = {name: [row[name] for row, *_ in encoded] for name in encoded[0][0]}
+    _, sources, names = zip(*encoded, strict=True)
     sizes = list(map(len, fields["input_ids"]))
     if max_length is not None and max(sizes) > max_length:
         number = next(number for number, size in enumerate(sizes) if size > max_length)
@@ -103,16 +106,19 @@ def encode(
         del fields["answer_mask"]
     return Inputs(
         padded(fields, padding_id(tokenizer)),
-        tokens=map(tokenizer.convert_ids_to_tokens, fields["input_ids"]),
+        tokens=names,
         replacements=replacements(tokenizer),
-        sources=[source for _, source in encoded],
+        sources=sources,
     )
 
 
 def _encode_row(
     tokenizer: PreTrainedTokenizerBase, number: int, prompt: str | Chat, answer: str | None
-) -> tuple[dict[str, list[int]], Source]:
-    """A row's tensors, as lists, and what it was encoded from."""
+) -> tuple[dict[str, list[int]], Source, list[str]]:
+    """A row's tensors, as lists, what it was encoded from, and the names of its tokens.
+
+    What stands in no message, as the answer, is named as it is written.
+    """
     if answer is not None and (not isinstance(answer, str) or not answer.strip()):
         raise ValueError(f"the answer to text {number} is {answer!r}: write one, or leave it out")
     text, own = (
@@ -155,7 +161,12 @@ def _encode_row(
         "special_tokens_mask": [int(span is None) for span in spans],
         "answer_mask": [int(at >= size) for at in range(whole)],
     }
-    return row, Source("\n".join(text[slice(*span)] for span in own), tuple(spans), parts)
+    names = tokenizer.convert_ids_to_tokens(row["input_ids"])
+    for at, (span, place) in enumerate(zip(spans, fields["offset_mapping"], strict=False)):
+        written = (text + (answer or ""))[slice(*place)].replace("\n", "⏎")
+        names[at] = written if written and span is None else names[at]
+    says = "\n".join(text[slice(*span)] for span in own)
+    return row, Source(says, tuple(spans), parts), names
 
 
 def _without_end(fields: Mapping[str, Any]) -> int:
@@ -170,6 +181,27 @@ def _within(own: Sequence[Span], starts: Sequence[int], span: Span) -> Span | No
         if max(begin, span[0]) < min(end, span[1]):
             return max(begin, span[0]) + move, min(end, span[1]) + move
     return None
+
+
+@torch.no_grad()
+def reply(
+    model: nn.Module, tokenizer: PreTrainedTokenizerBase, inputs: Inputs, most: int
+) -> tuple[str, bool]:
+    """Return what a language model says to a prompt, each time its most probable token.
+
+    And whether it was cut, after `most` tokens. Blanks at its ends are left out.
+
+    Raises:
+        ValueError: it says nothing.
+    """
+    pad, size = padding_id(tokenizer), inputs["input_ids"].shape[1]
+    how = {"do_sample": False, "max_new_tokens": most, "pad_token_id": pad}
+    unused = dict.fromkeys(("temperature", "top_p", "top_k"))
+    found = model.generate(**inputs.model_kwargs(), **how, **unused)[0, size:]
+    said = tokenizer.decode(found, skip_special_tokens=True).strip()
+    if not said:
+        raise ValueError("the model says nothing to this: pass the answer to explain")
+    return said, len(found) == most and int(found[-1]) not in tokenizer.all_special_ids
 
 
 def lay_out(

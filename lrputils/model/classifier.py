@@ -199,6 +199,18 @@ class Classifier:
             positions=self.architecture.max_positions,
         ).to(self.device)
 
+    def reply(self, text: Any, most: int = 64) -> tuple[str, bool]:
+        """Return what a language model says to one text or chat, and whether that was cut.
+
+        Each time its most probable token, `most` of them at most.
+
+        Raises:
+            ValueError: what `encode` refuses, or a model that says nothing to it.
+        """
+        if not self.architecture.language_model:
+            raise ValueError(f"{type(self.model).__name__} {NO_ANSWERS}")
+        return chats.reply(self.model, self.tokenizer, self.encode([text]), most)
+
     def __repr__(self) -> str:
         kind = type(self.model).__name__
         return f"Classifier({self.name}: {kind}, {self.architecture.layers} layers)"

@@ -12,6 +12,7 @@ from lrputils import stats
 from lrputils.attribution import METHODS, attribute
 from lrputils.data.given import Text, is_text
 from lrputils.mistakes import about
+from lrputils.model.chats import Chat, is_chat
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.readout import Target
 from lrputils.model.units import Spans, Word
@@ -30,15 +31,16 @@ _YARDSTICK = (
 
 def explain(
     classifier: Classifier | str | Path | None,
-    text: Text | list[Text],
+    text: Text | Chat | list[Text | Chat],
     methods: str | Sequence[str] = DEFAULT,
     *,
     target: Target = None,
     units: str | Spans = "token",
     options: Mapping[str, Mapping[str, Any]] | None = None,
     max_length: int | None = None,
+    answer: str | None = None,
 ) -> Heatmap | Heatmaps:
-    """Explain what a classifier makes of one text, or of each of several.
+    """Explain what a classifier makes of one text, or a language model says to it; or of several.
 
     Under each map stands a sentence on how far it tracks LOO on this text: Pearson's r over the
     tokens that are not special, what size of r the map's own scores reach in one of twenty random
@@ -47,18 +49,22 @@ def explain(
     Args:
         classifier: a `Classifier`, what `load_classifier` takes (a folder, a name on the hub), or
             None for the book's own model.
-        text: one text, or a pair of texts `(first, second)` for a model that reads two; or a list
-            of such texts, each explained by itself.
+        text: one text, a pair of texts `(first, second)` for a model that reads two, or a chat for
+            a language model, `[{"role": "user", "content": …}]`; or a list of such texts, each
+            explained by itself.
         methods: names or labels from `METHODS`, also as "loo,attnlrp"; their maps are stacked in
             this order.
         target: the class to explain, by number or label, or a `lrputils.contrast` of two; a
-            next-token model's by the token's id. None is the predicted one.
-        units: what is removed and scored: each "token", "word" or "sentence", or spans of the text
-            as `[(0, 6), (12, 20)]`, in characters. LOO removes a unit at once; other maps are
-            summed over it.
+            next-token model's by the token's id. None is the predicted one. Of an answer its
+            "log-probability" (the default), "logit" or "contrast" (see `leave_one_out`).
+        units: what is removed and scored: each "token", "word", "sentence" or "message", or spans
+            of the text as `[(0, 6), (12, 20)]`, in characters. LOO removes a unit at once; other
+            maps are summed over it.
         options: options of methods, by name, as `{"attnlrp": {"readout": "sum"}}`.
         max_length: explain the first tokens alone, so many with special ones. Without it a text
             that is too long is refused.
+        answer: what a language model says, if that is to be explained. Of a chat it is the model's
+            own by default: its most probable token each time, 64 of them at most.
 
     Returns:
         The `Heatmap`: a notebook shows it, a prompt prints it, `save` writes it, `to_frame` holds
@@ -75,16 +81,22 @@ def explain(
         raise ValueError(f"no method is named; there are {', '.join(sorted(METHODS))}")
     if stray := [name for name in options or () if name not in names]:
         raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
-    several = isinstance(text, list) and len(text) > 0
-    if not (all(map(is_text, text)) if several else is_text(text)):
+    several = isinstance(text, list) and len(text) > 0 and not is_chat(text)
+    if not all(is_text(one) or is_chat(one) for one in (text if several else [text])):
         kind = type(text).__name__
-        raise TypeError(f"text is one string, a pair (first, second) or a list of them; got {kind}")
+        raise TypeError(
+            "text is one string, a pair (first, second), a chat of messages with role and content, "
+            f"or a list of them; got {kind}"
+        )
     if not isinstance(classifier, Classifier):
         classifier = load_classifier(classifier)
     if several:
         how = {"target": target, "units": units, "options": options, "max_length": max_length}
-        return Heatmaps(explain(classifier, one, names, **how) for one in text)
-    inputs = classifier.encode([text], max_length, truncate=True)
+        return Heatmaps(explain(classifier, one, names, **how, answer=answer) for one in text)
+    own, cut = is_chat(text) and answer is None, False
+    if own:
+        answer, cut = classifier.reply(text)
+    inputs = classifier.encode([text], max_length, truncate=True, answer=answer)
     if inputs.truncated and max_length is None:
         size = len(inputs.tokens[0])
         raise ValueError(
@@ -99,7 +111,11 @@ def explain(
         given = (options or {}).get(name, {})
         found[name] = attribute(classifier, inputs, name, **how, **given)[0].cpu().numpy()
     maps = {METHODS[name].label: scores for name, scores in found.items()}
-    shown = Heatmap.of(classifier, text, maps, **how, max_length=max_length)
+    shown = Heatmap.of(classifier, text, maps, **how, max_length=max_length, answer=answer)
+    if own:
+        end = ", cut where it grew long" if cut else ""
+        told = f"The answer is the model's own, its most probable token each time{end}."
+        shown.remark = f"{told} {shown.remark}".strip()
     loo = found.get("loo")
     if loo is None and len(inputs.tokens[0]) <= CHEAP:
         loo = leave_one_out(classifier, inputs, **how)[0].cpu().numpy()

@@ -10,6 +10,7 @@ of the scores; `report/figures/words.py` draws the picture.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -30,7 +31,7 @@ from lrputils import __version__
 from lrputils.data.given import Text
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import Reading, Target, probabilities, read
+from lrputils.model.readout import ANSWER_OUTPUTS, Reading, Target, probabilities, read
 from lrputils.model.units import Spans, Word, joined, words_of
 from lrputils.report.display import TABLE
 from lrputils.report.words import AGAINST, FOR, WordMaps, named, visible
@@ -62,19 +63,28 @@ class Heatmap(WordMaps):
         target: Target = None,
         units: str | Spans = "token",
         max_length: int | None = None,
+        answer: str | None = None,
     ) -> Heatmap:
-        """Return the heat map of a text or pair, its words joined and the explained class above.
+        """Return the heat map of a text, its words joined and what is explained above.
 
         `maps`: name → one score a token, special ones included, `(tokens,)`; a `target` of None is
         the predicted class; `units`: what a score stands for (words are shown in any case, and
-        sentences or spans as one); `max_length`: where the text was cut, in tokens, if it was.
+        sentences or spans as one); `max_length`: where the text was cut, in tokens, if it was;
+        `answer`: what a language model says to it, if that is explained.
         """
-        inputs = classifier.encode([text], max_length, truncate=bool(max_length))
+        inputs = classifier.encode([text], max_length, truncate=bool(max_length), answer=answer)
         reading = read(classifier.architecture, inputs, target=target)
-        label, probability = answer = _answer(classifier, reading)
         value = float(reading.output.detach())
+        if answer is None:
+            label, probability = _answer(classifier, reading)
+        else:
+            output = ANSWER_OUTPUTS[int(reading.target[0])]
+            likely = math.exp(value) if output == ANSWER_OUTPUTS[0] else None
+            label, probability = answer, likely
         caption = f"{label}: {value:+.2f}"
-        if probability is not None:
+        if answer is not None:
+            caption = f"Answer “{answer}”: {output} {value:+.2f}"
+        elif probability is not None:
             said = "Predicted" if target is None else "Class"
             several = classifier.model.config.problem_type == "multi_label_classification"
             said = "Most probable label" if several and target is None else said
@@ -85,7 +95,7 @@ class Heatmap(WordMaps):
         content = inputs.content_mask[0]
         unknown = content & (inputs["input_ids"][0] == inputs.replacements.get("unk", -1))
         pieces = [list(word.pieces) for word in found.words]
-        found.answer, found.origin = answer, f"Model {classifier.name}"
+        found.answer, found.origin = (label, probability), f"Model {classifier.name}"
         if classifier.revision:
             found.origin += f", revision {classifier.revision}"
         found.special = frozenset(n for n, own in enumerate(pieces) if not content[own].any())

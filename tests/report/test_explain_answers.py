@@ -1,0 +1,69 @@
+"""`explain` of a chat: the given answer, or the model's own, and the same from a shell."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+import lrputils as lrp
+from lrputils.__main__ import main
+from tests import languages
+
+CHAT = [{"role": "user", "content": "Is it the end? No."}, {"role": "assistant", "content": "Hm."}]
+
+
+@pytest.fixture(scope="module")
+def clf():
+    return languages.load("llama-lm", seed=3)
+
+
+def greedy(clf, chat, most):
+    ids = clf.encode(chat)["input_ids"]
+    said = []
+    while len(said) < most and clf.tokenizer.eos_token_id not in said:
+        said.append(int(clf.model(ids).logits[0, -1].argmax()))
+        ids = torch.cat([ids, torch.tensor([said[-1:]])], 1)
+    return clf.tokenizer.decode(said, skip_special_tokens=True).strip()
+
+
+def test_an_answer_is_shown_over_its_prompt(clf):
+    shown = lrp.explain(clf, CHAT, answer="the end", units="message")
+    inputs = clf.encode(CHAT, answer="the end")
+    loo = lrp.leave_one_out(clf, inputs, units="message")[0].tolist()
+    assert shown.maps["LOO"].tolist() == pytest.approx(loo)
+    said, probability = shown.answer
+    assert said == "the end"
+    assert f"Answer “the end”: log-probability {math.log(probability):+.2f}" in shown.caption
+    own = [w.text for place, w in enumerate(shown.words) if place not in shown.special]
+    assert own == ["Is it the end? No.", "Hm."]
+    assert [w.text for w in shown.words][:2] == ["<s>", "u"]
+    assert shown.remark == ""
+    one = lrp.explain(
+        clf, "A dog", answer=" is", target="contrast", methods="ig", options={"ig": {"baseline": 5}}
+    )
+    assert one.answer == (" is", None)
+    assert "Answer “ is”: contrast" in one.caption
+
+
+def test_without_an_answer_a_chat_gets_the_models_own(clf):
+    said, cut = clf.reply(CHAT, most=6)
+    assert (said, cut) == (greedy(clf, CHAT, 6), True)
+    shown = lrp.explain(clf, [CHAT], "mask-gradient")[0]
+    assert shown.answer[0] == greedy(clf, CHAT, 64)
+    assert shown.remark.startswith(
+        "The answer is the model's own, its most probable token each time"
+    )
+
+
+def test_a_shell_takes_messages_as_json(clf, tmp_path, capsys):
+    clf.model.save_pretrained(tmp_path)
+    clf.tokenizer.save_pretrained(tmp_path)
+    how = ["--model", str(tmp_path), "--methods", "mask-gradient", "--device", "cpu"]
+    for given, answer in ((json.dumps(CHAT), "the end"), ("A dog", " is")):
+        assert main(["explain", given, *how, "--answer", answer]) == 0
+        assert f"Answer “{answer}”: log-probability" in capsys.readouterr().out
+    assert main(["explain", "a film", "--answer", "good"]) == 1
+    assert "BertForSequenceClassification is no language model" in capsys.readouterr().err
