@@ -17,14 +17,20 @@ CHAT = [{"role": "user", "content": "Is it the end? No."}, {"role": "assistant",
 
 @pytest.fixture(scope="module")
 def clf():
-    return languages.load("llama-lm", seed=3)
+    clf = languages.load("llama-lm", seed=3)
+    letters = set(clf.tokenizer.convert_tokens_to_ids(list("abcdefgh")))
+    # Single bytes at random are no text.
+    clf.model.generation_config.suppress_tokens = sorted({*range(len(clf.tokenizer))} - letters)
+    return clf
 
 
 def greedy(clf, chat, most):
     ids = clf.encode(chat)["input_ids"]
     said = []
     while len(said) < most and clf.tokenizer.eos_token_id not in said:
-        said.append(int(clf.model(ids).logits[0, -1].argmax()))
+        logits = clf.model(ids).logits[0, -1]
+        logits[clf.model.generation_config.suppress_tokens] = -torch.inf
+        said.append(int(logits.argmax()))
         ids = torch.cat([ids, torch.tensor([said[-1:]])], 1)
     return clf.tokenizer.decode(said, skip_special_tokens=True).strip()
 
@@ -53,9 +59,8 @@ def test_without_an_answer_a_chat_gets_the_models_own(clf):
     assert (said, cut) == (greedy(clf, CHAT, 6), True)
     shown = lrp.explain(clf, [CHAT], "mask-gradient")[0]
     assert shown.answer[0] == greedy(clf, CHAT, 64)
-    assert shown.remark.startswith(
-        "The answer is the model's own, its most probable token each time"
-    )
+    told = "The answer is the model's own, its most probable token each time"
+    assert shown.remark == f"{told}, cut where it grew long."
 
 
 def test_a_shell_takes_messages_as_json(clf, tmp_path, capsys):
