@@ -158,7 +158,7 @@ MISTAKES = {
     "class out of range": ({"target": 7}, r"target \[7\] out of range"),
     "unknown option": ({"options": {"loo": {"speed": 1}}}, "'loo' has no option 'speed'"),
     "another's option": ({"options": {"ig": {"steps": 1}}}, "options for 'ig', which is not among"),
-    "no texts": ({"text": []}, r"one string, a pair \(first, second\) or a list of them; got list"),
+    "no texts": ({"text": []}, r"a chat of messages .* or a list of them; got list"),
     "not all texts": ({"text": [TEXT, 3]}, "or a list of them; got list"),
     "empty": ({"text": " \n"}, "no token of its own"),
     "too long": ({"text": "dull " * 600}, r"longer than the 512 .* max_length=512"),
