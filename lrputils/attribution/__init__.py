@@ -12,10 +12,11 @@ from torch import Tensor
 from lrputils.attribution import gradients  # it enters its methods
 from lrputils.attribution.registry import METHODS, Method, Option, method, options_in
 from lrputils.attribution.relevance import lrp
-from lrputils.model.architectures import Handle, describe
+from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.inputs import Inputs
 from lrputils.model.inputs import special_tokens as special_in
-from lrputils.model.readout import Target
+from lrputils.model.proof import alone, prove_batch
+from lrputils.model.readout import Contrast, Target
 from lrputils.model.units import Spans
 from lrputils.propagation.composites import Composite
 
@@ -64,12 +65,33 @@ def attribute(
     over = Inputs.of(inputs).units(units) if summed else None
     if "units" in chosen.options:
         arguments["units"] = units
-    scores = chosen.function(
-        describe(model, rules=chosen.rules), inputs, target=target, **arguments
-    )
+    architecture = describe(model, rules=chosen.rules)
+    if prove_batch(architecture, inputs).together:
+        scores = chosen.function(architecture, inputs, target=target, **arguments)
+    else:
+        scores = _each_alone(chosen, architecture, inputs, target, arguments)
     scores = scores.to(torch.float32)
     if over:
         return over.sum(scores)
     if special_tokens or units != "token":
         return scores
     return scores.masked_fill(special_in(inputs).to(scores.device), 0.0)
+
+
+def _each_alone(
+    chosen: Method,
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    target: Target,
+    arguments: Mapping[str, Any],
+) -> torch.Tensor:
+    """The scores of a batch whose texts the model reads otherwise beside each other."""
+    one = target is None or isinstance(target, int | str | Contrast) or not len(target)
+    spans = arguments.get("units", "")
+    rows = []
+    for number, (text, place) in enumerate(alone(inputs)):
+        own = {} if isinstance(spans, str) else {"units": [spans[number]]}
+        of_text = target if one else target[number : number + 1]
+        scores = chosen.function(architecture, text, target=of_text, **{**arguments, **own})
+        rows.append(scores.new_zeros(place.shape).masked_scatter(place.to(scores.device), scores))
+    return torch.stack(rows)

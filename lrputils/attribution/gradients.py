@@ -11,6 +11,7 @@ from torch import Tensor
 from lrputils.attribution.registry import method
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.inputs import special_tokens, tensor_rows
+from lrputils.model.proof import prove_batch
 from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 
 
@@ -60,6 +61,8 @@ def _integrated_gradients(
     start = _baseline(architecture, inputs, reading, baseline)
     difference = reading.value - start
     batch, tokens = reading.valid.shape
+    if not prove_batch(architecture, inputs).together:
+        batch_tokens = 1
     pairs = torch.cartesian_prod(torch.arange(steps), torch.arange(batch)).to(start.device)
     mean = torch.zeros_like(start)
     for chunk in pairs.split(max(1, batch_tokens // tokens)):

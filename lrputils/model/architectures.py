@@ -30,6 +30,16 @@ WITHOUT_RULES = (
     "and the methods 'loo', 'shapley', 'grad-x-input' and 'ig'"
 )
 _NEXT_TOKEN = "LMHeadModel", "ForCausalLM"  # how the names of language models end
+# How the names of other heads end → what such a model does.
+_OTHER_HEADS = {
+    "ForMaskedLM": "fills in masked words",
+    "ForPreTraining": "is for pretraining",
+    "ForTokenClassification": "labels each token",
+    "ForQuestionAnswering": "marks the answer in a text",
+    "ForMultipleChoice": "chooses between texts",
+    "ForConditionalGeneration": "writes a text from another",
+    "ForNextSentencePrediction": "tells whether a sentence follows",
+}
 # Wrappers around the same parameters and the same function → where they keep the module.
 _WRAPPERS = {
     "OptimizedModule": "_orig_mod",
@@ -75,6 +85,12 @@ class Architecture:
         """The settings of the model's text part, which is all of most models."""
         return self.model.config.get_text_config()
 
+    @property
+    def known(self) -> bool:
+        """Whether what it does to positions, masks and batches is known, and not to be measured."""
+        rotary = getattr(self.config, "rope_parameters", None) or {}
+        return self.kind.rules and rotary.get("rope_type", "default") == "default"
+
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
 
@@ -118,11 +134,18 @@ class Architecture:
             )
         device = next(self.model.parameters()).device
         model = type(self.model).__name__
-        if self.model.training:
-            raise ValueError(
-                f"{model} is in training mode, where dropout makes every pass another one: call "
-                "model.eval() first"
-            )
+        if device.type == "meta":
+            raise ValueError(f"the weights of {model} are on the meta device: load them first")
+        if any(module.training for module in self.model.modules()):
+            # Quantised layers are made in training mode, which changes nothing in them.
+            parts = {p: m for p, m in self.model.named_modules() if m.training}
+            own = (p for p, m in parts.items() if not type(m).__module__.startswith("torch.ao."))
+            part = next(own, None)
+            if part is not None:
+                raise ValueError(
+                    f"{part and repr(part) + ' of '}{model} is in training mode, where dropout "
+                    "makes every pass another one: call model.eval() first"
+                )
         if self.kind.vision:
             pixels = inputs.get("pixel_values")
             if not isinstance(pixels, Tensor) or pixels.dim() != 4:
@@ -152,7 +175,7 @@ class Architecture:
         """
         input_ids, mask = (part.to(device) for part in checked_tensors(inputs))
         model, limit = type(self.model).__name__, self.max_positions
-        known, pad = self.config.vocab_size, self.config.pad_token_id
+        known, pad = self.config.vocab_size, getattr(self.config, "pad_token_id", None)
         if input_ids.dtype not in (torch.int32, torch.int64):
             raise ValueError(f"input_ids are whole numbers (int64); got {input_ids.dtype}")
         low, high = int(input_ids.min()), int(input_ids.max())
@@ -200,10 +223,10 @@ def describe(handle: Handle, *, rules: bool = True) -> Architecture:
     model = _model_of(handle)
     for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
         if type(module).__module__.startswith("peft."):
-            raise TypeError(
-                f"{type(model).__name__} has an adapter at {path!r}: merge it and pass the result, "
-                "model = model.merge_and_unload()"
-            )
+            merged = "merge it and pass the result, model = model.merge_and_unload()"
+            if hasattr(model, "prompt_encoder"):
+                merged = "its vectors stand among the words, and such a prompt is not covered"
+            raise TypeError(f"{type(model).__name__} has an adapter at {path!r}: {merged}")
     try:
         return _parts(model, _family(model))
     except AttributeError as missing:
@@ -212,6 +235,8 @@ def describe(handle: Handle, *, rules: bool = True) -> Architecture:
             "differently"
         ) from missing
     except TypeError as reason:
+        if kind := _no_classifier(model):
+            raise TypeError(f"{type(model).__name__} {kind}") from None
         family = _without_rules(model)
         if family is None:
             raise
@@ -269,7 +294,12 @@ def _family(model: nn.Module) -> Family:
             f"here. Pass a plain {head.__name__}"
         )
     for path, module in model.named_modules():
-        cls = type(module)
+        cls, hooks = type(module), [*module._forward_hooks.values()]
+        hooks += module._forward_pre_hooks.values()
+        if any(not getattr(h, "__module__", "").startswith("transformers.") for h in hooks):
+            raise TypeError(
+                f"{name} has a hook at {path!r}, which may change what is computed: remove it"
+            )
         own = cls.__module__.startswith(f"transformers.models.{family.name}.")
         if not (own or module is model or cls in (*LINEAR, *ACTIVATIONS, nn.LayerNorm)):
             raise TypeError(
@@ -284,20 +314,34 @@ def _family(model: nn.Module) -> Family:
     return family
 
 
-def _without_rules(model: nn.Module) -> Family | None:
-    """What is known of a model without rules; None where tokens cannot be removed from it."""
-    texts = isinstance(model, PreTrainedModel) and model.main_input_name == "input_ids"
-    if not texts or not _is_a(model, "ForSequenceClassification", *_NEXT_TOKEN):
-        return None
+def _no_classifier(model: nn.Module) -> str:
+    """What a model of texts does that has no class to explain; empty for another one."""
+    if not isinstance(model, PreTrainedModel) or model.main_input_name != "input_ids":
+        return ""
+    if not _is_a(model, "ForSequenceClassification", *_NEXT_TOKEN):
+        ends = (does for ending, does in _OTHER_HEADS.items() if _is_a(model, ending))
+        return (
+            f"{next(ends, 'has no head')}, and gives a text no class to explain: pass a model for "
+            "sequence classification, or one of the next token"
+        )
     try:
         _words(model)
-    except NotImplementedError:  # it reads characters
+    except NotImplementedError:
+        return "reads characters and has no embeddings of tokens, which could be removed"
+    return ""
+
+
+def _without_rules(model: nn.Module) -> Family | None:
+    """What is known of a model without rules; None where tokens cannot be removed from it."""
+    if not isinstance(model, PreTrainedModel) or model.main_input_name != "input_ids":
         return None
-    # Decoders' classifiers read their answer by a layer of this name, at the last token.
+    takes = inspect.signature(model.forward).parameters
+    # Decoders' classifiers read their answer at the last token: by a layer of this name, or they
+    # keep what generation needs.
     return Family(
         model.config.get_text_config().model_type,
-        causal=_is_a(model, *_NEXT_TOKEN) or hasattr(model, "score"),
-        token_types="token_type_ids" in inspect.signature(model.forward).parameters,
+        causal=_is_a(model, *_NEXT_TOKEN) or hasattr(model, "score") or "past_key_values" in takes,
+        token_types="token_type_ids" in takes,
         rules=False,
     )
 
@@ -329,5 +373,6 @@ def _parts(model: nn.Module, family: Family) -> Architecture:
         word_embeddings=backbone.embeddings if family.vision else _words(model),
         embedding_norm=family.embedding_norm and backbone.get_submodule(family.embedding_norm),
         language_model=_is_a(model, *_NEXT_TOKEN),
-        max_positions=min(tables, default=None if family.rules else stated),
+        # XLNet states −1: it has no limit.
+        max_positions=min(tables, default=None if family.rules or stated == -1 else stated),
     )

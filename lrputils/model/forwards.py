@@ -4,10 +4,6 @@ A replacement belongs to one instance, not to its class. The instance holds one 
 any thread needs it; a thread that replaces nothing gets the original. So two threads can use one
 model with different rules, and the last one to finish restores the instance.
 
-Of a model without rules it is known that it takes ids and an attention mask, and no more. A removed
-token is masked, tokens removed at the end are cut off. That this removes, and that rows can share a
-batch, is measured before it is used.
-
 GPUs multiply float32 matrices faster if they may round the factors to TF32 (10 bits of mantissa),
 some CPUs if they may round them to bfloat16 (7 bits). Sums and results stay float32. torch keeps
 the choice in process-wide settings; here it is a block that always restores them. A setting is a
@@ -148,7 +144,8 @@ def run_rows(
 
     Args:
         architecture: of the model.
-        rows: `input_ids`, `attention_mask` and, where the model takes them, `token_type_ids`.
+        rows: `input_ids`, `attention_mask` and, where the model takes them, `token_type_ids` and
+            `position_ids`.
         zeroed: of each row the tokens whose word embedding is zero; none if not given.
         read: at how many of its last tokens each row is read: logits (rows, most, classes), of
             which a row with fewer has its own first.
@@ -158,7 +155,7 @@ def run_rows(
     """
     device = next(architecture.model.parameters()).device
     fields = {name: [row[name] for row in rows] for name in rows[0]}
-    tensors = padded(fields, architecture.config.pad_token_id or 0)
+    tensors = padded(fields, getattr(architecture.config, "pad_token_id", None) or 0)
     arguments: dict[str, Any] = {name: value.to(device) for name, value in tensors.items()}
     if architecture.kind.causal:
         arguments["use_cache"] = False
@@ -181,42 +178,6 @@ def run_rows(
     with replaced({architecture.word_embeddings: _without} if len(zeroed) else {}):
         logits = run(architecture, arguments, last)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-def prove_removal(architecture: Architecture, row: ArgumentRow, *, masked: bool) -> bool:
-    """Whether rows may share a batch: a shortened text beside its whole gives what it gives alone.
-
-    With `masked`, also whether the mask removes: other words under it must not move a logit. Both
-    up to the root of the model's precision.
-
-    Raises:
-        ValueError: the mask does not remove; the message says which removals do.
-    """
-    tokens, dtype = len(row["input_ids"]), architecture.word_embeddings.weight.dtype
-    if tokens < 3:
-        return False
-    short = {name: np.delete(value, 1) for name, value in row.items()}
-    alone, together = run_rows(architecture, [short]), run_rows(architecture, [row, short])[1:]
-    allowed = torch.finfo(dtype).eps ** 0.5 * max(1.0, float(alone.abs().max()))
-    if masked:
-        seen = row["attention_mask"].copy()
-        seen[1:-1:2] = 0
-        middle = architecture.config.vocab_size // 2  # special tokens stand at either end
-        first, second = (
-            run_rows(
-                architecture,
-                [{**row, "attention_mask": seen, "input_ids": np.where(seen, row["input_ids"], w)}],
-            )
-            for w in (middle, middle + 1)
-        )
-        # A decoder has no part of the mask.
-        if architecture.config.is_encoder_decoder or (first - second).abs().max() > allowed:
-            raise ValueError(
-                f"{type(architecture.model).__name__} reads what its attention mask hides: other "
-                "words there move its logits, so masking does not remove. Use leave_one_out with "
-                "removal='delete', or 'mask', 'pad' or 'unk', which replace"
-            )
-    return float((alone - together).abs().max()) <= allowed
 
 
 @contextmanager

@@ -52,7 +52,7 @@ class Inputs(BatchEncoding):
         super().__init__({name: torch.as_tensor(value) for name, value in data.items()})
         ids, mask = checked_tensors(self.data)
         self.data["attention_mask"] = mask
-        if bool((mask.int().diff(dim=1) > 0).any()):
+        if not bool(mask[:, 0].all()):
             raise ValueError("padding stands on the left: set tokenizer.padding_side = 'right'")
         if tokens is None:
             tokens = (
@@ -340,6 +340,12 @@ def checked_tensors(batch: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tenso
     if mask.shape != ids.shape:
         shapes = f"{tuple(mask.shape)} and input_ids {tuple(ids.shape)}"
         raise ValueError(f"attention_mask has shape {shapes}: both are (batch, tokens)")
+    edges = mask.bool().int().diff(dim=1, prepend=torch.zeros_like(mask[:, :1]).int())
+    if holes := ((edges > 0).sum(1) > 1).nonzero().flatten().tolist():
+        raise ValueError(
+            f"the attention mask of rows {holes} has a hole: a text's tokens stand side by side. "
+            "Leave the hidden tokens out of input_ids"
+        )
     empty = (mask.sum(1) == 0).nonzero().flatten().tolist()
     if empty or not ids.numel():
         raise ValueError(f"the texts in rows {empty} have no tokens: leave them out")

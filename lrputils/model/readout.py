@@ -20,6 +20,7 @@ from lrputils.mistakes import about
 from lrputils.model.architectures import Architecture
 from lrputils.model.forwards import Forward, replaced, run
 from lrputils.model.inputs import has_answers
+from lrputils.model.proof import prove_batch
 
 READOUTS = {
     "word": "the word embeddings (ViT: patches and [CLS]), before positions are added",
@@ -279,12 +280,14 @@ class Reading:
         Raises:
             ValueError: no gradient reaches it, or another one beside it.
         """
-        if not self.output.requires_grad:
+        gradient = None
+        if self.output.requires_grad:
+            (gradient,) = torch.autograd.grad(self.output.sum(), self.site, allow_unused=True)
+        if gradient is None:
             raise ValueError(
                 "this model passes no gradient back to its words, or reads them twice: use what "
                 "removes tokens, as leave_one_out"
             )
-        (gradient,) = torch.autograd.grad(self.output.sum(), self.site)
         return gradient
 
     def relevance(self, gradient: Tensor, value: Tensor | None = None) -> Tensor:
@@ -325,6 +328,7 @@ def read(
         raise ValueError(f"{type(model).__name__} has no read-out {readout!r}: use one of {known}")
     arguments = architecture.arguments(inputs)
     answers = answers_in(architecture, inputs)
+    prove_batch(architecture, arguments)
     forwards, places, taken, given = _catching(architecture, change)
     with replaced(forwards), torch.enable_grad():
         logits = run(architecture, arguments, answers and answers.columns)
@@ -336,6 +340,12 @@ def read(
             said = score_tokens(logits, answers.ids, ANSWER_OUTPUTS[int(chosen[0])])
             output = (said * answers.mask).sum(1)
     site, value = places[readout]
+    own = arguments.get("input_ids", site[..., 0]).shape
+    if site.shape[:2] != own:
+        raise ValueError(
+            f"{type(model).__name__} embeds words as {tuple(site.shape[:2])} where texts are "
+            f"{tuple(own)}, (batch, tokens): use what removes tokens, as leave_one_out"
+        )
     valid = arguments.get("attention_mask", torch.ones(site.shape[:2], device=site.device)).bool()
     marked = inputs.get("answer_mask", torch.zeros(1)).bool().to(valid.device)
     valid = valid & ~marked
@@ -395,13 +405,19 @@ def _catching(
         if "word" in places:  # GPT-2 looks token types up in the same table
             return output
         words = architecture.word_embeddings
+        if not isinstance(output, Tensor):
+            raise ValueError(
+                f"the word embeddings of {type(architecture.model).__name__} are more than a "
+                "tensor: use what removes tokens, as leave_one_out"
+            )
         positions = words.position_embeddings if architecture.kind.vision else 0.0
         word = (output - positions).detach()
         if change is not None:
             word = change(word)
             output = word + positions
         places["word"] = output.detach().requires_grad_(), word.detach()
-        return places["word"][0]
+        # Some models without rules scale their words in place.
+        return places["word"][0] if architecture.kind.rules else places["word"][0].clone()
 
     def _norm(inner: Forward, x: Tensor) -> Tensor:
         output = inner(x)

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.attention import AttentionFunction, routed
-from lrputils.model.forwards import ArgumentRow, prove_removal, replaced, run_rows
+from lrputils.model.attention import AttentionFunction, fused, routed
+from lrputils.model.forwards import ArgumentRow, is_replaced, replaced, run_rows
 from lrputils.model.inputs import to_the_left
+from lrputils.model.proof import ends, prove
 from lrputils.model.readout import ANSWER_OUTPUTS, answers_in, score_tokens
 from lrputils.removal.shortcuts import head_token_alone
 
@@ -148,9 +149,9 @@ def logits_of(
     """
     read, answering = [texts[row.text].read for row in rows], texts[0].answer is not None
     if not architecture.kind.rules:
-        alone = [_as_it_is(architecture, texts[row.text], row) for row in rows]
+        plain = [_as_it_is(architecture, texts[row.text], row) for row in rows]
         zeroed = [row.swapped for row in rows if row._zeroed]
-        logits = run_rows(architecture, alone, zeroed, read if answering else [])
+        logits = run_rows(architecture, plain, zeroed, read if answering else [])
         own = (logits[number, :size] for number, size in enumerate(read))
         return _say(texts, rows, torch.cat([*own])) if answering else logits
     model = architecture.model
@@ -158,8 +159,11 @@ def logits_of(
     with ExitStack() as undo:
         if not answering:
             undo.enter_context(head_token_alone(architecture, head))
-        if attention is not None:
-            undo.enter_context(routed(architecture, attention))
+        kernel = attention
+        if kernel is None and architecture.kind.causal and rows[0].hidden is not None:
+            kernel = fused  # where a token sees nothing, other kernels let it see hidden ones
+        if kernel is not None and not is_replaced(architecture.backbone):
+            undo.enter_context(routed(architecture, kernel))
         if relative := architecture.kind.relative_positions:
             encoder = architecture.backbone.get_submodule(architecture.kind.blocks.split(".")[0])
             place = relative(encoder, arguments["position_ids"])
@@ -273,27 +277,30 @@ def put(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def _as_it_is(architecture: Architecture, text: Text, row: Row) -> ArgumentRow:
-    """A row for a model without rules: what is removed is masked, or cut off at the end.
+    """A row for a model without rules: what is removed is masked, at a decoder's end cut off.
 
     The token by which an encoder with a decoder finds a text's end stays; without it there is no
     answer.
     """
     kept = np.arange(len(text)) if row.kept is None else row.kept()
-    end = architecture.model.config.is_encoder_decoder and architecture.config.eos_token_id
-    ids, visible = text.ids.copy(), np.zeros(len(text), dtype=np.int64)
+    fixed = architecture.model.config.is_encoder_decoder & np.isin(text.ids, ends(architecture))
+    ids, visible = text.ids.copy(), fixed.astype(np.int64)
     if row.swap_id is not None:
-        ids[[token for token in row.swapped if ids[token] != end]] = row.swap_id
+        ids[[token for token in row.swapped if not fixed[token]]] = row.swap_id
     visible[kept] = 1
-    if end is not False:
-        visible |= ids == end
-    left = np.arange(np.flatnonzero(visible)[-1] + 1)
+    left = np.flatnonzero(visible) if row.shifted else np.arange(len(text))
+    if architecture.kind.causal:  # its answer is read at the last token
+        left = left[: np.flatnonzero(visible[left])[-1] + 1]
     if row.hidden is not None:
         visible[kept[row.hidden]] = 0
-    left = np.flatnonzero(visible) if row.shifted else left
     columns = {"input_ids": ids, "attention_mask": visible}
     if text.types is not None:
         columns["token_type_ids"] = text.types
-    return {name: column[left] for name, column in columns.items()}
+    columns = {name: column[left] for name, column in columns.items()}
+    start = prove(architecture, {"input_ids": text.ids}).start
+    if start is not None:
+        columns["position_ids"] = start + (np.arange(len(left)) if row.shifted else left)
+    return columns
 
 
 def prepare(
@@ -304,11 +311,20 @@ def prepare(
     Raises:
         ValueError: the model has no rules, and its attention mask does not remove.
     """
-    if architecture.kind.rules or not rows:
+    if architecture.kind.vision or not rows:
         return budget
-    number = max({row.text for row in rows}, key=lambda number: len(texts[number]))
-    masks = any(
-        row.hidden is not None or (row.kept is not None and not row.shifted) for row in rows
-    )
-    whole = _as_it_is(architecture, texts[number], Row(number, len(texts[number])))
-    return budget if prove_removal(architecture, whole, masked=masks) else 1
+    longest = max((texts[row.text].ids for row in rows), key=len)
+    proof = prove(architecture, {"input_ids": longest})
+    masked = [row for row in rows if row.hidden is not None or (row.kept and not row.shifted)]
+    model = type(architecture.model).__name__
+    if masked and proof.reads:
+        raise ValueError(
+            f"{model} {proof.reads}, so masking does not remove. Use leave_one_out with "
+            "removal='delete', or 'mask', 'pad' or 'unk', which replace"
+        )
+    if not proof.empty and any(row.length == 1 for row in masked if row.hidden is not None):
+        raise ValueError(
+            f"{model} reads hidden words where nothing else is left of a text: encode texts with a "
+            "special token in front, or call model.set_attn_implementation('sdpa')"
+        )
+    return budget if proof.together else 1

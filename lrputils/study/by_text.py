@@ -16,8 +16,8 @@ from lrputils import stats
 from lrputils.data.given import Text
 from lrputils.data.texts import Texts, load_texts
 from lrputils.model.classifier import Classifier
-from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
+from lrputils.model.proof import run_batch
 from lrputils.model.readout import Target, resolve_target
 from lrputils.progress import bar
 from lrputils.removal.packing import by_length
@@ -104,7 +104,7 @@ def predicted(
     for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
         with torch.inference_mode(), naming([texts.ids[text] for text in batch]):
-            logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
+            logits = run_batch(classifier.architecture, inputs)
         chosen = resolve_target(target, logits, classifier.model)
         content = inputs.content_mask.cpu().numpy()
         rows = [

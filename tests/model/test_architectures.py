@@ -50,8 +50,8 @@ class Different(BertForSequenceClassification):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (BertForMaskedLM, "BertForMaskedLM is not covered"),
-        (BertModel, "BertModel is not covered"),
+        (BertForMaskedLM, "BertForMaskedLM fills in masked words, and gives a text no class"),
+        (BertModel, "BertModel has no head, and gives a text no class to explain"),
         (Different, "Different replaces the forward pass"),
         (lambda config: nn.Linear(2, 2), "Linear is not a transformers model"),
     ],

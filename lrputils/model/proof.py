@@ -1,0 +1,236 @@
+"""What is measured of a model before its answers to changed texts are believed.
+
+Of a model without rules it is known that it takes ids and an attention mask, and no more. So it is
+measured that the mask hides, that positions do not move with it, that an empty text is empty, that
+texts can share a batch, and that the same text gives the same answer later. Covered families are
+known to do all this; one whose configuration asks for other rotary positions than usual is measured
+too. It takes some twenty passes of one text, once a model, and once more when texts are twice as
+long.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lrputils.model.architectures import Architecture
+from lrputils.model.forwards import ArgumentRow, run, run_rows
+from lrputils.model.inputs import DEFAULT_MAX_LENGTH, Inputs, to_the_left
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was measured of a model.
+
+    Attributes:
+        together: whether a text beside a longer one, padded, gives what it gives alone.
+        start: the first token's position, where the model takes positions and counts from there;
+            None where they are left to the model.
+        reads: why masking does not remove, as "reads what its attention mask hides"; empty where
+            it does.
+        empty: whether a text that is masked altogether gives the same whatever its words were.
+    """
+
+    together: bool = True
+    start: int | None = None
+    reads: str = ""
+    empty: bool = True
+
+
+# Of each model by its state and a text's length: what was measured, or why it is refused.
+_proofs: WeakKeyDictionary[nn.Module, dict[tuple, Proof | str]] = WeakKeyDictionary()
+
+
+def prove(architecture: Architecture, row: ArgumentRow) -> Proof:
+    """Measure the model on a text of at least this one's length, if that was not done before.
+
+    Raises:
+        ValueError: the model does not run on its own, or the same text gives other logits when it
+            comes again.
+    """
+    if architecture.known:
+        return Proof()
+    model, config = architecture.model, architecture.config
+    # What a user may change between two calls.
+    state = architecture.word_embeddings.weight.dtype, config._attn_implementation
+    known = _proofs.setdefault(model, {})
+    size = _size(architecture, len(row["input_ids"]))
+    for (own, tokens), found in known.items():
+        refused = isinstance(found, str)
+        if own == state and (size >= tokens if refused else size <= tokens):
+            if refused:
+                raise ValueError(found)
+            return found
+    try:
+        with torch.no_grad():
+            known[state, size] = _Measurement(architecture, row["input_ids"], size).proof()
+    except ValueError as error:
+        known[state, size] = str(error)
+        raise
+    return known[state, size]
+
+
+def _size(architecture: Architecture, tokens: int) -> int:
+    """How long a text is measured for texts of so many tokens: the next power of two, if it can."""
+    usual = min(1 << max(3, (tokens - 1).bit_length()), DEFAULT_MAX_LENGTH)
+    return max(tokens, min(usual, architecture.max_positions or usual))
+
+
+def prove_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> Proof:
+    """`prove` on the longest text of a batch."""
+    if architecture.known:
+        return Proof()
+    ids, mask = (part.cpu().numpy() for part in _tensors(inputs))
+    longest = mask.sum(1).argmax()
+    return prove(architecture, {"input_ids": ids[longest][mask[longest] > 0]})
+
+
+def alone(inputs: Mapping[str, Any]) -> list[tuple[Inputs, Tensor]]:
+    """Each text of a batch as a batch of its own without padding, and where it stood, (tokens,)."""
+    whole = Inputs.of(to_the_left(inputs))
+    places = _tensors(inputs)[1].bool()
+    return [(whole.rows([number]), place) for number, place in enumerate(places)]
+
+
+def run_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> Tensor:
+    """Logits (batch, classes) of encoded texts, each by itself where they cannot share a batch."""
+    if prove_batch(architecture, inputs).together:
+        return run(architecture, architecture.arguments(inputs))
+    each = [run(architecture, architecture.arguments(one)) for one, _ in alone(inputs)]
+    return torch.cat(each)
+
+
+def ends(architecture: Architecture) -> np.ndarray:
+    """The tokens by which the model may find a text's end, as numbers."""
+    end = getattr(architecture.config, "eos_token_id", None)
+    return np.atleast_1d(np.array([] if end is None else end))
+
+
+def _tensors(inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    mask = inputs.get("attention_mask")
+    ids = inputs["input_ids"]
+    return ids, torch.ones_like(ids) if mask is None else mask
+
+
+class _Measurement:
+    """The passes of a proof, on a text that is made of the words of a given one."""
+
+    def __init__(self, architecture: Architecture, ids: np.ndarray, size: int):
+        self.architecture = architecture
+        self.name = type(architecture.model).__name__
+        inner = ids[1:-1][~np.isin(ids[1:-1], ends(architecture))]
+        inner = inner if len(inner) else ids[:1]
+        self.ids = np.concatenate([ids[:1], np.resize(inner, max(1, size - 2)), ids[-1:]])
+        self.short = np.delete(self.ids, np.arange(1, 1 + len(self.ids) // 8))
+        # Every second word goes.
+        self.gone = np.arange(1, len(self.ids) - 1, 2)
+        self.start: int | None = None
+
+    def row(
+        self, ids: np.ndarray, hidden: Sequence[int] = (), positions: int | None = None
+    ) -> ArgumentRow:
+        mask = np.ones_like(ids)
+        mask[np.asarray(hidden, int)] = 0
+        fields = {"input_ids": ids, "attention_mask": mask}
+        if self.architecture.kind.token_types:
+            fields["token_type_ids"] = np.zeros_like(ids)
+        start = self.start if positions is None else positions
+        return fields if start is None else fields | {"position_ids": start + np.arange(len(ids))}
+
+    def run(self, *rows: ArgumentRow) -> Tensor:
+        """Logits (rows, classes)."""
+        try:
+            return run_rows(self.architecture, rows)
+        except (RuntimeError, TypeError, IndexError, AttributeError, KeyError) as error:
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(
+                f"{self.name} does not run on {len(rows)} plain text(s) of ids and an attention "
+                f"mask: {said}"
+            ) from error
+
+    def proof(self) -> Proof:
+        architecture, ids = self.architecture, self.ids
+        modules = [*architecture.model.modules()]
+        before, whole = self.run(self.row(self.short)), self.run(self.row(ids))
+        without = self.run(self.row(np.delete(ids, self.gone)))
+        self.allowed = 1e-3 * (whole - without).abs().max()
+        self.allowed += 10 * torch.finfo(before.dtype).eps * max(1.0, float(whole.abs().max()))
+        changed = [*architecture.model.modules()] != modules
+        if changed or not self.same(before, self.run(self.row(self.short))):
+            raise ValueError(
+                f"{self.name} changes when it runs: after a text of {len(ids)} tokens a shorter "
+                "one does not give the logits of before, so that nothing can be compared. Pass "
+                "shorter texts, or load it anew with a configuration that does not depend on "
+                "earlier texts, as attention_type='original_full' or rope_type='default'"
+            )
+        self.start = self.counted(whole)
+        reads, empty = "", True
+        if architecture.kind.rules:
+            together = self.shares()
+        else:
+            reads = self.reads(without)
+            # Under the mask a query may see less than usual, as that of the head's own token.
+            together = self.shares() and (bool(reads) or self.shares([0, len(self.short) - 1]))
+            empty = not reads and self.is_empty(together)
+        if architecture.kind.rules and not together:
+            raise ValueError(
+                f"{self.name} gives a text other logits beside a longer one, of {len(ids)} tokens: "
+                "pass shorter texts, or set another rope_type in its configuration"
+            )
+        return Proof(together, self.start, reads, empty)
+
+    def same(self, one: Tensor, other: Tensor) -> bool:
+        """Whether logits differ by less than a thousandth of what removing half of a text does."""
+        return bool((one - other).abs().max() <= self.allowed)
+
+    def counted(self, whole: Tensor) -> int | None:
+        """The position of the first token, found by trying."""
+        model = self.architecture.model
+        pad = getattr(self.architecture.config, "pad_token_id", None)
+        if "position_ids" not in inspect.signature(model.forward).parameters:
+            return None
+        for start in dict.fromkeys((0, (pad or 0) + 1)):
+            with suppress(ValueError):
+                if self.same(whole, self.run(self.row(self.ids, positions=start))):
+                    return start
+        return None
+
+    def shares(self, hidden: Sequence[int] = ()) -> bool:
+        """Whether a text with such places hidden is the same beside a longer one, and the other."""
+        architecture = self.architecture
+        ends = architecture.kind.causal and not architecture.language_model
+        if ends and getattr(architecture.config, "pad_token_id", None) is None:
+            return False  # it finds the end of a text by its padding
+        rows = self.row(self.ids), self.row(self.short, hidden)
+        return self.same(self.run(*rows), torch.cat([*map(self.run, rows)]))
+
+    def reads(self, without: Tensor) -> str:
+        if self.architecture.config.is_encoder_decoder:  # a decoder has no part of the mask
+            return "reads what its attention mask hides"
+        first, second = self.hidden(self.gone)
+        if not self.same(first, second):
+            return "reads what its attention mask hides"
+        return "counts positions by its attention mask" if self.same(first, without) else ""
+
+    def is_empty(self, together: bool) -> bool:
+        with suppress(ValueError):  # NaN
+            same = self.same(*self.hidden(np.arange(len(self.ids))))
+            return same and (not together or self.shares(range(len(self.short))))
+        return False
+
+    def hidden(self, places: np.ndarray) -> list[Tensor]:
+        """Logits of the text with places hidden, under either of two words at every second one."""
+        middle, found = self.architecture.config.vocab_size // 2, []
+        for word in (middle, middle + 1):  # special tokens stand at either end
+            ids = self.ids.copy()
+            ids[self.gone] = word
+            found.append(self.run(self.row(ids, places)))
+        return found

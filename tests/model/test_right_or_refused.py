@@ -1,0 +1,356 @@
+"""Odd models × verbs: an answer is plain torch's, text by text, or there is one sentence."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import lrputils as lrp
+from lrputils.model.inputs import Inputs
+from lrputils.model.proof import _Measurement
+from tests import tiny
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
+    pytest.mark.filterwarnings("ignore:.*torch.ao.quantization is deprecated"),
+    pytest.mark.filterwarnings("ignore:quantized..linear_dynamic"),
+]
+PAD, FIRST, LAST, UNK = 0, 2, 3, 5
+_SIZES = {
+    "vocab_size": 60,
+    "num_labels": 3,
+    "initializer_range": 0.3,
+    "pad_token_id": PAD,
+    "bos_token_id": FIRST,
+    "eos_token_id": LAST,
+}
+_BERT = _SIZES | {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 32,
+    "max_position_embeddings": 64,
+}
+_LLAMA = _BERT | {"num_key_value_heads": 2, "head_dim": 8}
+_OPT = _BERT | {"ffn_dim": 32, "word_embed_proj_dim": 32, "init_std": 0.3}
+_CTRL = _SIZES | {"n_embd": 32, "dff": 32, "n_layer": 2, "n_head": 4}
+_XLNET = _SIZES | {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 32}
+_DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+_QUANTISED = {"dtype": torch.qint8, "qconfig_spec": {nn.Linear}}
+
+
+def made(name: str, head: str = "ForSequenceClassification", **settings):
+    """A random model of transformers' class of this name and head, in evaluation mode."""
+    torch.manual_seed(0)
+    kind = getattr(transformers, name + head)
+    return kind(kind.config_class(**settings)).eval().requires_grad_(False)
+
+
+def hooked():
+    """A pooler that adds the mean of the words that are seen, by a hook."""
+    model, seen = made("Bert", **_BERT), {}
+    model.register_forward_pre_hook(lambda _, __, given: seen.update(given), with_kwargs=True)
+
+    def _add(_, states, pooled):
+        mask = seen["attention_mask"][..., None].float()
+        return pooled + (states[0] * mask).sum(1) / mask.sum(1)
+
+    model.bert.pooler.register_forward_hook(_add)
+    return model
+
+
+def captured():
+    """As transformers leaves a model whose hidden states were asked for: with hooks of its own."""
+    model = made("Bert", **_BERT)
+    model(torch.tensor([[FIRST, 11, LAST]]), output_hidden_states=True)
+    return model
+
+
+def partly(model, part: str):
+    """A model of which one part is in training mode."""
+    model.get_submodule(part).train()
+    return model
+
+
+def with_prompt():
+    adapter = type("PromptEmbedding", (nn.Module,), {"__module__": "peft.tuners.prompt_tuning"})
+    wrapper = type("PeftModel", (nn.Module,), {"__module__": "peft.peft_model"})()
+    wrapper.base_model, wrapper.prompt_encoder = made("Bert", **_BERT), adapter()
+    return wrapper
+
+
+def eager(model):
+    model.set_attn_implementation("eager")
+    return model
+
+
+def dynamic(name: str, positions: int):
+    return made(name, **_LLAMA | {"max_position_embeddings": positions}, rope_parameters=_DYNAMIC)
+
+
+MODELS = {
+    "OPT": lambda: made("OPT", **_OPT),
+    "BLOOM": lambda: made("Bloom", **_SIZES, hidden_size=32, n_layer=2, n_head=4),
+    "Falcon": lambda: made("Falcon", **_BERT | {"alibi": True}),
+    "Camembert": lambda: made("Camembert", **_BERT),
+    "CTRL": lambda: made("CTRL", **_CTRL),
+    "XLNet": lambda: made("XLNet", **_XLNET),
+    "FNet": lambda: made("FNet", **_BERT),
+    "ConvBERT": lambda: made("ConvBert", **_BERT, embedding_size=32),
+    "Longformer": lambda: made("Longformer", **_BERT, attention_window=4),
+    "I-BERT": lambda: made("IBert", **_BERT),
+    "BigBird": lambda: made("BigBird", **_BERT),
+    "BigBird, all": lambda: made("BigBird", **_BERT, attention_type="original_full"),
+    "T5": lambda: made(
+        "T5",
+        **_SIZES,
+        d_model=32,
+        d_kv=8,
+        d_ff=32,
+        num_layers=2,
+        num_heads=4,
+        decoder_start_token_id=PAD,
+    ),
+    "RWKV": lambda: made("Rwkv", "ForCausalLM", vocab_size=60, hidden_size=32, num_hidden_layers=2),
+    "Phi-3, no padding": lambda: made("Phi3", **_LLAMA | {"pad_token_id": None}),
+    "ModernBERT decoder": lambda: made("ModernBertDecoder", **_LLAMA, local_attention=4),
+    "int8": lambda: torch.ao.quantization.quantize_dynamic(made("Bert", **_BERT), **_QUANTISED),
+    "DeBERTa": lambda: made("DebertaV2", **_BERT, relative_attention=True, pos_att_type=["c2p"]),
+    "Gemma, eager": lambda: eager(made("Gemma", **_LLAMA)),
+    "Gemma, dynamic": lambda: dynamic("Gemma", 16),
+    "Llama, eager": lambda: eager(made("Llama", **_LLAMA)),
+    "Llama, dynamic": lambda: dynamic("Llama", 8),
+    "hook": hooked,
+    "captured": captured,
+    "dropout": lambda: partly(made("Bert", **_BERT), "bert.encoder.layer.1.attention.self.dropout"),
+    "meta": lambda: made("OPT", **_OPT).to("meta"),
+    "masked words": lambda: made("Bert", "ForMaskedLM", **_BERT),
+    "tokens": lambda: made("Bert", "ForTokenClassification", **_BERT),
+    "answers": lambda: made("Bert", "ForQuestionAnswering", **_BERT),
+    "characters": lambda: made("Canine", **_BERT),
+    "prompt": with_prompt,
+}
+
+
+def batch(*texts, special: bool = True):
+    """Texts padded on the right, of inner tokens between two special ones, if they have any."""
+    rows = [
+        [FIRST, *text, LAST] if special else [*text] for text in texts or (range(11, 17), (21,))
+    ]
+    width = max(map(len, rows))
+    apart = [[*([0] * len(row)), *([1] * (width - len(row)))] for row in rows]
+    for row, own in zip(rows, apart, strict=True):
+        own[0] = own[len(row) - 1] = int(special)
+    return Inputs(
+        {
+            "input_ids": [row + [PAD] * (width - len(row)) for row in rows],
+            "attention_mask": [[1] * len(row) + [0] * (width - len(row)) for row in rows],
+            "special_tokens_mask": apart,
+        },
+        replacements={"unk": UNK, "pad": PAD},
+    )
+
+
+def logits_of(model, ids, **given):
+    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **given}
+    logits = model(**{name: value[None] for name, value in given.items()}).logits[0]
+    return logits[-1] if logits.dim() == 2 else logits
+
+
+def loo_by_hand(model, inputs, removal, start):
+    """One plain forward pass a token on a text alone, whose positions count from `start`."""
+    scores = torch.zeros(inputs["input_ids"].shape)
+    for row, length in enumerate(inputs.lengths.tolist()):
+        ids = inputs["input_ids"][row, :length]
+        whole, places = logits_of(model, ids), torch.arange(length)
+        for i in inputs.content_mask[row].nonzero().flatten().tolist():
+            other, mask = ids.clone(), torch.ones_like(ids)
+            given = {} if start is None else {"position_ids": places + start}
+            if removal == "attention-mask":
+                mask[i] = 0
+            elif removal == "delete":
+                other, mask, given = other[places != i], mask[1:], {}
+            else:
+                other[i] = {"unk": UNK, "pad": PAD}[removal]
+            left = logits_of(model, other, attention_mask=mask, **given)
+            scores[row, i] = (whole - left)[whole.argmax()]
+    return scores
+
+
+def gradients_by_hand(model, inputs):
+    """Gradient × input of each text alone, where the model looks its words up."""
+    scores = torch.zeros(inputs["input_ids"].shape)
+    for row, length in enumerate(inputs.lengths.tolist()):
+        words = []
+
+        def _leaf(_, __, output, words=words):
+            words.append(output.detach().requires_grad_())
+            return words[0].clone()
+
+        taken = model.get_input_embeddings().register_forward_hook(_leaf)
+        whole = logits_of(model, inputs["input_ids"][row, :length])
+        taken.remove()
+        (gradient,) = torch.autograd.grad(whole.max(), words[0])
+        scores[row, :length] = (gradient * words[0]).sum(-1).detach()[0, :length]
+    return scores
+
+
+# Model, removal → where its positions count from, if they are passed; or the sentence.
+LOO = [
+    ("OPT", "attention-mask", 0),
+    ("OPT", "delete", None),
+    ("Camembert", "attention-mask", 1),
+    ("Camembert", "pad", 1),
+    ("CTRL", "attention-mask", 0),
+    ("XLNet", "attention-mask", None),
+    ("XLNet", "unk", None),
+    ("Longformer", "attention-mask", None),
+    ("BigBird, all", "attention-mask", 0),
+    ("ModernBERT decoder", "unk", 0),
+    ("DeBERTa", "attention-mask", None),
+    ("Gemma, dynamic", "attention-mask", 0),
+    ("Llama, dynamic", "attention-mask", 0),
+    ("hook", "attention-mask", None),
+    ("captured", "attention-mask", None),
+    *((name, "delete", None) for name in ("BLOOM", "Falcon", "FNet", "ConvBERT", "RWKV", "int8")),
+    *((name, "unk", None) for name in ("BLOOM", "Falcon", "FNet", "int8")),
+    ("Phi-3, no padding", "attention-mask", "has none: set model.config.pad_token_id"),
+    ("BLOOM", "attention-mask", "counts positions by its attention mask.* removal='delete'"),
+    ("Falcon", "attention-mask", "counts positions by its attention mask.* removal='delete'"),
+    *(
+        (name, "attention-mask", "reads what its attention mask hides.* removal='delete'")
+        for name in ("FNet", "ConvBERT", "T5", "RWKV", "int8")
+    ),
+    ("BigBird", "delete", "changes when it runs: .* attention_type='original_full'"),
+    ("dropout", "unk", r"'bert\.encoder.*dropout' of Bert.* is in training mode"),
+    ("meta", "unk", "the weights of OPTForSequenceClassification are on the meta device"),
+    ("masked words", "unk", "fills in masked words, and gives a text no class"),
+    ("tokens", "unk", "labels each token, and gives a text no class"),
+    ("answers", "unk", "marks the answer in a text, and gives a text no class"),
+    ("characters", "unk", "reads characters and has no embeddings of tokens"),
+    ("prompt", "unk", "has an adapter at .*: its vectors stand among the words"),
+]
+
+
+@pytest.mark.parametrize(("name", "removal", "expected"), LOO)
+def test_loo(name, removal, expected):
+    # Of eight tokens, the length that a dynamic position table was made for.
+    model, inputs = MODELS[name](), batch()
+    plain = copy.deepcopy(model) if name != "RWKV" else model
+    if isinstance(expected, str):
+        for _ in range(2):  # again, as it was
+            with pytest.raises((ValueError, TypeError), match=expected) as caught:
+                lrp.leave_one_out(model, inputs, removal=removal)
+            assert "\n" not in str(caught.value)
+        return
+    scores = lrp.leave_one_out(model, inputs, removal=removal)
+    inside = inputs.content_mask
+    by_hand = loo_by_hand(plain, inputs, removal, expected)
+    assert by_hand.abs().max() > 1e-3
+    torch.testing.assert_close(scores[inside], by_hand[inside], atol=2e-5, rtol=1e-4)
+
+
+GRADIENTS = {
+    "OPT": "",
+    "BLOOM": "",
+    "FNet": "",
+    "ConvBERT": "",
+    "CTRL": "",
+    "Camembert": "",
+    "Longformer": "",
+    "hook": "",
+    "XLNet": r"embeds words as \(8, 1\) where texts are \(1, 8\)",
+    "I-BERT": "word embeddings of IBert.* are more than a tensor",
+    "T5": "passes no gradient back to its words, or reads them twice",
+    "int8": "passes no gradient back to its words",
+    "BigBird": "changes when it runs",
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_of_a_padded_batch(name):
+    model, inputs = MODELS[name](), batch()
+    if GRADIENTS[name]:
+        with pytest.raises(ValueError, match=GRADIENTS[name]):
+            lrp.attribute(model, inputs, "grad-x-input")
+        return
+    expected = gradients_by_hand(copy.deepcopy(model), inputs)
+    scores = lrp.attribute(model, inputs, "grad-x-input")
+    torch.testing.assert_close(scores, expected, atol=2e-5, rtol=1e-4)
+    one, both = inputs.rows([1]), lrp.attribute(model, inputs, "ig", baseline=UNK, target=[2, 1])
+    if name == "Longformer":  # it fills a text up to whole windows
+        with pytest.raises(ValueError, match=r"embeds words as \(1, 4\) where texts are \(1, 3\)"):
+            lrp.attribute(model, one, "grad-x-input")
+        return
+    alone = lrp.attribute(model, one, "ig", baseline=UNK, target=1)
+    torch.testing.assert_close(both[1:, :3], alone, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("OPT", ""),
+        ("Camembert", ""),
+        ("Llama, eager", ""),
+        ("Gemma, eager", "reads hidden words where nothing else is left .*implementation.'sdpa'"),
+        ("DeBERTa", ""),
+    ],
+)
+def test_a_text_of_which_nothing_is_left(name, sentence):
+    model, inputs = MODELS[name](), batch(range(11, 15), (21, 22), special=False)
+    if sentence:
+        with pytest.raises(ValueError, match=sentence):
+            lrp.shapley_values(model, inputs, permutations="all")
+        return
+    both = lrp.shapley_values(model, inputs, permutations="all").scores[1, :2]
+    alone = lrp.shapley_values(model, inputs.rows([1]), permutations="all").scores[0]
+    torch.testing.assert_close(both, alone, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["Llama, dynamic", "Gemma, dynamic"])
+def test_positions_that_depend_on_the_longest_text(name):
+    model = MODELS[name]()
+    long = batch(range(8, 8 + model.config.max_position_embeddings))
+    for explain in (lrp.leave_one_out, lambda *a: lrp.attribute(*a, "grad-x-input")):
+        with pytest.raises(ValueError, match=r"changes when it runs|has 16 positions"):
+            explain(model, long)
+    assert lrp.leave_one_out(model, batch()).any()
+
+
+def test_a_hook_has_no_rule_and_a_captured_state_is_no_hook():
+    with pytest.raises(TypeError, match=r"a hook at .* may change what is computed: remove it"):
+        lrp.attribute(hooked(), batch(), "attnlrp")
+    assert lrp.attribute(captured(), batch(), "attnlrp").any()
+
+
+def test_a_mask_with_a_hole_is_refused():
+    inputs = dict(batch())
+    inputs["attention_mask"] = inputs["attention_mask"].clone()
+    inputs["attention_mask"][0, 3] = 0
+    for explain in (lrp.leave_one_out, lambda *a: lrp.attribute(*a, "attnlrp")):
+        with pytest.raises(ValueError, match=r"the attention mask of rows \[0\] has a hole"):
+            explain(tiny.build("bert"), inputs)
+
+
+def test_messages_of_a_chat_are_refused(placeholder):
+    with pytest.raises(TypeError, match=r"messages of a chat.*apply_chat_template"):
+        lrp.evaluate(placeholder, [{"role": "user", "content": "a film"}])
+
+
+def test_a_model_is_measured_once(monkeypatch):
+    taken, run = [], _Measurement.run
+    monkeypatch.setattr(
+        _Measurement, "run", lambda self, *rows: taken.append(rows) or run(self, *rows)
+    )
+    model, inputs = MODELS["OPT"](), batch()
+    lrp.leave_one_out(model, inputs)
+    assert 16 < len(taken) < 20
+    for removal in ("unk", "delete", "attention-mask"):
+        lrp.leave_one_out(model, inputs.rows([1]), removal=removal)
+    assert len(taken) < 20
+    lrp.leave_one_out(model, batch(range(11, 20)))  # twice as long
+    assert len(taken) > 32
