@@ -219,6 +219,7 @@ def _page(
         sound=bool(gates.passed.all()),
         verdict=verdict,
         leads=answers.at_budgets(found),
+        error_rate=answers.error_rate(facts["data"]["texts"]),
         calls={label(name): call(name, verdict.readout, run.units) for name in run.names},
         gains=gains,
         in_layers=answers.in_layers(gains),

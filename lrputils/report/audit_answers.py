@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -40,22 +40,55 @@ R = "r_content"
 TRACKS = math.sqrt(0.5)
 # Methods are alike if their means differ by no more.
 MARGIN = 0.02
-# Fewer texts decide nothing: from here on 95% intervals of the differences covered 93% or more, on
-# the recorded runs (chapter 10).
-FEWEST = 20
+# Fewer texts decide nothing, and no answer asks for more.
+FEWEST, MOST = 20, 1_000
+# Texts → the largest share of draws in which one of two methods that tie was called ahead, over all
+# recorded pairs and runs (chapter 10).
+FALSE_LEADS = {20: 0.04, 50: 0.05, 100: 0.05}
 _POWER = 0.8
 CLEAR, ALIKE, CANNOT_TELL = "clear", "alike", "cannot tell"
+
+
+def error_rate(texts: int) -> str:
+    """Say how often so many texts call one of two methods ahead that tie; "" if none decides."""
+    known = [n for n in FALSE_LEADS if n <= texts]
+    if not known:
+        return ""
+    return (
+        f"Where two methods tied, {texts} texts like those of the book's recorded runs called one "
+        f"ahead in {FALSE_LEADS[known[-1]]:.0%} of the draws or fewer."
+    )
+
+
+def deciding(values: pd.Series, null: float = 0.0, **options: Any) -> str:
+    """Name the one text without which an interval of the mean is another; "" if there is none.
+
+    Another is one that no longer holds the `null`, or does now, or is less than half as wide.
+    `options` are those of `lrputils.stats.estimate`.
+    """
+    values = values.dropna()
+    if len(values) < 4:
+        return ""
+    whole, far = stats.estimate(values, **options), (values - values.median()).abs().idxmax()
+    rest = stats.estimate(values.drop(far), **options)
+    sides = [np.sign([x.low - null, x.high - null]).tolist() for x in (whole, rest)]
+    if sides[0] == sides[1] and rest.high - rest.low >= (whole.high - whole.low) / 2:
+        return ""
+    name = far + 1 if values.index.name == "position" else far  # as the page counts its texts
+    return f" Without text {name} alone: {rest.value:.3f} [{rest.low:.3f}, {rest.high:.3f}]."
 
 
 class Verdict(NamedTuple):
     """Does LRP track LOO on this model and these texts?
 
     Attributes:
-        answer: "yes", "no" or "cannot tell": whether the closest map's mean r is above `TRACKS`.
+        answer: "yes", "no" or "cannot tell": whether the closest map's r is above `TRACKS`, on
+            average and on most texts, also with one text more that speaks against it.
         method: that map's method.
         readout: where it is read.
         r: its mean r, its interval widened for the number of maps it was chosen from.
-        texts: how many texts would decide.
+        texts: how many texts would decide, infinite for more than `MOST`.
+        deciding: which text alone makes the interval what it is.
         below: the share of texts on which its r is below `TRACKS`.
         table: mean r of the two judged methods and their paired difference, by (which, read-out).
     """
@@ -65,21 +98,22 @@ class Verdict(NamedTuple):
     readout: str
     r: stats.Estimate
     texts: float
+    deciding: str
     below: float
     table: pd.DataFrame
 
     def __str__(self) -> str:
         half = f"{TRACKS:.2f}, where a map explains half of LOO's variance"
         said = {
-            "yes": f"The interval lies above {half}.",
-            "no": f"The interval lies below {half}.",
-            CANNOT_TELL: f"Whether it is above {half}, {_about(self.texts)} texts would tell.",
+            "yes": f"It lies above {half}.",
+            "no": f"It lies below {half}.",
+            CANNOT_TELL: f"Whether it lies above {half}, {_about(self.texts)}.",
         }[self.answer]
         value, low, high = self.r[:3]
         return (
             f"{label(self.method, self.readout)} comes closest to LOO: mean r {value:.2f} "
-            f"[{low:.2f}, {high:.2f}], n = {self.r.used}. {said} On {self.below:.0%} of the texts "
-            f"r stays below. {self._order()}"
+            f"[{low:.2f}, {high:.2f}], n = {self.r.used}. {said}{self.deciding} "
+            f"On {self.below:.0%} of the texts r stays below. {self._order()}"
         )
 
     def _order(self) -> str:
@@ -90,7 +124,7 @@ class Verdict(NamedTuple):
         ahead: dict[str, list[str]] = {}
         gaps = self.table.loc["difference"]
         for place, row in gaps.iterrows():
-            name = first if row.low > 0 else second if row.high < 0 else "neither"
+            name = {1: first, -1: second}.get(row["lead"], "neither")
             ahead.setdefault(name, []).append(NAMES.get(place, place))
         parts = [f"{name} is ahead at {', '.join(places)}" for name, places in ahead.items()]
         if len(gaps) == 1:
@@ -105,17 +139,22 @@ def verdict(run: Run) -> Verdict:
     places = [place for place in READOUTS if place in known]
     r = {m: pd.DataFrame({p: run.per_text(R, [m], p)[m] for p in places}) for m in pair}
     parts = {label(method): stats.estimates(r[method]) for method in pair}
-    parts["difference"] = stats.estimates(r[pair[0]] - r[pair[1]], method="t")
+    gaps = {place: stats.paired_difference(*(r[m][place] for m in pair)) for place in places}
+    parts["difference"] = stats.table(gaps)
     maps = pd.concat(r, axis=1)
     method, readout = maps.mean().round(6).idxmax()
     best = maps[method, readout].dropna()
     # The best of so many on the same texts: its interval makes up for the choice.
     level = {"confidence": 1 - 0.05 / maps.shape[1]}
     own, told = stats.estimate(best, within=stats.CORRELATION, **level), CANNOT_TELL
+    above, worst = best - TRACKS, {"yes": TRACKS, "no": 1 - TRACKS}  # of a text with r = 0, r = 1
     if own.used >= FEWEST and not own.low <= TRACKS <= own.high:
-        told = "yes" if own.low > TRACKS else "no"
-    below, texts = float((best < TRACKS).mean()), needed(best - TRACKS, **level)
-    return Verdict(told, method, readout, own, texts, below, pd.concat(parts))
+        likely, side = ("yes", 1) if own.low > TRACKS else ("no", -1)
+        if stats.leads(above, doubt=worst[likely], **level) == side:
+            told = likely
+    texts = needed(above, doubt=worst["yes" if above.mean() > 0 else "no"], **level)
+    alone, below = deciding(best, TRACKS, **level), float((best < TRACKS).mean())
+    return Verdict(told, method, readout, own, texts, alone, below, pd.concat(parts))
 
 
 def r_by_text(run: Audited, readout: str) -> pd.DataFrame:
@@ -151,47 +190,50 @@ def by_method(found: pd.DataFrame) -> pd.DataFrame:
 class Lead(NamedTuple):
     """The best of several methods, and whether it leads.
 
-    `outcome` is `CLEAR`, it is ahead of every other one; `ALIKE`, those that it is not ahead of are
-    within `MARGIN` of it; or "cannot tell". `rival` is the one that is hardest to tell from it, ""
-    if there is no other; `difference` is best − rival, its interval widened for the number of
-    rivals; so many `texts` would decide.
+    `outcome` is `CLEAR`, it leads every other one (`lrputils.stats.leads`); `ALIKE`, those that it
+    does not lead are within `MARGIN` of it; or "cannot tell". `rival` is the one that is hardest to
+    tell from it, "" if there is no other; `difference` is best − rival, its intervals widened for
+    the number of rivals; `deciding` names a text that alone decides them; so many `texts` would
+    decide, infinite for more than `MOST`.
     """
 
     best: str
     mean: stats.Estimate
     outcome: str
     rival: str
-    difference: stats.Estimate
+    difference: stats.Difference
+    deciding: str
     texts: float
 
     def __str__(self) -> str:
         if not self.rival:
             return f"{self.best}: nothing else costs as little."
         value, low, high = self.difference[:3]
-        gap = f"{value:+.3f} [{low:.3f}, {high:.3f}]"
-        return {
+        gap = f"{value:+.3f} [{low:.3f}, {high:.3f}], on {self.difference.share:.0%} of the texts"
+        told = {
             CLEAR: f"Use {self.best}: ahead of all others, of {self.rival} by {gap}.",
             ALIKE: f"Use {self.best} or {self.rival}: alike within {MARGIN} ({gap}).",
-            CANNOT_TELL: f"Cannot tell {self.best} from {self.rival} ({gap}): n too small, "
-            f"{_about(self.texts)} texts needed in all.",
+            CANNOT_TELL: f"Cannot tell {self.best} from {self.rival} ({gap}): "
+            f"{_about(self.texts)}.",
         }[self.outcome]
+        return told + self.deciding
 
 
 def _about(texts: float) -> str:
-    """Write a number of texts in two digits, as an estimate: "about 140"."""
+    """Say how many texts would tell, in two digits, as an estimate: "about 140 texts would"."""
     if math.isnan(texts):
-        return "two or more"
-    if texts >= 1e6:
-        return "more than a million"
+        return "two texts or more would tell"
+    if math.isinf(texts):
+        return f"{MOST:,} texts would hardly tell, so take what is cheaper"
     step = 10 ** max(0, math.floor(math.log10(texts)) - 1)
-    return f"about {math.ceil(texts / step) * step:,}"
+    return f"about {math.ceil(texts / step) * step:,} texts would tell"
 
 
 def lead(found: pd.DataFrame) -> Lead:
     """Compare the best of several methods with each other one, text by text.
 
-    The best is chosen on the same texts. So that one which is not is called clearly best with a
-    probability of 5% at most, each of the k − 1 intervals has a confidence of 1 − 5% / (k − 1).
+    The best is chosen on the same texts: each of the k − 1 comparisons has a confidence of
+    1 − 5% / (k − 1), so that a wrong one is seldom called clearly best.
     `found` is (texts, methods), the higher the better; a text that lacks a value is left out.
 
     Raises:
@@ -204,39 +246,48 @@ def lead(found: pd.DataFrame) -> Lead:
     mean = stats.estimate(found[best], within=stats.CORRELATION)
     gaps = found.drop(columns=best).rsub(found[best], axis=0)
     if gaps.empty:
-        return Lead(best, mean, CLEAR, "", stats.estimate([math.nan]), math.nan)
+        none = stats.paired_difference([math.nan], [math.nan])
+        return Lead(best, mean, CLEAR, "", none, "", math.nan)
     level = {"confidence": 1 - 0.05 / gaps.shape[1]}
-    table = stats.estimates(gaps, method="t", **level)
-    beaten = table.low > 0
+    others = found.drop(columns=best)
+    pairs = {name: stats.paired_difference(found[best], others[name], **level) for name in others}
+    table = stats.table(pairs)
+    beaten = table["lead"] > 0
     decided = beaten | ((table.low >= -MARGIN) & (table.high <= MARGIN))
     decided &= len(found) >= FEWEST
     outcome = CANNOT_TELL if not decided.all() else CLEAR if beaten.all() else ALIKE
     open_ = {CANNOT_TELL: ~decided, CLEAR: beaten, ALIKE: ~beaten}[outcome]
     texts = {name: needed(gaps[name], MARGIN, **level) for name in table.index[open_]}
     rival = max(texts, key=lambda name: (texts[name], -gaps[name].mean()))
-    gap = stats.paired_difference(found[best], found[rival], **level)
-    return Lead(best, mean, outcome, str(rival), gap, texts[rival])
+    alone = deciding(gaps[rival], method="t", **level)
+    return Lead(best, mean, outcome, str(rival), pairs[rival], alone, texts[rival])
 
 
-def needed(differences: pd.Series, margin: float = 0.0, *, confidence: float = 0.95) -> float:
+def needed(
+    differences: pd.Series, margin: float = 0.0, *, doubt: float = 1.0, confidence: float = 0.95
+) -> float:
     """Return how many texts decide a paired comparison, if these differences are typical.
 
-    Decided means that Student's interval leaves 0 on one side, or lies within ± `margin`; the
-    answer is the smaller number at which one of the two happens with a probability of 80%: the
-    smallest n with (t + z) s / √n ≤ what is left to decide. It is infinite if the mean is 0 and
-    there is no margin, NaN below two texts.
+    Decided means that one side leads (`lrputils.stats.leads`, which explains `doubt`), or that
+    Student's interval lies within ± `margin`; the answer is the smallest number, from `FEWEST` to
+    `MOST`, at which one of the two happens with a probability of 80%. It is infinite where none
+    does, NaN below two texts.
     """
     values = differences.dropna()
     if len(values) < 2:
         return math.nan
-    size, spread, texts = abs(values.mean()), values.std(), math.inf
-    apart = spread / size if size else math.inf
-    within = spread / (margin - size) if size < margin else math.inf
-    for _ in range(8):  # from the normal quantile upwards: t's depends on n itself
-        t = stdtrit(max(texts - 1, 1), 0.5 + confidence / 2)
-        ends = min((t + ndtri(_POWER)) * apart, (t + ndtri(0.5 + _POWER / 2)) * within)
-        texts = max(np.ceil(ends**2), FEWEST)
-    return float(texts)
+    size, spread = abs(values.mean()), values.std()
+    share = (np.sign(values) == np.sign(values.mean())).mean()
+    n = np.arange(FEWEST, MOST + 1)
+    t, sure = stdtrit(n - 1, 0.5 + confidence / 2), ndtri(0.5 + confidence / 2)
+    # The mean and its standard error with one text more.
+    mean = (n * size - doubt) / (n + 1)
+    error = np.sqrt(spread**2 / n + ((size + doubt) / (n + 1)) ** 2)
+    ahead = mean >= (t + ndtri(_POWER)) * error
+    ahead &= (share - 0.5) * np.sqrt(n) >= sure / 2 + ndtri(_POWER) * (share * (1 - share)) ** 0.5
+    alike = margin - size >= (t + ndtri(0.5 + _POWER / 2)) * spread / np.sqrt(n)
+    decided = ahead | alike
+    return float(n[decided.argmax()]) if decided.any() else math.inf
 
 
 def at_budgets(found: pd.DataFrame) -> dict[float, Lead]:
@@ -258,7 +309,9 @@ def layers(run: Run) -> dict[str, pd.DataFrame]:
     gains = {}
     for place in run.rows[run.rows.family == "single"].readout.unique():
         single, whole = run.ablations(R, place)["single"], run.per_text(R, ["attnlrp"], place)
-        gains[place] = stats.estimates(single.sub(whole.attnlrp, axis=0), method="t")
+        gains[place] = stats.table(
+            {layer: stats.paired_difference(single[layer], whole.attnlrp) for layer in single}
+        )
     return gains
 
 
@@ -269,7 +322,7 @@ def in_layers(gains: Mapping[str, pd.DataFrame]) -> str:
         told = [
             f"{verb} r in {'layers' if sum(some) > 1 else 'layer'} "
             + ", ".join(map(str, table.index[some]))
-            for verb, some in (("raises", table.low > 0), ("lowers", table.high < 0))
+            for verb, some in (("raises", table["lead"] > 0), ("lowers", table["lead"] < 0))
             if some.any()
         ]
         parts.append(
@@ -314,7 +367,7 @@ class Sensitivity(NamedTuple):
 
     def __str__(self) -> str:
         first, second = self.names
-        above, below = self.every.low > 0, self.every.high < 0
+        above, below = self.every["lead"] > 0, self.every["lead"] < 0
         signs, turning = above.astype(int) - below, []
         for choice in signs.index.names:  # the others being the same
             alone = signs.unstack(choice)

@@ -118,7 +118,7 @@ class TestAnswers:
 
     def test_the_verdict_follows_the_rows(self, run):
         high = audit_answers.verdict(self.altered(run, attnlrp=0.9))
-        low = audit_answers.verdict(self.altered(run, **{"cp-lrp": 0.6}))
+        low = audit_answers.verdict(self.altered(run, attnlrp=0.4, **{"cp-lrp": 0.6}))
         assert (high.answer, high.method, high.below) == ("yes", "attnlrp", 0)
         assert (low.answer, low.method, low.below) == ("no", "cp-lrp", 1)
         assert "AttnLRP is ahead at words, sum, LayerNorm" in str(high)
@@ -135,7 +135,8 @@ class TestAnswers:
         assert told == pytest.approx(close.texts, rel=0.35)
 
     def test_a_dearer_method_is_named_where_it_is_better(self, run):
-        high = self.altered(run, attnlrp=0.6, **{"budgeted-loo budget=0.5": 0.9})
+        means = {"cp-lrp": 0.45, "budgeted-loo budget=0.5": 1.0}
+        high = self.altered(run, attnlrp=0.7, **means)
         leads = list(audit_answers.at_budgets(audit_answers.r_by_text(high, "word")).values())
         assert (leads[0].best, leads[0].outcome) == ("AttnLRP", "clear")
         assert (leads[-1].best, leads[-1].outcome) == ("Budgeted LOO, a half", "clear")
@@ -172,6 +173,7 @@ class TestPage:
         text = " ".join(unescape(re.sub("<[^>]*>", "", html)).split())
         assert str(audit_answers.verdict(run)) in text
         assert str(audit_answers.sensitivity(run.maps())) in text
+        assert audit_answers.error_rate(len(set(run.rows.position))) in text
         for said in ("All checks passed.", "seen <img", "on the median text"):
             assert said in text
 
@@ -343,7 +345,8 @@ def test_a_choice_that_alone_turns_the_order_is_named():
     # decided by `a` where b = 0; undecided where b = 1
     index = pd.MultiIndex.from_product([[0, 1], [0, 1]], names=["a", "b"])
     sign = pd.Series([-1.0, 0, 1, 0], index)
-    every = pd.DataFrame({"value": sign, "low": sign - 0.5, "high": sign + 0.5})
+    ends = {"low": sign - 0.5, "high": sign + 0.5}
+    every = pd.DataFrame({"value": sign, **ends, "lead": sign})
     said = str(audit_answers.Sensitivity(every, every, ("AttnLRP", "CP-LRP")))
     assert "AttnLRP is ahead in 25% and CP-LRP in 25%" in said
     assert said.endswith("Reversed by one choice alone: a.")

@@ -10,9 +10,13 @@ from lrputils.report.audit_answers import (
     ALIKE,
     CANNOT_TELL,
     CLEAR,
+    FALSE_LEADS,
     FEWEST,
     MARGIN,
+    MOST,
     TRACKS,
+    deciding,
+    error_rate,
     lead,
     needed,
     verdict,
@@ -42,7 +46,7 @@ def test_methods_within_the_margin_are_alike_and_few_texts_decide_nothing():
     means = {"a": 0.9, "b": 0.1}
     assert lead(drawn(means, FEWEST - 1, 2)).outcome == CANNOT_TELL
     assert lead(drawn(means, FEWEST, 2)).outcome == CLEAR
-    assert "n too small, about 20 texts" in str(lead(drawn(means, 5, 2)))
+    assert "about 20 texts would tell" in str(lead(drawn(means, 5, 2)))
 
 
 def test_what_has_no_value_is_left_out():
@@ -73,8 +77,12 @@ def test_needed_knows_its_limits():
     assert np.isnan(needed(pd.Series([0.1])))
     assert needed(pd.Series([0.5, 0.5001])) == FEWEST
     open_ = lead(drawn({"a": 0.9, "b": 0.1}, 5, 2))
-    for texts, said in ((np.inf, "more than a million"), (141, "about 150"), (5678, "about 5,700")):
-        assert f"{said} texts needed" in str(open_._replace(texts=texts))
+    for texts, said in (
+        (np.inf, f"{MOST:,} texts would hardly tell, so take what is cheaper"),
+        (141, "about 150 texts would tell"),
+        (np.nan, "two texts or more would tell"),
+    ):
+        assert f"{said}." in str(open_._replace(texts=texts))
 
 
 def around(mean, reach):
@@ -86,7 +94,7 @@ def test_the_interval_of_a_lead_makes_up_for_the_number_of_rivals():
     """A mean of 2.25 standard errors; Student's t of 19 is 2.093 at 95%, 2.433 at 97.5%."""
     base = np.linspace(0.2, 0.6, 20)
     found = pd.DataFrame({"best": base, "close": base - around(0.1, 0.1 * 19**0.5 / 2.25)})
-    assert lead(found).outcome == CLEAR
+    assert lead(found).difference.low > 0
     answer = lead(found.assign(far=base - 0.5))
     assert (answer.outcome, answer.rival) == (CANNOT_TELL, "close")
     assert answer.difference.low == pytest.approx(0.1 * (1 - 2.4334 / 2.25), abs=1e-5)
@@ -104,3 +112,35 @@ def test_the_interval_of_a_verdict_makes_up_for_the_number_of_maps():
     found = verdict(Audited(rows))
     assert (found.method, found.readout, found.answer) == ("attnlrp", "sum", CANNOT_TELL)
     assert found.r.low == pytest.approx(TRACKS + 0.05 * (1 - 2.7586 / 2.4), abs=1e-5)
+
+
+def test_a_mean_that_few_texts_make_is_no_lead():
+    """The mean leads; on half of the texts it does not, or one unseen text would undo it."""
+    values = np.concatenate([np.full(15, 0.6), np.full(15, -0.02)])
+    table = pd.DataFrame({"a": values, "b": 0.0})
+    found = lead(table)
+    assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
+    assert f"on {0.5:.0%} of the texts" in str(found)
+    small = pd.DataFrame({"a": np.linspace(0.03, 0.05, 30), "b": 0.0})
+    found = lead(small)
+    assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
+    assert 30 < found.texts < MOST
+
+
+def test_one_text_that_decides_is_named():
+    values = pd.Series(np.linspace(0.05, 0.15, 30))
+    assert deciding(values) == ""
+    values[7] = -4.0
+    assert deciding(values).startswith(" Without text 7 alone: 0.101 [")
+    numbered = values.rename_axis("position")
+    assert deciding(numbered).startswith(" Without text 8 alone: 0.101 [")
+    open_ = lead(pd.DataFrame({"a": values + 0.05, "b": 0.0}))
+    assert (open_.best, open_.outcome) == ("a", CANNOT_TELL)
+    assert " Without text 7 alone: 0.151 [" in str(open_)
+
+
+def test_the_rate_is_that_of_so_many_texts():
+    assert error_rate(FEWEST - 1) == ""
+    for texts, known in ((20, 20), (49, 20), (50, 50), (5_000, 100)):
+        assert f"{texts} texts" in error_rate(texts)
+        assert f"{FALSE_LEADS[known]:.0%}" in error_rate(texts)
