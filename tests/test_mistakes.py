@@ -38,8 +38,8 @@ TEXTS = {
         "these are encoded texts: pass them to a method",
     ),
     "several splits": (
-        datasets.DatasetDict({"test": datasets.Dataset.from_dict({"text": ["good"]})}),
-        r"pass one of its splits \['test'\]",
+        datasets.DatasetDict({n: datasets.Dataset.from_dict({"text": ["good"]}) for n in "ab"}),
+        r"(pass one of its splits|needs a split: choose from) \['a', 'b'\]",
     ),
     "a missing value": (["good", None], r"Text 1 is None \(NoneType\), not a string"),
     "a float for it": (pd.Series(["good", np.nan]), r"Text 1 is nan \(float\), not a string"),
@@ -103,7 +103,10 @@ def test_options_that_a_table_at_hand_has_not(options, sentence):
 FILES = {
     "latin.csv": ("text,label\ncafé,1\n".encode("latin-1"), "is not UTF-8 text: save it as UTF-8"),
     "sixteen.csv": ("text,label\na,1\n".encode("utf-16"), "is not UTF-8 text"),
-    "commas.csv": (b"text,label\na, b,1\nc, d,0\n", "cannot be read: .*header"),
+    "commas.csv": (
+        b"text,label\na, b,1\nc, d,0\n",
+        "cannot be read: .* not as many as the columns",
+    ),
     "ragged.csv": (b"text,label\na,1\nb, c, d,0\n", "cannot be read: "),
     "broken.json": (b'{"text": ', "cannot be read: "),
     "broken.csv.gz": (b"text\na\n", "cannot be read: "),
