@@ -26,7 +26,7 @@ from lrputils.model.readout import (
 )
 from lrputils.model.units import Spans
 from lrputils.progress import bar
-from lrputils.removal.packing import evaluate
+from lrputils.removal.packing import beginnings_of, evaluate
 from lrputils.removal.rows import Row, Text, split, window
 
 REMOVALS = ("attention-mask", "mask", "pad", "unk", "zero", "delete")
@@ -63,7 +63,7 @@ class Coalitions:
         per_token: bool = False,
         batch_tokens: int | None = None,
     ):
-        self.architecture, self.inputs, self.batch_tokens = architecture, inputs, batch_tokens
+        self.architecture, self.inputs = architecture, inputs
         self._answering = has_answers(inputs)
         self._per_token = per_token
         if self._answering:
@@ -81,9 +81,10 @@ class Coalitions:
         sizes = [torch.ones(1, len(text) - text.read + 1) for text in self.texts]
         self._heads = [int(architecture.head_tokens(size)) for size in sizes]
         whole = [Row(number, len(text)) for number, text in enumerate(self.texts)]
-        logits = evaluate(
-            architecture, self.texts, whole, lambda x, _: x, batch_tokens=batch_tokens
-        )
+        self._how = {"batch_tokens": batch_tokens}
+        if self._answering:
+            self._how["beginnings"] = beginnings_of(architecture, self.texts, batch_tokens)
+        logits = evaluate(architecture, self.texts, whole, lambda x, _: x, **self._how)
         if not self._answering:
             self.chosen = resolve_target(target, logits, architecture.model)
         if output == "difference":
@@ -167,7 +168,7 @@ class Coalitions:
                 self.texts,
                 rows,
                 self._read,
-                batch_tokens=self.batch_tokens,
+                **self._how,
                 done=shown.update,
                 precision=precision,
             )

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lrputils.data.given import sides
 from lrputils.model.architectures import Architecture
-from lrputils.model.attention import AttentionCall, Recorder, fused
+from lrputils.model.attention import AttentionCall, fused
 from lrputils.removal.rows import Row, Text, logits_of, prepare, put, window
 from lrputils.removal.shortcuts import fast_linear
 
@@ -46,6 +46,7 @@ def evaluate(
     batch_tokens: int | None = None,
     done: Callable[[int], Any] = lambda rows: None,
     precision: str = "float32",
+    beginnings: Beginnings | None = None,
 ) -> Tensor:
     """Run the model on every row and return what `read` takes from the logits, in the rows' order.
 
@@ -58,6 +59,7 @@ def evaluate(
             runs out the budget is halved, for the remaining rows.
         done: told of the number of rows of each batch that is done.
         precision: of the products in linear layers: see `lrputils.removal.shortcuts.fast_linear`.
+        beginnings: of all the texts. The run on the whole texts fills them, later ones use them.
 
     Returns:
         (rows, …) on the model's device.
@@ -75,7 +77,11 @@ def evaluate(
     longest = max((len(text) for text in texts), default=0)
     share = any(row.start for row in rows) and shareable(architecture, longest)
     cost = PASS.get(device.type, PASS["cuda"]) if share else None
-    plan, result = _plan(architecture, texts, rows, range(len(rows)), budget, cost), None
+    if beginnings is not None and list(rows) == beginnings.whole:
+        plan = [_Step([*range(len(rows))], max(map(len, texts)), beginnings)]
+    else:
+        plan = _plan(architecture, texts, rows, range(len(rows)), budget, cost, beginnings)
+    result = None
     tokens = sum(row.length for row in rows)
     with torch.inference_mode(), fast_linear(architecture, tokens, precision):
         while plan:
@@ -106,6 +112,17 @@ def evaluate(
     return result.clone()
 
 
+def beginnings_of(
+    architecture: Architecture, texts: Sequence[Text], batch_tokens: int | None
+) -> Beginnings | None:
+    """Return what all rows of these texts can share, if one batch can hold it."""
+    device = next(architecture.model.parameters()).device.type
+    budget = batch_tokens or BATCH_TOKENS.get(device, BATCH_TOKENS["cuda"])
+    found = Beginnings(architecture, texts, range(len(texts)))
+    fits = len(texts) == 1 or found.size <= budget
+    return found if fits and shareable(architecture, max(map(len, texts))) else None
+
+
 def shareable(architecture: Architecture, longest: int) -> bool:
     """Whether rows of texts of up to so many tokens can share beginnings.
 
@@ -120,27 +137,36 @@ def shareable(architecture: Architecture, longest: int) -> bool:
     )
 
 
-class _Beginnings:
+class Beginnings:
     """Keys and values of whole texts, computed when they are first asked for.
 
     Attributes:
         numbers: of the texts.
         size: tokens of the texts' batch, with its padding.
+        whole: the texts' rows.
+        layers: of each layer keys and values, (texts, groups of heads, tokens, size); empty before.
     """
 
     def __init__(self, architecture: Architecture, texts: Sequence[Text], numbers: Sequence[int]):
         self.architecture, self.texts, self.numbers = architecture, texts, numbers
         self.size = len(numbers) * max(len(texts[number]) for number in numbers)
-        # Of each layer, (texts, groups of heads, tokens, size).
-        self._layers: list[tuple[Tensor, Tensor]] = []
+        self.layers: list[tuple[Tensor, Tensor]] = []
+        self.whole = [Row(number, len(texts[number])) for number in numbers]
+
+    def _keep(self, call: AttentionCall) -> tuple[Tensor, None]:
+        self.layers.append((call.key, call.value))
+        return fused(call)
 
     def __call__(self, rows: Sequence[Row], device: torch.device) -> Tensor:
         """Logits (rows, classes) of rows of these texts, of which only what is changed runs."""
-        if not self._layers:
-            whole = [Row(number, len(self.texts[number])) for number in self.numbers]
-            recorder = Recorder()
-            logits_of(self.architecture, self.texts, whole, device, recorder)
-            self._layers = [(call.key, call.value) for call in recorder.calls]
+        if not self.layers:
+            try:
+                logits = logits_of(self.architecture, self.texts, self.whole, device, self._keep)
+            except RuntimeError:  # of memory, perhaps
+                self.layers = []
+                raise
+            if rows == self.whole:
+                return logits
         longest = max(row.start for row in rows)
         alone = len(self.numbers) == 1
         places = [self.numbers.index(row.text) for row in rows]
@@ -151,7 +177,7 @@ class _Beginnings:
             return torch.cat([kept, own], dim=2)
 
         def _attention(call: AttentionCall) -> tuple[Tensor, None]:
-            keys, values = self._layers[call.layer]
+            keys, values = self.layers[call.layer]
             key, value = _behind(keys, call.key), _behind(values, call.value)
             return fused(call.with_factors(call.query, key, value))
 
@@ -163,7 +189,7 @@ class _Step(NamedTuple):
 
     rows: list[int]
     width: int
-    shared: _Beginnings | None
+    shared: Beginnings | None
 
 
 def _plan(
@@ -173,6 +199,7 @@ def _plan(
     left: Iterable[int],
     budget: int,
     cost: int | None,
+    beginnings: Beginnings | None = None,
 ) -> list[_Step]:
     """Batches of the rows that are left, whole, or behind what they share where that takes less.
 
@@ -190,12 +217,13 @@ def _plan(
         if not groups or (len(groups[-1]) + 1) * len(texts[groups[-1][0]]) > budget:
             groups.append([])
         groups[-1].append(number)
+    groups = groups if beginnings is None else [list(of_text)]
     cut, taken = [], 0
     for group in groups:
-        shared = _Beginnings(architecture, texts, group)
+        shared = beginnings or Beginnings(architecture, texts, group)
         own = [i for number in group for i in of_text[number]]
         cut += _steps(rows, own, budget, shared, cost)
-        taken += cost + shared.size
+        taken += 0 if shared.layers else cost + shared.size
     taken += sum(cost + len(step.rows) * step.width for step in cut)
     return cut if taken < sum(cost + len(step.rows) * step.width for step in plain) else plain
 
@@ -204,7 +232,7 @@ def _steps(
     rows: Sequence[Row],
     left: Iterable[int],
     budget: int,
-    shared: _Beginnings | None = None,
+    shared: Beginnings | None = None,
     padding: int = 0,
 ) -> list[_Step]:
     """Rows of one length up to the budget; somewhat shorter ones where few have that length.
@@ -239,11 +267,11 @@ def _attempt(
     texts: Sequence[Text],
     batch: list[Row],
     device: torch.device,
-    shared: _Beginnings | None,
+    shared: Beginnings | None,
 ) -> Tensor | None:
     """Return the batch's logits, or None where it was too large for the memory."""
     try:
-        if shared and any(row.start for row in batch):
+        if shared and (any(row.start for row in batch) or not shared.layers):
             return shared(batch, device)
         return logits_of(architecture, texts, batch, device)
     except RuntimeError as error:  # torch.OutOfMemoryError is one

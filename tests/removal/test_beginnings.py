@@ -20,14 +20,14 @@ LENGTHS = (9, 4, 2, 16, 9)
 @pytest.fixture(autouse=True)
 def shared(monkeypatch):
     """The rows of each batch behind beginnings, in models so small that few would be."""
-    monkeypatch.setitem(packing._PASS, "cpu", 5)
+    monkeypatch.setitem(packing.PASS, "cpu", 5)
     batches = []
 
-    def spy(self, rows, device, original=packing._Beginnings.__call__):
+    def spy(self, rows, device, original=packing.Beginnings.__call__):
         batches.append(len(rows))
         return original(self, rows, device)
 
-    monkeypatch.setattr(packing._Beginnings, "__call__", spy)
+    monkeypatch.setattr(packing.Beginnings, "__call__", spy)
     return batches
 
 
