@@ -83,7 +83,7 @@ def lines(
     xlabel: str,
     title: str,
     ylabel: str = "",
-    height: float = 1.9,
+    height: float = 2.3,
     zero: bool = False,
     dashed: Collection[str] = ("the paper",),
     columns: int = 2,
