@@ -27,7 +27,7 @@ KINDS = {
     "maps": "lrputils.study.conventions:maps",
     "remedy": "recipes.recordings.batches:remedy",
     "yardstick": "lrputils.study.conventions:yardstick",
-    "softmax": "recipes.recordings.softmax:measure",
+    "softmax": "lrputils.study.softmax:measure",
     "refactored": "lrputils.study.attention:through_forms",
     "curves": "recipes.recordings.evaluations:curves",
     "baselines": "recipes.recordings.evaluations:baselines",

@@ -17,7 +17,6 @@ ALLOWED = {
     "readout": readout.READOUTS,
     "precision": {name for names in forwards.PRECISIONS.values() for name in names},
     "removal": linear_attention.REMOVALS,
-    "task": ("sst", "imdb"),
     **linear_attention._CHOICES,
 }
 

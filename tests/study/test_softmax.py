@@ -9,7 +9,7 @@ import torch
 import lrputils as lrp
 from lrputils.model.attention import fused, routed, with_all_heads
 from lrputils.propagation.composites import GRADIENT
-from recipes.recordings.softmax import measures, softmax_maps
+from lrputils.study.softmax import measures, softmax_maps
 from tests import tiny
 from tests.gauge import CHANGES, INSIDE, reparameterised
 

@@ -1,0 +1,142 @@
+"""A chapter that is given a model and texts is about them: its figures and tables show that run.
+
+Another chapter joins by a line in `ALONE` and a test of its numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import nbformat
+import pandas as pd
+import pytest
+
+import lrputils as lrp
+from lrputils.book.execution import execute
+from lrputils.book.layout import Execution, find_book
+from lrputils.book.results_page import read_answer, read_tables
+from lrputils.study.variants import LayerSweep, at_every_readout
+from tests import untrained
+
+NAME = "a-model-of-mine"
+TEXTS = (
+    "the soup was cold and the waiter slow",
+    "a warm bright room with a view of the sea",
+    "nobody answered the phone all week",
+    "it works well and it was cheap",
+    "the chair broke after two days of use",
+    "my sister reads it every evening and laughs",
+)
+# What a run cannot stand in, by chapter.
+ALONE = {
+    "03_sst": {"tab-example-r"},  # the running example, on the book's own model
+    "05_layer_ablation": {
+        "fig-ablation-imdb",  # chunks of 16 tokens stand there, of one token in the other
+        "tab-a3",  # the paper's printed numbers about themselves
+        "tab-front",  # one sentence, on the run's model
+        "tab-readouts",  # sets of twelve layers beside the paper's
+    },
+}
+BOOK = find_book()
+
+
+@pytest.fixture(scope="session")
+def mine(tmp_path_factory):
+    """The chapters' parameters: a tiny model, and texts with labels."""
+    folder = tmp_path_factory.mktemp("mine")
+    for part in untrained.build():
+        part.save_pretrained(folder / NAME)
+    labels = [0, 1, 0, 1, 0, 1]
+    pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(folder / "six.csv", index=False)
+    return {"model": str(folder / NAME), "dataset": str(folder / "six.csv")}
+
+
+@pytest.fixture(scope="session")
+def executed(mine, tmp_path_factory):
+    """Every chapter of `ALONE`, executed with them, by name."""
+    out = tmp_path_factory.mktemp("executed")
+    paths = execute(BOOK, dict.fromkeys(ALONE, mine), Execution(quiet=True), out=out)
+    return {name: nbformat.read(path, 4) for name, path in paths.items()}
+
+
+@pytest.fixture(scope="session")
+def evaluated(mine):
+    """What `lrputils.evaluate` returns of the same."""
+    clf, texts = lrp.load_classifier(mine["model"]), lrp.load_texts(mine["dataset"])
+    asked = [*at_every_readout("attnlrp", "cp-lrp", model=clf.model), "ig", "mask-gradient"]
+    found = lrp.evaluate(clf, texts, [*asked, LayerSweep(["word", "sum"])], chunk=1, progress=False)
+    return SimpleNamespace(rows=found.rows, tables={})
+
+
+def captioned(notebook):
+    """What each captioned figure and table shows, by its name."""
+    names = (
+        (c.metadata.get("mystnb", {}).get("figure", {}).get("name"), c) for c in notebook.cells
+    )
+    return {
+        name: json.dumps([o.get("data") for o in cell.outputs], ensure_ascii=False, sort_keys=True)
+        for name, cell in names
+        if name
+    }
+
+
+@pytest.mark.parametrize("chapter", ALONE)
+def test_figures_and_tables_show_the_run_under_its_name(executed, chapter):
+    committed = nbformat.read(BOOK.chapter(chapter).with_suffix(".ipynb"), 4)
+    before, after = captioned(committed), captioned(executed[chapter])
+    assert before.keys() == after.keys()
+    assert ALONE[chapter] <= before.keys()
+    unnamed = {name for name in before if NAME not in after[name]}
+    assert unnamed == ALONE[chapter]
+    assert not [name for name in before if NAME in before[name]]
+    changed = {name for name in before if before[name] != after[name]}
+    for kind, share in (("fig-", 3 / 4), ("tab-", 3 / 5)):
+        own = {name for name in before if name.startswith(kind)}
+        assert len(own & changed) >= share * len(own)
+
+
+@pytest.mark.parametrize("chapter", ALONE)
+def test_it_answers_by_name_and_says_that_six_texts_are_few(executed, chapter):
+    said = read_answer(executed[chapter])
+    assert said.startswith(f"On {NAME}, 6 texts: ")
+    assert "too few texts to put one ahead" in said
+    committed = nbformat.read(BOOK.chapter(chapter).with_suffix(".ipynb"), 4)
+    assert read_answer(committed) == ""
+
+
+def test_chapter_3_has_the_numbers_of_evaluate(executed, evaluated):
+    tables, rows = read_tables(executed["03_sst"]), evaluated.rows
+    at_words = rows[(rows.readout == "word") & (rows.family == "")].groupby("method")
+    labels = {name: lrp.METHODS[name].label for name in ("ig", "attnlrp", "cp-lrp")}
+    columns = {"raw": "r", "words": "r_content", "sum to one": "r_normalised"}
+    for method, label in labels.items():
+        for shown, column in columns.items():
+            value = tables["tab-sst-r"].loc[(NAME, label), shown]
+            assert value == pytest.approx(at_words[column].mean()[method], abs=1e-4)
+        for shown, column in {"LeRF": "lerf", "MoRF": "morf", "Δ": "delta"}.items():
+            value = tables["tab-sst-delta"].loc[(shown, label), NAME]
+            assert value == pytest.approx(at_words[column].mean()[method], abs=1e-4)
+    at_sum = rows[(rows.readout == "sum") & (rows.family == "")].groupby("method").r.mean()
+    lead = tables["tab-sst-order"].loc[(NAME, "raw"), "sum"]
+    assert lead == pytest.approx(at_sum["attnlrp"] - at_sum["cp-lrp"], abs=1e-4)
+
+
+def test_chapter_5_has_the_numbers_of_evaluate(executed, evaluated):
+    tables, rows = read_tables(executed["05_layer_ablation"]), evaluated.rows
+    own = rows[rows.method == "attnlrp"]
+    plain = own[own.family == ""].set_index(["readout", "id"]).delta
+    sets = own[own.family != ""].set_index(["readout", "id"])
+    gain = sets.delta - plain.loc[sets.index].to_numpy()
+    sets = sets.assign(gain=gain).groupby(["readout", "family", "layer"])
+    shown = tables["tab-sets"]
+    for column, value, place in (("r", "r_normalised", "sum"), ("Δ gain", "gain", "word")):
+        expected, found = sets[value].mean()[place], shown[f"{column}, {NAME}"].dropna()
+        assert len(found) == len(expected) == 3 * 4
+        for key, number in found.items():
+            assert float(number) == pytest.approx(expected[key], abs=1e-4)
+    halves = sets.r_content.mean()["sum"]
+    at = f"{NAME}, six", "without special tokens", "sum"
+    assert tables["fig-halves"].value[at] == pytest.approx(
+        halves["back", 3] - halves["front", 2], abs=1e-4
+    )
