@@ -20,6 +20,7 @@ from lrputils.model.inputs import Inputs, padded, padding_id, replacements
 from lrputils.model.units import Source, Span
 
 Chat = Sequence[Mapping[str, Any]]
+PLAIN = "{text}"  # the template of a text around which nothing stands
 # In the place of a message: a character that no text has, on either side of its number.
 _MARK = "\ue0b7"
 
@@ -61,6 +62,7 @@ def encode(
     answer: str | Sequence[str] | None = None,
     *,
     max_length: int | None = None,
+    template: str = PLAIN,
 ) -> Inputs:
     """Tokenize prompts, and the answers behind them, into one padded batch.
 
@@ -73,6 +75,7 @@ def encode(
         texts: chats, or texts as `lrputils.model.inputs.encode` takes them.
         answer: of all rows, or one a row; without it the next token is what can be explained.
         max_length: the longest row allowed, answer included; nothing is ever cut.
+        template: what stands around a text that is no chat, special too.
 
     Raises:
         TypeError: `texts` are no texts and no chats.
@@ -90,7 +93,7 @@ def encode(
             "and messages need: load the model with a fast tokenizer"
         )
     encoded = [
-        _encode_row(tokenizer, number, *row)
+        _encode_row(tokenizer, number, template, *row)
         for number, row in enumerate(zip(rows, answers, strict=True))
     ]
     fields = {name: [row[name] for row, *_ in encoded] for name in encoded[0][0]}
@@ -100,7 +103,7 @@ def encode(
         number = next(number for number, size in enumerate(sizes) if size > max_length)
         raise ValueError(
             f"Text {number} has {sizes[number]} tokens with its answer, and the model reads "
-            f"{max_length}. A chat or an answer is never cut: shorten it"
+            f"{max_length}. What stands in a template or has an answer is never cut: shorten it"
         )
     if answer is None:
         del fields["answer_mask"]
@@ -113,7 +116,11 @@ def encode(
 
 
 def _encode_row(
-    tokenizer: PreTrainedTokenizerBase, number: int, prompt: str | Chat, answer: str | None
+    tokenizer: PreTrainedTokenizerBase,
+    number: int,
+    template: str,
+    prompt: str | Chat,
+    answer: str | None,
 ) -> tuple[dict[str, list[int]], Source, list[str]]:
     """A row's tensors, as lists, what it was encoded from, and the names of its tokens.
 
@@ -121,11 +128,12 @@ def _encode_row(
     """
     if answer is not None and (not isinstance(answer, str) or not answer.strip()):
         raise ValueError(f"the answer to text {number} is {answer!r}: write one, or leave it out")
-    text, own = (
-        (prompt, [(0, len(prompt))])
-        if isinstance(prompt, str)
-        else lay_out(tokenizer, prompt, answer)
-    )
+    if isinstance(prompt, str):
+        before, _, behind = template.partition("{text}")
+        text = before + prompt + behind
+        own = [(len(before), len(before) + len(prompt))]
+    else:
+        text, own = lay_out(tokenizer, prompt, answer)
     if not any(text[slice(*span)].strip() for span in own):
         raise ValueError(f"Text {number} says nothing: {prompt!r}. Leave empty prompts out")
     told = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
@@ -141,7 +149,7 @@ def _encode_row(
                 f"own behind {text[-20:]!r}: the blank or line break between the two, if there is "
                 "one, belongs to the answer's beginning"
             )
-    whole = _without_end(fields) if answer is not None else size
+    whole = _without_end(fields) if answer is not None or template != PLAIN else size
     starts, place = [], 0
     for begin, end in own:
         starts.append(place - begin)

@@ -6,11 +6,12 @@ in float32 by default. Models that the package cannot attribute are refused here
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,7 @@ from typing import Any
 from warnings import catch_warnings, warn
 
 import torch
+import transformers
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -72,12 +74,14 @@ class Classifier:
         tokenizer: the Hugging Face tokenizer.
         name: the folder's name, the hub's name, or what the package's own model is called.
         revision: the hub's commit; None for a local model.
+        template: what stands around each text, with {text} in its place; None where nothing does.
     """
 
     model: nn.Module
     tokenizer: PreTrainedTokenizerBase
     name: str
     revision: str | None = None
+    template: str | None = None
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -100,8 +104,11 @@ class Classifier:
 
     @property
     def parts(self) -> dict[str, str]:
-        """All that decides its maps: `identity`, digests of its `configuration` and `tokenizer`."""
-        return {
+        """All that decides its maps: `identity`, digests of its `configuration` and `tokenizer`.
+
+        And its `template`, where it has one.
+        """
+        return ({} if self.template is None else {"template": self.template}) | {
             "identity": self.identity,
             "configuration": _digest_json(self.model.config.to_json_string(use_diff=False)),
             "tokenizer": _digest_tokenizer(self.tokenizer),
@@ -185,12 +192,14 @@ class Classifier:
                 texts; a chat or an answer that the model, its tokenizer or its template does not
                 take (see `lrputils.model.chats`).
         """
-        if answer is not None or chats.is_chat(texts) or chats.are_chats(texts):
-            if not self.architecture.language_model:
-                raise ValueError(f"{type(self.model).__name__} {NO_ANSWERS}")
+        chat = answer is not None or chats.is_chat(texts) or chats.are_chats(texts)
+        if chat and not self.architecture.language_model:
+            raise ValueError(f"{type(self.model).__name__} {NO_ANSWERS}")
+        if chat or self.template is not None:
             stated = getattr(self.architecture.config, "max_position_embeddings", None)
-            limit = max_length or self.architecture.max_positions or stated
-            return chats.encode(self.tokenizer, texts, answer, max_length=limit).to(self.device)
+            how = {"max_length": max_length or self.architecture.max_positions or stated}
+            how["template"] = self.template or chats.PLAIN
+            return chats.encode(self.tokenizer, texts, answer, **how).to(self.device)
         return _inputs.encode(
             self.tokenizer,
             texts,
@@ -198,6 +207,46 @@ class Classifier:
             truncate=truncate,
             positions=self.architecture.max_positions,
         ).to(self.device)
+
+    def zero_shot(self, template: str, labels: Sequence[str]) -> Classifier:
+        """Return a language model as a classifier: which of some tokens follows a text in a prompt.
+
+        Its logits are the language model's own, of these tokens behind the prompt; no threshold
+        between them is fitted. It shares the model's parameters.
+
+        Args:
+            template: the prompt, with {text} in the place of each text. Its tokens are special.
+            labels: of the classes, a token each, written as they follow the prompt: " positive".
+
+        Raises:
+            TypeError: the model is not covered.
+            ValueError: no language model; a template without {text}; fewer than two labels, or one
+                that is not a token of its own.
+        """
+        architecture = describe(self.model)
+        if not architecture.language_model:
+            raise ValueError(f"{type(self.model).__name__} is a classifier already")
+        if template.count("{text}") != 1:
+            raise ValueError(f"template={template!r} has {{text}} once, in the place of each text")
+        ids = [self.tokenizer(label, add_special_tokens=False)["input_ids"] for label in labels]
+        long = [label for label, own in zip(labels, ids, strict=True) if len(own) != 1]
+        if long or len(set(map(tuple, ids))) < max(2, len(ids)):
+            raise ValueError(
+                f"labels={labels!r}: two different tokens at least; {long or 'these'} are not. A "
+                "label often has a blank before it, as ' positive'"
+            )
+        config = copy.deepcopy(self.model.config)
+        config.id2label = {number: label.strip() for number, label in enumerate(labels)}
+        known = {id(part): part for part in self.model.parameters()} | {
+            id(self.model.config): config
+        }
+        with torch.device("meta"):
+            model = getattr(transformers, architecture.kind.heads[0])(config)
+        setattr(model, model.base_model_prefix, copy.deepcopy(architecture.backbone, known))
+        words = self.model.get_output_embeddings().weight[[own[0] for own in ids]]
+        model.score = nn.Linear(*words.T.shape, bias=False, device=words.device, dtype=words.dtype)
+        model.score.weight = nn.Parameter(words.detach(), requires_grad=False)
+        return replace(self, model=model.eval().requires_grad_(False), template=template)
 
     def reply(self, text: Any, most: int = 64) -> tuple[str, bool]:
         """Return what a language model says to one text or chat, and whether that was cut.
