@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 
 from lrputils.model.readout import READOUTS
 from lrputils.removal.leave_one_out import REMOVALS
-from lrputils.report.figures.style import COLORS, NAMES, WIDTH, new_figure
+from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, new_figure
 from lrputils.study.agreement import COEFFICIENTS, COUNTED, NORMALISATIONS
 
 # How much more often than over the whole grid a choice is made, at the dark end.
 _MOST = 3
 _DIFFERENCE = "AttnLRP − CP-LRP"
 _SHADES = LinearSegmentedColormap.from_list("often", ["#ffffff", COLORS["ink"]])
+_THIN = ("--", ":", "-.")
 _MARKS = (("D", "vermilion"), ("s", "blue"), ("^", "green"), ("v", "purple"))
 _ORDER = ["default", *READOUTS, *COUNTED, *NORMALISATIONS, *REMOVALS, *COEFFICIENTS]
 
@@ -26,23 +26,30 @@ _ORDER = ["default", *READOUTS, *COUNTED, *NORMALISATIONS, *REMOVALS, *COEFFICIE
 def specification_curve(
     table: pd.DataFrame,
     marks: Mapping[str, pd.DataFrame] | None = None,
+    others: Mapping[str, pd.Series] | None = None,
     *,
     bins: int = 48,
     title: str = "One question, every convention",
-) -> Figure:
+) -> Drawing:
     """Draw a specification curve and, below it, which choices its parts were made of.
 
     `marks`: label → rows of the table to point out, four at most, each with its read-out beside it;
-    the lower panel divides the specifications into `bins` parts of equal size.
+    `others`: label → values of further grids, each a thin line from its least to its largest; the
+    lower panel divides the specifications into `bins` parts of equal size.
     """
     table = table.sort_values("value", kind="stable")
     levels = [level for level in table.index.names if table.index.unique(level).size > 1]
     rows = sum(1 + table.index.unique(level).size for level in levels)
     size = {"rows": 2, "sharex": True, "height_ratios": [2.6, 0.19 * rows]}
     figure, (above, below) = new_figure(WIDTH, 3.9 + 0.19 * rows, title=title, **size)
+    figure.values = pd.concat(marks) if marks else table
     places = np.arange(len(table)) + 0.5
     bins = min(bins, len(table))
     _curve(above, table, places, bins)
+    for (label, values), style in zip((others or {}).items(), _THIN, strict=False):
+        across = np.linspace(0, len(table), len(values))
+        look = {"color": COLORS["muted"], "ls": style, "lw": 1.2, "label": label}
+        above.plot(across, np.sort(values), **look)
     for (label, marked), (shape, colour) in zip((marks or {}).items(), _MARKS, strict=False):
         where = table.index.get_indexer(marked.index)
         look = {"color": COLORS[colour], "label": label, "zorder": 5, "mec": "white", "mew": 0.8}
