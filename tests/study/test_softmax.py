@@ -120,6 +120,14 @@ class TestGauge:
         for name, values in measures(softmax_maps(other, inputs)).items():
             np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-5, err_msg=name)
 
+    def test_loo_stays_but_where_a_word_becomes_the_zero_vector(self, case):
+        one, other, inputs = self.both(case, "embeddings")
+        for removal in ("attention-mask", "delete", "zero"):
+            how = {"removal": removal, "progress": False, "target": 1}
+            before, after = (lrp.leave_one_out(m, inputs, **how) for m in (one, other))
+            moved = float((after - before).abs().max() / before.abs().max())
+            assert moved > 1e-2 if removal == "zero" else moved < 1e-5, removal
+
     @pytest.mark.parametrize("method", ["attnlrp", "cp-lrp"])
     @pytest.mark.parametrize(
         ("change", "moved"),
