@@ -9,7 +9,7 @@ STAMP := $(VENV)/installed
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup book paper rehearse test older settings lint unit nbval bench peers clean
+.PHONY: help setup book paper rehearse test older settings lint unit nbval bench peers families clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ peers:  ## other libraries as judges: installs them into _build/peers, fails whe
 	_build/peers/bin/pip install --quiet -r requirements.txt -r tests/peers/requirements.txt
 	_build/peers/bin/pip install --quiet --no-deps --editable .
 	OMP_NUM_THREADS=$(THREADS) _build/peers/bin/python -m pytest tests/peers/judges.py
+
+families: $(STAMP)  ## how each family of transformers is covered, on a tiny model of it: results/families.csv
+	@$(BIN)/python -m recipes.families
 
 clean:  ## remove what was built (the environment stays)
 	rm -rf _build

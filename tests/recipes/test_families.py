@@ -1,0 +1,29 @@
+"""The table of families: as a trial finds them now, and every covered family is among them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from lrputils.model.families import FAMILIES
+from recipes import families
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return pd.read_csv(families.OUT, keep_default_na=False).set_index("family")
+
+
+@pytest.mark.parametrize("kind", ["bert", "opt", "bloom", "fnet", "canine"])
+def test_a_family_is_as_the_table_says(kept, kind):
+    found = families.table([kind]).set_index("family")
+    assert dict(found.loc[kind]) == dict(kept.loc[kind])
+
+
+def test_the_table_has_every_covered_family_and_what_is_answered_is_plain_torch(kept):
+    texts = {name.replace("_", "-") for name, family in FAMILIES.items() if not family.vision}
+    by_rules = set(kept.index[kept.covered == "by rules"])
+    assert by_rules - {"gpt-sw3"} == texts  # GPT-2 by another name
+    assert not kept.removals.str.contains("differs").any()
+    assert (kept.covered != "not tried").sum() >= 60
+    assert (kept.reason != "")[kept.covered == "refused"].all()
