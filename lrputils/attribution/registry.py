@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -108,11 +107,8 @@ class Methods(dict[str, Method]):
         table = self.to_frame().reset_index(names="name")
         rows = [table.columns, *table.itertuples(index=False)]
         wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = []
-        for *short, told in rows:
-            lines.append("  ".join(map(str.ljust, short, wide)).rstrip())
-            lines += textwrap.wrap(told, 76, initial_indent="    ", subsequent_indent="    ")
-        return "\n".join([*lines, "", *textwrap.wrap(_LEGEND, 80)])
+        lines = ("  ".join(map(str.ljust, row, wide)).rstrip() for row in rows)
+        return "\n".join([*lines, _LEGEND])
 
     def _repr_html_(self) -> str:
         return f"{self.to_frame().to_html()}<p>{_LEGEND}</p>"

@@ -40,7 +40,6 @@ WANTED: dict[str, Rule] = {
     "max_tokens": _from(3),
     "chunk": _from(1),
     "readout": _one_of("word", "sum", "post-norm"),
-    "precision": _one_of("float32", "tf32", "bf16"),
     "rate": _from(0.001),
     "utilisation": _from(0.01, 1),
     "price": _from(0),

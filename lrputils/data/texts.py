@@ -211,10 +211,6 @@ def _find(
     name, path, commit = files.find(
         str(OWN.get(asked, asked)), repository="dataset", parameter="dataset", revision=revision
     )
-    if path.is_file() and subset is not None:
-        raise ValueError(
-            about("subset", subset) + f" belongs to folders and the hub, not to {name}"
-        )
     if path.is_file():
         name = asked if asked in OWN else files.stem(path)
         places = {name: [path]}

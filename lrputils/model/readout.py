@@ -111,7 +111,7 @@ def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
         if classes > 1 and names and _problem(model) == "regression":
             raise ValueError(
                 f"{type(model).__name__} gives {classes} scores and predicts none of them: choose "
-                "one by " + about("target") + f", of {', '.join(names)}"
+                f"one by target=, of {', '.join(names)}"
             )
         return logits.detach().argmax(1)
     pair = isinstance(target, Contrast)

@@ -122,9 +122,8 @@ def test_a_close_name_is_suggested_and_the_methods_are_listed(capsys):
         main(["--version"])
     assert capsys.readouterr().out == f"lrputils {lrputils.__version__}\n"
     assert main(["methods"]) == 0
-    listed = capsys.readouterr().out
-    assert re.findall(r"^(?!name)([\w-]+)  ", listed, re.M) == [*lrputils.METHODS]
-    assert max(map(len, listed.splitlines())) <= 80
+    listed = capsys.readouterr().out.splitlines()[1:-1]
+    assert [line.split()[0] for line in listed] == [*lrputils.METHODS]
 
 
 @pytest.mark.parametrize("option", ["--tolerance=-1", "--price=-3", "--tolerance=nan", "--limit=0"])

@@ -31,6 +31,10 @@ TEXTS = (
 # What a run cannot stand in, by chapter.
 ALONE = {
     "03_sst": {"tab-example-r"},  # the running example, on the book's own model
+    "04_imdb": {
+        "tab-chunks",  # the running example, on the book's own model
+        "tab-imdb-redundant",  # interactions of pairs, recorded on sentences
+    },
     "05_layer_ablation": {
         "fig-ablation-imdb",  # chunks of 16 tokens stand there, of one token in the other
         "tab-a3",  # the paper's printed numbers about themselves
@@ -120,6 +124,26 @@ def test_chapter_3_has_the_numbers_of_evaluate(executed, evaluated):
     at_sum = rows[(rows.readout == "sum") & (rows.family == "")].groupby("method").r.mean()
     lead = tables["tab-sst-order"].loc[(NAME, "raw"), "sum"]
     assert lead == pytest.approx(at_sum["attnlrp"] - at_sum["cp-lrp"], abs=1e-4)
+
+
+def test_chapter_4_has_the_numbers_of_evaluate(executed, mine):
+    clf, texts = (
+        lrp.load_classifier(mine["model"]),
+        lrp.load_texts(mine["dataset"], limit=6, seed=0),
+    )
+    rows = lrp.evaluate(clf, texts, ["attnlrp", "ig"], chunk=16, progress=False).rows
+    means = rows.groupby("method")[["r", "r_content", "lerf", "morf", "delta"]].mean()
+    tables = read_tables(executed["04_imdb"])
+    for name in ("attnlrp", "ig"):
+        at, own = (NAME, lrp.METHODS[name].label), means.loc[name]
+        shown = tables["tab-imdb-r"].loc[at, ["raw", "words"]].astype(float)
+        assert [*shown] == pytest.approx([own.r, own.r_content], abs=1e-4)
+        shown = tables["tab-imdb-logits"].loc[at, ["LeRF", "MoRF", "Δ"]].astype(float)
+        assert [*shown] == pytest.approx([own.lerf, own.morf, own.delta], abs=1e-4)
+    whole = tables["tab-imdb-promised"].loc[(NAME, "the whole text")]
+    loo = lrp.leave_one_out(clf, inputs := clf.encode([*texts]), progress=False)
+    promised = (loo * inputs.content_mask).sum(1).mean()
+    assert float(whole.promised) == pytest.approx(float(promised), abs=1e-4)
 
 
 def test_chapter_5_has_the_numbers_of_evaluate(executed, evaluated):

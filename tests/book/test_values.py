@@ -11,11 +11,10 @@ from lrputils.book.layout import find_book
 from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import declared
 from lrputils.book.values import WANTED, check_parameters, check_value
-from lrputils.model import forwards, readout
+from lrputils.model import readout
 
 ALLOWED = {
     "readout": readout.READOUTS,
-    "precision": {name for names in forwards.PRECISIONS.values() for name in names},
     "removal": linear_attention.REMOVALS,
     **linear_attention._CHOICES,
 }

@@ -248,8 +248,6 @@ def test_what_is_not_there(tmp_path):
     for path, sentence in (("missing.csv", r"missing\.csv.*no such file"), (tmp_path, "holds no")):
         with pytest.raises(FileNotFoundError, match=sentence):
             load_texts(path)
-    with pytest.raises(ValueError, match="subset='q' belongs to folders and the hub, not to short"):
-        load_texts("reviews", subset="q")
     with pytest.raises(ValueError, match="revision='v1' belongs to the hub"):
         load_texts(tmp_path, revision="v1")
 
