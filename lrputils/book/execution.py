@@ -33,6 +33,7 @@ from lrputils.book.notebooks import (
     write_notebook,
 )
 from lrputils.book.parameters import check_inputs
+from lrputils.book.results_page import write_tables
 from lrputils.runs.folders import writable
 
 # Another version of one of these makes an executed chapter stale, as a change of its text does.
@@ -129,7 +130,7 @@ def _run_chapter(
 ) -> tuple[str, float]:
     """Execute the chapter's text with `parameters`, write the notebook; return name and seconds.
 
-    A run that failed goes beside `output`, whose old failure is removed by a success. The `stamp`
+    What its tables and figures show goes into a folder of its name beside it, as CSV. A run that failed goes beside `output`, whose old failure is removed by a success. The `stamp`
     goes into the metadata, with time and memory.
 
     Raises:
@@ -165,6 +166,7 @@ def _run_chapter(
         run = f"the run as far as it got: {os.path.relpath(failed)}"
         raise BookError(f"{text.stem}: {problem}; {run}")
     write_notebook(notebook, output)
+    write_tables(notebook, output.with_suffix(""))
     failed.unlink()
     return text.stem, spent["seconds"]
 

@@ -69,6 +69,16 @@ def _index(labels: list[str]) -> pd.Index:
     return pd.Index(labels)
 
 
+def write_tables(notebook: NotebookNode, folder: Path) -> list[Path]:
+    """Write the values behind each captioned table and figure into `folder`, as NAME.csv."""
+    paths = []
+    for name, values in read_tables(notebook).items():
+        folder.mkdir(parents=True, exist_ok=True)
+        paths.append(folder / f"{name}.csv")
+        values.to_csv(paths[-1])
+    return paths
+
+
 def write_results_page(executed: Mapping[str, Path], target: Path, profile: str) -> Path | None:
     """Write `chapters/your_results.md` and the CSV files that it links to below `target`.
 
@@ -84,13 +94,11 @@ def write_results_page(executed: Mapping[str, Path], target: Path, profile: str)
     answers = {name: text for name, text in answers.items() if text}
     if not answers:
         return None
-    links = []
-    for name in answers:
-        for table, values in read_tables(notebooks[name]).items():
-            path = target / f"tables/{name}/{table}.csv"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            values.to_csv(path)
-            links.append(f"- {{doc}}`{name}`: {{download}}`{table} <../tables/{name}/{table}.csv>`")
+    links = [
+        f"- {{doc}}`{name}`: {{download}}`{path.stem} <../tables/{name}/{path.name}>`"
+        for name in answers
+        for path in write_tables(notebooks[name], target / "tables" / name)
+    ]
     said = [f"- {{doc}}`{name}`: {text}" for name, text in answers.items()]
     page = target / "chapters/your_results.md"
     text = _PAGE.format(profile=profile, answers="\n".join(said), tables="\n".join(links))

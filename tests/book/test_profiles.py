@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import nbformat
 import pandas as pd
 import pytest
 
 import lrputils as lrp
+from lrputils import paper
 from lrputils.book.execution import execute
 from lrputils.book.layout import BookError, Execution, find_book
 from lrputils.book.parameters import load_parameters
+from lrputils.book.results_page import read_answer
+from lrputils.study.variants import LayerSweep
+from tests import untrained
 
 PAPER = [("paper", chapter) for chapter in load_parameters(find_book(), "paper")]
+NAME = "stand-in"
+COLUMNS = ["Unnamed: 0", "Unnamed: 1"]  # of an index of two levels, written as CSV
 PAPER = [*PAPER, ("paper-imdb", "05_layer_ablation")]
 
 
@@ -63,18 +70,83 @@ def reviews(tmp_path_factory):
     return str(folder)
 
 
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory):
+    """A model of twelve layers, as the paper's have, with weights that were drawn."""
+    folder = tmp_path_factory.mktemp("models") / NAME
+    for part in untrained.build(layers=12, hidden=32, heads=2):
+        part.save_pretrained(folder)
+    return str(folder)
+
+
 @pytest.mark.rehearsal
 @pytest.mark.parametrize(("profile", "name"), PAPER)
-def test_the_paper_profiles_run_on_what_the_book_carries(profile, name, reviews, tmp_path):
+def test_the_paper_profiles_show_what_they_are_for(profile, name, reviews, stand_in, tmp_path):
     """Every line is given but for the model, the data and their number."""
     found = find_book()
     book = type(found)(found.root, tmp_path)
     given, small = (load_parameters(book, which)[name] for which in (profile, "smoke"))
     given = {**given, **{k: v for k, v in small.items() if k != "max_tokens"}}
-    given.pop("model", None)
+    if "model" in given:
+        given["model"] = stand_in
     if given.get("dataset") == "mnist":
         given["dataset"] = "digits"
     elif "dataset" in given:
         given["dataset"] = reviews
     executed = execute(book, {name: given}, Execution(profile))
-    assert executed[name].is_file()
+    notebook = nbformat.read(executed[name], 4)
+    check = {"03_sst": _is_table_2, "04_imdb": _is_table_2, "05_layer_ablation": _is_figure_2}
+    if name in check:
+        assert read_answer(notebook).startswith(f"On {NAME}, {given['limit']} texts: ")
+        written = executed[name].with_suffix("").glob("*.csv")
+        tables = {path.stem: pd.read_csv(path) for path in written}
+        texts = lrp.load_texts(
+            reviews, split=given.get("split", "test"), limit=given["limit"], seed=0
+        )
+        check[name](tables, lrp.load_classifier(stand_in), texts, given)
+
+
+def _is_table_2(tables, clf, texts, given):
+    """All methods' r, beside the paper's, and LeRF, MoRF and Δ."""
+    imdb = "max_tokens" in given
+    how = {"max_length": given.get("max_tokens"), "truncate": True, "progress": False}
+    rows = lrp.evaluate(clf, texts, ["attnlrp"], chunk=16 if imdb else 1, **how).rows
+    expected = rows[rows.method == "attnlrp"][["r", "r_normalised", "lerf", "morf", "delta"]].mean()
+    shown = tables["tab-imdb-r" if imdb else "tab-sst-r"].set_index(COLUMNS).loc[NAME]
+    assert {lrp.METHODS[name].label for name in ("attnlrp", "cp-lrp", "ig")} <= {*shown.index}
+    assert (
+        shown.paper["AttnLRP"] == paper.printed("table_2").r["imdb" if imdb else "sst", "attnlrp"]
+    )
+    found = [*shown.loc["AttnLRP", ["raw", "sum to one"]]]
+    if imdb:
+        logits = tables["tab-imdb-logits"].set_index(COLUMNS)
+        found += [*logits.loc[(NAME, "AttnLRP"), ["LeRF", "MoRF", "Δ"]]]
+    else:
+        logits = tables["tab-sst-delta"].set_index(COLUMNS)[NAME]
+        found += [logits[of, "AttnLRP"] for of in ("LeRF", "MoRF", "Δ")]
+    assert found == pytest.approx([*expected], abs=1e-4)
+
+
+def _is_figure_2(tables, clf, texts, given):
+    """Six panels, and 36 sets by r and Δ beside the printed ones, as `evaluate` measures them."""
+    chunk = given.get("chunk", 1)
+    task = "sst" if chunk == 1 else "imdb"
+    figure = tables[f"fig-ablation-{task}"]
+    panels = figure.set_index([*figure.columns[:2]])
+    drawn = figure[figure[figure.columns[2]] == NAME]
+    assert len(panels.index.unique()) == 6
+    assert len(drawn) == 72
+    sets = tables["tab-sets"].set_index([*tables["tab-sets"].columns[:2]])
+    assert len(sets) == 36
+    printed = paper.ablations(task).drop(["attnlrp", "cp-lrp"], level=0)
+    assert [*sets["r, paper"]] == pytest.approx([*printed.r.loc[["front", "back", "single"]]])
+    asked = ["attnlrp", LayerSweep(["word", "sum"])]
+    rows = lrp.evaluate(clf, texts, asked, chunk=chunk, truncate=True, progress=False).rows
+    means = rows[rows.family != ""].groupby(["readout", "family", "layer"])
+    means = means[["r_normalised", "delta"]].mean()
+    alone = rows[(rows.method == "attnlrp") & (rows.family == "")].delta.mean()
+    for key, shown in sets.iterrows():
+        assert shown[f"r, {NAME}"] == pytest.approx(means.r_normalised["sum", *key], abs=1e-4)
+        assert shown[f"Δ gain, {NAME}"] == pytest.approx(
+            means.delta["word", *key] - alone, abs=1e-4
+        )
