@@ -130,7 +130,8 @@ def _run_chapter(
 ) -> tuple[str, float]:
     """Execute the chapter's text with `parameters`, write the notebook; return name and seconds.
 
-    What its tables and figures show goes into a folder of its name beside it, as CSV. A run that failed goes beside `output`, whose old failure is removed by a success. The `stamp`
+    What its tables and figures show goes into a folder of its name beside it, as CSV. A run
+    that failed goes beside `output`, whose old failure is removed by a success. The `stamp`
     goes into the metadata, with time and memory.
 
     Raises:
