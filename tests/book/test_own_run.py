@@ -155,10 +155,11 @@ def test_chapter_5_has_the_numbers_of_evaluate(executed, evaluated):
     sets = sets.assign(gain=gain).groupby(["readout", "family", "layer"])
     shown = tables["tab-sets"]
     for column, value, place in (("r", "r_normalised", "sum"), ("Δ gain", "gain", "word")):
-        expected, found = sets[value].mean()[place], shown[f"{column}, {NAME}"].dropna()
+        expected, found = sets[value].mean()[place], shown[f"{column}, {NAME}"].astype(float)
+        found = found.dropna()  # the paper's model has more layers
         assert len(found) == len(expected) == 3 * 4
         for key, number in found.items():
-            assert float(number) == pytest.approx(expected[key], abs=1e-4)
+            assert number == pytest.approx(expected[key], abs=1e-4)
     halves = sets.r_content.mean()["sum"]
     at = f"{NAME}, six", "without special tokens", "sum"
     assert tables["fig-halves"].value[at] == pytest.approx(
