@@ -9,7 +9,7 @@ STAMP := $(VENV)/installed
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup book paper rehearse test older settings lint unit nbval bench peers families clean
+.PHONY: help setup book paper rehearse test older settings lint unit nbval bench peers families cluster clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,12 @@ peers:  ## other libraries as judges: installs them into _build/peers, fails whe
 
 families: $(STAMP)  ## how each family of transformers is covered, on a tiny model of it: results/families.csv
 	@$(BIN)/python -m recipes.families
+
+cluster:  ## Ray for real: installs it into _build/ray, then kills workers, a node and the driver
+	$(PYTHON) -m venv _build/ray
+	_build/ray/bin/pip install --quiet -r requirements.txt
+	_build/ray/bin/pip install --quiet --editable '.[ray]'
+	OMP_NUM_THREADS=$(THREADS) _build/ray/bin/python -m pytest tests/cluster/sharing.py
 
 clean:  ## remove what was built (the environment stays)
 	rm -rf _build

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lrputils import __version__
 from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
-from lrputils.mistakes import as_options
+from lrputils.mistakes import about, as_options
 from lrputils.runs import folders
 from lrputils.runs.options import Chosen, add_verb, call
 
@@ -268,6 +268,8 @@ def evaluate(
     precision: str = "float32",
     tolerance: float = 0.002,
     shard: int = 64,
+    engine: Literal["here", "ray"] = "here",
+    address: str | None = None,
     dry_run: bool = False,
     price: float | None = None,
     out: Path | None = None,
@@ -286,7 +288,10 @@ def evaluate(
 
         torchrun --nproc-per-node=4 --max-restarts=3 -m lrputils evaluate --dataset D --out DIR
 
-    With several nodes DIR is a folder that all of them see.
+    With several nodes DIR is a folder that all of them see. Ray shares the work without one, over
+    the cores or GPUs of this machine, or of a cluster:
+
+        lrputils evaluate --engine ray --address auto --dataset D --out DIR
 
     Args:
         target (CLASS): explain this class, a number or label (default: the predicted)
@@ -301,11 +306,14 @@ def evaluate(
             both
         tolerance: run a text again in float32 where r with float32's loo may be 1 - X
         shard: texts a shard
+        engine: who measures: this process and torchrun's, or workers of ray
+        address: of ray's cluster, auto or ray://…; without one it is started here
         dry_run: say what it will take, and write nothing
         price: of a device hour, for --dry-run
         out: where the rows go
         quiet: no progress
     """
+    from lrputils.runs.cluster import Ray
     from lrputils.runs.datasets import estimate, evaluate_dataset
     from lrputils.runs.engines import rank
     from lrputils.runs.settings import Settings
@@ -325,9 +333,13 @@ def evaluate(
         target=target,
         **chosen.of_rows,
     )
+    if address and engine != "ray":
+        raise ValueError(about("address", address) + " is of a cluster: add --engine ray")
+    cluster = Ray(chosen.model, chosen.device, address) if engine == "ray" else None
     classifier, texts = chosen.load()
     if dry_run:
-        return estimate(classifier, texts, settings, price=price)
+        workers = cluster.count() if cluster else 1
+        return estimate(classifier, texts, settings, price=price, workers=workers)
     out = evaluate_dataset(
         classifier,
         texts,
@@ -335,6 +347,7 @@ def evaluate(
         settings,
         command=command,
         parameters=chosen.of_texts,
+        engine=cluster,
         quiet=quiet,
     )
     return None if rank() else out

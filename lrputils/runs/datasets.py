@@ -28,7 +28,7 @@ from lrputils.data.texts import Texts, TextStream
 from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.runs import results
-from lrputils.runs.engines import Shard, in_shards, rank, recover
+from lrputils.runs.engines import Engine, Shard, in_shards, rank, recover
 from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.results import key
 from lrputils.runs.settings import Settings
@@ -50,6 +50,7 @@ def evaluate_dataset(
     variants: Sequence[Variant | LayerSweep] = (),
     command: str = "",
     parameters: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
     quiet: bool = False,
 ) -> Path:
     """Evaluate methods on texts into `out`: `rows.parquet`, and `provenance.json`.
@@ -67,6 +68,7 @@ def evaluate_dataset(
         variants: what else is measured; `parameters` tell runs of other variants apart.
         command: what to call to get the same rows; for the provenance.
         parameters: how the texts were chosen; they decide the rows too.
+        engine: who measures: `lrputils.runs.cluster.Ray`, or this process and `torchrun`'s.
         quiet: no progress.
 
     Raises:
@@ -95,7 +97,7 @@ def evaluate_dataset(
     def rows(loaded: Classifier, some: Texts, known: pd.DataFrame | None) -> pd.DataFrame:
         return compact(measure(loaded, some, asked, known))
 
-    how = {"options": options, "command": command, "quiet": quiet}
+    how = {"options": options, "command": command, "engine": engine, "quiet": quiet}
     return record(rows, classifier, texts, out, settings, before=before, **how)
 
 
@@ -173,6 +175,7 @@ def record(
     options: Mapping[str, Any],
     command: str,
     before: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
     quiet: bool = False,
 ) -> Path:
     """Write what `rows_of` returns of some texts at a time, with provenance, into `out`.
@@ -226,7 +229,8 @@ def record(
         share = accuracy(paths) if settings.target is None else None
         return paths, {**facts, "accuracy": share, "cut": int(whole.cut)}
 
-    return in_shards(out, plan, cut, finish, shared=(classifier,), quiet=quiet)
+    how = {"shared": (classifier,), "engine": engine, "quiet": quiet}
+    return in_shards(out, plan, cut, finish, **how)
 
 
 def _given(
@@ -314,13 +318,14 @@ def estimate(
     variants: Sequence[Variant | LayerSweep] = (),
     *,
     price: float | None = None,
+    workers: int = 1,
 ) -> Forecast:
     """Estimate what `evaluate_dataset` with these arguments takes, without writing anything there.
 
     All texts are read and tokenized, so that what would stop the run shows here. A few shards from
     all over the data set are forecast (see `lrputils.study.cost.forecast`), and scaled to all: of
     leave-one-out with the squares of the lengths, of the other methods with the tokens. Memory is
-    the peak over the largest batch of these shards.
+    the peak over the largest batch of these shards. So many `workers` share the work.
 
     Raises:
         ValueError: see `evaluate_dataset`.
@@ -357,4 +362,5 @@ def estimate(
         cut=int(whole.cut),
         peak_bytes=spent.peak_bytes,
         price=price,
+        workers=workers,
     )

@@ -67,6 +67,12 @@ class Shard:
     digest: str = ""
 
 
+# What measures shards, with what they share, and hands over the name, rows and seconds of each.
+Engine = Callable[
+    [Mapping[str, Shard], tuple[Any, ...], Callable[[str, pd.DataFrame, float], Any]], Any
+]
+
+
 def rank() -> int:
     """Return which of `torchrun`'s processes this is, from 0; 0 without `torchrun`."""
     return int(os.environ.get("RANK", 0))
@@ -79,6 +85,7 @@ def in_shards(
     finish: Callable[[list[Path], float], tuple[pd.DataFrame | Sequence[Path], dict[str, Any]]],
     *,
     shared: tuple[Any, ...] = (),
+    engine: Engine | None = None,
     unit: str = "texts",
     quiet: bool = False,
 ) -> Path:
@@ -86,8 +93,8 @@ def in_shards(
 
     `plan` decides the rows, as JSON can hold it. Given the folder of the shards, `cut` returns them
     by name, in their order; the first rank calls it before the others do. All are measured with
-    what is `shared`. Given the shards' files and the seconds they took, `finish` returns what
-    `write` takes: the rows, or the files, and the provenance.
+    what is `shared`, by an `engine` if there is one. Given the shards' files and the seconds they
+    took, `finish` returns what `write` takes: the rows, or the files, and the provenance.
 
     Raises:
         ValueError: see `claimed`; or a shard was damaged after it had been written.
@@ -106,6 +113,14 @@ def in_shards(
             options = {"total": sum(sizes.values()), "initial": sum(sizes[name] for name in done)}
             waiting = _Waiting()
             with bar(not quiet, log=True, desc="measured", unit=f" {unit}", **options) as shown:
+
+                def kept(name: str, rows: pd.DataFrame, seconds: float) -> None:
+                    _keep(_file(work, name), todo[name], rows, seconds)
+                    done.add(name)
+                    shown.update(sizes[name])
+
+                if engine:
+                    engine({name: todo[name] for name in todo if name not in done}, shared, kept)
                 while holder := _sweep(work, todo, done, shared, shown.update):
                     waiting.wait(holder)
             paths = {_file(work, name): shard for name, shard in todo.items()}
@@ -226,11 +241,11 @@ def _take(work: Path, name: str, shard: Shard, shared: tuple[Any, ...]) -> str:
         elif not path.is_file():
             began = time.monotonic()
             rows = shard.measure(*shared, *shard.given())
-            keep(path, shard, rows, time.monotonic() - began)
+            _keep(path, shard, rows, time.monotonic() - began)
     return ""
 
 
-def keep(path: Path, shard: Shard, rows: pd.DataFrame, seconds: float) -> None:
+def _keep(path: Path, shard: Shard, rows: pd.DataFrame, seconds: float) -> None:
     """Write a shard's rows, with what they were measured on."""
     rows.attrs = {"seconds": seconds, "digest": shard.digest, "name": path.name}
     with atomic_write(path) as partial:

@@ -98,6 +98,7 @@ class Forecast:
         cut: texts that are too long.
         peak_bytes: most memory, as `Spent` counts it.
         price: of an hour of the device.
+        workers: processes with a device each, which share the work.
     """
 
     seconds: Mapping[str, float]
@@ -107,6 +108,7 @@ class Forecast:
     cut: int = 0
     peak_bytes: float = float("nan")
     price: float | None = None
+    workers: int = 1
 
     @property
     def total(self) -> float:
@@ -119,6 +121,8 @@ class Forecast:
         if self.price is not None:
             cost += f", {hours * self.price:.2f} at {self.price:g} an hour"
         shares = (f"{name} {part / self.total:.0%}" for name, part in self.seconds.items())
+        if self.workers > 1:
+            cost += f"; {duration(self.total / self.workers)} by {self.workers} workers"
         lines = {
             "texts": f"{self.texts:,}, {self.tokens:,} tokens, {self.cut:,} texts too long",
             "time": f"{duration(self.total)} on one {self.device}: {', '.join(shares)}",

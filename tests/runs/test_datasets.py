@@ -464,6 +464,8 @@ class TestMistakes:
             ),
             ("--out x --long never", "--long 'never' is not one of ['cut', 'refuse']"),
             ("--out x --shard 0", "--shard 0: the smallest possible value is 1"),
+            ("--out x --engine ray", "Ray is not installed: pip install 'lrputils[ray]'"),
+            ("--out x --address auto", "--address auto is of a cluster: add --engine ray"),
             ("--out x --dataset missing.csv", "missing.csv"),
             ("--out x --dataset empty.csv", "'empty' holds no texts"),
             ("--out x --dataset gap.csv", "has no text in row 1 of column 'text'"),

@@ -1,0 +1,139 @@
+"""Ray shares out the shards of a run: over the cores or GPUs of one machine, or over a cluster.
+
+A worker is an actor with the model in its memory. It is sent a shard's texts and sends back its
+rows, which the driver writes; so there is no shared folder, and a killed driver goes on as a run
+without Ray does. Whoever joins the cluster is given work, and what a lost worker had is given to
+another.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import pandas as pd
+
+from lrputils.data.files import is_path
+from lrputils.mistakes import about
+from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.runs.engines import Shard
+
+_TRIES = 3  # how often a shard may take its worker with it
+_LOOK = 5.0  # seconds between two looks at what the cluster has
+
+
+class _Worker:
+    """A process of the cluster."""
+
+    def load(self, place: str | None, device: str, parts: Mapping[str, str]) -> None:
+        self.classifier = load_classifier(place, device=device)
+        own = self.classifier.parts
+        if other := [name for name in parts if own[name] != parts[name]]:
+            raise ValueError(
+                f"a worker finds another model as {place!r}, with other {', '.join(other)}: put "
+                "the same files there on every machine"
+            )
+
+    def measure(
+        self, measure: Callable[..., pd.DataFrame], *given: Any
+    ) -> tuple[pd.DataFrame, float]:
+        began = time.monotonic()
+        return measure(self.classifier, *given), time.monotonic() - began
+
+
+@dataclass(frozen=True)
+class Ray:
+    """An engine of `lrputils.runs.engines.in_shards`.
+
+    Attributes:
+        model: what every worker loads: a folder that is on all machines, or a hub name.
+        device: where it is put; "auto" is a GPU for each worker if the cluster has some.
+        address: of the cluster, "auto" or "ray://…"; without one a cluster is started here.
+        cpus: of a worker, and its threads.
+
+    Raises:
+        ImportError: Ray is not installed.
+        ValueError: the process is one of `torchrun`'s.
+    """
+
+    model: str | None = None
+    device: str = "auto"
+    address: str | None = None
+    cpus: float = 1
+
+    def __post_init__(self) -> None:
+        if find_spec("ray") is None:
+            raise ImportError("Ray is not installed: pip install 'lrputils[ray]'")
+        if "RANK" in os.environ:
+            raise ValueError(about("engine", "ray") + " and torchrun both share out: take one")
+
+    def __call__(
+        self,
+        todo: Mapping[str, Shard],
+        shared: tuple[Classifier],
+        keep: Callable[[str, pd.DataFrame, float], Any],
+    ) -> None:
+        """Measure shards, the costliest first, and hand over the rows and seconds of each."""
+        place = self.model and (os.path.abspath(self.model) if is_path(self.model) else self.model)
+        queue, lost = sorted(todo, key=lambda name: todo[name].cost), Counter()
+        with self._connected() as ray:
+            gpus, running = int(self._gpus(ray)), {}  # what is awaited → worker, its shard or ""
+            start = ray.remote(_Worker).options(num_cpus=self.cpus, num_gpus=gpus).remote
+            while wanted := len(queue) + sum(bool(name) for _, name in running.values()):
+                for _ in range(min(self._count(ray), wanted) - len(running)):
+                    worker = start()
+                    loading = worker.load.remote(place, self.device, shared[0].parts)
+                    running[loading] = worker, ""
+                for answer in ray.wait([*running], timeout=_LOOK)[0]:
+                    worker, name = running.pop(answer)
+                    try:
+                        result = ray.get(answer)
+                    except ray.exceptions.RayTaskError as error:
+                        raise error.cause from None
+                    except ray.exceptions.RayError as error:  # the worker is gone
+                        lost[name] += 1
+                        if lost[name] == _TRIES:
+                            doing = f"at shard {name}" if name else "while they loaded the model"
+                            said = f"{_TRIES} workers died {doing}, of memory perhaps: {error}"
+                            raise ValueError(said) from error
+                        queue += [name] if name else []
+                        continue
+                    if name:
+                        keep(name, *result)
+                    if queue:
+                        shard = todo[name := queue.pop()]
+                        running[worker.measure.remote(shard.measure, *shard.given())] = worker, name
+
+    def count(self) -> int:
+        """Return how many workers the cluster has room for now."""
+        with self._connected() as ray:
+            return self._count(ray)
+
+    def _count(self, ray: Any) -> int:
+        there = ray.cluster_resources()
+        return max(1, int(there["GPU"] if self._gpus(ray) else there["CPU"] // self.cpus))
+
+    def _gpus(self, ray: Any) -> bool:
+        return self.device != "cpu" and ray.cluster_resources().get("GPU", 0) >= 1
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report over the network
+        import ray
+
+        here = {"include_dashboard": False, "object_store_memory": 2**28}
+        quiet = {"log_to_driver": False, "logging_level": "error"}
+        try:
+            ray.init(**({"address": self.address} if self.address else here), **quiet)
+        except ConnectionError as error:
+            raise ConnectionError(f"no Ray cluster answers at {self.address!r}: {error}") from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()

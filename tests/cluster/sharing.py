@@ -1,0 +1,180 @@
+"""Ray, for real: `make cluster` runs this file in an environment that has it.
+
+Two nodes on this machine, with a worker each. Whatever dies, the rows are those of one process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from lrputils import __main__ as command_line
+from lrputils.data.texts import stream_texts
+from lrputils.model.classifier import EMBEDDED, load_classifier
+from lrputils.runs import datasets, results
+from lrputils.runs.cluster import Ray
+from lrputils.runs.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+COMMON = ["--methods", "attnlrp", "--limit", "24", "--shard", "4", "--device", "cpu", "--quiet"]
+SETTINGS = Settings(methods=("attnlrp",), shard=4)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment():
+    """What workers inherit: this folder's modules, a thread each, a cluster for this user alone."""
+    told = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in told.items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture
+def cluster(environment):
+    """A head with room for one worker; `add_node` gives it more."""
+    here = {"num_cpus": 1, "object_store_memory": 2**27, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=here)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def add_node(cluster):
+    return cluster.add_node(num_cpus=1, object_store_memory=2**27)
+
+
+@pytest.fixture(scope="module")
+def evaluate(environment):
+    classifier = load_classifier(device="cpu")
+    how = {"settings": SETTINGS, "parameters": {"limit": 24}, "quiet": True}
+    return partial(datasets.evaluate_dataset, classifier, stream_texts(limit=24), **how)
+
+
+@pytest.fixture(scope="module")
+def alone(evaluate, tmp_path_factory):
+    return bytes_of(evaluate(tmp_path_factory.mktemp("alone")))
+
+
+def bytes_of(out):
+    assert {path.name for path in Path(out).iterdir()} == {results.ROWS, results.PROVENANCE}
+    return (Path(out) / results.ROWS).read_bytes()
+
+
+def test_two_hundred_texts_by_ray_torchrun_and_one_process(tmp_path):
+    common = [*COMMON[:2], "--limit", "200", "--shard", "16", "--device", "cpu", "--quiet"]
+    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    for name, before, more in (
+        ("one", [], []),
+        ("ranks", ranks, []),
+        ("ray", [], ["--engine", "ray"]),
+    ):
+        line = [sys.executable, *before, "-m", "lrputils", "evaluate", *common, *more]
+        subprocess.run([*line, "--out", str(tmp_path / name)], check=True)
+    rows = {name: bytes_of(tmp_path / name) for name in ("one", "ranks", "ray")}
+    assert rows["one"] == rows["ranks"] == rows["ray"]
+
+
+@pytest.mark.parametrize("how", ["its process is killed", "its actor is killed"])
+def test_a_worker_is_lost_in_a_shard(cluster, evaluate, alone, tmp_path, monkeypatch, how):
+    marker, real, out = tmp_path / "died", datasets._measure, tmp_path / "out"
+
+    def dying(*given):
+        if not marker.exists():
+            marker.touch()
+            if "actor" in how:
+                ray.kill(ray.get_runtime_context().current_actor)
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+        return real(*given)
+
+    monkeypatch.setattr(datasets, "_measure", dying)
+    assert bytes_of(evaluate(out, engine=Ray(device="cpu", address=cluster.address))) == alone
+    assert marker.exists()
+
+
+def test_a_node_comes_and_another_goes(cluster, evaluate, alone, tmp_path):
+    engine, second, kept = Ray(device="cpu", address=cluster.address), add_node(cluster), []
+    cluster.wait_for_nodes()
+    assert engine.count() == 2
+
+    def watched(todo, shared, keep):
+        def noted(*given):
+            keep(*given)
+            kept.append(given[0])
+            if len(kept) == 1:
+                cluster.remove_node(second)
+                add_node(cluster)
+
+        engine(todo, shared, noted)
+
+    assert bytes_of(evaluate(tmp_path / "out", engine=watched)) == alone
+    assert len(kept) == len({*kept}) == 6
+
+
+def test_methods_and_texts_are_added(cluster, evaluate, tmp_path):
+    engine = Ray(device="cpu", address=cluster.address)
+    both = Settings(methods=("attnlrp", "cp-lrp"), shard=4)
+    for out, by in ((tmp_path / "one", None), (tmp_path / "ray", engine)):
+        evaluate(out, texts=stream_texts(limit=10), parameters={"limit": 10}, engine=by)
+        evaluate(out, settings=both, engine=by)
+    assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "ray")
+
+
+def test_the_driver_is_killed_and_started_again(cluster, alone, tmp_path):
+    out = tmp_path / "out"
+    line = [sys.executable, "-m", "lrputils", "evaluate", *COMMON, "--out", str(out)]
+    line += ["--engine", "ray", "--address", cluster.address]
+    with subprocess.Popen(line) as driver:
+        while not [*out.glob("shards/*.rows.parquet")] and driver.poll() is None:
+            time.sleep(0.02)
+        driver.kill()
+    assert (out / "shards").is_dir()
+    subprocess.run(line, check=True)
+    assert bytes_of(out) == alone
+
+
+def test_a_model_that_workers_do_not_have_is_said_once(cluster, tmp_path, evaluate):
+    engine = Ray(str(tmp_path / "gone"), "cpu", cluster.address)
+    with pytest.raises(FileNotFoundError, match="gone") as caught:
+        evaluate(tmp_path / "out", engine=engine)
+    assert len(str(caught.value).splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "other").mkdir()
+    for path in EMBEDDED.iterdir():
+        (tmp_path / "other" / path.name).write_bytes(path.read_bytes())
+    config = tmp_path / "other" / "config.json"
+    config.write_text(config.read_text().replace('"gelu"', '"relu"'))
+    engine = Ray(str(tmp_path / "other"), "cpu", cluster.address)
+    with pytest.raises(ValueError, match="with other configuration: put the same files there"):
+        evaluate(tmp_path / "out", engine=engine)
+
+
+def test_a_worker_that_always_dies_is_given_up(cluster, tmp_path, evaluate, monkeypatch):
+    def dying(*given):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(datasets, "_measure", dying)
+    with pytest.raises(ValueError, match=r"3 workers died at shard 0000000\d, of memory perhaps"):
+        evaluate(tmp_path / "out", engine=Ray(device="cpu", address=cluster.address))
+
+
+def test_a_dry_run_says_what_the_workers_take(cluster, capsys):
+    line = [*COMMON, "--engine", "ray", "--address", cluster.address, "--dry-run"]
+    add_node(cluster)
+    cluster.wait_for_nodes()
+    assert command_line.main(["evaluate", *line]) == 0
+    assert " by 2 workers" in capsys.readouterr().out
+    line[-2] = "127.0.0.1:1"
+    assert command_line.main(["evaluate", *line]) == 1
+    assert "no Ray cluster answers at '127.0.0.1:1'" in capsys.readouterr().err
