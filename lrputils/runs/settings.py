@@ -79,6 +79,9 @@ class Settings:
         """Return how many tokens are read for a text of so many: by all methods, pass by pass."""
         passes = METHODS[REFERENCE].price(tokens)
         passes += sum(METHODS[name].price(tokens) for name in self.methods if name != REFERENCE)
+        if self.curves:  # two along each map, on half of the text on average
+            maps = 1 + len(self.methods) * len(self.readouts or ("word",))
+            passes += maps * tokens / self.curves
         return tokens * max(passes, _LOO * tokens)
 
     def asked(

@@ -31,6 +31,7 @@ from tests import untrained
 
 SETTINGS = Settings(methods=("attnlrp",), shard=4, batch_size=2)
 TEXTS = stream_texts(limit=10)
+MANY = ("attnlrp", "cp-lrp", "rollout", "grad-x-input")  # whose curves cost more than an audit
 evaluate = partial(evaluate_dataset, settings=SETTINGS, quiet=True)
 
 
@@ -172,12 +173,17 @@ class TestRows:
     def test_shards_of_costly_methods_have_fewer(self, placeholder, tmp_path, monkeypatch):
         monkeypatch.setitem(shelf._WORK, "cpu", 5e9)
         sizes = {}
-        for method in ("attnlrp", "shapley"):
-            settings = Settings(methods=(method,), shard=8)
-            shelf.store(placeholder, TEXTS, tmp_path / method, settings, quiet=True)
-            sizes[method] = list(shelf.Shelf(tmp_path / method).parts.texts)
-        assert sum(sizes["attnlrp"]) == sum(sizes["shapley"]) == 10
-        assert len(sizes["shapley"]) >= 2 * len(sizes["attnlrp"])
+        for name, method, curves in (
+            ("cheap", "attnlrp", None),
+            ("costly", "shapley", None),
+            ("curves", "attnlrp", 1),
+        ):
+            settings = Settings(methods=(method,), shard=8, curves=curves)
+            shelf.store(placeholder, TEXTS, tmp_path / name, settings, quiet=True)
+            sizes[name] = list(shelf.Shelf(tmp_path / name).parts.texts)
+        assert {*map(sum, sizes.values())} == {10}
+        assert len(sizes["costly"]) >= 2 * len(sizes["cheap"])
+        assert settings.work(20) == 20 * 4 * 20 < replace(settings, methods=MANY).work(20)
 
     def test_a_finished_run_is_left_alone(self, whole, placeholder, monkeypatch, capsys):
         monkeypatch.setattr(datasets, "_measure", None)
@@ -465,7 +471,7 @@ class TestMistakes:
             ("--out x --long never", "--long 'never' is not one of ['cut', 'refuse']"),
             ("--out x --shard 0", "--shard 0: the smallest possible value is 1"),
             ("--out x --engine ray", "Ray is not installed: pip install 'lrputils[ray]'"),
-            ("--out x --address auto", "--address auto is of a cluster: add --engine ray"),
+            ("--out x --address auto", "--address 'auto' is of a cluster: add --engine ray"),
             ("--out x --dataset missing.csv", "missing.csv"),
             ("--out x --dataset empty.csv", "'empty' holds no texts"),
             ("--out x --dataset gap.csv", "has no text in row 1 of column 'text'"),
