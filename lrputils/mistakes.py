@@ -22,6 +22,10 @@ class Message(str):
         message.options = options
         return message
 
+    def __getnewargs__(self) -> tuple[str, str]:
+        """What pickle makes it of again: it comes from other processes too."""
+        return str(self), self.options
+
     def __add__(self, other: str) -> Message:
         return Message(f"{self}{other}", self.options + getattr(other, "options", other))
 
