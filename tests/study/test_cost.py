@@ -52,7 +52,13 @@ class TestForecast:
         model = tiny.build("gpt2", pad_token_id=placeholder.tokenizer.pad_token_id, **sizes)
         decoder = Classifier(model, placeholder.tokenizer, "tiny")
         ran = []
-        model.transformer.wte.register_forward_hook(lambda *call: ran.append(call[1][0].numel()))
+        words, look_up = model.transformer.wte.weight, torch.nn.functional.embedding
+
+        def counted(ids, weight, *how):  # a hook would be refused its shortcuts
+            ran.extend([ids.numel()] if weight is words else [])
+            return look_up(ids, weight, *how)
+
+        monkeypatch.setattr(torch.nn.functional, "embedding", counted)
         leave_one_out(model, decoder.encode([WORDS[2]] * 8))
         plan = forecast(decoder, [WORDS[2]] * 8)
         n = lengths_of(placeholder, WORDS)[2]
