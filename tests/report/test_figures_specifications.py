@@ -47,3 +47,18 @@ def test_a_choice_is_dark_where_it_is_made_more_often(table):
         own = table.index.get_level_values("model") == model
         expected = [own[:6].mean() / own.mean(), own[6:].mean() / own.mean()]
         assert mesh.get_array().ravel().tolist() == pytest.approx(expected)
+
+
+def test_shares_are_bars_that_add_up_under_their_group(table):
+    index = pd.MultiIndex.from_product([["A − B", "B − C"], ["raw", "sum to one"]])
+    shares = {"below": [10.0, 0, 50, 5], "undecided": 30.0, "above zero": [60.0, 70, 20, 65]}
+    shares = pd.DataFrame(shares, index)
+    figure = draw.outcome_shares({"all": shares, "own": shares}, title="Shares")
+    bars = [[bar.get_width() for bar in side] for side in figure.axes[1].containers]
+    assert bars == [list(shares[side]) for side in shares]
+    starts = [bar.get_x() for bar in figure.axes[0].containers[2]]
+    assert starts == list(shares.below + shares.undecided)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["A − B", "B − C"]
+    thin = draw.specification_curve(table, others={"mine": -table.value}, bins=2).axes[0]
+    line = next(line for line in thin.lines if line.get_label() == "mine")
+    assert list(line.get_ydata()) == sorted(-table.value)

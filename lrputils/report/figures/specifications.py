@@ -18,6 +18,7 @@ from lrputils.study.agreement import COEFFICIENTS, COUNTED, NORMALISATIONS
 _MOST = 3
 _DIFFERENCE = "AttnLRP − CP-LRP"
 _SHADES = LinearSegmentedColormap.from_list("often", ["#ffffff", COLORS["ink"]])
+_SIDES = {"below": "orange", "undecided": "faint", "above zero": "sky"}
 _THIN = ("--", ":", "-.")
 _MARKS = (("D", "vermilion"), ("s", "blue"), ("^", "green"), ("v", "purple"))
 _ORDER = ["default", *READOUTS, *COUNTED, *NORMALISATIONS, *REMOVALS, *COEFFICIENTS]
@@ -72,6 +73,39 @@ def specification_curve(
     _choices(below, table, levels, bins)
     below.set_xlabel(f"{len(table)} specifications, sorted")
     figure.legend_below(columns=1)
+    return figure
+
+
+def outcome_shares(panels: Mapping[str, pd.DataFrame], *, title: str) -> Drawing:
+    """Draw how many specifications decide which way, as bars of 100%: panels side by side.
+
+    `panels`: heading → percentages "below", "undecided" and "above zero", indexed by (group, row),
+    the same in each.
+    """
+    index = next(iter(panels.values())).index
+    groups = list(index.unique(0))
+    # A line for each group's name, and one for each row.
+    places = np.array([row + 1 + groups.index(group) for row, (group, _) in enumerate(index)])
+    size = {"columns": len(panels), "sharey": True, "squeeze": False}
+    figure, axes = new_figure(WIDTH, 1.6 + 0.2 * (len(index) + len(groups)), title=title, **size)
+    figure.values = pd.concat(panels)
+    for axis, (heading, table) in zip(axes.flat, panels.items(), strict=True):
+        start = np.zeros(len(table))
+        for side, colour in _SIDES.items():
+            look = {"color": COLORS[colour], "height": 0.8, "label": side}
+            axis.barh(places, table[side], left=start, **look)
+            start += table[side].to_numpy()
+        axis.set_title(heading, fontsize=10, loc="left")
+        axis.set(xlim=(0, 100), xlabel="% of specifications")
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+    axes[0, 0].set_yticks(places, index.get_level_values(1))
+    axes[0, 0].set_ylim(places[-1] + 0.6, -0.6)
+    for group in groups:
+        first = places[index.get_level_values(0) == group][0]
+        name = axes[0, 0].text(0, first - 0.9, group, va="center", fontsize=10)
+        name.set_in_layout(False)  # it may reach into the next panel's empty line
+    figure.legend_below(columns=3)
     return figure
 
 
