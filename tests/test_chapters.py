@@ -17,9 +17,6 @@ from tests.book.acceptance import blank_panels, legend_colours, problems, unread
 
 BOOK = find_book()
 CHAPTERS = BOOK.chapters().values()
-# Figures of these were drawn before panels and colours were mended: executed again, they leave.
-DRAWN_BEFORE = {"03_sst", "04_imdb", "05_layer_ablation", "06_specifications", "07_remedy"}
-DRAWN_BEFORE |= {"07b_backward", "08_yardstick", "09_cost", "10_audit", "claims", "intro"}
 
 
 def figures():
@@ -32,14 +29,14 @@ def figures():
 
 
 def test_no_panel_holds_nothing_but_axes():
-    assert {name for name, svg in figures() if blank_panels(svg)} <= DRAWN_BEFORE & {"08_yardstick"}
+    assert {name for name, svg in figures() if blank_panels(svg)} == set()
 
 
 def test_a_label_has_one_colour_in_all_legends_of_the_book():
     """That of the table, where it is a method's or a model's."""
     colours = defaultdict(set)
-    for name, svg in figures():
-        for label, own in legend_colours(svg) if name not in DRAWN_BEFORE else ():
+    for _, svg in figures():
+        for label, own in legend_colours(svg):
             colours[label] |= own
     assert {label: own for label, own in colours.items() if len(own) > 1} == {}
     assert len(colours) > 5
