@@ -105,6 +105,8 @@ def outcome_shares(panels: Mapping[str, pd.DataFrame], *, title: str) -> Drawing
         first = places[index.get_level_values(0) == group][0]
         name = axes[0, 0].text(0, first - 0.9, group, va="center", fontsize=10)
         name.set_in_layout(False)  # it may reach into the next panel's empty line
+    axes[0, 0].set_zorder(1)  # or the next panel's ground would hide it there
+    axes[0, 0].patch.set_visible(False)
     figure.legend_below(columns=3)
     return figure
 
