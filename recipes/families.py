@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import lrputils as lrp  # before transformers, which it keeps importable
+from lrputils.runs.options import run_alone
 
 import pandas as pd  # isort: skip
 import torch  # isort: skip
@@ -70,6 +71,7 @@ def build(kind: str) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = AutoModelForSequenceClassification.from_config(config)
+    model.config.use_cache = False  # what generation would keep; not every cache is for one pass
     return model.eval().requires_grad_(False)
 
 
@@ -95,8 +97,8 @@ def try_family(kind: str) -> dict[str, str]:
         if isinstance(said, str):
             reasons.setdefault(said, []).append(removal)
         else:
-            same = _asked(lambda: _is_plain(model, inputs, removal, said))  # noqa: B023
-            answers.append(removal if same is True else f"{removal} (differs)")
+            same = _is_plain(model, inputs, removal, said)
+            answers.append(removal if same else f"{removal} (differs)")
     gradients = _asked(lambda: lrp.attribute(model, inputs, "grad-x-input"))
     rules = _asked(lambda: lrp.attribute(model, inputs, "attnlrp"))
     if isinstance(gradients, str):
@@ -180,8 +182,17 @@ def table(kinds: Iterable[str] = KINDS) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).fillna("").sort_values(["covered", "family"])
 
 
-if __name__ == "__main__":
+def write(*, out: Path = OUT) -> str:
+    """Try every family of transformers that classifies texts, and write how each is covered.
+
+    Args:
+        out (FILE): where the table goes
+    """
     found = table()
-    found.to_csv(OUT, index=False)
-    print(found.to_string(index=False, max_colwidth=90))
-    print(found.covered.value_counts().to_string())
+    found.to_csv(out, index=False)
+    counts = found.covered.value_counts().to_string()
+    return f"{found.to_string(index=False, max_colwidth=90)}\n{counts}"
+
+
+if __name__ == "__main__":
+    print(run_alone(write, prog="python -m recipes.families"))

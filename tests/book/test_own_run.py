@@ -33,6 +33,7 @@ ALONE = {
     "03_sst": {"tab-example-r"},  # the running example, on the book's own model
     "04_imdb": {
         "tab-chunks",  # the running example, on the book's own model
+        "tab-sentences",  # texts of at least four sentences
         "tab-imdb-redundant",  # interactions of pairs, recorded on sentences
     },
     "05_layer_ablation": {
