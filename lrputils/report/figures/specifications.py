@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 
 from lrputils.model.readout import READOUTS
 from lrputils.removal.leave_one_out import REMOVALS
-from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, new_figure
+from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, looks, new_figure
 from lrputils.study.agreement import COEFFICIENTS, COUNTED, NORMALISATIONS
 
 # How much more often than over the whole grid a choice is made, at the dark end.
@@ -47,9 +47,10 @@ def specification_curve(
     places = np.arange(len(table)) + 0.5
     bins = min(bins, len(table))
     _curve(above, table, places, bins)
+    own = looks(others or {})
     for (label, values), style in zip((others or {}).items(), _THIN, strict=False):
         across = np.linspace(0, len(table), len(values))
-        look = {"color": COLORS["muted"], "ls": style, "lw": 1.2, "label": label}
+        look = {"color": own[label].colour, "ls": style, "lw": 1.2, "label": label}
         above.plot(across, np.sort(values), **look)
     for (label, marked), (shape, colour) in zip((marks or {}).items(), _MARKS, strict=False):
         where = table.index.get_indexer(marked.index)
