@@ -31,7 +31,7 @@ paper: $(STAMP)  ## the same with the paper's models and data, from the hub, on 
 	@$(MAKE) --no-print-directory book PROFILE=paper
 	@$(BIN)/lrputils execute 05_layer_ablation --profile paper-imdb
 
-rehearse: $(STAMP)  ## every line of `make paper`, on the book's own model, in minutes
+rehearse: $(STAMP)  ## every line of `make paper`, on a small stand-in, in minutes
 	$(BIN)/python -m pytest -m rehearsal tests/book/test_profiles.py
 
 test: lint unit nbval  ## lint, unit tests, the chapters' outputs, the book's own checks

@@ -230,7 +230,7 @@ def encode(
         )
     columns = [[given.sides(text)[side] for text in rows] for side in range(1 + pairs)]
     told = {"return_special_tokens_mask": True, "return_offsets_mapping": tokenizer.is_fast}
-    tokenize = partial(tokenizer, *columns, **told, verbose=False)
+    tokenize = partial(_tokenize, tokenizer, *columns, **told, verbose=False)
     fields = tokenize()
     lengths = list(map(len, fields["input_ids"]))
     overlong = tuple(row for row, length in enumerate(lengths) if length > limit)
@@ -260,6 +260,23 @@ def encode(
         replacements=replacements(tokenizer),
         sources=map(partial(_source, fields), range(len(rows)), rows) if tokenizer.is_fast else (),
     )
+
+
+def _tokenize(
+    tokenizer: PreTrainedTokenizerBase, *columns: list[str], **told: Any
+) -> BatchEncoding:
+    """What the tokenizer makes of texts, every token said to be special or not.
+
+    A tokenizer in Python that says how texts become inputs, and not which tokens it added, says
+    nothing of these; then what it calls special is.
+    """
+    fields = tokenizer(*columns, **told)
+    special = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+    fields["special_tokens_mask"] = [
+        said if len(said) == len(ids) else [int(token in special) for token in ids]
+        for said, ids in zip(fields["special_tokens_mask"], fields["input_ids"], strict=True)
+    ]
+    return fields
 
 
 def _source(fields: BatchEncoding, row: int, text: given.Text) -> Source:

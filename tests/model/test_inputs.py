@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from lrputils.model.inputs import Inputs, encode
+
+from transformers import PreTrainedTokenizer  # isort: skip
 from tests import untrained
 
 MODEL, TOKENIZER = untrained.build(layers=1, hidden=8, heads=2)
@@ -87,3 +89,35 @@ def test_of_takes_any_batch_of_tensors():
     assert [len(row) for row in inputs.tokens] == inputs.lengths.tolist() == [6, 3, 11]
     with pytest.raises(ValueError, match="which tokens are special"):
         _ = inputs.content_mask
+
+
+class Words(PreTrainedTokenizer):
+    """A tokenizer in Python that does not say which tokens it adds."""
+
+    known = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "film")
+    vocab_size = len(known)
+
+    def __init__(self):
+        pad, unk, cls, sep, *_ = self.known
+        super().__init__(pad_token=pad, unk_token=unk, cls_token=cls, sep_token=sep)
+
+    def get_vocab(self):
+        return {word: number for number, word in enumerate(self.known)}
+
+    def _tokenize(self, text, **_):
+        return text.split()
+
+    def _convert_token_to_id(self, token):
+        return self.get_vocab().get(token, 1)
+
+    def _convert_id_to_token(self, number):
+        return self.known[number]
+
+    def build_inputs_with_special_tokens(self, first, second=None):
+        return [2, *first, 3]
+
+
+def test_a_tokenizer_that_does_not_say_which_tokens_it_adds():
+    inputs = encode(Words(), ["a film odd", "film"])
+    assert inputs["input_ids"].tolist() == [[2, 4, 5, 1, 3], [2, 5, 3, 0, 0]]
+    assert inputs.content_mask.tolist() == [[0, 1, 1, 1, 0], [0, 1, 0, 0, 0]]
