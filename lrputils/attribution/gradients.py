@@ -28,7 +28,7 @@ def _grad_x_input(
     return reading.relevance(reading.gradient())
 
 
-@method("ig", "Integrated Gradients", "orange", rules=False, passes="65")
+@method("ig", "Integrated Gradients", "orange", rules=False, passes=(65, 0))
 def _integrated_gradients(
     model: Handle,
     inputs: Mapping[str, Any],

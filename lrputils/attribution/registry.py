@@ -46,8 +46,8 @@ class Method:
         function: `(model, inputs, *, target, **options)` → scores `(batch, tokens)`.
         options: name → default and documentation.
         rules: whether it needs a model whose operations are known.
-        passes: its price at its defaults: how often it reads a text of n tokens, forward or
-            backward; a formula, as "32 · n".
+        passes: its price at its defaults: how often it reads a text, forward or backward, whatever
+            its length, and how often more for each token.
         told: what it is, in a sentence.
     """
 
@@ -57,12 +57,20 @@ class Method:
     function: Function
     options: Mapping[str, Option]
     rules: bool = True
-    passes: str = "2"
+    passes: tuple[float, float] = (2, 0)
     told: str = ""
 
     def price(self, tokens: int) -> float:
         """Return how many `passes` a text of so many tokens takes."""
-        return float(eval(self.passes.replace("·", "*"), {"n": tokens}))
+        whole, each = self.passes
+        return whole + each * tokens
+
+    @property
+    def formula(self) -> str:
+        """Its `passes` of a text of n tokens, as "n + 1"."""
+        whole, each = self.passes
+        of_tokens = ["n" if each == 1 else f"{each:g} · n"] * bool(each)
+        return " + ".join([*of_tokens, *[f"{whole:g}"] * bool(whole)])
 
     def with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """All options, those that are not given at their defaults.
@@ -97,7 +105,7 @@ class Methods(dict[str, Method]):
     def to_frame(self) -> pd.DataFrame:
         """Return a row a method: what it is called, costs, needs and is."""
         rows = {
-            name: (each.label, each.passes, "rules" if each.rules else "any", each.told)
+            name: (each.label, each.formula, "rules" if each.rules else "any", each.told)
             for name, each in self.items()
         }
         columns = ["label", "passes", "model", "what it is"]
@@ -128,7 +136,7 @@ def method(
     *,
     options_of: Function | None = None,
     rules: bool = True,
-    passes: str = "2",
+    passes: tuple[float, float] = (2, 0),
 ) -> Callable[[Function], Function]:
     """Enter the function below into `METHODS`.
 
@@ -173,13 +181,13 @@ def _arguments(docstring: str) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-method("loo", "LOO", "ink", rules=False, passes="n + 1")(leave_one_out)
-method("budgeted-loo", "Budgeted LOO", "slate", passes="n / 5")(budgeted_loo)
+method("loo", "LOO", "ink", rules=False, passes=(1, 1))(leave_one_out)
+method("budgeted-loo", "Budgeted LOO", "slate", passes=(0, 0.2))(budgeted_loo)
 method("mask-gradient", "Mask gradient", "green")(mask_gradient)
 
 
 @method(
-    "shapley", "Shapley values", "olive", options_of=shapley_values, rules=False, passes="32 · n"
+    "shapley", "Shapley values", "olive", options_of=shapley_values, rules=False, passes=(0, 32)
 )
 def _shapley(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
     """The scores of `shapley_values`, whose errors and intervals `attribute` does not return."""

@@ -85,7 +85,7 @@ def _attnlrp(
     readout: str = "word",
     bypass_layers: Iterable[int] = (),
 ) -> Tensor:
-    """AttnLRP (Achtibat et al., 2024), with CP-LRP's rule for the attention of some layers.
+    """AttnLRP (Achtibat et al., 2024): half to each factor of a product, softmax by its Jacobian.
 
     Args:
         readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`.
@@ -133,7 +133,7 @@ def _canonised_lrp(
     return lrp(model, inputs, composite, target=target, readout=readout)
 
 
-@method("rollout", "Attention Rollout", "sky", passes="1")
+@method("rollout", "Attention Rollout", "sky", passes=(1, 0))
 def _rollout(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, variant: str = "paper"
 ) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a run of now answers, in a sentence: who is ahead, or that its texts are too few."""
+"""What this run answers, in a sentence: who is ahead, or that its texts are too few."""
 
 from __future__ import annotations
 

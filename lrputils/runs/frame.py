@@ -1,9 +1,9 @@
-"""Recorded runs as one long table: text × method × options → map; a run of now among them.
+"""Recorded runs as one long table: text × method × options → map; this run among them.
 
 A study is then a filter and a `groupby`. Files stay as they were recorded; what a kind of recording
 calls otherwise is renamed on reading. How maps compare is in `lrputils.study.agreement`.
 
-A run of now is rows with the same columns, because the same call made them. Where its model or its
+This run is rows with the same columns, because the same call made them. Where its model or its
 texts are the reader's it stands first, under the model's name; else last, as `THIS_RUN`.
 """
 
