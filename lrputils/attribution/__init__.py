@@ -91,7 +91,7 @@ def _each_alone(
     rows = []
     for number, (text, place) in enumerate(alone(inputs)):
         own = {} if isinstance(spans, str) else {"units": [spans[number]]}
-        of_text = target if one else target[number : number + 1]
+        of_text = target if one else target[number : number + 1]  # type: ignore[index]
         scores = chosen.function(architecture, text, target=of_text, **{**arguments, **own})
         rows.append(scores.new_zeros(place.shape).masked_scatter(place.to(scores.device), scores))
     return torch.stack(rows)

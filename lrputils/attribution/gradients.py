@@ -28,7 +28,7 @@ def _grad_x_input(
     return reading.relevance(reading.gradient())
 
 
-@method("ig", "Integrated Gradients", "orange", rules=False, passes=(65, 0))
+@method("ig", "Integrated Gradients", "orange", rules=False, price=lambda _, steps, **__: 3 * steps)
 def _integrated_gradients(
     model: Handle,
     inputs: Mapping[str, Any],
@@ -71,7 +71,10 @@ def _integrated_gradients(
         values = start[rows] + alpha * difference[rows]
         some = tensor_rows(inputs, rows)
         point = read(
-            architecture, some, target=reading.target[rows], change=lambda _, to=values: to
+            architecture,
+            some,
+            target=reading.target[rows],
+            change=lambda _, to=values: to,  # type: ignore[misc]
         )
         mean.index_add_(0, rows, point.gradient() / steps)
     return reading.per_token((difference * mean).sum(-1))

@@ -21,12 +21,13 @@ import pandas as pd
 from torch import Tensor
 
 from lrputils.model.architectures import Handle
-from lrputils.removal.budgeted import budgeted_loo
+from lrputils.removal import budgeted
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.removal.mask_gradient import mask_gradient
-from lrputils.removal.shapley import shapley_values
+from lrputils.removal.mask_gradient import BOTH, mask_gradient, passes_of_groups
+from lrputils.removal.shapley import ALL, LONGEST, shapley_values
 
 Function = Callable[..., Tensor]
+Price = Callable[..., float]
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Method:
         function: `(model, inputs, *, target, **options)` → scores `(batch, tokens)`.
         options: name → default and documentation.
         rules: whether it needs a model whose operations are known.
-        passes: its price at its defaults: how often it reads a text, forward or backward, whatever
-            its length, and how often more for each token.
+        price: `(tokens, **options)` → forward passes of a text of so many tokens; a backward one
+            counts as two, and the one that finds the predicted class is left out.
         told: what it is, in a sentence.
     """
 
@@ -57,18 +58,19 @@ class Method:
     function: Function
     options: Mapping[str, Option]
     rules: bool = True
-    passes: tuple[float, float] = (2, 0)
+    price: Price = lambda tokens, **_: BOTH
     told: str = ""
 
-    def price(self, tokens: int) -> float:
-        """Return how many `passes` a text of so many tokens takes."""
-        whole, each = self.passes
-        return whole + each * tokens
+    def passes(self, tokens: int, options: Mapping[str, Any] | None = None) -> float:
+        """Return its `price` of a text of so many tokens with these options."""
+        return self.price(tokens, **self.with_defaults(options or {}))
 
     @property
     def formula(self) -> str:
-        """Its `passes` of a text of n tokens, as "n + 1"."""
-        whole, each = self.passes
+        """Its price of a text of n tokens, as "n + 1"; that of long ones."""
+        many = self.passes(20_000)
+        each = (many - self.passes(10_000)) / 10_000
+        whole = round(many - 20_000 * each, 6)
         of_tokens = ["n" if each == 1 else f"{each:g} · n"] * bool(each)
         return " + ".join([*of_tokens, *[f"{whole:g}"] * bool(whole)])
 
@@ -123,8 +125,8 @@ class Methods(dict[str, Method]):
 
 
 _LEGEND = (
-    "n: tokens of the text; a pass reads it once, forward or backward. Model: any that is loaded, "
-    "or one of a family whose rules are known."
+    "n: tokens of the text; passes read it once, a backward one counts as two. Model: any that is "
+    "loaded, or one of a family whose rules are known."
 )
 METHODS = Methods()
 
@@ -136,12 +138,12 @@ def method(
     *,
     options_of: Function | None = None,
     rules: bool = True,
-    passes: tuple[float, float] = (2, 0),
+    price: Price = lambda tokens, **_: BOTH,
 ) -> Callable[[Function], Function]:
     """Enter the function below into `METHODS`.
 
     `label` and `colour` are for tables and figures; `options_of` is the function whose signature
-    and docstring say the options, where it is another; `rules` and `passes`: see `Method`.
+    and docstring say the options, where it is another; `rules` and `price`: see `Method`.
 
     Raises:
         ValueError: another method has the name, or it is none: letters, digits and hyphens.
@@ -158,7 +160,7 @@ def method(
         documented = options_of or function
         options, told = options_in(documented), inspect.getdoc(documented) or ""
         told = " ".join(told.partition("\n\n")[0].replace(", `(batch, tokens)`", "").split())
-        METHODS[name] = Method(name, label, colour, function, options, rules, passes, told)
+        METHODS[name] = Method(name, label, colour, function, options, rules, price, told)
         return function
 
     return _enter
@@ -181,13 +183,20 @@ def _arguments(docstring: str) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in entries}
 
 
-method("loo", "LOO", "ink", rules=False, passes=(1, 1))(leave_one_out)
-method("budgeted-loo", "Budgeted LOO", "slate", passes=(0, 0.2))(budgeted_loo)
-method("mask-gradient", "Mask gradient", "green")(mask_gradient)
+method("loo", "LOO", "ink", rules=False, price=lambda tokens, **_: tokens)(leave_one_out)
+method("budgeted-loo", "Budgeted LOO", "slate", price=budgeted.price)(budgeted.budgeted_loo)
+method("mask-gradient", "Mask gradient", "green", price=passes_of_groups)(mask_gradient)
 
 
 @method(
-    "shapley", "Shapley values", "olive", options_of=shapley_values, rules=False, passes=(0, 32)
+    "shapley",
+    "Shapley values",
+    "olive",
+    options_of=shapley_values,
+    rules=False,
+    price=lambda tokens, permutations, **_: (
+        2 ** min(tokens, LONGEST) if permutations == ALL else permutations * tokens
+    ),
 )
 def _shapley(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
     """The scores of `shapley_values`, whose errors and intervals `attribute` does not return."""

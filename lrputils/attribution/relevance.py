@@ -133,7 +133,7 @@ def _canonised_lrp(
     return lrp(model, inputs, composite, target=target, readout=readout)
 
 
-@method("rollout", "Attention Rollout", "sky", passes=(1, 0))
+@method("rollout", "Attention Rollout", "sky", price=lambda *_, **__: 1)
 def _rollout(
     model: Handle, inputs: Mapping[str, Any], *, target: Target, variant: str = "paper"
 ) -> Tensor:
@@ -173,5 +173,5 @@ def _attention_x_grad(model: Handle, inputs: Mapping[str, Any], *, target: Targe
         gradients = torch.autograd.grad(reading.output.sum(), recorder.weights)
     total = torch.zeros_like(reading.valid, dtype=reading.value.dtype)
     for weights, gradient in zip(recorder.weights, gradients, strict=True):
-        total += (weights.detach() * gradient).sum((1, 2))
+        total += (weights.detach() * gradient).sum((1, 2))  # type: ignore[union-attr]
     return reading.per_token(total)

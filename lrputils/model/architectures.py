@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -22,14 +22,24 @@ from transformers.modeling_utils import PreTrainedModel
 from lrputils.model.families import ACTIVATIONS, FAMILIES, LINEAR, Family
 from lrputils.model.inputs import checked_tensors
 
-# A model, or what keeps it as `.model`: a `Classifier`, an `Architecture`, a pipeline.
-Handle = nn.Module | Any
+
+class Holder(Protocol):
+    """What keeps a model as `.model`: a `Classifier`, an `Architecture`, a pipeline."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The model."""
+
+
+Handle: TypeAlias = nn.Module | Holder
 
 WITHOUT_RULES = (
     "What needs no rules works: leave_one_out, shapley_values, leave_two_out, perturbation curves, "
     "and the methods 'loo', 'shapley', 'grad-x-input' and 'ig'"
 )
 _NEXT_TOKEN = "LMHeadModel", "ForCausalLM"  # how the names of language models end
+# Settings of a covered model that change what it computes to what has no rule.
+_CHANGING = "add_cross_attention", "use_bidirectional_attention", "final_logit_softcapping"
 # How the names of other heads end → what such a model does.
 _OTHER_HEADS = {
     "ForMaskedLM": "fills in masked words",
@@ -89,7 +99,9 @@ class Architecture:
     def known(self) -> bool:
         """Whether what it does to positions, masks and batches is known, and not to be measured."""
         rotary = getattr(self.config, "rope_parameters", None) or {}
-        return self.kind.rules and rotary.get("rope_type", "default") == "default"
+        kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
+        default = all(own.get("rope_type", "default") == "default" for own in kinds)
+        return self.kind.rules and default
 
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
@@ -288,7 +300,7 @@ def _family(model: nn.Module) -> Family:
             f"{name} is not covered: this head or family has no rules here. Covered: "
             f"{', '.join(FAMILIES)}"
         )
-    if type(model).forward is not head.forward:
+    if type(model).forward is not head.forward:  # type: ignore[attr-defined]
         raise TypeError(
             f"{name} replaces the forward pass of {head.__name__}: its operations are not known "
             f"here. Pass a plain {head.__name__}"
@@ -306,11 +318,9 @@ def _family(model: nn.Module) -> Family:
                 f"{name} is not covered: no rule for {path!r}, a "
                 f"{cls.__module__}.{cls.__qualname__}"
             )
-    for setting in (
-        ("add_cross_attention",) if family.causal else ("is_decoder", "add_cross_attention")
-    ):
-        if getattr(model.config, setting, False):
-            raise TypeError(f"{name} with {setting}=True is not covered")
+    for setting in ("is_decoder",) * (not family.causal) + _CHANGING:
+        if value := getattr(model.config, setting, None):
+            raise TypeError(f"{name} with {setting}={value} is not covered")
     return family
 
 

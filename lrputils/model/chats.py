@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from lrputils.data import given
+from lrputils.data.given import Exchange, is_chat
 from lrputils.model.inputs import Inputs, padded, padding_id, replacements
 from lrputils.model.units import Source, Span
 
@@ -25,18 +26,29 @@ PLAIN = "{text}"  # the template of a text around which nothing stands
 _MARK = "\ue0b7"
 
 
-def is_chat(value: Any) -> bool:
-    """Whether this is a list of messages, `{"role": …, "content": …}` each."""
-    return (
-        isinstance(value, Sequence)
-        and len(value) > 0
-        and all(isinstance(part, Mapping) and {"role", "content"} <= {*part} for part in value)
-    )
+class Prompt(NamedTuple):
+    """How a language model is asked for the class of a text.
+
+    Attributes:
+        template: what stands around each text, with {text} in its place.
+        verbalizers: what the model says of a class, a token each.
+        thresholds: subtracted from the classes' logits; none if not calibrated.
+    """
+
+    template: str
+    verbalizers: tuple[str, ...]
+    thresholds: tuple[float, ...] = ()
 
 
 def are_chats(texts: Any) -> bool:
     """Whether this is a list of chats."""
     return isinstance(texts, Sequence) and len(texts) > 0 and all(map(is_chat, texts))
+
+
+def are_exchanges(texts: Any) -> bool:
+    """Whether this is a list of prompts with their answers, or chats with those of the model."""
+    first = texts[0] if isinstance(texts, Sequence) and len(texts) else None
+    return isinstance(first, Exchange)
 
 
 def prompts(texts: Any) -> list[str | Chat]:
@@ -83,6 +95,10 @@ def encode(
             of its own; what the template refuses, rewrites or leaves out; an answer whose first
             token would be another one behind this prompt.
     """
+    if are_exchanges(texts):
+        said = [each.answer for each in texts]
+        answer = None if said == [None] * len(texts) else said
+        texts = [each.prompt for each in texts]
     rows = prompts(texts)
     answers = [answer] * len(rows) if answer is None or isinstance(answer, str) else list(answer)
     if len(answers) != len(rows):

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +31,7 @@ from transformers import (
 from transformers.utils import logging
 
 from lrputils.data import files
+from lrputils.data.texts import Texts
 from lrputils.mistakes import about
 from lrputils.model import chats
 from lrputils.model import inputs as _inputs
@@ -74,14 +75,15 @@ class Classifier:
         tokenizer: the Hugging Face tokenizer.
         name: the folder's name, the hub's name, or what the package's own model is called.
         revision: the hub's commit; None for a local model.
-        template: what stands around each text, with {text} in its place; None where nothing does.
+        prompt: how a language model is asked for a class; None where it is not.
     """
 
     model: nn.Module
     tokenizer: PreTrainedTokenizerBase
     name: str
     revision: str | None = None
-    template: str | None = None
+    prompt: chats.Prompt | None = None
+    _said: dict[str, tuple[str, bool]] = field(default_factory=dict, init=False)
 
     @cached_property
     def architecture(self) -> Architecture:
@@ -103,12 +105,12 @@ class Classifier:
         )
 
     @property
-    def parts(self) -> dict[str, str]:
+    def parts(self) -> dict[str, Any]:
         """All that decides its maps: `identity`, digests of its `configuration` and `tokenizer`.
 
-        And its `template`, where it has one.
+        And those of its `prompt`, where it has one.
         """
-        return ({} if self.template is None else {"template": self.template}) | {
+        return ({} if self.prompt is None else self.prompt._asdict()) | {
             "identity": self.identity,
             "configuration": _digest_json(self.model.config.to_json_string(use_diff=False)),
             "tokenizer": _digest_tokenizer(self.tokenizer),
@@ -193,12 +195,15 @@ class Classifier:
                 take (see `lrputils.model.chats`).
         """
         chat = answer is not None or chats.is_chat(texts) or chats.are_chats(texts)
+        chat = chat or chats.are_exchanges(texts)
         if chat and not self.architecture.language_model:
             raise ValueError(f"{type(self.model).__name__} {NO_ANSWERS}")
-        if chat or self.template is not None:
+        if chat or self.prompt is not None:
             stated = getattr(self.architecture.config, "max_position_embeddings", None)
-            how = {"max_length": max_length or self.architecture.max_positions or stated}
-            how["template"] = self.template or chats.PLAIN
+            how: dict[str, Any] = {
+                "max_length": max_length or self.architecture.max_positions or stated
+            }
+            how["template"] = self.prompt.template if self.prompt else chats.PLAIN
             return chats.encode(self.tokenizer, texts, answer, **how).to(self.device)
         return _inputs.encode(
             self.tokenizer,
@@ -208,15 +213,25 @@ class Classifier:
             positions=self.architecture.max_positions,
         ).to(self.device)
 
-    def zero_shot(self, template: str, labels: Sequence[str]) -> Classifier:
+    def zero_shot(
+        self,
+        template: str,
+        labels: Sequence[str],
+        thresholds: Sequence[float] = (),
+        *,
+        calibrate_on: Sequence[str] | None = None,
+    ) -> Classifier:
         """Return a language model as a classifier: which of some tokens follows a text in a prompt.
 
-        Its logits are the language model's own, of these tokens behind the prompt; no threshold
-        between them is fitted. It shares the model's parameters.
+        Its logits are the language model's own, of these tokens behind the prompt, less a threshold
+        each, if there are some. It shares the model's parameters.
 
         Args:
             template: the prompt, with {text} in the place of each text. Its tokens are special.
             labels: of the classes, a token each, written as they follow the prompt: " positive".
+            thresholds: one a class.
+            calibrate_on: texts, whose labels are not needed: each class's threshold is then the
+                median of its log-probability over them.
 
         Raises:
             TypeError: the model is not covered.
@@ -227,7 +242,9 @@ class Classifier:
         if not architecture.language_model:
             raise ValueError(f"{type(self.model).__name__} is a classifier already")
         if template.count("{text}") != 1:
-            raise ValueError(f"template={template!r} has {{text}} once, in the place of each text")
+            raise ValueError(
+                about("template", template) + " has {text} once, in the place of each text"
+            )
         ids = [self.tokenizer(label, add_special_tokens=False)["input_ids"] for label in labels]
         long = [label for label, own in zip(labels, ids, strict=True) if len(own) != 1]
         if long or len(set(map(tuple, ids))) < max(2, len(ids)):
@@ -244,9 +261,18 @@ class Classifier:
             model = getattr(transformers, architecture.kind.heads[0])(config)
         setattr(model, model.base_model_prefix, copy.deepcopy(architecture.backbone, known))
         words = self.model.get_output_embeddings().weight[[own[0] for own in ids]]
-        model.score = nn.Linear(*words.T.shape, bias=False, device=words.device, dtype=words.dtype)
-        model.score.weight = nn.Parameter(words.detach(), requires_grad=False)
-        return replace(self, model=model.eval().requires_grad_(False), template=template)
+        model.score = nn.Linear(*words.T.shape, device=words.device, dtype=words.dtype)
+        model.score.weight = nn.Parameter(words.detach())
+        model.score.bias = nn.Parameter(-words.new_tensor(thresholds or [0.0] * len(ids)))
+        prompt = chats.Prompt(template, tuple(labels), tuple(thresholds))
+        found = replace(self, model=model.eval().requires_grad_(False), prompt=prompt)
+        if calibrate_on is None:
+            return found
+        encoded = (found.encode([text]).model_kwargs() for text in calibrate_on)
+        with torch.inference_mode():
+            logits = torch.cat([found.model(**each).logits for each in encoded])
+        middle = logits.log_softmax(1).quantile(0.5, 0).tolist()
+        return self.zero_shot(template, labels, [round(value, 4) for value in middle])
 
     def reply(self, text: Any, most: int = 64) -> tuple[str, bool]:
         """Return what a language model says to one text or chat, and whether that was cut.
@@ -259,6 +285,33 @@ class Classifier:
         if not self.architecture.language_model:
             raise ValueError(f"{type(self.model).__name__} {NO_ANSWERS}")
         return chats.reply(self.model, self.tokenizer, self.encode([text]), most)
+
+    def answered(self, texts: Texts, most: int = 64) -> Texts:
+        """Return exchanges with their answers: where one has none, what the model says itself.
+
+        An answer of more than so many tokens is cut, and a warning says how many were.
+
+        Args:
+            texts: as `load_texts(…, answers=…)` returns them.
+            most: tokens of an answer.
+
+        Raises:
+            ValueError: what `reply` refuses.
+        """
+        found, cut = [], 0
+        for each in texts:
+            said, long = each.answer, False
+            if said is None and (asked := repr((each.prompt, most))) not in self._said:
+                self._said[asked] = self.reply(each.prompt, most)
+            if said is None:
+                said, long = self._said[asked]
+            spans = self.tokenizer(said, add_special_tokens=False, return_offsets_mapping=True)
+            spans = spans["offset_mapping"]
+            cut += long or len(spans) > most
+            found.append(replace(each, answer=said[: spans[:most][-1][1]]))
+        if cut:
+            warn(f"{cut} of {len(found)} answers are cut behind {most} tokens", stacklevel=2)
+        return replace(texts, texts=tuple(found))
 
     def __repr__(self) -> str:
         kind = type(self.model).__name__

@@ -31,8 +31,8 @@ class Family:
         blocks: the list of blocks.
         attention: the module that calls the attention function.
         embedding_norm: the LayerNorm right after the embeddings' sum, if there is one.
-        norm_after_attention: the norm that follows attention; None where blocks are shared, so that
-            the last layer's cannot be told from the others'.
+        norm_after_attention: the first norm behind attention whose input is the residual stream;
+            None where blocks are shared, so that the last layer's cannot be told from the others'.
         projections: the linear layers that give queries, keys and values, one head's beside the
             other's, and the one behind attention; None where they are not such layers of an
             encoder, or of one layer only.
@@ -43,8 +43,9 @@ class Family:
         token_types: whether the model takes `token_type_ids`.
         positions_after_padding: whether positions count from `pad_token_id + 1`, not from 0.
         operations: classes of its own → their operation (see `operation`): "norm", an RMSNorm
-            x · weight / rms(x); "product", a SwiGLU block down(act(gate(x)) · up(x)); "head", one
+            x · gain / rms(x); "product", a SwiGLU block down(act(gate(x)) · up(x)); "head", one
             that calls `torch.tanh` as a function.
+        gain: of its norms, how much more than their weight.
         own_attention: makes a forward pass for an attention module that does not go through
             transformers' interface.
         rules: whether its operations are known, so that there are rules for them.
@@ -65,6 +66,7 @@ class Family:
     token_types: bool = False
     positions_after_padding: bool = False
     operations: Mapping[str, str] = field(default_factory=dict)
+    gain: float = 0.0
     own_attention: Callable | None = None
     rules: bool = True
     relative_positions: Callable | None = None
@@ -209,6 +211,12 @@ FAMILIES = {
         _llama_like("mistral", "Mistral"),
         _llama_like("qwen2", "Qwen2"),
         _llama_like("qwen3", "Qwen3"),
+        replace(
+            _llama_like("gemma3", "Gemma3"),
+            heads=("Gemma3TextForSequenceClassification", "Gemma3ForCausalLM"),
+            norm_after_attention="pre_feedforward_layernorm",
+            gain=1.0,
+        ),
         Family(
             "vit",
             ("ViTForImageClassification",),

@@ -306,7 +306,11 @@ def _warn_of_separators(tokenizer: PreTrainedTokenizerBase, rows: Sequence[given
             stacklevel=2,
         )
     separator = tokenizer.sep_token
-    strays = [row for row, text in enumerate(rows) if separator and separator in "".join(text)]
+    strays = [
+        row
+        for row, text in enumerate(rows)
+        if separator and separator in "".join(given.sides(text))
+    ]
     if strays:
         warn(
             f"Text {strays[0]} holds {separator!r}, which separates the two texts of a pair: here "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ class Contrast(NamedTuple):
     second: int | str
 
 
-Target = int | str | Contrast | Sequence[int | str] | Tensor | None
+Target: TypeAlias = int | str | Contrast | Sequence[int | str] | Tensor | None
 # What of an answer's tokens is explained, and added up; as a `target` by name, the first without.
 ANSWER_OUTPUTS = "log-probability", "logit", "contrast"
 NO_ANSWERS = "is no language model: it says a class, and answers and chats are not for it"

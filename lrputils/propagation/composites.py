@@ -39,7 +39,7 @@ from lrputils.model.forwards import Forward, replaced
 from lrputils.propagation import rules
 
 # operation → name of a rule → the rule
-RULES: dict[str, dict[str, Callable]] = {
+RULES: Mapping[str, Mapping[str, Callable]] = {
     "attention": rules.ATTENTION,
     "product": rules.PRODUCT,
     "activation": rules.ACTIVATION,
@@ -90,7 +90,7 @@ class Composite:
         for stray in changes.keys() - RULES.keys():
             raise ValueError(f"unknown operation {stray!r}; there are {sorted(RULES)}")
         if layers is None:
-            return replace(self, **changes)
+            return replace(self, **changes)  # type: ignore[arg-type]
         exceptions = dict(self.exceptions)
         for layer in layer_numbers(layers):
             exceptions |= {(layer, operation): rule for operation, rule in changes.items()}
@@ -193,8 +193,7 @@ def _forwards(
     kind = architecture.kind
 
     def _norm(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
-        epsilon = "eps" if isinstance(module, nn.LayerNorm) else "variance_epsilon"
-        return rulebook("norm", route.layer)(inner, module, x, epsilon)
+        return rulebook("norm", route.layer)(inner, module, x, kind.gain)
 
     def _activation(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
         return rulebook("head" if route.layer is None else "activation", route.layer)(inner, x)

@@ -97,7 +97,7 @@ def bypass_at(
         reading = read(architecture, inputs, target=target, readout=places[0])
     # The head is the same for every variant.
     last = torch.autograd.grad(reading.output.sum(), reading.outputs[-1], retain_graph=True)
-    gradients = {frozenset(): last[0]}
+    gradients: dict[frozenset[int], Tensor] = {frozenset(): last[0]}
     for layer in reversed(range(architecture.layers)):
         # From gradients at the layer's output, by suffix above it, to those at its input.
         wanted = {frozenset(i for i in variant if i >= layer) for variant in variants}
@@ -126,7 +126,8 @@ def _switching(switched: set[int], operation: str, layer: int | None) -> Callabl
 
     Between AttnLRP's and CP-LRP's shares it chooses when the backward pass runs.
     """
-    attnlrp, cp = (composite.rule(operation, layer) for composite in (ATTN_LRP, CP_LRP))
+    pair: list[Any] = [each.rule(operation, layer) for each in (ATTN_LRP, CP_LRP)]
+    attnlrp, cp = pair
     if attnlrp is cp:
         return attnlrp
 
@@ -173,7 +174,7 @@ def relevance_paths(
     factors = []
 
     def _tapped(operation: str, layer: int | None) -> Callable:
-        rule = composite.rule(operation, layer)
+        rule: Any = composite.rule(operation, layer)
         if operation != "attention":
             return rule
 
@@ -181,7 +182,7 @@ def relevance_paths(
             factors.append((v, q, k))  # in the graph
             return rule(q, k, v)
 
-        _kept.inside = rule.inside
+        _kept.inside = rule.inside  # type: ignore[attr-defined]
         return _kept
 
     with installed(architecture, _tapped, stepwise):

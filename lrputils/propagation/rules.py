@@ -195,8 +195,8 @@ ACTIVATION = {"identity": _identity_rule, "gradient": lambda function, x: functi
 # --- normalisation --------------------------------------------------------------------------------
 
 
-def _held_norm(norm: nn.Module, x: Tensor, epsilon: str = "eps", *, mean: bool = False) -> Tensor:
-    """A norm whose deviation is a constant; its ε is the attribute `epsilon`.
+def _held_norm(norm: nn.Module, x: Tensor, more: float = 0.0, *, mean: bool = False) -> Tensor:
+    """A norm whose deviation is a constant; it multiplies by w, its weight and so much `more`.
 
     LayerNorm y = w ⊙ (x − mean x) / σ + b is then linear in x, with bias b: You et al., Eq. 1
     applies, and g(x) = (w ⊙ g(y) − mean(w ⊙ g(y))) / σ. With the `mean` held, too, as in one
@@ -204,7 +204,8 @@ def _held_norm(norm: nn.Module, x: Tensor, epsilon: str = "eps", *, mean: bool =
     y = w ⊙ x / ρ with ρ = √(mean x² + ε): g(x) = w ⊙ g(y) / ρ, computed in float32 at least, as in
     the models that use it.
     """
-    weight, eps = norm.weight, getattr(norm, epsilon)
+    weight = norm.weight + more if more else norm.weight
+    eps = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
     if not isinstance(norm, nn.LayerNorm):
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
         square = wide.detach().pow(2).mean(-1, keepdim=True)
@@ -220,9 +221,9 @@ def _held_norm(norm: nn.Module, x: Tensor, epsilon: str = "eps", *, mean: bool =
     return with_backward(x, y, _back)
 
 
-# Of a norm's own forward pass, the norm, its input and the name of its ε.
+# Of a norm's own forward pass, the norm, its input and what is added to its weight.
 NORM = {
     "held-std": lambda inner, *given: _held_norm(*given),
     "held": lambda inner, *given: _held_norm(*given, mean=True),
-    "gradient": lambda inner, norm, x, epsilon: inner(x),
+    "gradient": lambda inner, norm, x, more: inner(x),
 }

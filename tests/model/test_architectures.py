@@ -18,7 +18,8 @@ def test_layers_attentions_and_embeddings_are_found(name):
     assert found.kind.name == name.removesuffix("-lm")
     assert found.layers == model.config.num_hidden_layers == 3
     assert len(found.attentions) == (1 if found.kind.name == "albert" else 3)
-    assert found.kind.causal == (found.kind.name in ("gpt2", "llama", "mistral", "qwen2", "qwen3"))
+    decoders = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma3")
+    assert found.kind.causal == (found.kind.name in decoders)
     assert found.language_model == name.endswith("-lm")
     if name != "vit":
         assert found.word_embeddings is model.get_input_embeddings()
@@ -113,3 +114,19 @@ def test_a_decoder_that_cannot_find_the_end_of_its_texts_is_refused():
     inputs["input_ids"][0, -1] = tiny.PAD
     with pytest.raises(ValueError, match="takes for padding"):
         describe(tiny.build("llama")).arguments(inputs)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "value"),
+    [
+        ("bert", "is_decoder", True),
+        ("gpt2", "add_cross_attention", True),
+        ("gemma3-lm", "final_logit_softcapping", 5.0),
+        ("gemma3", "use_bidirectional_attention", True),
+    ],
+)
+def test_a_setting_that_changes_what_is_computed_is_refused(name, setting, value):
+    model = tiny.build(name)
+    setattr(model.config, setting, value)
+    with pytest.raises(TypeError, match=f"with {setting}={value} is not covered"):
+        describe(model)

@@ -13,6 +13,7 @@ import torch
 
 import lrputils as lrp
 from lrputils.data import files
+from lrputils.data.texts import load_texts
 from lrputils.model.classifier import EMBEDDED, NAME, load_classifier
 from lrputils.study.attention import correct
 from tests import tiny, untrained
@@ -127,13 +128,18 @@ def test_a_cached_model_loads_without_a_network(folder, tmp_path, monkeypatch):
     assert clf.identity == f"commit {'0' * 40}"
 
 
-def test_without_network_and_cache_one_clear_error_in_seconds(tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize(
+    ("load", "parameter"), [(load_classifier, "name_or_folder"), (load_texts, "dataset")]
+)
+def test_without_network_and_cache_one_clear_error_in_seconds(
+    load, parameter, tmp_path, monkeypatch, capfd
+):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://localhost:9")
     monkeypatch.setattr(files, "_PATIENCE", 2.0)
     start = time.monotonic()
-    with pytest.raises(ConnectionError, match="`name_or_folder` also takes a local folder"):
-        load_classifier("somebody/things")
+    with pytest.raises(ConnectionError, match=f"`{parameter}` also takes a local folder"):
+        load("somebody/things")
     assert time.monotonic() - start < 10
     assert capfd.readouterr() == ("", "")
 

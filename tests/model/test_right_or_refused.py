@@ -6,13 +6,14 @@ import copy
 
 import pytest
 import torch
-import transformers
 from torch import nn
 
 import lrputils as lrp
+from lrputils.model.architectures import WITHOUT_RULES
 from lrputils.model.inputs import Inputs
 from lrputils.model.proof import _Measurement
 from tests import tiny
+from tests.tiny import made
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
@@ -39,15 +40,12 @@ _LLAMA = _BERT | {"num_key_value_heads": 2, "head_dim": 8}
 _OPT = _BERT | {"ffn_dim": 32, "word_embed_proj_dim": 32, "init_std": 0.3}
 _CTRL = _SIZES | {"n_embd": 32, "dff": 32, "n_layer": 2, "n_head": 4}
 _XLNET = _SIZES | {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 32}
+_MODERN = _BERT | {"global_attn_every_n_layers": 2, "local_attention": 4, "cls_token_id": FIRST}
+_MODERN |= {"sep_token_id": LAST, "initializer_cutoff_factor": 3.0}
+_DEBERTA = _BERT | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+_DEBERTA |= {"type_vocab_size": 2, "position_buckets": 8}
 _DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
 _QUANTISED = {"dtype": torch.qint8, "qconfig_spec": {nn.Linear}}
-
-
-def made(name: str, head: str = "ForSequenceClassification", **settings):
-    """A random model of transformers' class of this name and head, in evaluation mode."""
-    torch.manual_seed(0)
-    kind = getattr(transformers, name + head)
-    return kind(kind.config_class(**settings)).eval().requires_grad_(False)
 
 
 def hooked():
@@ -114,12 +112,17 @@ MODELS = {
         num_layers=2,
         num_heads=4,
         decoder_start_token_id=PAD,
+        initializer_factor=8.0,
     ),
     "RWKV": lambda: made("Rwkv", "ForCausalLM", vocab_size=60, hidden_size=32, num_hidden_layers=2),
     "Phi-3, no padding": lambda: made("Phi3", **_LLAMA | {"pad_token_id": None}),
     "ModernBERT decoder": lambda: made("ModernBertDecoder", **_LLAMA, local_attention=4),
     "int8": lambda: torch.ao.quantization.quantize_dynamic(made("Bert", **_BERT), **_QUANTISED),
-    "DeBERTa": lambda: made("DebertaV2", **_BERT, relative_attention=True, pos_att_type=["c2p"]),
+    "DeBERTa": lambda: made("DebertaV2", **_DEBERTA),
+    "ModernBERT": lambda: made("ModernBert", **_MODERN),
+    "ModernBERT, mean": lambda: made("ModernBert", **_MODERN, classifier_pooling="mean"),
+    "Gemma 2": lambda: made("Gemma2", **_LLAMA, sliding_window=4),
+    "Gemma 2, next token": lambda: made("Gemma2", "ForCausalLM", **_LLAMA, sliding_window=4),
     "Gemma, eager": lambda: eager(made("Gemma", **_LLAMA)),
     "Gemma, dynamic": lambda: dynamic("Gemma", 16),
     "Llama, eager": lambda: eager(made("Llama", **_LLAMA)),
@@ -161,13 +164,13 @@ def logits_of(model, ids, **given):
     return logits[-1] if logits.dim() == 2 else logits
 
 
-def loo_by_hand(model, inputs, removal, start):
+def loo_by_hand(model, inputs, removal, start, where):
     """One plain forward pass a token on a text alone, whose positions count from `start`."""
     scores = torch.zeros(inputs["input_ids"].shape)
     for row, length in enumerate(inputs.lengths.tolist()):
         ids = inputs["input_ids"][row, :length]
         whole, places = logits_of(model, ids), torch.arange(length)
-        for i in inputs.content_mask[row].nonzero().flatten().tolist():
+        for i in where[row].nonzero().flatten().tolist():
             other, mask = ids.clone(), torch.ones_like(ids)
             given = {} if start is None else {"position_ids": places + start}
             if removal == "attention-mask":
@@ -199,6 +202,8 @@ def gradients_by_hand(model, inputs):
     return scores
 
 
+# No rule covers these; their special tokens are removed, too.
+PLAIN = ("ModernBERT", "ModernBERT, mean", "DeBERTa", "Gemma 2", "Gemma 2, next token")
 # Model, removal → where its positions count from, if they are passed; or the sentence.
 LOO = [
     ("OPT", "attention-mask", 0),
@@ -211,12 +216,15 @@ LOO = [
     ("Longformer", "attention-mask", None),
     ("BigBird, all", "attention-mask", 0),
     ("ModernBERT decoder", "unk", 0),
-    ("DeBERTa", "attention-mask", None),
+    *((name, how, None) for name in PLAIN for how in ("attention-mask", "delete", "unk")),
     ("Gemma, dynamic", "attention-mask", 0),
     ("Llama, dynamic", "attention-mask", 0),
     ("hook", "attention-mask", None),
     ("captured", "attention-mask", None),
-    *((name, "delete", None) for name in ("BLOOM", "Falcon", "FNet", "ConvBERT", "RWKV", "int8")),
+    *(
+        (name, "delete", None)
+        for name in ("BLOOM", "Falcon", "FNet", "ConvBERT", "RWKV", "int8", "T5")
+    ),
     *((name, "unk", None) for name in ("BLOOM", "Falcon", "FNet", "int8")),
     ("Phi-3, no padding", "attention-mask", "has none: set model.config.pad_token_id"),
     ("BLOOM", "attention-mask", "counts positions by its attention mask.* removal='delete'"),
@@ -225,6 +233,7 @@ LOO = [
         (name, "attention-mask", "reads what its attention mask hides.* removal='delete'")
         for name in ("FNet", "ConvBERT", "T5", "RWKV", "int8")
     ),
+    ("T5", "zero", "reads its words twice: removal='zero'"),
     ("BigBird", "delete", "changes when it runs: .* attention_type='original_full'"),
     ("dropout", "unk", r"'bert\.encoder.*dropout' of Bert.* is in training mode"),
     ("meta", "unk", "the weights of OPTForSequenceClassification are on the meta device"),
@@ -248,10 +257,43 @@ def test_loo(name, removal, expected):
             assert "\n" not in str(caught.value)
         return
     scores = lrp.leave_one_out(model, inputs, removal=removal)
-    inside = inputs.content_mask
-    by_hand = loo_by_hand(plain, inputs, removal, expected)
+    inside = inputs.valid_mask if name in PLAIN else inputs.content_mask
+    by_hand = loo_by_hand(plain, inputs, removal, expected, inside)
     assert by_hand.abs().max() > 1e-3
     torch.testing.assert_close(scores[inside], by_hand[inside], atol=2e-5, rtol=1e-4)
+    if name == "T5":  # its answer is read at the end, which stays
+        assert max(scores[0, 7].abs(), scores[1, 2].abs()) < 2e-5
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_other_verbs(name):
+    model, inputs = MODELS[name](), batch()
+    loo = lrp.leave_one_out(model, inputs)
+    close = {"atol": 2e-5, "rtol": 1e-4}
+    torch.testing.assert_close(lrp.leave_two_out(model, inputs).loo, loo, **close)
+    shapley = lrp.shapley_values(model, inputs, permutations="all")
+    torch.testing.assert_close(shapley.scores.sum(1), shapley.change, **close)
+    curves = lrp.perturbation_curves(model, inputs, loo)
+    torch.testing.assert_close(curves.morf[0, 0] - curves.morf[0, 6], shapley.change[0], **close)
+    for options in (
+        {"method": "ig", "baseline": 30},
+        {"method": "grad-x-input"},
+        {"method": "loo", "removal": "zero"},
+    ):
+        assert lrp.attribute(model, inputs, **options).isfinite().all()
+
+
+def test_what_needs_rules_is_refused_by_name():
+    model, inputs = MODELS["ModernBERT"](), batch()
+    free = [name for name, method in lrp.METHODS.items() if not method.rules]
+    assert all(f"'{name}'" in WITHOUT_RULES for name in free)
+    for name in set(lrp.METHODS) - set(free):
+        with pytest.raises(TypeError, match=r"ModernBert.* is not covered.*What needs no rules"):
+            lrp.attribute(model, inputs, name)
+    with pytest.raises(TypeError, match="What needs no rules works: leave_one_out"):
+        lrp.check(model, inputs)
+    with pytest.raises(ValueError, match=r"no read-out 'sum': use one of \['word'\]"):
+        lrp.attribute(model, inputs, "grad-x-input", readout="sum")
 
 
 GRADIENTS = {
@@ -265,7 +307,7 @@ GRADIENTS = {
     "hook": "",
     "XLNet": r"embeds words as \(8, 1\) where texts are \(1, 8\)",
     "I-BERT": "word embeddings of IBert.* are more than a tensor",
-    "T5": "passes no gradient back to its words, or reads them twice",
+    "T5": "passes no gradient back to its words, or reads them twice.*use what removes tokens",
     "int8": "passes no gradient back to its words",
     "BigBird": "changes when it runs",
 }

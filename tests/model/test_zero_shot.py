@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import lrputils as lrp
+from lrputils.__main__ import main
+from lrputils.runs import results
 from tests import languages
 
 TEMPLATE = "Text: {text}\nIs it A or B?"
@@ -39,12 +41,59 @@ def test_it_is_taken_where_a_classifier_is():
     rows = lrp.evaluate(clf, TEXTS, ["attnlrp"], progress=False).rows
     assert set(rows.id) == {"0", "1"}
     shown = lrp.explain(clf, TEXTS[0])
+    assert shown.origin.endswith(f"asked “{TEMPLATE}”")
     assert shown.answer[0] in ("A", "B")
     own = [word.text for place, word in enumerate(shown.words) if place not in shown.special]
     assert own == ["the", "␣", "end"]
     other = languages.load().zero_shot("{text} is", ["A", "B"])
     assert clf.parts != other.parts
-    assert {**clf.parts, "template": other.template} == other.parts
+    assert {**clf.parts, "template": other.prompt.template} == other.parts
+
+
+def test_thresholds_are_the_medians_over_unlabelled_texts_and_a_part_of_the_model():
+    plain = languages.load().zero_shot(TEMPLATE, ["A", "B"])
+    texts = ["the end", "A dog, is it?", "Hm.", "This is a film"]
+    clf = languages.load().zero_shot(TEMPLATE, ["A", "B"], calibrate_on=texts)
+    each = [plain.model(**plain.encode([text]).model_kwargs()).logits[0] for text in texts]
+    middle = torch.stack(each).log_softmax(1).quantile(0.5, 0)
+    assert clf.prompt.thresholds == pytest.approx(middle.tolist(), abs=1e-4)
+    inputs = clf.encode(texts)
+    logits = clf.model(**inputs.model_kwargs()).logits
+    torch.testing.assert_close(logits, torch.stack(each) - middle, atol=2e-4, rtol=0)
+    assert set(logits.argmax(1).tolist()) == {0, 1}
+    assert len({part["thresholds"] for part in (plain.parts, clf.parts)}) == 2
+    again = languages.load().zero_shot(*clf.prompt)
+    assert again.parts == clf.parts
+    for method in ("loo", "cp-lrp"):
+        torch.testing.assert_close(
+            lrp.attribute(clf, inputs, method, target=1),
+            lrp.attribute(plain, plain.encode(texts), method, target=1),
+        )
+
+
+def test_a_shell_makes_one_by_template_and_verbalizers(tmp_path, capsys):
+    lm, data = languages.load(), tmp_path / "texts.csv"
+    lm.model.save_pretrained(tmp_path / "lm")
+    lm.tokenizer.save_pretrained(tmp_path / "lm")
+    data.write_text("text,label\n" + "".join(f"{text!r},A\n" for text in ["Hm.", "the end"]))
+    how = ["--model", str(tmp_path / "lm"), "--device", "cpu"]
+    how += ["--template", r"Text: {text}\nIs it A or B?", "--verbalizers", "A,B"]
+    assert main(["explain", "the end", *how]) == 0
+    assert lrp.explain(lm.zero_shot(TEMPLATE, ["A", "B"]), "the end").answer[0] in (
+        capsys.readouterr().out
+    )
+    out = tmp_path / "rows"
+    given = [*how, "--dataset", str(data), "--calibrate", "2", "--out", str(out), "--quiet"]
+    assert main(["evaluate", *given, "--methods", "cp-lrp"]) == 0
+    facts = results.facts(out)
+    assert facts["model"]["template"] == TEMPLATE
+    assert len(facts["model"]["thresholds"]) == 2
+    assert facts["accuracy"] is not None
+    assert main(["evaluate", *given, "--methods", "cp-lrp"]) == 0  # finished
+    assert main(["evaluate", *given, "--verbalizers", "a,b"]) == 1
+    assert "with other model, verbalizers, thresholds" in capsys.readouterr().err
+    assert main(["explain", "a film", "--template", "{text} is"]) == 1
+    assert "--template and --verbalizers come together" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

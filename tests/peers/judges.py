@@ -7,8 +7,11 @@ pinned environment.
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,7 +25,7 @@ from zennit.rules import Epsilon, Pass
 
 import lrputils as lrp
 from lrputils.removal.coalitions import Coalitions
-from lrputils.study import sides
+from lrputils.study import bench, sides
 from tests import tiny
 
 # isort: split
@@ -34,6 +37,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 TEXTS = ["a film that is never dull", "an unwatchable film, dreck"]
+HOW = ("delete", "attention-mask")
 CONTEXT, QUERY = "w11 w12 w13 w14 w15 w16", "w17 w18"
 
 
@@ -215,6 +219,41 @@ def test_lxt_s_explicit_rules_on_llama():
     (relevance,) = torch.autograd.grad(logits.max(), words, logits.max().detach())
     ours = lrp.attribute(model, inputs, "attnlrp")
     torch.testing.assert_close(relevance.sum(-1).float(), ours, rtol=0, atol=1e-5)
+
+
+def test_lxt_s_rules_on_gemma3(monkeypatch):
+    """Its patches of norms, gated products and attention; its logit is read at the last token."""
+    stub = SimpleNamespace(modeling_bert=object(), attnLRP={})  # does not import beside 5
+    monkeypatch.setitem(sys.modules, "lxt.efficient.models.bert", stub)
+    gemma = importlib.import_module("lxt.efficient.models.gemma3")
+    patches = importlib.import_module("lxt.efficient.patches")
+    model, inputs = tiny.build("gemma3-lm", dtype=torch.float32), tiny.texts((9,))
+    ours = {name: lrp.attribute(model, inputs, name, target=7) for name in ("attnlrp", "cp-lrp")}
+    modeling = sys.modules[type(model).__module__]
+    attention = patches.wrap_attention_forward(modeling.eager_attention_forward)
+    model.set_attn_implementation("eager")
+    monkeypatch.setattr(modeling, "eager_attention_forward", attention)
+    monkeypatch.setattr(modeling.Gemma3RMSNorm, "_norm", gemma.gemma3_norm)
+    monkeypatch.setattr(modeling.Gemma3MLP, "forward", patches.gated_mlp_forward)
+    words = model.get_input_embeddings()(inputs["input_ids"]).requires_grad_()
+    logit = model(inputs_embeds=words, use_cache=False).logits[0, -1, 7]
+    (gradient,) = torch.autograd.grad(logit, words)
+    found = (words * gradient).sum(-1).detach()
+    size = float(ours["attnlrp"].abs().max())
+    assert apart(found, ours["attnlrp"]) < 1e-4 * size
+    assert apart(found, ours["cp-lrp"]) > 1e-2 * size
+
+
+@pytest.mark.parametrize("units", ["word", "sentence"])
+def test_captum_s_llm_attribution_deletes_units_of_the_prompt(units):
+    """One pass a unit; token by token, its default, goes wrong beside transformers 5."""
+    lm = bench.reader(1)
+    text = lm.encode("w0011 w0012 w0013. w0014 w0015 w0016. w0017", answer=" w0018 w0019 w0020")
+    found = sides.captum_answer(lm, text, units)
+    where = text.units(units).mask
+    ours = {how: lrp.leave_one_out(lm, text, units=units, removal=how)[where] for how in HOW}
+    assert apart(found, ours["delete"]) < 1e-4 * float(found.abs().max())
+    assert apart(found, ours["attention-mask"]) > 1e-3 * float(found.abs().max())
 
 
 def test_zennit_s_epsilon_rule_on_bert_s_linear_layers():

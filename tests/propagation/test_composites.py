@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -198,25 +199,14 @@ def test_threads_share_a_model_with_rules_of_their_own(implementation):
         return reading.relevance(reading.gradient())
 
     expected = [compute(composite) for composite in composites]
-    wrong: list[object] = []
     barrier = threading.Barrier(len(composites))
 
-    def work(composite, right):
+    def work(composite):
         barrier.wait()
-        for _ in range(10):
-            try:
-                # A thread without rules may meet the other threads' kernel, which rounds otherwise.
-                if not torch.allclose(compute(composite), right, rtol=1e-9, atol=1e-12):
-                    wrong.append(composite)
-            except Exception as error:
-                wrong.append(error)
+        return [compute(composite) for _ in range(10)]
 
-    threads = [
-        threading.Thread(target=work, args=pair) for pair in zip(composites, expected, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(len(composites)) as pool:
+        for found, right in zip(pool.map(work, composites), expected, strict=True):
+            # A thread without rules may meet the other threads' kernel, which rounds otherwise.
+            assert all(torch.allclose(one, right, rtol=1e-9, atol=1e-12) for one in found)
     assert state(model) == before
