@@ -18,10 +18,8 @@ from lrputils.model.architectures import Handle, describe
 from lrputils.model.inputs import tensor_rows
 from lrputils.model.readout import Target
 from lrputils.removal.coalitions import Coalitions
-from lrputils.removal.mask_gradient import free_tokens, mask_gradient
+from lrputils.removal.mask_gradient import BOTH, free_tokens, mask_gradient, passes_of_groups
 
-# A forward and a backward pass, in forward passes.
-_BOTH = 3
 # Groups of half-removal beside an open pass; such an estimate may take this share of a budget.
 _GROUPS, _SHARE = (2, 4, 8), 0.7
 # In shorter texts exact passes are the better buy.
@@ -39,10 +37,16 @@ def plan(tokens: int, budget: float) -> tuple[dict[str, Any], int]:
     budget. The estimate is made even if the budget falls short of it.
     """
     available = budget * tokens
-    fits = [k for k in _GROUPS if _BOTH * (k + 1) <= _SHARE * available and tokens > _SHORT]
+    fits = [k for k in _GROUPS if BOTH * (k + 1) <= _SHARE * available and tokens > _SHORT]
     options = {"groups": max(fits), "with_open": True} if fits else {}
-    left = available - _BOTH * (max(fits) + 1 if fits else 1)
+    left = available - BOTH * (max(fits) + 1 if fits else 1)
     return options, tokens if budget >= 1 else max(0, int(left))
+
+
+def price(tokens: int, *, budget: float, **_: Any) -> float:
+    """Return how many forward passes a text of so many tokens takes."""
+    options, exact = plan(tokens, budget)
+    return passes_of_groups(**options) + exact
 
 
 @torch.inference_mode(False)

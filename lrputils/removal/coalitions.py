@@ -117,11 +117,11 @@ class Coalitions:
         """What is left of a text without some of its units, one at least.
 
         The token that the head reads keeps its own query under the attention mask, if `head_stays`.
+        In a text longer than the model's attention window tokens are hidden: deleting them would
+        pull others into it.
 
         Raises:
-            ValueError: nothing would be left of the text; a tokenizer without the replacement; or
-                several tokens of a text longer than the model's attention window, where deleting
-                them would pull others into it.
+            ValueError: nothing would be left of the text, or a tokenizer without the replacement.
         """
         member = np.zeros(len(self.texts[number]) + 1, bool)  # the last is that of no unit
         member[units] = True
@@ -137,18 +137,14 @@ class Coalitions:
                 )
             swap_id = known[removal]
             return Row(number, tokens, swapped=tuple(gone), swap_id=swap_id, start=first)
-        if removal == "attention-mask" and tokens > self._window:
-            if len(gone) > 1:
-                raise ValueError(
-                    f"text {number} has {tokens} tokens, and each token of this model sees "
-                    f"{self._window}: several can be removed at once from shorter texts only"
-                )
-            return Row(number, tokens, hidden=first, start=first)
         head, read = self._heads[number], self.texts[number].read
+        if removal == "attention-mask" and tokens > self._window and (left or head_stays):
+            length = tokens if head_stays else np.delete(self._every[number], gone)[-1] + 1
+            return Row(number, int(length), hidden=tuple(gone[gone < length]), start=first)
         if removal == "attention-mask" and head_stays and head in gone:
             kept = np.delete(self._every[number], gone[gone != head])
             hidden, start = int(np.searchsorted(kept, head)), min(first, left + 1 - read)
-            return Row(number, left + 1, partial(np.copy, kept), hidden=hidden, start=start)
+            return Row(number, left + 1, partial(np.copy, kept), hidden=(hidden,), start=start)
         if left < read:
             raise ValueError(
                 f"Text {number} is a single token or unit; removal='delete' would leave "
@@ -175,7 +171,7 @@ class Coalitions:
 
     def values(
         self,
-        sets: Iterable[Iterable[Sequence[int]]],
+        sets: Iterable[Iterable[Any]],
         name: str,
         *,
         progress: bool = True,

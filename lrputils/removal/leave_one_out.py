@@ -83,12 +83,17 @@ def leave_one_out(
     if precision != "float32":
         if per_token:
             raise ValueError(f"precision={precision!r} has no per_token: leave one of them out")
-        options = {"units": units, "removal": removal, "output": output, "progress": progress}
+        options: dict[str, Any] = {
+            "units": units,
+            "removal": removal,
+            "output": output,
+            "progress": progress,
+        }
         options |= {"target": target, "batch_tokens": batch_tokens, "tolerance": tolerance}
         return certified_loo(model, inputs, precision=precision, **options).scores
     architecture = describe(model, rules=False)
     _check_removal(architecture, removal)
-    how = {"target": target, "output": output, "batch_tokens": batch_tokens}
+    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
     f = Coalitions(architecture, inputs, units=units, special=True, per_token=per_token, **how)
     without = f.values(f.each(), "LOO", removal=removal, progress=progress)
     losses = [full - left for full, left in zip(f.whole, without, strict=True)]
@@ -191,11 +196,10 @@ def leave_two_out(
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: an unknown option, inputs that do not say which tokens are special, or a text
-            longer than the model's attention window.
+        ValueError: an unknown option, or inputs that do not say which tokens are special.
     """
     architecture = describe(model, rules=False)
-    how = {"target": target, "output": output, "batch_tokens": batch_tokens}
+    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
     f = Coalitions(architecture, inputs, units=units, special=True, **how)
     content = units_of(architecture, inputs, f.texts, units)[1].cpu().numpy()
     places = [np.flatnonzero(row) for row in f.where.cpu().numpy()]

@@ -30,8 +30,16 @@ from lrputils.model.inputs import tensor_rows
 from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 
 FORMS = ("exact-block", "first-order")
+BOTH = 3  # a forward and a backward pass, in forward passes
 # Largest number of attention weights held at once, per tensor.
 _CELLS = 2**25
+
+
+def passes_of_groups(
+    tokens: int = 0, *, groups: int | None = None, with_open: bool = False, **_: Any
+) -> int:
+    """Return how many forward passes of a text, whatever its length, these options take."""
+    return BOTH * ((groups or 1) + with_open)
 
 
 @torch.inference_mode(False)

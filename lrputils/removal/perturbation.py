@@ -68,13 +68,12 @@ def perturbation_curves(
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: an unknown option, scores of another shape or not finite at some token, or a
-            text longer than the model's attention window.
+        ValueError: an unknown option, or scores of another shape or not finite at some token.
     """
     if not isinstance(chunk, int) or chunk < 1:
         raise ValueError(f"chunk={chunk!r} is not a positive number of tokens")
     architecture = describe(model, rules=False)
-    how = {"target": target, "output": output, "batch_tokens": batch_tokens}
+    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
     f = Coalitions(architecture, inputs, units=units, **how)
     where = f.where.cpu().numpy()
     maps = _as_maps(scores, where)

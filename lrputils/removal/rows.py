@@ -61,7 +61,7 @@ class Row(NamedTuple):
         length: how many tokens are left.
         kept: returns their indices in the text, in order; called when the row's batch is built,
             so that the rows of a long text are never all in memory. None where all are left.
-        hidden: index in the row of a token that no query may see, though its own query stays.
+        hidden: indices in the row of tokens that no query may see, though their own queries stay.
         swapped: indices in the row of tokens that another one replaces.
         swap_id: the token that replaces them; None for a word embedding of zeros.
         shifted: count positions anew, as if the text had been written without the other tokens.
@@ -71,7 +71,7 @@ class Row(NamedTuple):
     text: int
     length: int
     kept: Callable[[], np.ndarray] | None = None
-    hidden: int | None = None
+    hidden: tuple[int, ...] = ()
     swapped: tuple[int, ...] = ()
     swap_id: int | None = None
     shifted: bool = False
@@ -85,7 +85,7 @@ class Row(NamedTuple):
     @property
     def kind(self) -> tuple[bool, bool]:
         """Rows of one kind can share a batch."""
-        return self.hidden is not None and not self.start, self._zeroed
+        return bool(self.hidden) and not self.start, self._zeroed
 
 
 def window(architecture: Architecture) -> float:
@@ -160,7 +160,7 @@ def logits_of(
         if not answering:
             undo.enter_context(head_token_alone(architecture, head))
         kernel = attention
-        if kernel is None and architecture.kind.causal and rows[0].hidden is not None:
+        if kernel is None and architecture.kind.causal and rows[0].hidden:
             kernel = fused  # where a token sees nothing, other kernels let it see hidden ones
         if kernel is not None and not is_replaced(architecture.backbone):
             undo.enter_context(routed(architecture, kernel))
@@ -226,9 +226,9 @@ def _collate(
     for i, row in enumerate(rows):
         left = np.arange(row.length) if row.kept is None else row.kept()
         kept[i, : lengths[i]] = left[starts[i] :]
-    hidden = [i for i, row in enumerate(rows) if row.hidden is not None]
+    hidden = [(i, token - starts[i]) for i, row in enumerate(rows) for token in row.hidden]
     visible = mask.copy()
-    visible[hidden, [rows[i].hidden - starts[i] for i in hidden]] = False
+    visible[tuple(np.array(hidden, dtype=np.int64).reshape(-1, 2).T)] = False
 
     arguments = {}
     # Without a mask a decoder reads a gap in the positions as the start of another text.
@@ -291,8 +291,7 @@ def _as_it_is(architecture: Architecture, text: Text, row: Row) -> ArgumentRow:
     left = np.flatnonzero(visible) if row.shifted else np.arange(len(text))
     if architecture.kind.causal:  # its answer is read at the last token
         left = left[: np.flatnonzero(visible[left])[-1] + 1]
-    if row.hidden is not None:
-        visible[kept[row.hidden]] = 0
+    visible[kept[list(row.hidden)]] = 0
     columns = {"input_ids": ids, "attention_mask": visible}
     if text.types is not None:
         columns["token_type_ids"] = text.types
@@ -315,14 +314,14 @@ def prepare(
         return budget
     longest = max((texts[row.text].ids for row in rows), key=len)
     proof = prove(architecture, {"input_ids": longest})
-    masked = [row for row in rows if row.hidden is not None or (row.kept and not row.shifted)]
+    masked = [row for row in rows if row.hidden or (row.kept and not row.shifted)]
     model = type(architecture.model).__name__
     if masked and proof.reads:
         raise ValueError(
             f"{model} {proof.reads}, so masking does not remove. Use leave_one_out with "
             "removal='delete', or 'mask', 'pad' or 'unk', which replace"
         )
-    if not proof.empty and any(row.length == 1 for row in masked if row.hidden is not None):
+    if not proof.empty and any(row.length == 1 for row in masked if row.hidden):
         raise ValueError(
             f"{model} reads hidden words where nothing else is left of a text: encode texts with a "
             "special token in front, or call model.set_attn_implementation('sdpa')"

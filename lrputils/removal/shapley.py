@@ -90,8 +90,8 @@ def shapley_values(
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: an option out of range, inputs that do not say which tokens are special, a text
-            longer than the model's attention window, or too long for all of its orders.
+        ValueError: an option out of range, inputs that do not say which tokens are special, or a
+            text too long for all of its orders.
     """
     every = permutations == ALL
     if not every and (not isinstance(permutations, int) or permutations < 4 or permutations % 2):
@@ -99,12 +99,12 @@ def shapley_values(
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed={seed!r} is not a whole number from 0 on")
     architecture = describe(model, rules=False)
-    how = {"target": target, "output": output, "batch_tokens": batch_tokens}
+    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
     f = Coalitions(architecture, inputs, units=units, **how)
     designs = [
         _enumerated(number, len(own))
         if every
-        else _sampled(f.texts[number], len(own), permutations // 2, seed)
+        else _sampled(f.texts[number], len(own), int(permutations) // 2, seed)
         for number, own in enumerate(f.each())
     ]
     values = f.values([sets for sets, _ in designs], "Shapley", progress=progress)
@@ -118,7 +118,7 @@ def shapley_values(
 
 def _sampled(text: Text, count: int, pairs: int, seed: int) -> _Design:
     """Everything behind each prefix of some orders and of their reverses."""
-    known = [] if text.ids is None else text.ids
+    known: Any = [] if text.ids is None else text.ids
     random = np.random.default_rng([seed, *known])
     ranks = random.permuted(np.tile(np.arange(count), (pairs, 1)), axis=1)
     ranks = np.concatenate([ranks, count - 1 - ranks])

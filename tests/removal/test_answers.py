@@ -83,13 +83,23 @@ def test_equals_one_plain_pass_a_unit(name, texts, options, beginnings):
     torch.testing.assert_close(lrp.leave_one_out(clf, inputs, **options), expected.sum(1))
 
 
+WINDOWS = [("mistral-lm", 9), ("gemma3-lm", 9)]
+
+
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_a_window_and_either_attention(implementation):
-    clf = languages.load("mistral-lm", sliding_window=9, dtype=torch.float32)
+@pytest.mark.parametrize(("name", "window"), [(name, None) for name in MODELS] + WINDOWS)
+def test_in_float32_with_windows_and_either_attention(name, window, implementation):
+    """Texts and answers of several lengths in a batch, to 1e-4 of the largest score."""
+    how = {} if window is None else {"sliding_window": window}
+    clf = languages.load(name, dtype=torch.float32, **how)
     clf.model.set_attn_implementation(implementation)
     inputs = clf.encode(list(CHATS), answer=ANSWERS)
-    found = lrp.leave_one_out(clf, inputs, per_token=True)
-    torch.testing.assert_close(found, slow(clf, inputs).float(), rtol=1e-4, atol=1e-4)
+    for options in ({"units": "token"}, {"units": "sentence"}, {"removal": "delete"}):
+        found = lrp.leave_one_out(clf, inputs, per_token=True, **options)
+        expected = slow(clf, inputs, **options).float()
+        assert (found - expected).abs().max() < 1e-4 * expected.sum(1).abs().max()
+        whole = lrp.leave_one_out(clf, inputs, **options)
+        assert (found.sum(1) - whole).abs().max() < 1e-5
 
 
 def test_a_model_without_rules():

@@ -42,7 +42,7 @@ def test_exact_scores_are_those_that_rank_first_and_the_rest_is_the_estimate(cou
 @pytest.mark.parametrize("budget", [0.05, 0.25, 0.5, 1.0])
 def test_a_plan_stays_within_its_budget(tokens, budget):
     options, exact = plan(tokens, budget)
-    cost = budgeted._BOTH * (1 + options.get("groups", 0))
+    cost = budgeted.BOTH * (1 + options.get("groups", 0))
     assert 0 <= exact <= tokens
     assert not options or tokens > 64
     if budget < 1:

@@ -154,7 +154,20 @@ def test_mistakes_are_named():
     plain = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     with pytest.raises(ValueError, match="do not say which tokens are special"):
         lrp.shapley_values(model, plain)
-    with pytest.raises(ValueError, match="text 0 has 7 tokens, and each token of this model sees"):
-        lrp.leave_two_out(tiny.build("mistral", sliding_window=3), tiny.texts((7,)))
     with pytest.raises(ValueError, match=r"text 1 has 17 units, and so 2\^17 sets"):
         lrp.shapley_values(model, tiny.texts((7, 19)), permutations="all")
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma3"])
+@pytest.mark.parametrize("head_stays", [True, False])
+def test_what_goes_from_a_text_longer_than_the_window_is_hidden(name, head_stays):
+    model, inputs = tiny.build(name, sliding_window=3), tiny.texts((8, 5))
+    f = coalitions.Coalitions(describe(model), inputs, special=True, target=1)
+    sets = [[1, 2], [0, 3, 5], [4, 6, 7], [7]]
+    values = f.values([sets, []], "sets", head_stays=head_stays)[0]
+    for value, gone in zip(values, sets, strict=True):
+        mask = torch.ones(1, 8, dtype=torch.long)
+        mask[0, gone] = 0
+        place = 7 if head_stays else int(mask[0].nonzero().max())
+        states = model.model(input_ids=inputs["input_ids"][:1], attention_mask=mask)[0][0, place]
+        torch.testing.assert_close(value, model.score(states)[1])
