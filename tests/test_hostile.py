@@ -12,6 +12,8 @@ import unicodedata
 from contextlib import redirect_stderr, redirect_stdout, suppress
 
 import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -103,8 +105,12 @@ def test_a_huge_text_is_refused_or_cut(shell):
 
 
 def test_a_wrong_file_is_refused_before_a_model_is_loaded(shell, tmp_path):
-    for name, words in {"x.pdf": "saved as .html, .svg, .png", "no/x.svg": "no folder no"}.items():
-        status, _, said = shell("explain", "a film", "--model=none/none", "--out", name)
+    for wrong, words in {
+        "--out=x.pdf": "saved as .html, .svg, .png",
+        "--out=no/x.svg": "no folder no",
+        "--methods=loo,shap": "unknown method 'shap'",
+    }.items():
+        status, _, said = shell("explain", "a film", "--model=none/none", wrong)
         assert status == 1
         assert words in said
     assert shell("explain", "a film", "--methods=ig", "--html", "x.html")[1] == "x.html\n"
@@ -237,22 +243,39 @@ def test_an_index_of_weights_stays_in_its_folder(tmp_path):
             lrp.load_classifier(folder, device="cpu")
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.txt", "a.json", "a.jsonl"])
+def write_packed(path, text):
+    """Write one text as the file's name says."""
+    table = pa.table({"text": [text]})
+    kind = path.name.split(".")[1]
+    if kind == "parquet":
+        pq.write_table(table, path, compression="zstd")
+    elif kind == "arrow":
+        write = pa.ipc.new_stream if path.stem == "stream" else pa.ipc.new_file
+        with write(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as sink:
+            sink.write_table(table)
+    else:
+        whole = {"csv": f'text\n"{text}"\n', "txt": f"{text}\n"}.get(kind, f'{{"text": "{text}"}}')
+        path.write_bytes(gzip.compress(whole.encode()))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.csv.gz", "a.txt.gz", "a.json.gz", "a.jsonl.gz", "a.parquet", "a.arrow", "stream.arrow"],
+)
 def test_a_small_file_that_unpacks_to_a_large_one(name, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_MOST", 2**20)
-    whole = {"a.csv": '"%s"', "a.txt": "%s"}.get(name, '{"text": "%s"}')
+    path = tmp_path / name
     for size, kept in ((2**18, True), (2**23, False)):
-        path = tmp_path / f"{name}.gz"
-        path.write_bytes(gzip.compress(f"text\n{whole}\n".encode().replace(b"%s", b"a" * size)))
-        if "json" in name:
-            path.write_bytes(gzip.compress(whole.encode().replace(b"%s", b"a" * size)))
+        write_packed(path, "a" * size)
         if kept:
             assert max(map(len, lrp.load_texts(path))) == size
         else:
+            before = pa.total_allocated_bytes()
             tracemalloc.start()
             with pytest.raises(ValueError, match=r"unpack to more than 1 MB: unpack it yourself"):
                 lrp.load_texts(path)
             assert tracemalloc.get_traced_memory()[1] < 2**23
+            assert pa.total_allocated_bytes() - before < 2**20
             tracemalloc.stop()
 
 

@@ -7,6 +7,7 @@ which sentence says so, is in `test_mistakes.py`.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 from collections.abc import Callable
@@ -23,8 +24,8 @@ import torch
 import lrputils as lrp
 from lrputils.__main__ import main
 
-TEXTS = ["a good film, really", "007"]
-LABELS = [1, 0]
+TEXTS = ["a good film, really", "007", "NA"]
+LABELS = [1, 0, 1]
 TABLE = pd.DataFrame({"text": TEXTS, "label": LABELS})
 CSV = TABLE.to_csv(index=False)
 AT_HAND: dict[str, Callable[[], Any]] = {
@@ -34,7 +35,7 @@ AT_HAND: dict[str, Callable[[], Any]] = {
     "an array": lambda: np.array(TEXTS),
     "an array of objects": lambda: np.array(TEXTS, dtype=object),
     "a Series": lambda: TABLE.text,
-    "a Series of another index": lambda: pd.Series(TEXTS, index=[7, 3]),
+    "a Series of another index": lambda: pd.Series(TEXTS, index=[7, 3, 5]),
     "a Series of pandas' strings": lambda: pd.Series(TEXTS, dtype="string"),
     "categories": lambda: TABLE.text.astype("category"),
     "an Index": lambda: pd.Index(TEXTS),
@@ -122,6 +123,10 @@ VERBS = [evaluated, encoded, explained]
 @pytest.mark.parametrize("name", AT_HAND)
 def test_texts_at_hand(placeholder, exact, name, verb):
     given = AT_HAND[name]()
+    labelled = isinstance(given, pd.DataFrame | datasets.Dataset)
+    texts = lrp.load_texts(AT_HAND[name]())
+    assert texts.identity.startswith("sha256 ")
+    assert not labelled or texts.labels == tuple(LABELS)
     if verb is encoded and isinstance(given, datasets.DatasetDict):
         with pytest.raises(TypeError, match=r"pass one of its splits \['test'\]"):
             verb(placeholder, given)
@@ -135,6 +140,8 @@ def test_files(placeholder, exact, name, tmp_path, monkeypatch):
     FILES[name](path := tmp_path / name)
     texts = lrp.load_texts(path)
     assert list(texts) == TEXTS
+    if path.is_file():
+        assert texts.identity == f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
     assert texts.labels is None or placeholder.number_labels(texts.labels) == LABELS
     monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: placeholder)
     command = ["evaluate", "--dataset", str(path), "--methods", "loo", "--out"]

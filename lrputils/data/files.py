@@ -15,6 +15,7 @@ import gzip
 import hashlib
 import math
 import re
+import struct
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -90,7 +91,6 @@ _TEXT_READERS: dict[str, Callable[..., Tables]] = {
     ".json": _json,
     ".jsonl": _json_lines,
 }
-READABLE = (*_TEXT_READERS, ".parquet", ".arrow")
 
 
 def kind(path: str | Path) -> str | None:
@@ -139,15 +139,72 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             yield open_files.enter_context((gzip.open if packed else open)(path, "rb"))
 
 
-def _arrow(file: BinaryIO) -> Tables:
-    """Read what `datasets` or pyarrow wrote, as a stream or as a file."""
-    try:
-        stream = pa.ipc.open_stream(file)
-    except pa.ArrowInvalid:
-        file.seek(0)
-        reader = pa.ipc.open_file(file)
-        stream = map(reader.get_batch, range(reader.num_record_batches))
-    return (batch.to_pandas() for batch in stream)
+def _bounded(size: int) -> None:
+    """Refuse what unpacks to so many bytes if these are too many."""
+    if size > _MOST:
+        raise ValueError(
+            f"a few rows of it, or one value, unpack to more than {_MOST >> 20} MB: unpack it "
+            "yourself if these are texts"
+        )
+
+
+def _parquet(file: BinaryIO, rows: int) -> Tables:
+    held = pq.ParquetFile(file)
+    for group in map(held.metadata.row_group, range(held.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            # Of a long column pages are unpacked one at a time; no text is packed so well.
+            if column.total_uncompressed_size > 100 * column.total_compressed_size:
+                _bounded(column.total_uncompressed_size)
+    for part in held.iter_batches(rows):
+        _bounded(part.nbytes)
+        yield part.to_pandas()
+
+
+def _arrow(file: BinaryIO, _: int) -> Tables:
+    """Read what `datasets` or pyarrow wrote, as a stream or as a file: a stream after 8 bytes."""
+    start = 8 if file.read(6) == b"ARROW1" else 0
+    file.seek(start)
+    messages = pa.ipc.MessageReader.open_stream(file)
+    next(messages)
+    for message in messages:
+        _bounded(_unpacked_size(message))
+    file.seek(start)
+    return (batch.to_pandas() for batch in pa.ipc.open_stream(file))
+
+
+def _unpacked_size(message: pa.ipc.Message) -> int:
+    """Return the bytes that an Arrow message of rows unpacks to, 0 if it is not packed.
+
+    Its metadata is a flatbuffer, Message.fbs of Arrow's columnar format, and each packed buffer
+    begins with its size, −1 if it is not packed after all.
+    """
+    told, size = message.metadata.to_pybytes(), 0
+
+    def read(kind: str, place: int) -> int:
+        return struct.unpack_from(f"<{kind}", told, place)[0]
+
+    def member(table: int, number: int) -> int:
+        """Return the place of a table's member, 0 if it has none."""
+        index = table - read("i", table)
+        known = 4 + 2 * number < read("H", index)
+        place = read("H", index + 4 + 2 * number) if known else 0
+        return place and table + place
+
+    def target(place: int) -> int:
+        return place + read("I", place)
+
+    batch = target(member(target(0), 2))
+    batch = target(member(batch, 1)) if message.type == "dictionary" else batch
+    if member(batch, 3):
+        buffers = target(member(batch, 2))
+        for place in range(buffers + 4, buffers + 4 + 16 * read("I", buffers), 16):
+            if read("q", place + 8):
+                size += struct.unpack_from("<q", message.body, read("q", place))[0]
+    return size
+
+
+_TABLE_READERS: dict[str, Callable[..., Tables]] = {".parquet": _parquet, ".arrow": _arrow}
+READABLE = (*_TEXT_READERS, *_TABLE_READERS)
 
 
 class _Bounded(RawIOBase):
@@ -168,11 +225,7 @@ class _Bounded(RawIOBase):
     def readinto(self, buffer: Any) -> int:
         count = self._file.readinto(buffer)
         self.left -= count
-        if self.left < 0:
-            raise ValueError(
-                f"a few rows of it, or one value, unpack to more than {_MOST >> 20} MB: unpack it "
-                "yourself if these are texts"
-            )
+        _bounded(_MOST - self.left)
         return count
 
 
@@ -197,10 +250,8 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
         with _opened(path) as file, warnings.catch_warnings():
             # More values than columns: pandas would warn and drop the last ones.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            if ending == ".parquet":
-                yield from (part.to_pandas() for part in pq.ParquetFile(file).iter_batches(rows))
-            elif ending == ".arrow":
-                yield from _arrow(file)
+            if ending in _TABLE_READERS:
+                yield from _TABLE_READERS[ending](file, rows)
             else:
                 packed = path.suffix.lower() in (".gz", ".zip")
                 bounded = _Bounded(file, _MOST if packed else math.inf)
@@ -269,9 +320,8 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
 
 def is_path(name: str) -> bool:
     """Say whether `name` is meant as a file or folder rather than as a repository of the hub."""
-    if Path(name).expanduser().exists() or kind(name) or not _NAME.fullmatch(name):
-        return True
-    if name.lower().endswith(".zip"):
+    packed = name.lower().endswith(".zip")
+    if Path(name).expanduser().exists() or kind(name) or packed or not _NAME.fullmatch(name):
         return True
     first = name.split("/")[0]
     return first in ("", ".", "..", "~") or ("/" in name and Path(first).is_dir())

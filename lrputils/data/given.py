@@ -1,11 +1,15 @@
 """Texts as people have them in Python: strings, pairs, records, an array, a table; no other thing.
 
-A text is a string or, for models that read two texts at once, a pair of strings.
+A text is a string or, for models that read two texts at once, a pair of strings; for a language
+model an `Exchange`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
+from contextlib import suppress
+from dataclasses import dataclass
 from io import IOBase
 from typing import Any
 from warnings import warn
@@ -15,10 +19,24 @@ import pandas as pd
 
 from lrputils.mistakes import about
 
-Text = str | tuple[str, str]
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a language model is given to read, and what it says to it.
+
+    Attributes:
+        prompt: a text, or the messages of a chat, `{"role": …, "content": …}` each.
+        answer: None where it is not known, or not asked for.
+    """
+
+    prompt: str | Sequence[Mapping[str, Any]]
+    answer: str | None = None
+
+
+Text = str | tuple[str, str] | Exchange
 
 COLUMNS = {
-    "text": ("text", "sentence", "review", "content"),
+    "text": ("text", "sentence", "review", "content", "messages"),
     "label": ("label", "labels", "sentiment"),
     "id": ("id", "idx"),
 }
@@ -30,6 +48,7 @@ PAIRS = (
     ("query", "passage"),
     ("text", "text_pair"),
 )
+OWN = "own"  # in the place of a column of answers: what the model says itself
 _TAKES = (
     "a string, a list or an iterator of strings, of pairs or of records, an array or a Series of "
     "them, a DataFrame or a datasets.Dataset"
@@ -37,14 +56,29 @@ _TAKES = (
 
 
 def sides(text: Text) -> tuple[str, ...]:
-    """Return the strings of a text: itself, or the two of a pair."""
+    """Return the strings of a text: itself, the two of a pair, or all that an exchange says."""
+    if isinstance(text, Exchange):
+        chat = not isinstance(text.prompt, str)
+        said = [str(part["content"]) for part in text.prompt] if chat else [text.prompt]
+        return (*said, text.answer or "")
     return (text,) if isinstance(text, str) else tuple(text)
 
 
+def is_chat(value: Any) -> bool:
+    """Whether this is a list of messages, `{"role": …, "content": …}` each."""
+    return (
+        isinstance(value, Sequence)
+        and len(value) > 0
+        and all(isinstance(part, Mapping) and {"role", "content"} <= {*part} for part in value)
+    )
+
+
 def is_text(value: Any) -> bool:
-    """Whether this is a string, or a pair of strings."""
+    """Whether this is a string, a pair of strings or an exchange."""
     pair = isinstance(value, tuple | list) and len(value) == 2
-    return isinstance(value, str) or (pair and all(isinstance(side, str) for side in value))
+    return isinstance(value, str | Exchange) or (
+        pair and all(isinstance(side, str) for side in value)
+    )
 
 
 def has_splits(given: Any) -> bool:
@@ -87,7 +121,7 @@ def frame(given: Any, text_column: str | None = None) -> pd.DataFrame:
         if not (isinstance(text, Mapping) if records else is_text(text)):
             taken = "a record as text 0 is" if records else "a string or a pair of strings"
             raise TypeError(f"Text {row} is {text!r} ({type(text).__name__}), not {taken}")
-    if records and {"role", "content"} <= set(rows[0]):
+    if is_chat(rows):
         raise TypeError(
             "these are messages of a chat, whose roles and template would be lost: pass the text "
             "that the model reads, tokenizer.apply_chat_template(messages, tokenize=False)"
@@ -102,12 +136,14 @@ def read(
     text_column: str | None = None,
     label_column: str | None = None,
     *,
+    answers: str | None = None,
     name: str = "The table",
     blank: bool = False,
 ) -> Iterator[tuple[str, Text, Any]]:
     """Yield the identifier, text and label of each row of tables with the same columns.
 
-    Identifiers are row numbers, counted from 0, where no column holds them; labels are None.
+    Identifiers are row numbers, counted from 0, where no column holds them; labels are None. With
+    `answers`, a column of what is said to each text or `OWN`, each text is an `Exchange`.
 
     Raises:
         ValueError: no such column (see `_find_columns`), no rows, or a row whose text is not valid
@@ -118,11 +154,14 @@ def read(
         own, label, identifier = _find_columns(table, text_column, label_column, name)
         columns = [table[column].tolist() for column in own]
         texts = columns[0] if len(own) == 1 else zip(*columns, strict=True)
+        if answers or own == ("messages",):
+            texts = _exchanges(texts, table, answers, name)
         numbers = range(first, first + len(table))
         ids = numbers if identifier is None else table[identifier].tolist()
         labels = [None] * len(table) if label is None else table[label].tolist()
         for number, identity, text, meant in zip(numbers, ids, texts, labels, strict=True):
-            if not is_text(text) or not (blank or all(map(str.strip, sides(text)))):
+            alike = any if isinstance(text, Exchange) else all
+            if not is_text(text) or not (blank or alike(map(str.strip, sides(text)))):
                 raise ValueError(
                     f"{name} has no text in row {number} of column {','.join(map(str, own))!r}: "
                     f"{text!r}. Remove such rows, or choose another " + about("text_column")
@@ -132,10 +171,38 @@ def read(
             except UnicodeEncodeError as error:  # other bytes, read as if they were UTF-8
                 around = error.object[max(0, error.start - 20) : error.start + 20]
                 raise ValueError(f"Text {number} is not valid Unicode at {around!r}") from None
-            yield str(identity), str(text) if isinstance(text, str) else tuple(text), meant
+            plain = str if isinstance(text, str) else tuple
+            yield str(identity), text if isinstance(text, Exchange) else plain(text), meant
         first += len(table)
     if not first:
         raise ValueError(f"{name} holds no texts")
+
+
+def _exchanges(
+    prompts: Iterable[Any], table: pd.DataFrame, answers: str | None, name: str
+) -> Iterator[Any]:
+    """Yield prompts with their answers; messages may be in JSON. What is no prompt stays as it is.
+
+    Raises:
+        ValueError: no such column of answers, or one that is no text.
+    """
+    if answers not in (None, OWN, *table):
+        raise ValueError(
+            f"{name} has no column {answers!r}: choose "
+            + about("answers")
+            + f" from {list(table)}, or {OWN!r}, the model's own"
+        )
+    said = [None] * len(table) if answers in (None, OWN) else table[answers].tolist()
+    for number, (prompt, answer) in enumerate(zip(prompts, said, strict=True)):
+        if answers not in (None, OWN) and not (isinstance(answer, str) and answer.strip()):
+            raise ValueError(f"{name} has no answer in row {number} of {answers!r}: {answer!r}")
+        if isinstance(prompt, str):
+            with suppress(ValueError):
+                read = json.loads(prompt)
+                prompt = read if is_chat(read) else prompt
+        prompt = prompt.tolist() if isinstance(prompt, np.ndarray) else prompt
+        fits = isinstance(prompt, str) or is_chat(prompt)
+        yield Exchange(prompt, answer) if fits else prompt
 
 
 def _find_columns(

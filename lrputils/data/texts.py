@@ -74,6 +74,7 @@ def load_texts(
     subset: str | None = None,
     text_column: str | None = None,
     label_column: str | None = None,
+    answers: str | None = None,
     limit: int | None = None,
     seed: int | None = None,
     revision: str | None = None,
@@ -96,6 +97,9 @@ def load_texts(
         text_column: the column of texts, or the two of pairs, as "premise,hypothesis"; found by
             usual names if not given.
         label_column: the column of labels; found by its usual names if not given.
+        answers: the column of what is said to each text by a language model, or "own": it is asked
+            itself (see `Classifier.answered`). Each text is then an `Exchange`, of a text or of the
+            messages of a chat.
         limit: at most this many texts, the first ones.
         seed: shuffle before `limit` is applied; no shuffling if not given.
         revision: branch, tag or commit of a data set of the hub; also "owner/name@revision".
@@ -114,6 +118,7 @@ def load_texts(
         subset=subset,
         text_column=text_column,
         label_column=label_column,
+        answers=answers,
         limit=limit,
         seed=seed,
         revision=revision,
@@ -129,11 +134,13 @@ class TextStream:
         name: the data set and split.
         identity: the hub's commit, or the sha256 of the files or of texts at hand.
         read: yields the identifier, text and label of each row, from so many rows at a time.
+        each: what is done to the texts that are read, as to have a language model answer them.
     """
 
     name: str
     identity: str | None
     read: Callable[[int], Iterator[tuple[str, Text, Any]]]
+    each: Callable[[Texts], Texts] = lambda texts: texts
 
     def parts(self, size: int) -> Iterator[Texts]:
         """Yield that many texts at a time, the last time what is left."""
@@ -142,7 +149,7 @@ class TextStream:
             ids, texts, labels = zip(*part, strict=True)
             held = [texts, labels] if any(label is not None for label in labels) else [texts]
             identity = self.identity or files.digest([json.dumps(held, default=str).encode()])
-            yield Texts(texts, held[1] if held[1:] else None, ids, self.name, identity)
+            yield self.each(Texts(texts, held[1] if held[1:] else None, ids, self.name, identity))
 
 
 def stream_texts(
@@ -153,6 +160,7 @@ def stream_texts(
     subset: str | None = None,
     text_column: str | None = None,
     label_column: str | None = None,
+    answers: str | None = None,
     limit: int | None = None,
     seed: int | None = None,
     revision: str | None = None,
@@ -189,13 +197,15 @@ def stream_texts(
         identity = f"commit {commit}" if commit else files.digest(files.contents(paths))
 
     def read(size: int) -> Iterator[tuple[str, Text, Any]]:
-        asked = (text_column or "text", *(text_column or "").split(","))
-        texts = {*asked, *given.COLUMNS["text"]}.union(*given.PAIRS)
+        asked = (text_column or "text", answers, *(text_column or "").split(","))
+        texts = {*filter(None, asked), *given.COLUMNS["text"]}.union(*given.PAIRS)
         tables = [table] if at_hand else chain(*(files.tables(path, size, texts) for path in paths))
-        rows = given.read(tables, text_column, label_column, name=f"Data set {name!r}")
+        rows = given.read(
+            tables, text_column, label_column, answers=answers, name=f"Data set {name!r}"
+        )
         if seed is not None:
-            rows = [*rows]
-            rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
+            whole = [*rows]
+            rows = iter([whole[i] for i in np.random.default_rng(seed).permutation(len(whole))])
         return islice(rows, limit)
 
     stream = TextStream(name, identity, read)
@@ -225,7 +235,7 @@ def _choose(split: str | None, places: Mapping[str, Any], name: str) -> str:
     if split is None:  # training data are never the default
         known = [*places] if len(places) == 1 else ("validation", "test")
         split = next((one for one in known if one in places), None)
-    if split not in places:
+    if split is None or split not in places:
         problem = "needs a split" if split is None else f"has no split {split!r}"
         raise ValueError(f"Data set {name!r} {problem}: choose from {sorted(places)}")
     return split

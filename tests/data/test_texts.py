@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import time
 import tracemalloc
@@ -14,8 +13,6 @@ from zipfile import ZipFile
 
 import datasets
 import pandas as pd
-import pyarrow as pa
-import pyarrow.feather
 import pytest
 
 from lrputils.data import files
@@ -28,24 +25,6 @@ TABLE = pd.DataFrame(
         "label": [0, 1, 0, 1],
     }
 )
-WRITERS = {
-    "csv": lambda table, path: table.to_csv(path, index=False),
-    "tsv": lambda table, path: table.to_csv(path, index=False, sep="\t"),
-    "parquet": lambda table, path: table.to_parquet(path),
-    "json": lambda table, path: table.to_json(path, orient="records"),
-    "jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
-    "arrow": lambda table, path: pa.feather.write_feather(table, path, compression="lz4"),
-}
-
-
-@pytest.mark.parametrize("suffix", WRITERS)
-def test_every_format_gives_the_same_texts(tmp_path, suffix):
-    path = tmp_path / f"things.{suffix}"
-    WRITERS[suffix](TABLE, path)
-    texts = load_texts(path)
-    identity = f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    columns = tuple(TABLE["text"]), (0, 1, 0, 1), ("a", "b", "c", "d")
-    assert texts == Texts(*columns, "things", identity)
 
 
 def streamed(path, size=3, **options):
@@ -134,28 +113,6 @@ def test_what_save_to_disk_wrote_and_a_dict_of_data_sets_have_splits(tmp_path):
             load_texts(given, split="dev")
     single = next((tmp_path / "one").glob("*.arrow"))
     assert load_texts(single).texts == tuple(TABLE["text"][1:])
-
-
-AT_HAND = {
-    "list": list(TABLE["text"]),
-    "iterator": iter(TABLE["text"]),
-    "array": TABLE["text"].to_numpy(),
-    "fixed-width array": TABLE["text"].to_numpy(dtype=str),
-    "series": TABLE["text"][::-1][::-1],
-    "frame": TABLE.rename(columns=str.title),
-    "data set": datasets.Dataset.from_pandas(TABLE),
-    "its column": datasets.Dataset.from_pandas(TABLE)["text"],
-}
-
-
-@pytest.mark.parametrize("name", AT_HAND)
-def test_texts_at_hand(name):
-    texts = load_texts(AT_HAND[name])
-    assert texts.texts == tuple(TABLE["text"])
-    labelled = name in ("frame", "data set")
-    assert texts.labels == ((0, 1, 0, 1) if labelled else None)
-    assert texts.ids == (("a", "b", "c", "d") if labelled else ("0", "1", "2", "3"))
-    assert texts.identity.startswith("sha256 ")
 
 
 def test_texts_at_hand_are_known_by_what_they_are():
@@ -268,16 +225,6 @@ def test_without_a_network_the_cache_serves(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert load_texts("somebody/things").identity == f"commit {'0' * 40}"
-
-
-def test_without_network_and_cache_one_clear_error_in_seconds(tmp_path, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://localhost:9")
-    monkeypatch.setattr(files, "_PATIENCE", 2.0)
-    start = time.monotonic()
-    with pytest.raises(ConnectionError, match="`dataset` also takes a local folder"):
-        load_texts("somebody/things")
-    assert time.monotonic() - start < 10
 
 
 @pytest.fixture
