@@ -19,7 +19,8 @@ from lrputils import __version__
 from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
 from lrputils.mistakes import about, as_options
 from lrputils.runs import folders
-from lrputils.runs.options import Chosen, add_verb, call
+from lrputils.runs.options import add_verb, call
+from lrputils.runs.settings import Chosen, Explained, Settings, prompted
 
 # What the package raises for input that it cannot take; the message names the way out.
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
@@ -27,10 +28,6 @@ _SHORT = re.compile("map segment|out of memory|not enough memory|allocate memory
 _CRASHES = (MemoryError, SystemError, RuntimeError)  # what a lack of memory raises, besides
 
 _NOWHERE = "--out DIR says where the rows go; --dry-run needs none"
-_RECORD = (
-    "`record` is gone: `lrputils evaluate …` measures methods on a data set, and in the book's "
-    "repository `python -m recipes.recordings KIND …` records what the book quotes"
-)
 
 
 def explain(
@@ -45,6 +42,8 @@ def explain(
     max_length: int | None = None,
     answer: str | None = None,
     device: str = "auto",
+    template: str | None = None,
+    verbalizers: str | None = None,
     out: Path | None = None,
 ) -> Any:
     """Explain what a classifier makes of one text, or what a language model says to it.
@@ -62,22 +61,27 @@ def explain(
         max_length: explain the first N tokens
         answer (TEXT): what a language model says, to be explained; to a chat by default its own
         device (DEVICE): auto (a GPU if there is one), cpu, cuda:1
+        template (TEXT): a prompt with {text}, by which a language model is a classifier
+        verbalizers (A,B): the classes in such a model's own words, a token each, as ' bad, good'
         out, html (FILE): write FILE.html, .svg or .png instead
 
     Example:
         lrputils explain 'a film that is never dull' --out film.html
     """
+    from lrputils.attribution import METHODS
     from lrputils.model.classifier import load_classifier
     from lrputils.report.explain import explain as explain_text
     from lrputils.report.heatmap import check_place
 
+    for name in methods:  # a wrong one is refused before a model is loaded
+        METHODS.find(name)
     if out:
         check_place(out)
     text = sys.stdin.read() if text == "-" else text
     with suppress(UnicodeError):  # in locale C, UTF-8 arrives as bytes in disguise
         text = os.fsencode(text).decode()
     shown = explain_text(
-        load_classifier(model, device=device),
+        prompted(load_classifier(model, device=device), template, verbalizers),
         _prompt(text) if second is None else (text, second),
         methods,
         target=target,
@@ -205,8 +209,7 @@ def bench(
 def audit(
     *,
     chosen: Chosen = Chosen(limit=50, seed=0),  # noqa: B008  (frozen)
-    target: str | None = None,
-    units: str = "token",
+    explained: Explained,
     dry_run: bool = False,
     out: Path | None = None,
     quiet: bool = False,
@@ -221,8 +224,6 @@ def audit(
     place. What was killed goes on by the same command; when all is there, it writes the page again.
 
     Args:
-        target (CLASS): explain this class, a number or label (default: the predicted)
-        units: what is removed and scored: token, word or sentence
         dry_run: say what it will take, and write nothing
         out: where all goes
         quiet: no progress
@@ -232,17 +233,17 @@ def audit(
     """
     from lrputils.data.texts import stream_texts
     from lrputils.report import audit as auditing
-    from lrputils.report.audit_plan import Price, settings
+    from lrputils.report.audit_plan import expected, settings
     from lrputils.runs.engines import rank
 
     if out is None and not dry_run:
         raise ValueError(_NOWHERE)
-    asked = settings(**chosen.of_rows, target=target, units=units)
+    asked = settings(**vars(explained))
     classifier, texts = chosen.load()
     if dry_run:
-        return Price(classifier, texts, asked)
+        return expected(classifier, texts, asked)
     if not (quiet or rank() or (out / "provenance.json").is_file()):
-        print(Price(classifier, texts, asked), file=sys.stderr)
+        print(expected(classifier, texts, asked), file=sys.stderr)
     return auditing.audit(
         classifier,
         texts,
@@ -258,16 +259,7 @@ def audit(
 def evaluate(
     *,
     chosen: Chosen,
-    target: str | None = None,
-    methods: tuple[str, ...] = ("attnlrp", "cp-lrp"),
-    readouts: tuple[str, ...] | None = None,
-    layers: bool = False,
-    curves: int | None = None,
-    units: str = "token",
-    long: str = "cut",
-    precision: str = "float32",
-    tolerance: float = 0.002,
-    shard: int = 64,
+    settings: Settings,
     engine: Literal["here", "ray"] = "here",
     address: str | None = None,
     dry_run: bool = False,
@@ -294,18 +286,6 @@ def evaluate(
         lrputils evaluate --engine ray --address auto --dataset D --out DIR
 
     Args:
-        target (CLASS): explain this class, a number or label (default: the predicted)
-        methods: beside loo; see lrputils.METHODS
-        readouts: where LRP is read, of word, sum, post-norm those that the model has
-        layers: also AttnLRP with CP-LRP's rule in some layers, each set of Table A3
-        curves: remove N tokens at once along every map, the most or the least relevant first:
-            columns morf, lerf, delta and the curves
-        units: what is removed and scored: token, word or sentence
-        long (HOW): cut or refuse longer texts
-        precision (P): of loo: float32 (exact), bf16, on a GPU tf32; checked on rows that run in
-            both
-        tolerance: run a text again in float32 where r with float32's loo may be 1 - X
-        shard: texts a shard
         engine: who measures: this process and torchrun's, or workers of ray
         address: of ray's cluster, auto or ray://…; without one it is started here
         dry_run: say what it will take, and write nothing
@@ -314,32 +294,20 @@ def evaluate(
         quiet: no progress
     """
     from lrputils.runs.cluster import Ray
-    from lrputils.runs.datasets import estimate, evaluate_dataset
+    from lrputils.runs.datasets import evaluate_dataset
     from lrputils.runs.engines import rank
-    from lrputils.runs.settings import Settings
+    from lrputils.study.cost import forecast
 
     if out is None and not dry_run:
         raise ValueError(_NOWHERE)
-    settings = Settings(
-        methods,
-        readouts=readouts,
-        layers=layers,
-        curves=curves,
-        units=units,
-        long=long,
-        shard=shard,
-        precision=precision,
-        tolerance=tolerance,
-        target=target,
-        **chosen.of_rows,
-    )
     if address and engine != "ray":
         raise ValueError(about("address", address) + " is of a cluster: add --engine ray")
     cluster = Ray(chosen.model, chosen.device, address) if engine == "ray" else None
     classifier, texts = chosen.load()
     if dry_run:
         workers = cluster.count() if cluster else 1
-        return estimate(classifier, texts, settings, price=price, workers=workers)
+        asked = settings.asked(classifier)
+        return forecast(classifier, texts, **asked, price=price, workers=workers)
     out = evaluate_dataset(
         classifier,
         texts,
@@ -387,9 +355,6 @@ def main(arguments: list[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks stops nothing
             stream.reconfigure(errors="backslashreplace")
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["record"]:
-        print(f"lrputils: {_RECORD}", file=sys.stderr)
-        return 2
     parser = _parser()
     first, known = "".join(arguments[:1]), [verb.__name__ for verb in _VERBS]
     if first not in known and (close := get_close_matches(first, known, 1)):

@@ -9,6 +9,7 @@ another.
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ import pandas as pd
 
 from lrputils.data.files import is_path
 from lrputils.mistakes import about
+from lrputils.model.chats import Prompt
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.runs.engines import Shard
 
@@ -31,8 +33,11 @@ _LOOK = 5.0  # seconds between two looks at what the cluster has
 class _Worker:
     """A process of the cluster."""
 
-    def load(self, place: str | None, device: str, parts: Mapping[str, str]) -> None:
-        self.classifier = load_classifier(place, device=device)
+    def load(
+        self, place: str | None, device: str, prompt: Prompt, parts: Mapping[str, Any]
+    ) -> None:
+        classifier = load_classifier(place, device=device)
+        self.classifier = classifier.zero_shot(*prompt) if prompt else classifier
         own = self.classifier.parts
         if other := [name for name in parts if own[name] != parts[name]]:
             raise ValueError(
@@ -88,7 +93,9 @@ class Ray:
             while wanted := len(queue) + sum(bool(name) for _, name in running.values()):
                 for _ in range(min(self._count(ray), wanted) - len(running)):
                     worker = start()
-                    loading = worker.load.remote(place, self.device, shared[0].parts)
+                    loading = worker.load.remote(
+                        place, self.device, shared[0].prompt, shared[0].parts
+                    )
                     running[loading] = worker, ""
                 for answer in ray.wait([*running], timeout=_LOOK)[0]:
                     worker, name = running.pop(answer)
@@ -129,9 +136,12 @@ class Ray:
 
         here = {"include_dashboard": False, "object_store_memory": 2**28}
         quiet = {"log_to_driver": False, "logging_level": "error"}
+        host, _, port = (self.address or "").removeprefix("ray://").rpartition(":")
         try:
+            if port.isdigit():  # where nobody answers, Ray would wait for minutes
+                socket.create_connection((host, int(port)), _LOOK).close()
             ray.init(**({"address": self.address} if self.address else here), **quiet)
-        except ConnectionError as error:
+        except OSError as error:
             raise ConnectionError(f"no Ray cluster answers at {self.address!r}: {error}") from error
         try:
             yield ray

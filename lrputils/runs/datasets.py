@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,12 +31,10 @@ from lrputils.runs.folders import TEXTS, atomic_write
 from lrputils.runs.results import key
 from lrputils.runs.settings import Settings
 from lrputils.runs.shelf import Shelf, store
-from lrputils.study.cost import Forecast, forecast, measured
-from lrputils.study.evaluation import REFERENCE, evaluate, of_label
+from lrputils.study.evaluation import REFERENCE, evaluate
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 _GROWING = ("methods", "limit")  # what a call may add to a finished run
-_SAMPLED = 8  # shards that a forecast is made from
 
 
 def evaluate_dataset(
@@ -107,7 +103,7 @@ def measure(
     asked: Mapping[str, Any],
     known: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Evaluate texts as `Settings.asked` says; longer ones are cut. A row a text and method.
+    """Evaluate texts as `Settings.asked` says. A row a text and method.
 
     Of the methods that have `known` rows of these texts none is measured again.
 
@@ -127,17 +123,14 @@ def measure(
         missing = [m for m in asked["methods"] if _name(m) in lacking]
         if not missing:
             return known
-        exact = known[known.method == REFERENCE]
-        reference = SimpleNamespace(
-            maps={REFERENCE: [*map(np.array, exact.scores)]}, tokens=[*exact.pieces]
-        )
+        reference = [*map(np.array, known.scores[known.method == REFERENCE])]
         asked = {**asked, "methods": missing}
-    found = evaluate(classifier, texts, **asked, reference=reference, truncate=True, progress=False)
+    found = evaluate(classifier, texts, **asked, reference=reference, progress=False)
     cut = set(classifier.encode(texts, asked["max_length"], truncate=True).truncated)
     kept = []
     for text, *parts in found.rows[["position", *Label._fields]].itertuples(index=False):
         label = Label(*parts)
-        scores, content = of_label(found, label)[text], found.content[text]
+        scores, content = found.maps[label][text], found.content[text]
         where = None if asked["units"] == "token" else content
         own = (None, None, None) if label.family else (scores, list(found.tokens[text]), content)
         row = dict(zip(("scores", "pieces", "content"), own, strict=True))
@@ -294,8 +287,8 @@ def _before(
         recover(out)
     if (facts := _found(out)) and facts.get("plan") != key(plan):
         model = facts.get("model", {})
-        told = {"model": model.get("identity"), "texts": facts["data"]["identity"]}
-        told |= {name: model.get(name) for name in ("configuration", "tokenizer")}
+        told = {**model, "model": model.get("identity"), "texts": facts["data"]["identity"]}
+        told = {name: value for name, value in told.items() if name not in ("name", "identity")}
         told, now = {**told, **facts["parameters"]}, json.loads(json.dumps(plan))
         other = [name for name in {**now, **told} if told.get(name) != now.get(name)]
         if other := [name for name in other if name not in growing]:
@@ -309,58 +302,3 @@ def _before(
 def _say(sentence: str) -> None:
     if not rank():
         print(sentence, file=sys.stderr)
-
-
-def estimate(
-    classifier: Classifier,
-    texts: TextStream,
-    settings: Settings | None = None,
-    variants: Sequence[Variant | LayerSweep] = (),
-    *,
-    price: float | None = None,
-    workers: int = 1,
-) -> Forecast:
-    """Estimate what `evaluate_dataset` with these arguments takes, without writing anything there.
-
-    All texts are read and tokenized, so that what would stop the run shows here. A few shards from
-    all over the data set are forecast (see `lrputils.study.cost.forecast`), and scaled to all: of
-    leave-one-out with the squares of the lengths, of the other methods with the tokens. Memory is
-    the peak over the largest batch of these shards. So many `workers` share the work.
-
-    Raises:
-        ValueError: see `evaluate_dataset`.
-    """
-    settings = settings or Settings()
-    asked = settings.asked(classifier, variants)
-    with TemporaryDirectory() as folder:
-        store(classifier, texts, Path(folder) / TEXTS, settings, quiet=True)
-        shelf = Shelf(Path(folder) / TEXTS)
-        chosen = np.unique(np.linspace(0, len(shelf.parts) - 1, _SAMPLED).astype(int))
-        sample = [text for number in chosen for text in shelf.take(int(number))]
-    with measured(classifier.device) as spent:
-        found = forecast(
-            classifier,
-            sample,
-            asked["methods"],
-            options=asked["options"],
-            chunk=asked["chunk"],
-            max_length=settings.max_length,
-            batch_size=settings.batch_size,
-            units=settings.units,
-        )
-    whole = shelf.whole
-    scale = whole / shelf.parts.loc[chosen].sum()
-    seconds = {
-        name: part * (scale.cost if name == REFERENCE else scale.tokens)
-        for name, part in found.seconds.items()
-    }
-    return replace(
-        found,
-        seconds=seconds,
-        texts=int(whole.texts),
-        tokens=int(whole.tokens),
-        cut=int(whole.cut),
-        peak_bytes=spent.peak_bytes,
-        price=price,
-        workers=workers,
-    )

@@ -18,9 +18,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from lrputils.removal.mask_gradient import added
+from lrputils.removal.mask_gradient import BOTH, added
 from lrputils.runs.results import PROVENANCE, load, read
-from lrputils.study.variants import BOTH
 
 # Run → the names of its model, with layers × width, and of its data.
 RUNS = {

@@ -3,7 +3,7 @@
 What stands in a function's docstring before `Args:` describes the verb; `Example:` ends its help.
 Each parameter that `Args:` names is an option, `name, other_name (SHOWN): help`; those before `/`
 are arguments, a sequence of any number. A parameter whose type is a dataclass stands for its
-fields, which the docstring of that class lists under `Attributes:`.
+fields, which the docstrings of that class and those below it list under `Attributes:`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from inspect import Parameter
 from pathlib import Path
 from types import UnionType
@@ -62,7 +62,7 @@ def run_alone(
 
 def _sections(documented: Callable[..., Any]) -> dict[str, str]:
     """Return the sections of a docstring by their titles; that before them has none."""
-    head, *parts = _SECTION.split(inspect.getdoc(documented))
+    head, *parts = _SECTION.split(inspect.getdoc(documented) or "")
     return {"": head.strip(), **dict(zip(parts[::2], parts[1::2], strict=True))}
 
 
@@ -80,13 +80,15 @@ def _add_options(
     parser: argparse.ArgumentParser, documented: Callable[..., Any], defaults: Any = None
 ) -> None:
     """Add the documented parameters of a function; of a dataclass among them, its fields."""
-    told = _sections(documented)
-    text = textwrap.dedent(told.get("Args") or told.get("Attributes", ""))
-    entries = {entry[1]: entry for entry in _ENTRY.finditer(text)}
+    entries: dict[str, re.Match[str]] = {}
+    for one in reversed(getattr(documented, "__mro__", [documented])):
+        told = _sections(one)
+        text = textwrap.dedent(told.get("Args") or told.get("Attributes", ""))
+        entries |= {entry[1]: entry for entry in _ENTRY.finditer(text)}
     for name, parameter in inspect.signature(documented, eval_str=True).parameters.items():
         default = getattr(defaults, name, parameter.default)
-        if is_dataclass(parameter.annotation):
-            _add_options(parser, parameter.annotation, default)
+        if is_dataclass(kind := parameter.annotation) and isinstance(kind, type):
+            _add_options(parser, kind, default)
         elif name in entries:
             _, more, *help_text = entries[name].groups()
             names, how = [name], _how(parameter.replace(default=default), *help_text)
@@ -131,9 +133,10 @@ def call(options: argparse.Namespace, words: Iterable[str]) -> Any:
     given = vars(options)
     check_numbers(given)
     _check_places(given)
-    ordered, named = [], {}
+    ordered: list[Any] = []
+    named: dict[str, Any] = {}
     for name, parameter in inspect.signature(options.run, eval_str=True).parameters.items():
-        if is_dataclass(kind := parameter.annotation):
+        if is_dataclass(kind := parameter.annotation) and isinstance(kind, type):
             named[name] = kind(**{field.name: given[field.name] for field in fields(kind)})
         elif parameter.kind is Parameter.POSITIONAL_ONLY:
             ordered.append(given[name])
@@ -161,62 +164,6 @@ def check_numbers(values: Mapping[str, Any]) -> None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if number and not least <= value < math.inf:
             raise ValueError(about(name, value) + f": the smallest possible value is {least}")
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """A classifier and texts.
-
-    Attributes:
-        model: folder or hub name, also name@revision (default: embedded)
-        dataset: file, folder, hub name (default: reviews)
-        subset: a data set's configuration, where it has several
-        split: of the data set
-        text_column: of texts; A,B: of pairs (default: usual)
-        label_column: of labels (default: usual names)
-        labels (A=B,C=D): what a label A, C is called in the model
-        limit: at most this many texts
-        seed: draw the texts by this seed
-        max_length: cut texts to N tokens
-        batch_size: texts a batch
-        device (DEVICE): auto (a GPU if there is one), cpu, cuda:1
-    """
-
-    model: str | None = None
-    dataset: str | None = None
-    subset: str | None = None
-    split: str | None = None
-    text_column: str | None = None
-    label_column: str | None = None
-    labels: tuple[str, ...] = ()
-    limit: int | None = None
-    seed: int | None = None
-    max_length: int | None = None
-    batch_size: int = 16
-    device: str = "auto"
-
-    @property
-    def of_texts(self) -> dict[str, Any]:
-        """How the texts are chosen from the data set."""
-        names = ("subset", "split", "text_column", "label_column", "limit", "seed")
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def of_rows(self) -> dict[str, Any]:
-        """The settings of a run that are chosen with the texts."""
-        pairs = [pair.partition("=") for pair in self.labels]
-        if stray := [label for label, equals, _ in pairs if not equals]:
-            raise ValueError(about("labels", stray[0]) + ": write label=class, as Positive=LABEL_1")
-        labels = {label.strip(): name.strip() for label, _, name in pairs} or None
-        return {"max_length": self.max_length, "batch_size": self.batch_size, "labels": labels}
-
-    def load(self) -> tuple[Any, Any]:
-        """Return the classifier and the stream of texts."""
-        from lrputils.data.texts import stream_texts
-        from lrputils.model.classifier import load_classifier
-
-        classifier = load_classifier(self.model, device=self.device)
-        return classifier, stream_texts(self.dataset, **self.of_texts)
 
 
 def listed(names: str) -> tuple[str, ...]:

@@ -1,72 +1,167 @@
-"""What decides a run's rows, beside the model and the texts."""
+"""What a run is of, and what decides its rows: in Python, and as options of the command line.
+
+Every name, default and sentence stands here alone. Nothing heavy is imported before it is needed,
+so that `--help` answers at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from lrputils.attribution import METHODS
 from lrputils.mistakes import about
-from lrputils.model.architectures import describe
-from lrputils.model.classifier import Classifier
-from lrputils.model.readout import READOUTS, readouts, resolve_target
-from lrputils.model.units import check_units
-from lrputils.removal.certified import check_options
 from lrputils.runs.options import check_numbers
-from lrputils.study.agreement import refuse_unknown
-from lrputils.study.evaluation import REFERENCE
-from lrputils.study.variants import LayerSweep, Variant
+
+if TYPE_CHECKING:
+    from lrputils.data.texts import Texts, TextStream
+    from lrputils.model.classifier import Classifier
+    from lrputils.study.variants import LayerSweep, Variant
 
 LONG = ("cut", "refuse")
 _LOO = 4  # what is set aside for a text, in leave-one-outs: an audit's variants take as much
 
 
 @dataclass(frozen=True)
-class Settings:
+class Chosen:
+    """A classifier and texts.
+
+    Attributes:
+        model: folder or hub name, also name@revision (default: embedded)
+        dataset: file, folder, hub name (default: reviews)
+        subset: a data set's configuration, where it has several
+        split: of the data set
+        text_column: of texts; A,B: of pairs (default: usual)
+        label_column: of labels (default: usual names)
+        answers (COLUMN): of a language model's answers, to be explained; own: what it says itself
+        limit: at most this many texts
+        seed: draw the texts by this seed
+        device (DEVICE): auto (a GPU if there is one), cpu, cuda:1
+        template (TEXT): a prompt with {text}, by which a language model is a classifier
+        verbalizers (A,B): the classes in such a model's own words, a token each, as ' bad, good'
+        calibrate: set its thresholds on the first N texts, whose labels are not read
+    """
+
+    model: str | None = None
+    dataset: str | None = None
+    subset: str | None = None
+    split: str | None = None
+    text_column: str | None = None
+    label_column: str | None = None
+    answers: str | None = None
+    limit: int | None = None
+    seed: int | None = None
+    device: str = "auto"
+    template: str | None = None
+    verbalizers: str | None = None
+    calibrate: int | None = None
+
+    @property
+    def of_texts(self) -> dict[str, Any]:
+        """How the texts are chosen from the data set."""
+        names = ("subset", "split", "text_column", "label_column", "answers", "limit", "seed")
+        return {name: getattr(self, name) for name in names}
+
+    def load(self) -> tuple[Classifier, TextStream]:
+        """Return the classifier and the stream of texts."""
+        from lrputils.data.texts import stream_texts
+        from lrputils.model.classifier import load_classifier
+
+        classifier = load_classifier(self.model, device=self.device)
+        texts = stream_texts(self.dataset, **self.of_texts)
+        first = next(texts.parts(self.calibrate)) if self.calibrate else None
+        texts = replace(texts, each=classifier.answered) if self.answers else texts
+        return prompted(classifier, self.template, self.verbalizers, first), texts
+
+
+def prompted(
+    classifier: Classifier,
+    template: str | None,
+    verbalizers: str | None,
+    first: Texts | None = None,
+) -> Classifier:
+    r"""Return a language model as the classifier that a template makes of it; others as they are.
+
+    As a shell gives them: `\n` is a line break, and between verbalizers stands a comma.
+    """
+    if template is None and verbalizers is None and first is None:
+        return classifier
+    if template is None or verbalizers is None:
+        raise ValueError(about("template") + " and " + about("verbalizers") + " come together")
+    names = verbalizers.split(",")
+    return classifier.zero_shot(template.replace("\\n", "\n"), names, calibrate_on=first)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """What is explained of each text.
+
+    Attributes:
+        target (CLASS): explain this class, a number or label (default: the predicted)
+        units: what is removed and scored: token, word or sentence
+        labels (A=B,C=D): what a label A, C is called in the model; in Python also as a dictionary
+        max_length: cut texts to N tokens (default: the model's own limit)
+        batch_size: texts a batch; batches are formed inside a shard, so that the rows do not depend
+            on who measured it
+    """
+
+    target: str | int | None = None
+    units: str = "token"
+    labels: tuple[str, ...] | Mapping[str, str] | None = None
+    max_length: int | None = None
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        from lrputils.model.units import check_units
+
+        check_numbers(vars(self))
+        check_units(self.units)
+        if isinstance(self.labels, tuple):
+            pairs = [pair.partition("=") for pair in self.labels]
+            for label in (label for label, equals, _ in pairs if not equals):
+                raise ValueError(
+                    about("labels", label) + ": write label=class, as Positive=LABEL_1"
+                )
+            named = {label.strip(): name.strip() for label, _, name in pairs}
+            object.__setattr__(self, "labels", named or None)
+
+
+@dataclass(frozen=True)
+class Settings(Explained):
     """What decides the rows, beside the model and the texts.
 
     Attributes:
-        methods: names from `lrputils.attribution.METHODS`; leave-one-out is among them anyway.
-        readouts: where each method that has a choice is read, of `READOUTS` those that the model
-            has; its usual one if not given.
-        layers: AttnLRP with CP-LRP's rule in some layers too: each set of `LayerSweep`.
-        curves: perturb the texts along every map, this many tokens at once.
-        max_length: longest text in tokens; the model's own limit if not given.
-        target: the class explained, a number or a label; the predicted one if not given.
-        units: what is removed and scored: each "token", "word" or "sentence".
-        labels: what a label of the texts is called in the model, as `{"Positive": "LABEL_1"}`.
-        long: "cut" longer texts, or "refuse" to begin.
-        shard: most texts of a shard: what a kill can lose, and what one rank takes at a time. Of
-            long texts it has fewer, so that no more than about two minutes are lost.
-        batch_size: texts a batch. Batches are formed inside a shard, so that the rows do not depend
-            on who measured it.
-        precision: of leave-one-out: see `lrputils.certified_loo`. Below float32 the rows have its
-            `bound`.
-        tolerance: texts whose bound is above it are measured in float32.
+        methods: beside loo; see lrputils.METHODS
+        readouts: where LRP is read, of word, sum, post-norm those that the model has (default: each
+            method's own)
+        layers: also AttnLRP with CP-LRP's rule in some layers, each set of Table A3
+        curves: remove N tokens at once along every map, the most or the least relevant first:
+            columns morf, lerf, delta and the curves
+        long (HOW): cut or refuse longer texts
+        precision (P): of loo: float32 (exact), bf16, on a GPU tf32; checked on rows that run in
+            both, and rows have their bound
+        tolerance: run a text again in float32 where r with float32's loo may be 1 - X
+        shard: most texts a shard, what a kill can lose; of long texts it has fewer, so that no more
+            than about two minutes are lost
     """
 
     methods: tuple[str, ...] = ("attnlrp", "cp-lrp")
-    max_length: int | None = None
-    long: str = "cut"
-    shard: int = 64
-    batch_size: int = 16
-    precision: str = "float32"
-    tolerance: float = 0.002
-    target: int | str | None = None
-    units: str = "token"
     readouts: tuple[str, ...] | None = None
     layers: bool = False
     curves: int | None = None
-    labels: Mapping[str, str] | None = None
+    long: str = "cut"
+    precision: str = "float32"
+    tolerance: float = 0.002
+    shard: int = 64
 
     def __post_init__(self) -> None:
+        from lrputils.attribution import METHODS
+        from lrputils.model.readout import READOUTS
+        from lrputils.study.agreement import refuse_unknown
+
+        super().__post_init__()
         names = tuple(METHODS.find(name).name for name in self.methods)
         object.__setattr__(self, "methods", names)
-        check_numbers(vars(self))
-        check_units(self.units)
         if self.units != "token" and self.precision != "float32":
             raise ValueError(
                 about("units", self.units) + " are measured in float32: leave precision out"
@@ -77,8 +172,9 @@ class Settings:
 
     def work(self, tokens: int) -> float:
         """Return how many tokens are read for a text of so many: by all methods, pass by pass."""
-        passes = METHODS[REFERENCE].price(tokens)
-        passes += sum(METHODS[name].price(tokens) for name in self.methods if name != REFERENCE)
+        from lrputils.attribution import METHODS
+
+        passes = sum(METHODS[name].passes(tokens) for name in {"loo", *self.methods})
         if self.curves:  # two along each map, on half of the text on average
             maps = 1 + len(self.methods) * len(self.readouts or ("word",))
             passes += maps * tokens / self.curves
@@ -93,6 +189,15 @@ class Settings:
             TypeError: a method whose rules do not cover the model.
             ValueError: an unknown class, or a precision that the model does not have.
         """
+        import torch
+
+        from lrputils.attribution import METHODS
+        from lrputils.model.architectures import describe
+        from lrputils.model.readout import ANSWER_OUTPUTS, readouts, resolve_target
+        from lrputils.removal.certified import check_options
+        from lrputils.study.evaluation import REFERENCE
+        from lrputils.study.variants import LayerSweep, Variant
+
         if self.layers or any(METHODS[name].rules for name in self.methods):
             describe(classifier)
         methods: list[str | Variant | LayerSweep] = [*self.methods]
@@ -106,13 +211,14 @@ class Settings:
             ]
         methods += [LayerSweep(places)] * self.layers
         classes = len(classifier.labels) or len(classifier.tokenizer)
-        resolve_target(self.target, torch.zeros(1, classes), classifier.model)
+        if not (classifier.architecture.language_model and self.target in ANSWER_OUTPUTS):
+            resolve_target(self.target, torch.zeros(1, classes), classifier.model)
         options = {}
         if self.precision != "float32":
-            loo = {"precision": self.precision, "tolerance": self.tolerance}
+            loo: dict[str, Any] = {"precision": self.precision, "tolerance": self.tolerance}
             check_options(classifier.architecture, **loo)
             options[REFERENCE] = loo
         names = ("max_length", "batch_size", "target", "units")
         how = {name: getattr(self, name) for name in names}
-        how |= {"options": options, "chunk": self.curves}
+        how |= {"options": options, "chunk": self.curves, "truncate": self.long == "cut"}
         return {"methods": (*methods, *variants), **how}

@@ -6,14 +6,16 @@ costs is known before it is measured.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 
 from lrputils.data.files import digest
-from lrputils.data.given import sides
+from lrputils.data.given import Exchange, sides
 from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.progress import bar
@@ -24,7 +26,7 @@ from lrputils.runs.settings import Settings
 _WORK = {"cpu": 8e12, "cuda": 8e15}
 _SCHEMA = pa.schema(
     {"id": pa.string(), "text": pa.string(), "second": pa.string(), "label": pa.int64()}
-    | {"tokens": pa.int32(), "cut": pa.bool_()}
+    | {"exchange": pa.string(), "tokens": pa.int32(), "cut": pa.bool_()}
 )
 
 
@@ -59,6 +61,8 @@ class Shelf:
         texts, labels, ids = (tuple(columns[name]) for name in ("text", "label", "id"))
         if None not in columns["second"]:
             texts = tuple(zip(texts, columns["second"], strict=True))
+        if None not in columns["exchange"]:
+            texts = tuple(Exchange(**json.loads(each)) for each in columns["exchange"])
         return Texts(texts, labels, ids, "a shard", "")
 
 
@@ -98,6 +102,10 @@ def store(
                 "text": [sides(text)[0] for text in part],
                 "second": [text[1] if isinstance(text, tuple) else None for text in part],
                 "label": known,
+                "exchange": [
+                    json.dumps(asdict(text)) if isinstance(text, Exchange) else None
+                    for text in part
+                ],
                 "tokens": inputs.lengths.cpu().numpy(),
                 "cut": [row in inputs.truncated for row in range(len(part))],
             }

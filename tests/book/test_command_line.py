@@ -53,27 +53,6 @@ def test_other_parameters_go_elsewhere_and_leave_the_twin_alone(in_book, tmp_pat
     assert not in_book.chapter("1").with_suffix(".ipynb").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["execute", "9"], "no chapter '9'; the chapters are: 01_short"),
-        (["execute", "--profile", "quick"], "no profile 'quick'; the profiles are: offline"),
-        (["execute", "1", "-p", "fctor=1", "--out", "x"], "no parameter 'fctor'; it has: factor"),
-        (["execute", "1", "-p", "factor=big", "--out", "x"], "wanted: float"),
-        (["execute", "1", "-p", "factor", "--out", "x"], "name=value"),
-        (["execute", "1", "-p", "factor=1.0"], "-p needs --out"),
-        (["execute", "1", "--out", "chapters"], "where the committed twins are"),
-    ],
-)
-def test_a_mistake_is_named_before_anything_runs(in_book, capsys, arguments, complaint):
-    assert main(arguments) == 1
-    said = capsys.readouterr().err
-    assert complaint in said
-    assert "Traceback" not in said
-    assert not in_book.build_folder.exists()
-    assert not (in_book.root / "x").exists()
-
-
 @pytest.mark.parametrize("verb", ["execute", "build"])
 def test_a_second_one_at_the_same_time_is_refused(in_book, capsys, verb):
     with folders.alone(folders.writable(in_book.build_folder), "building"):

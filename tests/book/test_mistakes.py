@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import huggingface_hub
 import pytest
 
@@ -32,6 +34,7 @@ MISTAKES = [
     ("3 --out RUN -p device=gpu", "03_sst: device='gpu' must be auto, cpu, cuda, cuda:N or mps"),
     ("3 --out RUN -p device=cuda:99", "03_sst: device='cuda:99' cannot be used here"),
     ("4 --out RUN -p max_tokens=1", "04_imdb: max_tokens=1 must be 3 or more"),
+    ("4 --out RUN -p rows=FOLDER", "04_imdb: rows='FOLDER' holds no run: `lrputils evaluate --"),
     ("5 --out RUN -p chunk=0", "05_layer_ablation: chunk=0 must be 1 or more"),
     ("2 --out RUN -p dataset=FOLDER", "02_linear_attention: FOLDER holds no pair like"),
     ("2 --out RUN -p seeds=0", "02_linear_attention: seeds=0 must be 1 or more"),
@@ -40,7 +43,9 @@ MISTAKES = [
     ("1 --out RUN -p values=[2]", "values=[2] must be two to eight whole numbers"),
     ("intro --out RUN -p limit=2", "intro has no parameter 'limit'; it has: none"),
     ("3 --profile YAML", "03_sst: limit=0 must be 1 or more"),
-    ("12", "no chapter '12'; the chapters are: intro"),
+    ("3 --out RUN -p limit", "name=value"),
+    ("3 --profile quick", "no profile 'quick'; the profiles are: offline"),
+    ("13", "no chapter '13'; the chapters are: intro"),
 ]
 
 
@@ -86,3 +91,4 @@ def test_a_mistake_gets_one_sentence_before_a_kernel_starts(places, capsys, argu
     assert said.startswith("lrputils: ")
     assert said.count("\n") == 1
     assert sentence in said
+    assert not Path(places["RUN"]).exists()

@@ -25,44 +25,50 @@ from lrputils.runs.cluster import Ray
 from lrputils.runs.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-COMMON = ["--methods", "attnlrp", "--limit", "24", "--shard", "4", "--device", "cpu", "--quiet"]
-SETTINGS = Settings(methods=("attnlrp",), shard=4)
+COMMON = ["--methods", "attnlrp", "--limit", "12", "--shard", "2", "--device", "cpu", "--quiet"]
+SETTINGS = Settings(methods=("attnlrp",), shard=2)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def environment():
     """What workers inherit: this folder's modules, a thread each, a cluster for this user alone."""
     told = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled"}
+    told["RAY_worker_niceness"] = "0"  # Ray's own 15 waits for whatever else runs here
     with pytest.MonkeyPatch.context() as patch:
         for name, value in told.items():
             patch.setenv(name, value)
         yield
 
 
-@pytest.fixture
-def cluster(environment):
-    """A head with room for one worker; `add_node` gives it more."""
-    here = {"num_cpus": 1, "object_store_memory": 2**27, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=here)
+ROOM = {"num_cpus": 1, "object_store_memory": 2**27}
+
+
+@pytest.fixture(scope="module")
+def head(environment):
+    cluster = Cluster(initialize_head=True, head_node_args={**ROOM, "include_dashboard": False})
     yield cluster
-    ray.shutdown()
     cluster.shutdown()
 
 
-def add_node(cluster):
-    return cluster.add_node(num_cpus=1, object_store_memory=2**27)
+@pytest.fixture
+def cluster(head):
+    """A head with room for one worker; nodes that a test adds go with it."""
+    yield head
+    for node in [*head.worker_nodes]:
+        head.remove_node(node)
 
 
 @pytest.fixture(scope="module")
 def evaluate(environment):
     classifier = load_classifier(device="cpu")
-    how = {"settings": SETTINGS, "parameters": {"limit": 24}, "quiet": True}
-    return partial(datasets.evaluate_dataset, classifier, stream_texts(limit=24), **how)
+    how = {"settings": SETTINGS, "parameters": {"limit": 12}, "quiet": True}
+    texts = stream_texts(limit=12)
+    return partial(datasets.evaluate_dataset, classifier, texts=texts, **how)
 
 
 @pytest.fixture(scope="module")
 def alone(evaluate, tmp_path_factory):
-    return bytes_of(evaluate(tmp_path_factory.mktemp("alone")))
+    return bytes_of(evaluate(out=tmp_path_factory.mktemp("alone")))
 
 
 def bytes_of(out):
@@ -71,7 +77,7 @@ def bytes_of(out):
 
 
 def test_two_hundred_texts_by_ray_torchrun_and_one_process(tmp_path):
-    common = [*COMMON[:2], "--limit", "200", "--shard", "16", "--device", "cpu", "--quiet"]
+    common = [*COMMON[:2], "--limit", "200", "--max-length", "16", *COMMON[-3:]]
     ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     for name, before, more in (
         ("one", [], []),
@@ -99,12 +105,12 @@ def test_a_worker_is_lost_in_a_shard(cluster, evaluate, alone, tmp_path, monkeyp
         return real(*given)
 
     monkeypatch.setattr(datasets, "_measure", dying)
-    assert bytes_of(evaluate(out, engine=Ray(device="cpu", address=cluster.address))) == alone
+    assert bytes_of(evaluate(out=out, engine=Ray(device="cpu", address=cluster.address))) == alone
     assert marker.exists()
 
 
 def test_a_node_comes_and_another_goes(cluster, evaluate, alone, tmp_path):
-    engine, second, kept = Ray(device="cpu", address=cluster.address), add_node(cluster), []
+    engine, second, kept = Ray(device="cpu", address=cluster.address), cluster.add_node(**ROOM), []
     cluster.wait_for_nodes()
     assert engine.count() == 2
 
@@ -114,20 +120,20 @@ def test_a_node_comes_and_another_goes(cluster, evaluate, alone, tmp_path):
             kept.append(given[0])
             if len(kept) == 1:
                 cluster.remove_node(second)
-                add_node(cluster)
+                cluster.add_node(**ROOM)
 
         engine(todo, shared, noted)
 
-    assert bytes_of(evaluate(tmp_path / "out", engine=watched)) == alone
+    assert bytes_of(evaluate(out=tmp_path / "out", engine=watched)) == alone
     assert len(kept) == len({*kept}) == 6
 
 
 def test_methods_and_texts_are_added(cluster, evaluate, tmp_path):
     engine = Ray(device="cpu", address=cluster.address)
-    both = Settings(methods=("attnlrp", "cp-lrp"), shard=4)
+    both = Settings(methods=("attnlrp", "cp-lrp"), shard=2)
     for out, by in ((tmp_path / "one", None), (tmp_path / "ray", engine)):
-        evaluate(out, texts=stream_texts(limit=10), parameters={"limit": 10}, engine=by)
-        evaluate(out, settings=both, engine=by)
+        evaluate(out=out, texts=stream_texts(limit=10), parameters={"limit": 10}, engine=by)
+        evaluate(out=out, settings=both, engine=by)
     assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "ray")
 
 
@@ -147,7 +153,7 @@ def test_the_driver_is_killed_and_started_again(cluster, alone, tmp_path):
 def test_a_model_that_workers_do_not_have_is_said_once(cluster, tmp_path, evaluate):
     engine = Ray(str(tmp_path / "gone"), "cpu", cluster.address)
     with pytest.raises(FileNotFoundError, match="gone") as caught:
-        evaluate(tmp_path / "out", engine=engine)
+        evaluate(out=tmp_path / "out", engine=engine)
     assert len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "out").exists()
     (tmp_path / "other").mkdir()
@@ -157,7 +163,7 @@ def test_a_model_that_workers_do_not_have_is_said_once(cluster, tmp_path, evalua
     config.write_text(config.read_text().replace('"gelu"', '"relu"'))
     engine = Ray(str(tmp_path / "other"), "cpu", cluster.address)
     with pytest.raises(ValueError, match="with other configuration: put the same files there"):
-        evaluate(tmp_path / "out", engine=engine)
+        evaluate(out=tmp_path / "out", engine=engine)
 
 
 def test_a_worker_that_always_dies_is_given_up(cluster, tmp_path, evaluate, monkeypatch):
@@ -166,12 +172,12 @@ def test_a_worker_that_always_dies_is_given_up(cluster, tmp_path, evaluate, monk
 
     monkeypatch.setattr(datasets, "_measure", dying)
     with pytest.raises(ValueError, match=r"3 workers died at shard 0000000\d, of memory perhaps"):
-        evaluate(tmp_path / "out", engine=Ray(device="cpu", address=cluster.address))
+        evaluate(out=tmp_path / "out", engine=Ray(device="cpu", address=cluster.address))
 
 
 def test_a_dry_run_says_what_the_workers_take(cluster, capsys):
     line = [*COMMON, "--engine", "ray", "--address", cluster.address, "--dry-run"]
-    add_node(cluster)
+    cluster.add_node(**ROOM)
     cluster.wait_for_nodes()
     assert command_line.main(["evaluate", *line]) == 0
     assert " by 2 workers" in capsys.readouterr().out

@@ -429,7 +429,7 @@ class TestMistakes:
         with pytest.raises(ValueError, match="unfinished recording with model = sha256"):
             evaluate(other, TEXTS, unfinished)
         with pytest.raises(ValueError, match="unfinished recording with methods = "):
-            evaluate(placeholder, TEXTS, unfinished, settings=Settings(methods=("ig",), shard=4))
+            evaluate(placeholder, TEXTS, unfinished, settings=replace(SETTINGS, methods=("ig",)))
 
     def test_a_text_that_does_not_fit(self, placeholder, tmp_path, capsys, monkeypatch):
         (tmp_path / "long.txt").write_text("dull\n" + "a film " * 20 + "\na fine film\n")
