@@ -22,7 +22,7 @@ class Message(str):
         message.options = options
         return message
 
-    def __getnewargs__(self) -> tuple[str, str]:
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
         """What pickle makes it of again: it comes from other processes too."""
         return str(self), self.options
 

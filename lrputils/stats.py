@@ -51,8 +51,9 @@ def spearman(scores: ArrayLike, reference: ArrayLike, where: ArrayLike | None = 
     Arguments, result and errors as in `pearson`.
     """
     left, right, mask = _paired(scores, reference, where)
-    maps = (np.where(mask, values, np.inf) for values in (left, right))  # last, outside `where`
-    return _correlation(*(scipy.stats.rankdata(values, axis=1) for values in maps), mask)
+    maps = np.where(mask, [left, right], np.inf)  # last, outside `where`
+    left, right = scipy.stats.rankdata(maps, axis=2)
+    return _correlation(left, right, mask)
 
 
 def sum_to_one(scores: ArrayLike, where: ArrayLike | None = None) -> Array:
@@ -100,7 +101,7 @@ class Difference(NamedTuple):
     lead: int
 
 
-def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array]:
+def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[Any, Any]:
     """Student's interval of each column's mean: the one interval of every paired difference.
 
     What two methods share in a text cancels in a difference, and no bootstrap covered the truth as
@@ -122,8 +123,8 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[Array, Arra
         square = np.where(known, values - mean[..., None, :], 0.0) ** 2
         error = np.sqrt(square.sum(axis=-2) / (count - 1) / count)
         reach = stdtrit(count - 1, 0.5 + confidence / 2) * error
-    ends = mean - reach, mean + reach
-    return tuple(float(end[0]) for end in ends) if flat else ends
+    low, high = mean - reach, mean + reach
+    return (float(low[0]), float(high[0])) if flat else (low, high)
 
 
 def share_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array, Array]:
@@ -235,13 +236,15 @@ def estimate(
     if method != "percentile" and (method not in _OF_MEAN or statistic is not np.mean):
         names = ", ".join(_OF_MEAN)
         raise ValueError(f"method={method!r} is not percentile, nor one of a mean: {names}")
-    value, ends = np.nan, (np.nan, np.nan)
+    value: float = np.nan
+    ends: tuple[Any, Any] = (np.nan, np.nan)
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # 0 / 0 is NaN
         if used:
             value = float(statistic(*kept, axis=-1))
         if used > 1 and method == "percentile":
             drawn = _resampled(kept, statistic)
-            ends = np.nanquantile(drawn, [0.5 - confidence / 2, 0.5 + confidence / 2])
+            low, high = np.nanquantile(drawn, [0.5 - confidence / 2, 0.5 + confidence / 2])
+            ends = low, high
         elif used > 1:
             ends = _OF_MEAN[method](kept[0], confidence)
     low, high = (float(end) for end in np.clip(ends, *within))
@@ -316,11 +319,11 @@ def paired_difference(
     """
     gaps = np.subtract(*_pairs(first, second)).ravel()
     options = {"method": "t", "confidence": confidence, **options}
-    shares = (float(x[0]) for x in share_interval(gaps[:, None], confidence))
+    share, low, high = (float(x[0]) for x in share_interval(gaps[:, None], confidence))
     known = gaps[~np.isnan(gaps)]
     median = float(np.median(known)) if known.size else np.nan
     lead = int(leads(gaps, confidence, doubt=doubt))
-    return Difference(*estimate(gaps, **options), *shares, median, lead)
+    return Difference(*estimate(gaps, **options), share, low, high, median, lead)
 
 
 def ratio_of_means(first: ArrayLike, second: ArrayLike, **options: Any) -> Estimate:
@@ -374,21 +377,15 @@ def _paired(
 
 
 def _correlation(left: Array, right: Array, mask: Array) -> Array:
+    """The cosine of both maps less their means, each scaled to size one first."""
     count = mask.sum(axis=1)
-    x, x_norm, x_constant = _centred(left, mask, count)
-    y, y_norm, y_constant = _centred(right, mask, count)
-    defined = (count > 1) & ~x_constant & ~y_constant
-    scale = np.where(defined, x_norm * y_norm, 1.0)
-    r = np.clip((x * y).sum(axis=1) / scale, -1.0, 1.0)
-    return np.where(defined, r, np.nan)
-
-
-def _centred(values: Array, mask: Array, count: Array) -> tuple[Array, Array, Array]:
-    """Return each row less its mean, scaled to size one; its norm; and whether it is constant."""
-    values = np.where(mask, values, 0.0)
-    largest = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
-    values = values / np.where(largest == 0, 1.0, largest)
-    mean = values.sum(axis=1, keepdims=True) / np.maximum(count, 1)[:, None]
-    centred = np.where(mask, values - mean, 0.0)
-    norm = np.sqrt((centred**2).sum(axis=1))
-    return centred, norm, norm <= CONSTANT * np.sqrt(np.maximum(count, 1))
+    maps = np.where(mask, [left, right], 0.0)
+    largest = np.abs(maps).max(axis=2, keepdims=True, initial=0.0)
+    maps = maps / np.where(largest == 0, 1.0, largest)
+    mean = maps.sum(axis=2, keepdims=True) / np.maximum(count, 1)[:, None]
+    maps = np.where(mask, maps - mean, 0.0)
+    norms = np.sqrt((maps**2).sum(axis=2))
+    constant = (norms <= CONSTANT * np.sqrt(np.maximum(count, 1))).any(axis=0)
+    defined = (count > 1) & ~constant
+    r = maps.prod(axis=0).sum(axis=1) / np.where(defined, norms.prod(axis=0), 1.0)
+    return np.where(defined, np.clip(r, -1.0, 1.0), np.nan)

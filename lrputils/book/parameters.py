@@ -157,7 +157,7 @@ def load_parameters(
 
 
 def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any]) -> None:
-    """Find the model, the data and the device that a chapter is given; defaults are taken as good.
+    """Find the model, data, device and rows that a chapter is given; defaults are taken as good.
 
     The data are read by the package's own loading functions, so the message is the one that the
     running chapter would give.
@@ -182,5 +182,10 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
             from lrputils.model.classifier import find_device
 
             find_device(given["device"])
+        if "rows" in given and not Path(given["rows"], "provenance.json").is_file():
+            raise FileNotFoundError(
+                f"rows={given['rows']!r} holds no run: `lrputils evaluate --methods … --readouts "
+                "word,sum,post-norm --layers --curves N --out DIR` writes one"
+            )
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise BookError(f"{chapter}: {error}") from error

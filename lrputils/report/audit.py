@@ -90,7 +90,7 @@ def audit(
     if notes.get("rows") != facts["rows"]:  # measured once beside the rows
         if not quiet:
             print("checking the rules …", file=sys.stderr)
-        forecast = audit_plan.Price(classifier, whole or texts, settings).forecast()
+        forecast = audit_plan.expected(classifier, whole or texts, settings)
         checks = gates(classifier, next(texts.parts(2)), settings.max_length)
         notes = {
             "rows": facts["rows"],

@@ -16,7 +16,7 @@ from scipy.special import ndtri, stdtrit
 
 from lrputils import stats
 from lrputils.model.readout import READOUTS
-from lrputils.report.audit_plan import LRP, Audited, cost, judged, label
+from lrputils.report.audit_plan import LRP, Audited, judged, label, passes
 from lrputils.report.display import side_by_side
 from lrputils.report.figures.style import NAMES
 from lrputils.study.agreement import (
@@ -166,12 +166,12 @@ def r_by_text(run: Audited, readout: str) -> pd.DataFrame:
     parts = [run.per_text(R, [name], place) for name, place in places.items()]
     found = pd.concat(parts, axis=1)
     exact = run.rows[run.rows.method == REFERENCE]
-    passes = {name: np.mean([cost(name, n) for n in exact.tokens]) for name in (*found, REFERENCE)}
+    costs = {name: np.mean([passes(name, n) for n in exact.tokens]) for name in (*found, REFERENCE)}
     if run.units != "token":
-        passes[REFERENCE] = exact.content.map(np.sum).mean()
-    passes = pd.Series(passes).rename(label).sort_values(kind="stable")
-    found = found.rename(columns=label)[[name for name in passes.index if name != label(REFERENCE)]]
-    found.attrs["passes"] = passes
+        costs[REFERENCE] = exact.content.map(np.sum).mean()
+    costs = pd.Series(costs).rename(label).sort_values(kind="stable")
+    found = found.rename(columns=label)[[name for name in costs.index if name != label(REFERENCE)]]
+    found.attrs["passes"] = costs
     return found
 
 

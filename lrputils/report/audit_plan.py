@@ -6,32 +6,23 @@ What the rows answer is in `lrputils.report.audit_answers`, the folder and the p
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from lrputils.attribution import METHODS, attribute
 from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import has_answers
 from lrputils.model.readout import readouts
 from lrputils.propagation.conservation import TOLERANCE, check
-from lrputils.removal import budgeted
-from lrputils.removal.packing import PASS, shareable
 from lrputils.report.figures.style import NAMES
 from lrputils.runs import datasets
 from lrputils.runs.settings import Settings
 from lrputils.study.by_text import Run
-from lrputils.study.cost import SHARED, Forecast, duration, row_model
+from lrputils.study.cost import Forecast, forecast
 from lrputils.study.evaluation import REFERENCE
-from lrputils.study.variants import (
-    BOTH,
-    LayerSweep,
-    Variant,
-    at_every_readout,
-    passes,
-)
+from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 
 LRP = ("attnlrp", "cp-lrp")
 # What is compared at its cost beside AttnLRP and CP-LRP: method, options, addition to its label.
@@ -51,7 +42,6 @@ COMPARED = {
     for method, options, told in _COMPARED
 }
 GRADIENTS = ("ig steps=8", "grad-x-input")  # judged in place of `LRP` where a model has no rules
-_MINUTES, _FEW = 300, 20  # seconds that nobody minds; texts that decide at all
 # A float32 sum of a batch of another shape differs in the last digits.
 _ROUNDING = 1e-4
 
@@ -73,84 +63,20 @@ def variants(classifier: Classifier) -> list[Variant | LayerSweep]:
     return [*lrp, *found, LayerSweep(readouts(classifier.architecture))]
 
 
-def cost(name: str, tokens: int) -> float:
+def passes(name: str, tokens: int) -> float:
     """Return the forward passes of a text that a method takes; a backward pass counts as two.
 
     Args:
         name: a method of `LRP` or `COMPARED`, or "loo".
         tokens: of the text, special ones included.
     """
-    if name == REFERENCE:
-        return tokens
     method, options, _ = COMPARED.get(name, (name, {}, ""))
-    if method == "ig":
-        return BOTH * METHODS["ig"].with_defaults(options)["steps"]
-    if method == "budgeted-loo":
-        setting, exact = budgeted.plan(tokens, options["budget"])
-        return passes(setting) + exact
-    return passes(options) if method == "mask-gradient" else BOTH
+    return METHODS[method].passes(tokens, options)
 
 
-class Price:
-    """What an audit of some texts takes, in passes of a row, which alone is timed.
-
-    So it is known in seconds, before anything is measured. A printed one says what would take
-    minutes, where all would not.
-    """
-
-    def __init__(self, classifier: Classifier, texts: TextStream, settings: Settings) -> None:
-        self._variants, self._architecture = variants(classifier), classifier.architecture
-        self._extra = PASS.get(classifier.device.type, PASS["cuda"]) / settings.batch_size
-        counts, longest, self._cut = [], ("", 0), 0
-        for part in texts.parts(256):
-            inputs = classifier.encode(part, settings.max_length, truncate=True)
-            removed = inputs.units(settings.units).mask.sum(1)
-            removed = inputs.lengths if settings.units == "token" else removed
-            counts.append(np.stack([inputs.lengths.cpu(), removed.cpu()]))
-            row = int(inputs.lengths.argmax())
-            longest = max(longest, (part[row], int(inputs.lengths[row])), key=lambda one: one[1])
-            self._cut += len(inputs.truncated)
-        self._lengths, self._removed = np.concatenate(counts, axis=1)
-        probe = classifier.encode([longest[0]], settings.max_length, truncate=True)
-        self._row, self._device = row_model(classifier, probe), str(classifier.device)
-
-    def forecast(self, texts: int | None = None, longest: float = math.inf) -> Forecast:
-        """Forecast all, or the first `texts` cut to `longest` tokens; a method at one read-out."""
-        n = np.minimum(self._lengths[:texts], longest)
-        removed = np.minimum(self._removed[:texts], n)
-        rows = removed * self._row(n - n / np.maximum(removed, 1))
-        loo = float(rows.sum()) * (SHARED if shareable(self._architecture, n.max()) else 1)
-        sizes, times = np.unique(n, return_counts=True)
-        once, seconds = times * self._row(sizes + self._extra), {REFERENCE: loo}
-        for variant in self._variants:
-            name = variant.name if isinstance(variant, Variant) else "layers"
-            name = "other read-outs" if name in seconds else name
-            if name.startswith(REFERENCE):
-                spent = loo
-            elif isinstance(variant, Variant):
-                spent = float(once @ [cost(variant.name, int(size)) for size in sizes])
-            else:  # for each set of layers a backward pass, through half of them on average
-                spent = float(once.sum()) * (1 + 3 * self._architecture.layers)
-            seconds[name] = seconds.get(name, 0.0) + spent
-        return Forecast(seconds, self._device, len(n), int(n.sum()), self._cut)
-
-    def __str__(self) -> str:
-        whole = self.forecast()
-        told = f"{whole.texts:,} texts, {whole.tokens:,} tokens: about {duration(whole.total)}"
-        told += f" on one {self._device}"
-        if whole.total <= _MINUTES:
-            return told
-        shorter = {
-            f"--max-length {size}": self.forecast(longest=size).total
-            for size in (256, 128, 64)
-            if size < self._lengths.max()
-        }
-        fits = [name for name, seconds in shorter.items() if seconds <= _MINUTES] or [*shorter][-1:]
-        shorter = {name: shorter[name] for name in fits[:1]}
-        if whole.texts > _FEW:
-            shorter[f"--limit {_FEW}"] = self.forecast(_FEW).total
-        ways = [f"about {duration(seconds)} with {name}" for name, seconds in shorter.items()]
-        return f"{told}; {', '.join(ways)}" if ways else told
+def expected(classifier: Classifier, texts: Texts | TextStream, settings: Settings) -> Forecast:
+    """Return what an audit of these texts takes."""
+    return forecast(classifier, texts, **settings.asked(classifier, variants(classifier)))
 
 
 def label(name: str, readout: str = "") -> str:
@@ -226,7 +152,8 @@ def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -
     apart = max(float((row[: len(a)] - a).abs().max() / a.abs().max()) for row, a in pairs)
     rows = {"a batch gives what its texts give alone": (apart, _ROUNDING)}
     if ruled:
-        report = check(classifier.model, inputs)
+        # Of an answer the logits: a logarithm of all of them does not conserve.
+        report = check(classifier.model, inputs, target="logit" if has_answers(inputs) else None)
         rows = {
             "the logits stay the same under the rules": (report.logit_change, _ROUNDING),
             "CP-LRP without biases conserves relevance": (max(report.gaps), TOLERANCE),

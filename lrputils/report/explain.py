@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from lrputils import stats
 from lrputils.attribution import METHODS, attribute
@@ -18,7 +19,7 @@ from lrputils.model.readout import Target
 from lrputils.model.units import Spans, Word
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.report.heatmap import Heatmap, Heatmaps
-from lrputils.report.words import named
+from lrputils.report.words import WordMaps, named
 
 DEFAULT = "loo", "attnlrp"
 CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
@@ -104,14 +105,25 @@ def explain(
             + about("max_length", size)
             + " explains its beginning"
         )
+    answered = inputs.get("answer_mask", torch.zeros(1, len(inputs.tokens[0])))[0].tolist()
     units = units if isinstance(units, str) else [units]
     over, how = inputs.units(units), {"target": target, "units": units}
-    found = {}
+    found, each = {}, ()
     for name in names:
         given = (options or {}).get(name, {})
-        found[name] = attribute(classifier, inputs, name, **how, **given)[0].cpu().numpy()
+        if name == "loo" and answer is not None and given.get("precision", "float32") == "float32":
+            each = (
+                leave_one_out(classifier, inputs, per_token=True, **how, **given)[0].cpu().numpy()
+            )
+            found[name] = each.sum(0)
+        else:
+            found[name] = attribute(classifier, inputs, name, **how, **given)[0].cpu().numpy()
     maps = {METHODS[name].label: scores for name, scores in found.items()}
     shown = Heatmap.of(classifier, text, maps, **how, max_length=max_length, answer=answer)
+    spelled = [t for t, own in zip(inputs.tokens[0], answered, strict=True) if own]
+    for token, scores in zip(spelled, each, strict=False):
+        shown.said.append(WordMaps(shown.tokens, {token: scores}, words=shown.words))
+        shown.said[-1].special = shown.special
     if own:
         end = ", cut where it grew long" if cut else ""
         told = f"The answer is the model's own, its most probable token each time{end}."

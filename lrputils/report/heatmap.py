@@ -28,7 +28,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from lrputils import __version__
-from lrputils.data.given import Text
+from lrputils.data.given import Exchange, Text
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import ANSWER_OUTPUTS, Reading, Target, probabilities, read
@@ -72,6 +72,8 @@ class Heatmap(WordMaps):
         sentences or spans as one); `max_length`: where the text was cut, in tokens, if it was;
         `answer`: what a language model says to it, if that is explained.
         """
+        if isinstance(text, Exchange):
+            text, answer = text.prompt, text.answer
         inputs = classifier.encode([text], max_length, truncate=bool(max_length), answer=answer)
         reading = read(classifier.architecture, inputs, target=target)
         value = float(reading.output.detach())
@@ -98,6 +100,8 @@ class Heatmap(WordMaps):
         found.answer, found.origin = (label, probability), f"Model {classifier.name}"
         if classifier.revision:
             found.origin += f", revision {classifier.revision}"
+        if classifier.prompt is not None:
+            found.origin += f", asked “{classifier.prompt.template}”"
         found.special = frozenset(n for n, own in enumerate(pieces) if not content[own].any())
         found.unknown = frozenset(n for n, own in enumerate(pieces) if unknown[own].any())
         if found.unknown:

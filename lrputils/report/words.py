@@ -59,6 +59,7 @@ class WordMaps:
         special: places of the words that are not in the text, as [CLS]; no headline names them.
         remark: a sentence about the text, to stand above the maps.
         writers: name → how that map's scores are written.
+        said: of each token of an answer its own map, by its name; a page shows it when it is asked.
 
     Raises:
         ValueError: a map of another length, or with a score that is not finite.
@@ -78,6 +79,7 @@ class WordMaps:
         self.unknown: frozenset[int] = frozenset()
         self.special: frozenset[int] = frozenset()
         self.remark = ""
+        self.said: list[WordMaps] = []
         for name, scores in self.maps.items():
             if scores.shape != (len(self.tokens),):
                 raise ValueError(

@@ -30,7 +30,7 @@ from lrputils.propagation.composites import ATTN_LRP, Composite
 from lrputils.propagation.layerwise import PATHS, relevance_paths
 from lrputils.propagation.refactored import BLOCK_RULES, FORMS, Form, refactored, standard
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.stats import Estimate, estimate, paired_difference
+from lrputils.stats import Difference, Estimate, estimate, paired_difference
 from lrputils.study.by_text import in_batches
 
 # The softmax is reached through queries and keys together.
@@ -162,7 +162,7 @@ def _map(
     return scores, reading.output.detach()
 
 
-def attention_matters(classifier: Classifier, texts: Texts) -> dict[str, Estimate]:
+def attention_matters(classifier: Classifier, texts: Texts) -> dict[str, Estimate | Difference]:
     """Measure how far accuracy falls when every attention matrix is the uniform one.
 
     `texts` have labels, class numbers or the names of the model's classes; longer texts are cut to
@@ -184,7 +184,7 @@ def attention_matters(classifier: Classifier, texts: Texts) -> dict[str, Estimat
             return correct(classifier, texts)
 
     flat, depth = flattened(), classifier.architecture.layers
-    found = {"accuracy": estimate(own), "uniform": estimate(flat)}
+    found: dict[str, Estimate | Difference] = {"accuracy": estimate(own), "uniform": estimate(flat)}
     found["fall"] = paired_difference(own, flat)
     parts = min(4, depth)
     bounds = [depth * part // parts for part in range(parts + 1)]

@@ -8,6 +8,7 @@ the same thing, their outputs have to agree. What is kept of it is in `lrputils.
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lrputils.attribution import attribute
 from lrputils.data.texts import load_texts
@@ -60,6 +65,35 @@ def untrained(layers: int, hidden: int, *, device: str = "cpu") -> Classifier:
     return Classifier(model, own.tokenizer, f"untrained {layers}x{hidden}")
 
 
+def reader(layers: int = 3, *, device: str = "cpu") -> Classifier:
+    """Return a language model with random weights: a tenth of SmolLM2-135M's layers and words.
+
+    What its layers and its output embedding take stands to each other as in the whole.
+    """
+    names = {f"w{number:04}": number for number in range(4915)}
+    words = Tokenizer(WordLevel(names, unk_token="w0000"))
+    words.pre_tokenizer = WhitespaceSplit()
+    special = {"unk_token": "w0000", "pad_token": "w0001", "eos_token": "w0002"}
+    config = LlamaConfig(
+        vocab_size=len(names),
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=layers,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        initializer_range=0.05,
+        tie_word_embeddings=True,
+        pad_token_id=1,
+        bos_token_id=2,
+        eos_token_id=2,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(config).eval().requires_grad_(False).to(device)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **special)
+    return Classifier(model, tokenizer, f"untrained {layers}x576")
+
+
 @dataclass(frozen=True)
 class Bench:
     """What is measured on: a BERT, its texts ("sentences" and a "review"), a contest's turns."""
@@ -84,7 +118,11 @@ class Bench:
         return f"{kind} of {low} to {high} tokens" if low < high else f"{kind} of {low} tokens"
 
     def seconds(self, work: Callable[[], Any]) -> float:
-        """Seconds that the work takes on the model's device."""
+        """Seconds that the work takes on the model's device; of one thread those of the CPU."""
+        if self.classifier.device.type == "cpu" and torch.get_num_threads() == 1:
+            began = time.process_time()
+            work()
+            return time.process_time() - began
         return timed(self.classifier.device, work)[0]
 
     def contest(
@@ -93,7 +131,7 @@ class Bench:
         """Time several ways to do a piece of work in turn, this package's first: a row a side.
 
         `tolerance` is the largest difference of a side's output from the first one's, relative to
-        the largest output.
+        the largest output; infinite where another side computes something else.
 
         Returns:
             `what`, `side`, `seconds` (median), `ratio` (its time over the first side's, median over
@@ -119,7 +157,7 @@ class Bench:
             "ratio": np.median(ratios, 0),
             "low": ratios.min(0),
             "high": ratios.max(0),
-            "difference": differences,
+            "difference": differences if np.isfinite(tolerance) else np.nan,
         }
         return pd.DataFrame(columns).to_dict("records")
 
@@ -146,6 +184,57 @@ def loo(bench: Bench, kind: str) -> Rows:
         ways["captum, default"] = partial(sides.captum_loo, *given)
         ways[f"captum, {best} rows a pass"] = passes[best]
     return bench.contest(f"LOO, {bench.named(kind)}", ways, 1e-3)
+
+
+# Prompts of so many tokens and sentences, with an answer of so many tokens: the units removed.
+PROMPTS = {"sentence": (1000, 20, 64), "word": (150, 5, 24)}
+
+
+def answers(bench: Bench, prompts: Mapping[str, Sequence[int]] = PROMPTS) -> Rows:
+    """Leave-one-out of an answer against plain batches, random halves and captum.
+
+    The last column, `bound`, is by counting: the weights that the side multiplies with over those
+    that this package cannot avoid. What stands before a unit runs once, and the output embedding at
+    the answer alone.
+    """
+    lm, rows = reader(device=str(bench.classifier.device)), []
+    layers = sum(p.numel() for p in lm.model.model.layers.parameters())
+    head = lm.model.lm_head.weight.numel()
+    for units, (tokens, sentences, size) in prompts.items():
+        numbers = np.random.default_rng(0).integers(3, head // 576, tokens + size)
+        words = [f"w{number:04}" for number in numbers]
+        parts = [" ".join(part) for part in np.array_split(words[:tokens], sentences)]
+        text = lm.encode(
+            " ".join(f"{part}." for part in parts), answer=" " + " ".join(words[tokens:])
+        )
+        masks = sides.masked_units(text, units)
+        given, whole = (lm, text, units), text.input_ids.shape[1]
+
+        def ours(removal: str = "attention-mask", given: tuple = given) -> Tensor:
+            found = leave_one_out(*given[:2], units=given[2], removal=removal, progress=False)
+            return found[given[1].units(given[2]).mask]
+
+        behind = whole - masks.argmin(1) - (1 - masks).sum(1)
+        least = layers * int(whole + behind.sum()) + head * size * (len(masks) + 1)
+        every = (layers + head) * whole
+        told = f"LOO of an answer, {tokens} + {size} tokens, {len(masks)} {units}s"
+        ways: dict[str, tuple[dict[str, Callable[[], Tensor]], float, int]] = {
+            "": ({"plain batches": partial(sides.masked_answer, *given)}, 1e-3, len(masks) + 1)
+        }
+        if units == "sentence":
+            half = {"64 random halves": partial(sides.halved_answer, *given)}
+            ways[" beside a surrogate"] = half, np.inf, 64
+        if sides.installed("captum"):
+            captum = {"captum, in one pass a unit": partial(sides.captum_answer, *given)}
+            ways[" by deletion"] = captum, 1e-3, len(masks) + 1
+        for how, (other, tolerance, passes) in ways.items():
+            first = {OURS: partial(ours, "delete" if "deletion" in how else "attention-mask")}
+            found = bench.contest(told + how, first | other, tolerance)
+            rows += [
+                row | {"bound": b}
+                for row, b in zip(found, (1.0, passes * every / least), strict=True)
+            ]
+    return rows
 
 
 def lrp(bench: Bench) -> Rows:
@@ -311,6 +400,7 @@ GROUPS: dict[str, tuple[Callable[[Bench], Rows], int]] = {
     "model": (model, 65),
     "methods": (methods, 20),
     "loo-sentences": (partial(loo, kind="sentences"), 55),
+    "answers": (answers, 400),
     "lrp": (lrp, 15),
     "ablations": (ablations, 40),
     "curves": (curves, 10),

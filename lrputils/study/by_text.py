@@ -16,9 +16,9 @@ from lrputils import stats
 from lrputils.data.given import Text
 from lrputils.data.texts import Texts, load_texts
 from lrputils.model.classifier import Classifier
-from lrputils.model.inputs import Inputs
+from lrputils.model.inputs import Inputs, has_answers
 from lrputils.model.proof import run_batch
-from lrputils.model.readout import Target, resolve_target
+from lrputils.model.readout import Target, explained, read, resolve_target
 from lrputils.progress import bar
 from lrputils.removal.packing import by_length
 
@@ -94,8 +94,8 @@ def predicted(
 
     The predicted class is explained unless a `target` names one. Longer texts are cut if
     `truncate`. For `names` see `Classifier.number_labels`. A row has `position`, `id`, `target`,
-    `label` (the text's own class, None without one), `logit` (of the target), `tokens` (how many)
-    and `content`, (tokens,), false at special tokens.
+    `label` (the text's own class, None without one), `logit` (of the target; of an answer what is
+    explained), `tokens` (how many) and `content`, (tokens,), false at special tokens.
     """
     given = texts.labels or [None] * len(texts)
     labels = classifier.number_labels(given, names)
@@ -103,23 +103,33 @@ def predicted(
     batches = by_length(texts, batch_size)
     for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
-        with torch.inference_mode(), naming([texts.ids[text] for text in batch]):
-            logits = run_batch(classifier.architecture, inputs)
-        chosen = resolve_target(target, logits, classifier.model)
+        with naming([texts.ids[text] for text in batch]):
+            chosen, f = _explained(classifier, inputs, target)
         content = inputs.content_mask.cpu().numpy()
         rows = [
             {
                 "position": text,
                 "id": texts.ids[text],
-                "target": int(chosen[row]),
+                "target": int(chosen[row].flatten()[0]),
                 "label": labels[text],
-                "logit": float(logits[row, chosen[row]]),
+                "logit": float(f[row]),
                 "tokens": length,
                 "content": content[row, :length],
             }
             for row, (text, length) in enumerate(zip(batch, inputs.lengths.tolist(), strict=True))
         ]
         yield inputs, chosen, rows
+
+
+def _explained(classifier: Classifier, inputs: Inputs, target: Target) -> tuple[Tensor, Tensor]:
+    """What is explained of each text, (batch,), and its size: a logit, or what is said."""
+    if has_answers(inputs):
+        reading = read(classifier.architecture, inputs, target=target)
+        return reading.target, reading.output.detach()
+    with torch.inference_mode():
+        logits = run_batch(classifier.architecture, inputs)
+    chosen = resolve_target(target, logits, classifier.model)
+    return chosen, explained(logits, chosen)
 
 
 @contextmanager

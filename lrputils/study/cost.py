@@ -3,7 +3,7 @@
     plan = cost.forecast(clf, texts, methods)      # seconds, part by part
     with cost.measured(clf.device) as spent: ...   # seconds and peak memory of the real work
 
-For a forecast a few batches are timed, and the rest is added up. `torch.utils.benchmark` is not
+For a forecast a row is timed, and the rest is counted. `torch.utils.benchmark` is not
 used: its timer runs the work twice more before each measurement and keeps no result, while a
 forecast has to be cheap and the pairs of `bench` alternate.
 """
@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,15 +22,16 @@ import numpy as np
 import torch
 from scipy.optimize import nnls
 
+from lrputils.data.given import Text
+from lrputils.data.texts import Texts, TextStream, load_texts
 from lrputils.model.classifier import Classifier
-from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
 from lrputils.removal.certified import rows_checked
-from lrputils.removal.packing import BATCH_TOKENS, shareable
+from lrputils.removal.packing import BATCH_TOKENS, PASS, shareable
 from lrputils.removal.packing import evaluate as run_rows
 from lrputils.removal.rows import Row, split
 from lrputils.study.evaluation import REFERENCE, variants_of
-from lrputils.study.variants import LayerSweep, Variant
+from lrputils.study.variants import LayerSweep, Variant, layer_sets
 
 
 @dataclass
@@ -83,7 +84,9 @@ def timed(device: str | torch.device, work: Callable[[], Any]) -> tuple[float, A
 
 
 # What a decoder's rows take without the beginnings of their texts: half the tokens, in more passes.
-SHARED = 2 / 3
+_SHARED = 2 / 3
+_MINUTES = 300  # seconds that nobody minds
+_FEW, _SHORTER = 20, (256, 128, 64)  # texts and tokens that are proposed where all take longer
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,14 @@ class Forecast:
     """What an evaluation will take, by one process on one device.
 
     Attributes:
-        seconds: part → seconds, each method by name, and "curves".
+        seconds: part → seconds: each method by name at its first read-out, "other read-outs",
+            "layers" of a sweep, and "curves".
         device: where it was timed.
         texts: how many there are.
         tokens: of all texts, as far as they are not cut.
         cut: texts that are too long.
         peak_bytes: most memory, as `Spent` counts it.
+        shorter: what would take minutes where all does not: option → seconds.
         price: of an hour of the device.
         workers: processes with a device each, which share the work.
     """
@@ -107,6 +112,7 @@ class Forecast:
     tokens: int
     cut: int = 0
     peak_bytes: float = float("nan")
+    shorter: Mapping[str, float] = field(default_factory=dict)
     price: float | None = None
     workers: int = 1
 
@@ -120,21 +126,23 @@ class Forecast:
         cost = f"{hours:.3g} device hours"
         if self.price is not None:
             cost += f", {hours * self.price:.2f} at {self.price:g} an hour"
-        shares = (f"{name} {part / self.total:.0%}" for name, part in self.seconds.items())
+        shares = {name: f"{part / self.total:.0%}" for name, part in self.seconds.items()}
+        told = ", ".join(f"{name} {share}" for name, share in shares.items() if share != "0%")
         if self.workers > 1:
             cost += f"; {duration(self.total / self.workers)} by {self.workers} workers"
         lines = {
             "texts": f"{self.texts:,}, {self.tokens:,} tokens, {self.cut:,} texts too long",
-            "time": f"{duration(self.total)} on one {self.device}: {', '.join(shares)}",
+            "time": f"about {duration(self.total)} on one {self.device}: {told}",
+            "shorter": ", ".join(f"{duration(s)} with {way}" for way, s in self.shorter.items()),
             "memory": f"{self.peak_bytes / 2**30:.2f} GiB a process",
             "cost": cost,
         }
-        return "\n".join(f"{name:8}{line}" for name, line in lines.items())
+        return "\n".join(f"{name:8}{line}" for name, line in lines.items() if line)
 
 
 def forecast(
     classifier: Classifier,
-    texts: Sequence[str],
+    texts: Any,
     methods: Sequence[str | Variant | LayerSweep],
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -142,60 +150,109 @@ def forecast(
     max_length: int | None = None,
     batch_size: int = 16,
     units: str = "token",
+    target: int | str | None = None,
+    truncate: bool = True,
+    **told: Any,
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
 
-    A forward pass over one row of n tokens is modelled as a + b·n + c·n² seconds, fitted to one
-    batch at each of three lengths. Leave-one-out is a row a unit, of n − 1 tokens where units are
-    tokens, two thirds of that in a decoder, whose rows run from the removed token on; a curve is a
-    row a step. Every other method is timed on the batch of the longest texts and scaled by tokens;
-    longer ones are cut.
+    All texts are read and tokenized. A forward pass over one row of n tokens is modelled as
+    a + b·n + c·n² seconds, fitted to one batch at each of three lengths, and everything else is
+    counted. Leave-one-out is a row a unit, of n − 1 tokens where units are tokens, two thirds of
+    that in a decoder, whose rows run from the removed token on; a curve is a row a step; every
+    other method takes the passes of its price (see `lrputils.METHODS`).
 
     In low precision leave-one-out's rows are timed in it, and those that `certified_loo` checks in
-    float32 too; texts that it runs again are not foreseen.
+    float32 too; texts that it runs again are not foreseen. Memory is the peak over these rows, and
+    over a batch of the longest text by the cheapest of the methods.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: those of `load_texts` or `stream_texts`, or texts in any form that they take.
+        methods: as `lrputils.evaluate` takes them, and so are the other arguments.
+        told: `price` and `workers` of a `Forecast`.
 
     Raises:
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
     """
-    if not len(texts):
-        raise ValueError("there are no texts to forecast for")
-    cut = {"max_length": max_length, "truncate": True}
-    counts = []
-    for start in range(0, len(texts), 256):
-        inputs = classifier.encode(list(texts[start : start + 256]), **cut)
-        rows = inputs.lengths if units == "token" else inputs.units(units).mask.sum(1)
-        counts.append(torch.stack([inputs.lengths, inputs.content_mask.sum(1), rows]).cpu())
-    lengths, content, removed = torch.cat(counts, dim=1).numpy()
-    order = np.argsort(lengths, kind="stable")
-    reference, *others = variants_of(methods, options or {}, progress=False)
-    longest = classifier.encode([texts[order[-1]]], **cut)
-    row_seconds = low_seconds = row_model(classifier, longest)
-    checked: float | np.ndarray = 0
-    if (precision := reference.options.get("precision", "float32")) != "float32":
-        low_seconds = row_model(classifier, longest, precision)
-        checked = rows_checked(lengths, min(batch_size, len(texts)))
-    left = lengths - lengths / np.maximum(removed, 1)  # tokens of a row
-    rows = removed * low_seconds(left) + checked * row_seconds(left)
-    if shareable(classifier.architecture, max(lengths)):
-        rows = rows * SHARED
-    seconds = {REFERENCE: float((rows + row_seconds(lengths)).sum())}
-    probe, maps = classifier.encode([texts[row] for row in order[-batch_size:]], **cut), 1
-    with torch.no_grad():
-        target = run(classifier.architecture, classifier.architecture.arguments(probe)).argmax(-1)
-    for variant in others:
-        work = partial(variant.maps, classifier.model, probe, target, units)
-        if classifier.device.type != "cpu":
-            work()  # the first one loads its kernels
-        taken, found = timed(classifier.device, work)
-        name = variant.name if isinstance(variant, Variant) else f"{len(found)} ablations"
-        taken *= lengths.sum() / int(probe.lengths.sum())
-        seconds[name] = seconds.get(name, 0) + taken  # at each of its read-outs
-        maps += len(found)
-    if chunk is not None:
-        # Tokens left at each step; the empty text, shared by all curves, is left out.
-        steps = [np.arange(n - chunk, n - c, -chunk) for n, c in zip(lengths, content, strict=True)]
-        seconds["curves"] = 2 * maps * float(row_seconds(np.concatenate(steps)).sum())
-    return Forecast(seconds, str(classifier.device), len(texts), int(lengths.sum()))
+    asked: list[Any] = variants_of(methods, options or {}, progress=False)
+    reference, *others = asked
+    texts = texts if isinstance(texts, TextStream) else load_texts(texts)
+    encode = partial(classifier.encode, max_length=max_length, truncate=truncate)
+    numbers, longest, cut = _counted(texts, encode, units)
+    probe, most = encode([longest]), int(numbers[0].max())
+    precision = reference.options.get("precision", "float32")
+    with measured(classifier.device) as spent:
+        if cheap := [variant for variant in others if isinstance(variant, Variant)]:
+            least = min(cheap, key=lambda variant: variant.passes(most))
+            least.maps(classifier.model, encode([longest] * batch_size), target, units)
+        row_seconds = row_model(classifier, probe)
+        low = row_seconds if precision == "float32" else row_model(classifier, probe, precision)
+    layers = classifier.architecture.layers
+    extra = PASS.get(classifier.device.type, PASS["cuda"]) / batch_size
+
+    def seconds(first: int | None = None, cut_to: float = np.inf) -> dict[str, float]:
+        """Return the seconds of each part, of the first texts, cut to so many tokens."""
+        lengths, content, removed = np.minimum(numbers[:, :first], cut_to)
+        left = lengths - lengths / np.maximum(removed, 1)  # tokens of a row
+        rows = removed * low(left)
+        if precision != "float32":
+            checked = rows_checked(lengths.astype(int), min(batch_size, len(lengths)))
+            rows = rows + checked * row_seconds(left)
+        if shareable(classifier.architecture, lengths.max()):
+            rows = rows * _SHARED
+        found = {REFERENCE: float((rows + row_seconds(lengths)).sum())}
+        sizes, times = np.unique(lengths.astype(int), return_counts=True)
+        once, maps = times * row_seconds(sizes + extra), 1
+        for variant in others:
+            name, count = "layers", 1
+            if isinstance(variant, LayerSweep):
+                # For each set of layers a backward pass, through half of them on average.
+                each = len(layer_sets(layers, variant.families))
+                taken = float(once.sum()) * (1 + each)
+                count = each * (1 if isinstance(variant.readout, str) else len(variant.readout))
+            elif variant.method == REFERENCE:
+                name, taken = variant.name, found[REFERENCE]
+            else:
+                name = variant.name if variant.name not in found else "other read-outs"
+                taken = float(once @ [float(variant.passes(int(size))) for size in sizes])
+            found[name] = found.get(name, 0.0) + taken
+            maps += count
+        if chunk is not None:
+            # Tokens left at each step; the empty text, shared by all curves, is left out.
+            own = zip(lengths, content, strict=True)
+            steps = np.concatenate([np.arange(n - chunk, n - c, -chunk) for n, c in own])
+            found["curves"] = 2 * maps * float(row_seconds(steps).sum())
+        return found
+
+    whole, ways = seconds(), {}
+    if sum(whole.values()) > _MINUTES:
+        cuts = {size: sum(seconds(cut_to=size).values()) for size in _SHORTER if size < most}
+        fits = [size for size, taken in cuts.items() if taken <= _MINUTES] or [*cuts][-1:]
+        ways = {f"--max-length {size}": cuts[size] for size in fits[:1]}
+        if numbers.shape[1] > _FEW:
+            ways[f"--limit {_FEW}"] = sum(seconds(_FEW).values())
+    size = {"texts": numbers.shape[1], "tokens": int(numbers[0].sum()), "cut": cut}
+    told = {"peak_bytes": spent.peak_bytes, "shorter": ways, **told}
+    return Forecast(whole, str(classifier.device), **size, **told)
+
+
+def _counted(
+    texts: Texts | TextStream, encode: Callable[[Texts], Inputs], units: str
+) -> tuple[np.ndarray, Text, int]:
+    """Return each text's tokens, own tokens and rows of leave-one-out (3, texts), the longest text,
+    and how many are cut.
+    """
+    counts, longest, most, cut = [], "", 0, 0
+    for part in texts.parts(256):
+        inputs = encode(part)
+        removed = inputs.lengths if units == "token" else inputs.units(units).mask.sum(1)
+        counts.append(torch.stack([inputs.lengths, inputs.content_mask.sum(1), removed]).cpu())
+        cut += len(inputs.truncated)
+        row = int(inputs.lengths.argmax())
+        if inputs.lengths[row] > most:
+            longest, most = part[row], int(inputs.lengths[row])
+    return torch.cat(counts, dim=1).numpy(), longest, cut
 
 
 def row_model(

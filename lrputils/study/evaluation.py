@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,12 +21,23 @@ from lrputils.attribution import METHODS
 from lrputils.data.texts import load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
+from lrputils.model.readout import Target
 from lrputils.removal.leave_one_out import certified_loo
 from lrputils.removal.perturbation import Curves, curve_mean, perturbation_curves
 from lrputils.study.by_text import Run, naming, predicted
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 REFERENCE = "loo"
+
+
+class Maps(dict[Label, tuple[np.ndarray, ...]]):
+    """A float32 array (tokens,) a text, by `Label`; a method's name finds its first label."""
+
+    def __missing__(self, name: str) -> tuple[np.ndarray, ...]:
+        for label in self:
+            if label.method == name and not label.family:
+                return self[label]
+        raise KeyError(name)
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,30 +47,24 @@ class Evaluation(Run):
     Attributes:
         rows: one row a text and map, columns `id`, `method`, `readout`, `family`, `layer` (see
             `lrputils.study.variants.Label`), `tokens` (special ones included), `target` (the class
-            explained), `label` (the text's own class, None if it has none), `logit` (of the
-            target), `r` (Pearson with LOO over all tokens), `r_content` (without special tokens),
-            `r_normalised` (after dividing each map by its sum, as the paper does) and `flipped`
-            (the map's own sum was negative: the division flipped its signs); with curves also
-            `morf_curve`, `lerf_curve` (steps + 1,), `morf`, `lerf` (their means) and `delta`
-            (`lerf − morf`), in logits. With LOO in low
-            precision its rows have `bound`: how far its correlation with float32's may be from 1.
-        maps: method → one float32 array (tokens,) a text, in the order of the texts. An ablation,
-            and a method at a further read-out, by its `Label`.
+            explained, of a contrast the first; of an answer its number in `ANSWER_OUTPUTS`),
+            `label` (the text's own class, None if it has none), `logit` (of the target, or what is
+            said of the answer), `r`
+            (Pearson with LOO over all tokens), `r_content` (without special tokens), `r_normalised`
+            (after dividing each map by its sum, as the paper does) and `flipped` (the map's own sum
+            was negative: the division flipped its signs); with curves also `morf_curve`,
+            `lerf_curve` (steps + 1,), `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in
+            logits. With LOO in low precision its rows have `bound`: how far its correlation with
+            float32's may be from 1.
+        maps: by `Label`, or a method's name, one float32 array (tokens,) a text, in their order.
         tokens: the strings of each text's tokens, special ones included.
         content: boolean (tokens,) a text, false at special tokens.
     """
 
     rows: pd.DataFrame
-    maps: Mapping[str | Label, tuple[np.ndarray, ...]]
+    maps: Maps
     tokens: tuple[tuple[str, ...], ...]
     content: tuple[np.ndarray, ...]
-
-    @cached_property
-    def named(self) -> dict[str, Label]:
-        """The label that each method's name stands for in `maps`: its first."""
-        own = self.rows[self.rows.family == ""].drop_duplicates("method")
-        labels = own[[*Label._fields]].itertuples(index=False)
-        return {label.method: label for label in map(Label._make, labels)}
 
     def __repr__(self) -> str:
         told, table = self._shown()
@@ -82,15 +86,16 @@ def evaluate(
     methods: Sequence[str | Variant | LayerSweep] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
     *,
     units: str = "token",
-    target: int | str | None = None,
+    target: Target = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    reference: Evaluation | None = None,
+    reference: Sequence[np.ndarray] | None = None,
     chunk: int | None = None,
     batch_size: int = 16,
     max_length: int | None = None,
     truncate: bool = False,
     text_column: str | None = None,
     label_column: str | None = None,
+    answers: str | None = None,
     labels: Mapping[Any, Any] | None = None,
     progress: bool = True,
 ) -> Evaluation:
@@ -107,9 +112,9 @@ def evaluate(
             computed, as the reference.
         units: what is removed, scored and compared: each "token", "word" or "sentence". Of words
             and sentences r is over the units, and the maps have their scores at first tokens.
-        target: the class to explain, a number or a label.
+        target: the class to explain, a number or a label, or a `lrputils.contrast` of two.
         options: options of the methods given by name.
-        reference: an evaluation of the same texts by the same classifier, whose LOO is taken.
+        reference: LOO's scores (tokens,) of each text, which are not measured again.
         chunk: perturb the texts along every map, this many tokens at once (the paper: 1 on SST,
             16 on IMDB). Costs far more than the maps; left out if not given.
         batch_size: texts a batch.
@@ -117,6 +122,8 @@ def evaluate(
         truncate: cut longer texts instead of refusing them.
         text_column: a table's column of texts; found by its usual names if not given.
         label_column: a table's column of labels, likewise.
+        answers: of a language model, a table's column of answers, or "own"; then these are
+            explained, as by `leave_one_out`.
         labels: what the texts' labels are called in the model, as `{"Positive": "LABEL_1"}`.
         progress: whether to draw progress bars, with rate and time left, on a terminal.
 
@@ -127,15 +134,24 @@ def evaluate(
     """
     variants = variants_of(methods, options or {}, progress=progress)
     texts = [texts] if isinstance(texts, str) else texts
-    texts = load_texts(texts, text_column=text_column, label_column=label_column)
-    if reference is not None and len(reference.tokens) != len(texts):
+    columns: Any = {"text_column": text_column, "label_column": label_column, "answers": answers}
+    texts = load_texts(texts, **columns)
+    texts = classifier.answered(texts) if answers else texts
+    if reference is not None and len(reference) != len(texts):
         raise ValueError(
-            f"the reference evaluated {len(reference.tokens)} texts, but there are {len(texts)}"
+            f"the reference has scores of {len(reference)} texts, but there are {len(texts)}"
         )
     found: dict[int, dict[str, Any]] = {}
-    how = {"target": target, "truncate": truncate, "progress": progress, "names": labels}
+    how: dict[str, Any] = {
+        "target": target,
+        "truncate": truncate,
+        "progress": progress,
+        "names": labels,
+    }
     for inputs, chosen, rows in predicted(classifier, texts, batch_size, max_length, **how):
-        known = reference and [reference.maps[REFERENCE][row["position"]] for row in rows]
+        known = None
+        if reference is not None:
+            known = [reference[row["position"]] for row in rows]
         with naming([row["id"] for row in rows]):
             results = _batch(classifier, inputs, chosen, variants, known, chunk, units)
         found |= {row["position"]: row | parts for row, parts in zip(rows, results, strict=True)}
@@ -180,7 +196,8 @@ def _batch(
     loo, maps = Label(REFERENCE), {}
     if known is not None:
         maps[loo] = pad_sequence([torch.from_numpy(scores) for scores in known], batch_first=True)
-    reference, bounds = variants[0], None
+    reference: Any = variants[0]
+    bounds = None
     if known is None and reference.options.get("precision", "float32") != "float32":
         found = certified_loo(model, inputs, target=target, **reference.options)
         maps[loo], bounds = found.scores.cpu(), np.where(found.redone, 0.0, found.bound)
@@ -188,7 +205,9 @@ def _batch(
         if not (isinstance(variant, Variant) and variant.label in maps):
             maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target, units).items()}
     content = inputs.units(units).mask.cpu()
-    valid = inputs.valid_mask.cpu() if units == "token" else content
+    valid = content
+    if units == "token":
+        valid = inputs.valid_mask.cpu() & ~inputs.get("answer_mask", torch.tensor(0)).bool().cpu()
     compared = {name: compare(scores, maps[loo], valid, content) for name, scores in maps.items()}
     if bounds is not None:
         compared[loo] = [r | {"bound": b} for r, b in zip(compared[loo], bounds, strict=True)]
@@ -214,7 +233,7 @@ def _curves(
     units: str,
 ) -> dict[Label, list[Curves]]:
     scores, how = torch.stack(list(maps.values())), {"target": target, "units": units}
-    both = perturbation_curves(classifier.model, inputs, scores, chunk, **how)
+    both: Any = perturbation_curves(classifier.model, inputs, scores, chunk, **how)
     morf, lerf = (curves.float().cpu().numpy() for curves in both)
     points = [1 + -(-len(own) // chunk) for own in inputs.units(units).texts]
     return {
@@ -257,21 +276,8 @@ def _collect(results: Sequence[Mapping[str, Any]]) -> Evaluation:
     maps, tokens, content = (
         tuple(result[name] for result in results) for name in ("maps", "pieces", "content")
     )
-    return Evaluation(pd.DataFrame(rows), _by_method(maps), tokens, content)
-
-
-def _by_method(texts: Sequence[Mapping[Label, Any]]) -> dict[str | Label, tuple[Any, ...]]:
-    """Turn one mapping a text round; a method's first label goes by the method's name."""
-    found: dict[str | Label, tuple[Any, ...]] = {}
-    for label in texts[0]:
-        first = not label.family and label.method not in found
-        found[label.method if first else label] = tuple(parts[label] for parts in texts)
-    return found
-
-
-def of_label(found: Evaluation, label: Label) -> Any:
-    """Return what the `maps` hold of a label; None if nothing."""
-    return found.maps.get(label.method if found.named.get(label.method) == label else label)
+    of_texts = Maps({label: tuple(parts[label] for parts in maps) for label in maps[0]})
+    return Evaluation(pd.DataFrame(rows), of_texts, tokens, content)
 
 
 def _columns(curves: Curves) -> dict[str, Any]:

@@ -70,6 +70,70 @@ def captum_loo(classifier: Classifier, inputs: Inputs, rows: int = 1) -> Tensor:
     return torch.cat(found)
 
 
+def answered(classifier: Classifier, text: Inputs) -> Callable[[Tensor], Tensor]:
+    """Σ log p of one text's answer as a function of attention masks (rows, tokens), 8 at a time."""
+    ids, size = text.input_ids, int(text["answer_mask"].sum())
+    places = torch.arange(ids.shape[1], device=ids.device)
+
+    @torch.inference_mode()
+    def f(masks: Tensor) -> Tensor:
+        found = []
+        for some in masks.split(8):
+            same = (part.expand(len(some), -1) for part in (ids, places))
+            given = dict(zip(("input_ids", "position_ids"), same, strict=True))
+            logits = classifier.model(**given, attention_mask=some, use_cache=False).logits
+            own = logits[:, -size - 1 : -1].log_softmax(-1)
+            said = ids[:, -size:].expand(len(some), -1)[..., None]
+            found.append(own.gather(2, said)[..., 0].sum(1))
+        return torch.cat(found)
+
+    return f
+
+
+def masked_units(text: Inputs, units: str) -> Tensor:
+    """Attention masks of one text without each of its units, (units, tokens)."""
+    numbers = text.units(units).numbers
+    return (numbers != torch.arange(int(numbers.max()) + 1)[:, None].to(numbers)).long()
+
+
+def masked_answer(classifier: Classifier, text: Inputs, units: str) -> Tensor:
+    """Leave-one-out of an answer by masked forward passes over all of the text, in batches."""
+    masks = masked_units(text, units)
+    f = answered(classifier, text)(torch.cat([torch.ones_like(masks[:1]), masks]))
+    return f[0] - f[1:]
+
+
+def halved_answer(classifier: Classifier, text: Inputs, units: str, passes: int = 64) -> Tensor:
+    """A linear surrogate of random halves, as ContextCite's: least squares for its lasso."""
+    masks = masked_units(text, units)
+    generator = torch.Generator().manual_seed(0)
+    kept = torch.rand(passes, len(masks), generator=generator) < 0.5
+    gone = (~kept).to(masks) @ (1 - masks)
+    f = answered(classifier, text)(1 - gone)
+    design = torch.cat([kept.float(), torch.ones(passes, 1)], 1)
+    return torch.linalg.lstsq(design, f.float().cpu()[:, None]).solution[:-1, 0]
+
+
+def captum_answer(classifier: Classifier, text: Inputs, units: str) -> Tensor:
+    """Leave-one-out by deletion, by captum's LLMAttribution, one pass over all of the text a unit.
+
+    Its default, token by token on a growing cache, gives wrong numbers beside transformers 5.
+    """
+    from captum.attr import FeatureAblation, LLMAttribution, TextTemplateInput
+
+    (source,), mask = text.sources, text.units(units).mask[0]
+    begins = [source.spans[token][0] for token in mask.nonzero().flatten().tolist()]
+    begins = [at - source.text[at - 1].isspace() if at else at for at in begins]
+    ends = [*begins[1:], len(source.text)]
+    parts = [source.text[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    template = source.text[: begins[0]] + "{}" * len(parts)
+    given = TextTemplateInput(template, parts, baselines=[""] * len(parts))
+    said = text.input_ids[0, text["answer_mask"][0].bool()]
+    ablation = LLMAttribution(FeatureAblation(classifier.model), classifier.tokenizer)
+    found = ablation.attribute(given, target=said, forward_in_tokens=False)
+    return found.seq_attr.float().cpu()
+
+
 def masked_curves(classifier: Classifier, inputs: Inputs, scores: Tensor) -> Tensor:
     """The curve of most relevant first, without its last point, by one masked pass a step."""
     found = []

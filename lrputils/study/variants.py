@@ -17,9 +17,9 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.readout import READOUTS, readouts
 from lrputils.propagation.composites import Composite
 from lrputils.propagation.layerwise import bypass_at
+from lrputils.removal.mask_gradient import BOTH
 
 ABLATIONS = ("front", "back", "single")
-BOTH = 3  # a forward and a backward pass, counted in forward passes
 
 
 class Label(NamedTuple):
@@ -51,6 +51,12 @@ class Variant:
     def label(self) -> Label:
         """Its name and read-out."""
         return Label(self.name, self.options.get("readout", "word"))
+
+    def passes(self, tokens: int) -> float:
+        """Return how many forward passes a text of so many tokens takes, see `Method`."""
+        if isinstance(self.method, Composite):
+            return BOTH
+        return METHODS.find(self.method).passes(tokens, self.options)
 
     def maps(
         self, model: nn.Module, inputs: Inputs, target: Tensor, units: str = "token"
@@ -110,11 +116,3 @@ def at_every_readout(*methods: str, model: nn.Module | None = None) -> list[Vari
     """Return each method at each read-out, of those that `model` has if it is given."""
     places = list(READOUTS) if model is None else readouts(describe(model))
     return [Variant(method, method, {"readout": place}) for method in methods for place in places]
-
-
-def passes(options: Mapping[str, Any]) -> int:
-    """How many forward passes of a text `mask_gradient` costs with these options.
-
-    The pass that finds the predicted class is not counted: what reads an explanation has it.
-    """
-    return BOTH * ((options.get("groups") or 1) + bool(options.get("with_open")))

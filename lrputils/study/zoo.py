@@ -17,7 +17,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from lrputils.data.images import ImageData, load_images
 from lrputils.model.architectures import describe
@@ -54,6 +54,11 @@ PLANTED = {
 }
 POSITIONS = 64
 _SIZE = 32
+# What a family has of its own: images in ten classes, layers of two kinds.
+_OWN: dict[str, dict[str, Any]] = {
+    "vit": {"num_labels": 10},
+    "gemma3": {"sliding_window": 512, "sliding_window_pattern": 2},
+}
 _SHAPE = {
     "hidden_size": _SIZE,
     "num_hidden_layers": 2,
@@ -89,19 +94,18 @@ def configured(family: str, *, head: int = 0, **settings: Any) -> PreTrainedMode
     `settings` are of its configuration, by BERT's names where the family has others. What they
     leave open is as small as `build` says; images have 8 × 8 pixels in ten classes.
     """
-    shape = _SHAPE | ({"num_labels": 10} if FAMILIES[family].vision else {}) | settings
+    own = _OWN.get(family, {}) | settings
+    shape = _SHAPE | own
     shape |= {
         "n_inner": shape["intermediate_size"],  # GPT-2's name
         "hidden_dim": shape["intermediate_size"],  # DistilBERT's
         "embedding_size": shape["hidden_size"] // 2,
         "head_dim": shape["hidden_size"] // shape["num_attention_heads"],
     }
-    kind = family.replace("_", "-")
-    fields = AutoConfig.for_model(kind)
-    own = {name: value for name, value in shape.items() if hasattr(fields, name)}
-    return getattr(transformers, FAMILIES[family].heads[head])(
-        AutoConfig.for_model(kind, **own | settings)
-    )
+    model = getattr(transformers, FAMILIES[family].heads[head])
+    fields = model.config_class()
+    known = {name: value for name, value in shape.items() if hasattr(fields, name)}
+    return model(model.config_class(**known | own))
 
 
 def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | PreTrainedModel:

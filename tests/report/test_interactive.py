@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from math import log2
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,8 @@ import lrputils as lrp
 from lrputils import products
 from lrputils.report import interactive
 from lrputils.report.heatmap import Heatmap
-from tests.book import browser as chromium
+from tests.book.browser import AXE, PHONE, WIDE
 
-AXE = Path(chromium.__file__).parent / "axe/axe.min.js"
 TEXTS = [
     "A film that is never dull.",
     "</script><script>window.opened = 1</script><b>Dull</b> & slow",
@@ -22,14 +20,6 @@ TEXTS = [
 ]
 SAID = "document.querySelector('[role=status]').textContent"
 TAB, DOWN, RIGHT, LEFT, SPACE = "Tab", "ArrowDown", "ArrowRight", "ArrowLeft", " "
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if chromium.EXECUTABLE is None:
-        pytest.skip("no Chromium is installed")
-    with chromium.Browser() as running:
-        yield running
 
 
 @pytest.fixture
@@ -152,9 +142,9 @@ _CLEAN = """(async () => {
 
 
 @pytest.mark.parametrize("kind", ["product", "heatmaps"])
-@pytest.mark.parametrize("size", [chromium.WIDE, chromium.PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 def test_it_reads_well(browser, page, figures, kind, size):
-    script = f"{AXE.read_text(encoding='utf-8')};\n{_CLEAN}"
+    script = f"{AXE};\n{_CLEAN}"
     visit = browser.visit(page(figures[kind]), script, size=size)
     assert not visit.errors
     assert all(url.startswith("file:") for url in visit.requests)

@@ -95,3 +95,38 @@ def test_a_random_model_is_the_same_each_time_and_leaves_torchs_generator_alone(
     first = bench.untrained(1, 64)
     assert torch.rand(1) == expected
     assert first.identity == bench.untrained(1, 64).identity
+
+
+PROMPTS = {"sentence": (40, 4, 6), "word": (12, 2, 3)}
+
+
+class TestAnswers:
+    def test_the_plain_side_agrees_and_the_bound_counts_what_runs(self, small, monkeypatch):
+        monkeypatch.setattr(sides, "installed", lambda library: False)
+        rows = bench.answers(small, PROMPTS)
+        assert [row["side"] for row in rows].count("plain batches") == 2
+        other = next(row for row in rows if row["side"] == "plain batches")
+        layers, head = 3 * (2 * 576 * 768 + 3 * 576 * 1536 + 2 * 576), 4915 * 576
+        # Four sentences of ten tokens: behind each stand the others and the answer.
+        least = layers * (46 + 36 + 26 + 16 + 6) + head * 6 * 5
+        assert other["bound"] == pytest.approx((layers + head) * 46 * 5 / least)
+
+    def test_captum_in_one_pass_a_unit(self, small):
+        pytest.importorskip("captum")
+        rows = bench.answers(small, PROMPTS)
+        assert sum("captum" in row["side"] for row in rows) == 2
+
+    def test_the_surrogate_finds_what_is_linear(self):
+        """With more passes than units and a linear f, least squares is exact."""
+        lm = bench.reader(1)
+        text = lm.encode("w0003 w0004. w0005 w0006. w0007", answer=" w0008")
+        weights = torch.tensor([1.0, -2.0, 0.5])
+        masks = sides.masked_units(text, "sentence")
+
+        def f(_, __):
+            return lambda kept: (1 - (kept @ (1 - masks).T) / (1 - masks).sum(1)) @ -weights
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(sides, "answered", f)
+            found = sides.halved_answer(lm, text, "sentence")
+        torch.testing.assert_close(found, weights)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.removal.leave_one_out import certified_loo, leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study import cost
-from lrputils.study.variants import Variant
+from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 from tests import tiny
 
 WORDS = (
@@ -22,9 +24,8 @@ WORDS = (
 
 @pytest.fixture
 def one_second_a_token(monkeypatch):
-    """Rows that take exactly n seconds for n tokens, and methods that take 5."""
+    """Rows that take exactly n seconds for n tokens."""
     monkeypatch.setattr(cost, "row_model", lambda *_: lambda n: np.asarray(n, float))
-    monkeypatch.setattr(cost, "timed", lambda _, work: (5.0, work()))
 
 
 def forecast(classifier, texts, methods=(), loo=None, **how):
@@ -104,11 +105,32 @@ class TestForecast:
         slack = 2 * len(WORDS) * chunk * maps
         assert plan.seconds.get("curves") == pytest.approx(maps * sum(ran), abs=slack)
 
-    def test_other_methods_scale_with_tokens(self, placeholder, one_second_a_token):
-        mine = [Variant("mine", "cp-lrp", {"readout": "sum"})]
-        plan = forecast(placeholder, WORDS, mine, batch_size=1)
-        lengths = lengths_of(placeholder, WORDS)
-        assert plan.seconds["mine"] == pytest.approx(5 * sum(lengths) / max(lengths))
+    def test_other_methods_take_the_passes_of_their_price(self, placeholder, one_second_a_token):
+        asked = [Variant("loo mask", "loo", {"removal": "mask"}), LayerSweep(["word", "sum"])]
+        asked += [Variant("ig", "ig", {"steps": 8}), Variant("half", "budgeted-loo", {"budget": 1})]
+        asked += at_every_readout("cp-lrp", model=placeholder.model)
+        seconds = forecast(placeholder, WORDS, asked, batch_size=4).seconds
+        n = np.array(lengths_of(placeholder, WORDS))
+        once = n + cost.PASS["cpu"] / 4
+        assert seconds == pytest.approx(
+            {
+                "loo": (n * n).sum(),
+                "loo mask": (n * n).sum(),
+                "layers": (1 + 3 * 4) * once.sum(),
+                "ig": 24 * once.sum(),
+                "half": ((n + 3) * once).sum(),
+                "cp-lrp": 3 * once.sum(),
+                "other read-outs": 6 * once.sum(),
+            }
+        )
+
+    def test_a_long_one_says_what_takes_minutes(self, placeholder, monkeypatch):
+        monkeypatch.setattr(cost, "row_model", lambda *_: lambda n: np.square(n / 2_000))
+        plan = forecast(placeholder, ["never dull " * 200] * 30)
+        assert plan.total > 300 > plan.shorter["--max-length 256"]
+        assert plan.shorter["--limit 20"] == pytest.approx(plan.total * 2 / 3)
+        assert re.search(r"^shorter .* with --max-length 256, .* with --limit 20$", str(plan), re.M)
+        assert not forecast(placeholder, WORDS).shorter
 
     def test_cut_texts_cost_less(self, placeholder, one_second_a_token):
         plan = forecast(placeholder, WORDS, max_length=8)
@@ -135,7 +157,7 @@ class TestForecast:
         assert plan.seconds["loo"] == pytest.approx(n + 6 * (n - n / 6))
 
     def test_mistakes_are_named(self, placeholder):
-        with pytest.raises(ValueError, match="no texts"):
+        with pytest.raises(ValueError, match="no text"):
             forecast(placeholder, [])
 
 

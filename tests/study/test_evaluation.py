@@ -4,20 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import PreTrainedTokenizerFast
 
 from lrputils import stats
 from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
-from lrputils.model.classifier import Classifier
+from lrputils.model.readout import contrast
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
-from lrputils.study.evaluation import compare, evaluate, of_label
+from lrputils.study.evaluation import compare, evaluate
 from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
-from tests import tiny
+from tests import languages
 
 WORDS = (
     "a film that is never dull",
@@ -39,9 +35,11 @@ def result(placeholder, texts):
     return evaluate(placeholder, texts, METHODS, batch_size=2, progress=False)
 
 
-def test_what_was_not_measured_is_none(result):
-    assert of_label(result, Label("attnlrp")) is result.maps["attnlrp"]
-    assert of_label(result, Label("attnlrp", "sum")) is None
+def test_a_map_is_found_by_its_label_and_a_method_s_first_by_its_name(result):
+    assert result.maps[Label("attnlrp")] is result.maps["attnlrp"]
+    for other in (Label("attnlrp", "sum"), "ig"):
+        with pytest.raises(KeyError):
+            result.maps[other]
 
 
 def test_labels_are_called_as_in_the_model(placeholder):
@@ -68,7 +66,7 @@ def test_r_and_what_sum_to_one_makes_of_it_by_hand():
 
 def test_there_is_a_row_for_every_text_and_method_in_order(result):
     assert list(result.rows.id.unique()) == list("abcde")
-    assert list(result.maps) == ["loo", *METHODS]
+    assert list(result.maps) == [*map(Label, ["loo", *METHODS])]
     assert len(result.rows) == 5 * 4
     assert np.allclose(result.rows.query("method == 'loo'").r, 1)
 
@@ -99,12 +97,16 @@ def test_it_is_shown_as_a_table(result):
 
 def test_a_method_s_label_is_its_name_too(placeholder):
     found = evaluate(placeholder, "never dull", ["LOO", "Gradient × input"], progress=False)
-    assert list(found.maps) == ["loo", "grad-x-input"]
+    assert list(found.maps) == [Label("loo"), Label("grad-x-input")]
 
 
 def test_a_reference_s_loo_is_taken(placeholder, texts, result):
     again = evaluate(
-        placeholder, texts, at_every_readout("attnlrp"), reference=result, progress=False
+        placeholder,
+        texts,
+        at_every_readout("attnlrp"),
+        reference=result.maps["loo"],
+        progress=False,
     )
     for ours, theirs in zip(again.maps["loo"], result.maps["loo"], strict=True):
         assert np.array_equal(ours, theirs)
@@ -142,11 +144,7 @@ def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placehol
 
 @pytest.mark.parametrize("name", ["gpt2-lm", "llama-lm", "qwen2-lm"])
 def test_a_next_token_model_explains_the_token_it_expects(name):
-    words = {"<unk>": 0, "<pad>": tiny.PAD} | {letter: 5 + i for i, letter in enumerate("abcdefgh")}
-    split = Tokenizer(WordLevel(words, unk_token="<unk>"))
-    split.pre_tokenizer = WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=split, pad_token="<pad>")
-    clf = Classifier(tiny.build(name, dtype=torch.float32), tokenizer, "next token")
+    clf = languages.load(name)
     texts = Texts(("a b c d e", "f g h"), (0, 1), ("0", "1"), "letters", "sha256 0")
     result = evaluate(clf, texts, ["ig", "rollout", "attnlrp", "cp-lrp"], chunk=1, progress=False)
     for row, text in enumerate(texts):
@@ -159,8 +157,25 @@ def test_a_next_token_model_explains_the_token_it_expects(name):
     assert set(result.rows.label) == {None}  # labels of texts are no tokens
 
 
+def test_a_contrast_of_two_classes_is_explained(placeholder, texts):
+    target = contrast(1, 0)
+    found = evaluate(placeholder, texts, ["attnlrp"], target=target, progress=False, chunk=4)
+    inputs = placeholder.encode([texts[0]])
+    how = {"target": target, "progress": False}
+    loo = leave_one_out(placeholder, inputs, **how)
+    relevance = attribute(placeholder, inputs, "attnlrp", target=target)
+    logits = placeholder.model(**inputs.model_kwargs()).logits[0]
+    row = found.rows[found.rows.method == "attnlrp"].iloc[0]
+    assert row.target == 1
+    assert row.logit == pytest.approx(float(logits[1] - logits[0]), abs=1e-5)
+    assert row.r == pytest.approx(float(stats.pearson(relevance, loo)[0]), abs=1e-5)
+    assert row.lerf_curve[0] == pytest.approx(row.logit, abs=1e-5)
+
+
 def test_a_layer_sweep_gives_the_papers_ablations(placeholder, texts, result):
-    sweep = evaluate(placeholder, texts, [LayerSweep("word")], reference=result, progress=False)
+    sweep = evaluate(
+        placeholder, texts, [LayerSweep("word")], reference=result.maps["loo"], progress=False
+    )
     layers = placeholder.architecture.layers
     assert len(sweep.maps) == 1 + 3 * layers
     ablations = sweep.ablations("r")
@@ -168,5 +183,5 @@ def test_a_layer_sweep_gives_the_papers_ablations(placeholder, texts, result):
     for everywhere in (("front", layers), ("back", 1)):
         assert np.allclose(ablations[everywhere], cp, atol=1e-3)
     three = Variant("three", "attnlrp", {"bypass_layers": {0, 1, 2}})
-    single = evaluate(placeholder, texts, [three], reference=result, progress=False)
+    single = evaluate(placeholder, texts, [three], reference=result.maps["loo"], progress=False)
     assert np.allclose(single.per_text("r")["three"], ablations["front", 3], atol=1e-3)

@@ -1,0 +1,123 @@
+"""Answers of a language model in a data set: evaluated, recorded and audited, as classes are."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+
+import lrputils as lrp
+from lrputils.__main__ import main
+from lrputils.runs import results
+from lrputils.runs.folders import read_json
+from tests import languages
+
+ROWS = [
+    {"messages": [{"role": "user", "content": "Is it the end? No."}], "answer": "the end"},
+    {
+        "messages": [
+            {"role": "system", "content": "Be kind."},
+            {"role": "user", "content": "Hm. A dog, is it? It is a dog."},
+        ],
+        "answer": " is",
+    },
+]
+
+
+@pytest.fixture(scope="module")
+def lm():
+    found = languages.load(seed=3)
+    letters = set(found.tokenizer.convert_tokens_to_ids(list("abcdefgh")))
+    rest = sorted({*range(len(found.tokenizer))} - letters)
+    found.model.generation_config.suppress_tokens = rest  # single bytes at random are no text
+    return found
+
+
+@pytest.fixture
+def files(lm, tmp_path):
+    """The model's folder, and the rows in two forms of JSON: lists, and text in CSV."""
+    lm.model.save_pretrained(tmp_path / "lm")
+    lm.tokenizer.save_pretrained(tmp_path / "lm")
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    written = [{**row, "messages": json.dumps(row["messages"])} for row in ROWS]
+    pd.DataFrame(written).to_csv(tmp_path / "rows.csv", index=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("units", ["token", "sentence"])
+def test_rows_are_the_maps_of_the_answers(lm, units):
+    found = lrp.evaluate(
+        lm, ROWS, ["attnlrp"], answers="answer", units=units, target="logit", progress=False
+    )
+    for number, row in enumerate(ROWS):
+        inputs = lm.encode(row["messages"], answer=row["answer"])
+        loo = lrp.leave_one_out(lm, inputs, units=units, output="logit")[0]
+        torch.testing.assert_close(torch.tensor(found.maps["loo"][number]), loo.float())
+        map_ = lrp.attribute(lm, inputs, "attnlrp", units=units, target="logit")[0]
+        where = inputs.units(units).mask[0]
+        if units == "token":  # the template's too, and not the answer's
+            where = ~inputs["answer_mask"][0].bool()
+        r = torch.corrcoef(torch.stack([map_.double(), loo.double()])[:, where])[0, 1]
+        own = found.rows[(found.rows.id == str(number)) & (found.rows.method == "attnlrp")]
+        assert own.r.item() == pytest.approx(float(r), abs=1e-6)
+        assert not found.content[number][inputs["answer_mask"][0].bool()].any()
+
+
+def test_a_shell_evaluates_answers_of_both_kinds_of_files(lm, files):
+    how = ["--model", str(files / "lm"), "--device", "cpu", "--quiet", "--methods", "cp-lrp"]
+    for kind in ("jsonl", "csv"):
+        given = ["--dataset", str(files / f"rows.{kind}"), "--out", str(files / kind)]
+        assert main(["evaluate", *how, *given, "--answers", "answer"]) == 0
+        rows = pd.read_parquet(files / kind / "rows.parquet")
+        inputs = lm.encode(ROWS[1]["messages"], answer=ROWS[1]["answer"])
+        loo = lrp.leave_one_out(lm, inputs)[0]
+        kept = rows[(rows.id == "1") & (rows.method == "loo")].scores.item()
+        torch.testing.assert_close(torch.tensor(kept), loo.float(), rtol=1e-4, atol=1e-4)
+        assert results.facts(files / kind)["parameters"]["answers"] == "answer"
+    assert main(["evaluate", *how, *given]) == 1  # of the next token it is another run
+
+
+def test_the_models_own_answers_are_said_once_and_long_ones_are_cut_aloud(lm, files, monkeypatch):
+    asked = []
+    reply = lrp.Classifier.reply
+    monkeypatch.setattr(
+        lrp.Classifier, "reply", lambda self, *given: asked.append(given) or reply(self, *given)
+    )
+    texts = lrp.load_texts(ROWS, answers="own")
+    with pytest.warns(UserWarning, match="2 of 2 answers are cut behind 5 tokens"):
+        said = lm.answered(texts, 5)
+    with pytest.warns(UserWarning, match="2 of 2"):
+        again = lm.answered(texts, 5)
+    assert again == said
+    assert len(asked) == 2
+    for row, one in zip(ROWS, said, strict=True):
+        assert one.answer == lm.reply(row["messages"], 5)[0]
+    with pytest.warns(UserWarning, match="1 of 2 answers are cut behind 2 tokens"):
+        cut = lm.answered(lrp.load_texts(ROWS, answers="answer"), 2)
+    assert [one.answer for one in cut] == ["the e"[:4], " is"]
+
+
+def test_an_audit_of_answers(files):
+    how = ["--model", str(files / "lm"), "--device", "cpu", "--quiet", "--units", "sentence"]
+    how += ["--dataset", str(files / "rows.csv"), "--answers", "answer"]
+    assert main(["audit", *how, "--out", str(files / "audit")]) == 0
+    page = (files / "audit" / "audit.html").read_text()
+    assert "Answer “the end”" in page.replace("<bdi>", "").replace("</bdi>", "")
+    gates = read_json(files / "audit" / "audit.json")["gates"]
+    assert all(gate["passed"] for gate in gates.values())
+
+
+@pytest.mark.parametrize(
+    ("rows", "answers", "sentence"),
+    [
+        (ROWS, "said", r"no column 'said': choose answers from .* or 'own'"),
+        ([{**ROWS[0], "answer": " "}], "answer", "no answer in row 0 of 'answer'"),
+        ([{**ROWS[0], "answer": None}], "answer", "no answer in row 0 of 'answer'"),
+        ([{"messages": []}], "own", "no text in row 0 of column 'messages'"),
+    ],
+)
+def test_what_is_no_answer_is_refused(rows, answers, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        lrp.load_texts(rows, answers=answers)
