@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lrputils.data.images import load_images
-from lrputils.linear_attention import SHIPPED, save_networks, train
 from lrputils.runs.options import run_alone
 
 
@@ -21,6 +19,9 @@ def make(*, out: Path, dataset: str = "digits", epochs: int | None = None) -> Pa
         dataset: digits, mnist or a folder
         epochs: of each network (default: by the data and setting)
     """
+    from lrputils.data.images import load_images
+    from lrputils.linear_attention import SHIPPED, save_networks, train
+
     data = load_images(dataset)
     for setting, seeds in SHIPPED.items():
         networks = [train(data, setting, seed, epochs=epochs) for seed in range(seeds)]

@@ -1,5 +1,3 @@
-import itertools
-
 import numpy as np
 import pytest
 import torch
@@ -7,6 +5,7 @@ import torch
 import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
 from recipes.recordings.mnist import attnlrp_with_epsilon
+from tests import reference
 
 SETTINGS = la.SETTINGS
 NAMED = {"ids": lambda setting: setting.name}
@@ -36,39 +35,17 @@ def tiny_data(side=3, count=40):
     return ImageData("random", "", side, pixels[:half], labels[:half], pixels[half:], labels[half:])
 
 
-# LRP by the explicit ε-rules, written from the equations
-
-
-def stabilised(z, epsilon):
-    return z + epsilon * np.where(z >= 0, 1.0, -1.0)
-
-
-def linear_rule(x, weight, z, relevance, epsilon):
-    """R_i = Σ_j x_i w_ji / (z_j + ε sign z_j) R_j, for tokens (tokens, features)."""
-    out = np.zeros_like(x)
-    for token in range(len(x)):
-        for i in range(x.shape[1]):
-            for j in range(z.shape[1]):
-                share = x[token, i] * weight[j, i] / stabilised(z[token, j], epsilon)
-                out[token, i] += share * relevance[token, j]
-    return out
-
-
-def product_rule(a, b, relevance, epsilon):
-    """R of both factors of a @ b: each term a_ji b_ip gets its share, halved between the two."""
-    z = a @ b
-    for_a, for_b = np.zeros_like(a), np.zeros_like(b)
-    for j, i, p in itertools.product(range(a.shape[0]), range(a.shape[1]), range(b.shape[1])):
-        part = a[j, i] * b[i, p] / stabilised(2 * z[j, p], epsilon) * relevance[j, p]
-        for_a[j, i] += part
-        for_b[i, p] += part
-    return for_a, for_b
+# LRP by the explicit ε-rules
 
 
 def slow_attnlrp(network, image, factorization, epsilon):
-    state = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
-    pixels = ((image.numpy() - state["shift"]) / state["scale"])[:, None]
-    tokens = pixels
+    state = network.state_dict()
+
+    def back(name, x, relevance):
+        weight, bias = state[f"{name}.weight"], state[f"{name}.bias"]
+        return reference.linear(x, weight, bias, relevance, epsilon)
+
+    tokens = pixels = ((image - state["shift"]) / state["scale"])[:, None]
     if network.setting.embedding == "learned":
         embedded = pixels @ state["embedding.weight"].T + state["embedding.bias"]
         tokens = embedded + state["position"]
@@ -80,29 +57,26 @@ def slow_attnlrp(network, image, factorization, epsilon):
     mean = network.setting.pooling == "mean"
     pooled = attended.mean(0) if mean else attended.ravel()
     logits = state["output.weight"] @ pooled + state["output.bias"]
-    target = logits.argmax()
-    at_pooled = pooled * state["output.weight"][target] / stabilised(logits[target], epsilon)
-    at_pooled = at_pooled * logits[target]
+    explained = torch.where(logits == logits.max(), logits, 0.0)
+    at_attended = back("output", pooled[None], explained[None])
     if mean:
-        share = attended / len(attended) / stabilised(pooled, epsilon)
-        at_attended = share * at_pooled
-    else:
-        at_attended = at_pooled.reshape(attended.shape)
+        share = attended / len(attended) / reference.stabilised(pooled, epsilon)
+        at_attended = share * at_attended
+    at_attended = at_attended.reshape(attended.shape)
     if factorization == la.LEFT:
-        at_scores, at_v = product_rule(q @ k.T, v, at_attended, epsilon)
-        at_q, at_kt = product_rule(q, k.T, at_scores, epsilon)
+        at_scores, at_v = reference.product(q @ k.T, v, at_attended, epsilon)
+        at_q, at_kt = reference.product(q, k.T, at_scores, epsilon)
     else:
-        at_q, at_written = product_rule(q, k.T @ v, at_attended, epsilon)
-        at_kt, at_v = product_rule(k.T, v, at_written, epsilon)
+        at_q, at_written = reference.product(q, k.T @ v, at_attended, epsilon)
+        at_kt, at_v = reference.product(k.T, v, at_written, epsilon)
     at_tokens = sum(
-        linear_rule(tokens, state[f"{name}.weight"], z, relevance, epsilon)
-        for name, z, relevance in (("query", q, at_q), ("key", k, at_kt.T), ("value", v, at_v))
+        back(name, tokens, relevance)
+        for name, relevance in (("query", at_q), ("key", at_kt.T), ("value", at_v))
     )
     if network.setting.embedding == "none":
         return at_tokens[:, 0]
-    at_embedded = embedded / stabilised(tokens, epsilon) * at_tokens
-    weight = state["embedding.weight"]
-    return linear_rule(pixels, weight, embedded, at_embedded, epsilon)[:, 0]
+    at_embedded, _ = reference.residual(embedded, state["position"], at_tokens, epsilon)
+    return back("embedding", pixels, at_embedded)[:, 0]
 
 
 @pytest.mark.parametrize("factorization", [la.LEFT, la.RIGHT])
