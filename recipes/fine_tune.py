@@ -9,20 +9,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import torch
-from datasets import Dataset
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    Trainer,
-    TrainingArguments,
-)
-
 import lrputils as lrp
 from lrputils.data.files import find_model
 from lrputils.data.given import sides
-from lrputils.model.classifier import EMBEDDED
 from lrputils.runs.folders import writable
 from lrputils.runs.options import run_alone
 
@@ -31,7 +20,7 @@ def make(
     *,
     data: str,
     out: Path,
-    base: str = str(EMBEDDED),
+    base: str | None = None,
     columns: str = "",
     labels: tuple[str, ...] = (),
     max_length: int = 256,
@@ -58,6 +47,18 @@ def make(
         ValueError: texts without two different labels, or not a name for each.
         FileExistsError: a folder that holds something.
     """
+    import torch
+    from datasets import Dataset
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        Trainer,
+        TrainingArguments,
+    )
+
+    from lrputils.model.classifier import EMBEDDED
+
     if out.exists() and any(out.iterdir()):
         raise FileExistsError(f"--out {out} holds something already: name a new folder")
     texts = lrp.load_texts(data, columns)
@@ -66,7 +67,7 @@ def make(
     if len(classes) < 2 or len(names) != len(classes):
         raise ValueError(f"{data} has the labels {classes}, and their names are {names}")
     torch.manual_seed(seed)
-    _, folder, _ = find_model(base, parameter="base")
+    _, folder, _ = find_model(str(base or EMBEDDED), parameter="base")
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # decoders have none
     model = AutoModelForSequenceClassification.from_pretrained(

@@ -26,5 +26,5 @@ def test_a_number_is_computed_again_without_the_package(monkeypatch):
     cells = nbformat.read(BOOK.chapter("05_layer_ablation").with_suffix(".ipynb"), 4).cells
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     glued = {o.metadata.get("scrapbook", {}).get("name"): o for o in outputs if "metadata" in o}
-    printed = glued["answer_mini"].data["application/papermill.record/text/plain"]
+    printed = glued["sum_mini"].data["application/papermill.record/text/plain"]
     assert said.getvalue().startswith(f"{float(printed):+.4f} [0.05")

@@ -10,22 +10,23 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 import yaml
 
-from lrputils.data.texts import Texts, TextStream
-from lrputils.runs import datasets
-from lrputils.runs.options import Chosen, run_alone
-from lrputils.runs.settings import Settings
+from lrputils.runs.options import run_alone
+from lrputils.runs.settings import Chosen, Settings
+
+if TYPE_CHECKING:  # the help needs no torch
+    from lrputils.data.texts import Texts, TextStream
 
 # Kind → module and function that measures it.
 KINDS = {
     "texts": "recipes.recordings.evaluations:texts",
     "maps": "lrputils.study.conventions:maps",
-    "remedy": "recipes.recordings.batches:remedy",
+    "remedy": "recipes.recordings.remedy:remedy",
     "yardstick": "lrputils.study.conventions:yardstick",
     "softmax": "lrputils.study.softmax:measure",
     "refactored": "lrputils.study.attention:through_forms",
@@ -34,14 +35,17 @@ KINDS = {
     "epsilon": "recipes.recordings.epsilon:measure",
     "depth": "lrputils.study.depth:agreement_by_depth",
     "patching": "recipes.recordings.patching:measure",
-    "layer_pairs": "recipes.recordings.batches:layer_pairs",
+    "layer_pairs": "recipes.recordings.layers:layer_pairs",
     "random_weights": "lrputils.study.controls:random_weights",
     "ceiling": "lrputils.study.controls:ceiling",
     "routes": "lrputils.study.attention:routes_by_layer",
-    "uniform": "recipes.recordings.batches:uniform",
-    "units": "recipes.recordings.batches:units",
+    "uniform": "recipes.recordings.layers:uniform",
+    "units": "recipes.recordings.units:units",
     "appended": "recipes.recordings.special:appended",
     "moved": "recipes.recordings.special:moved",
+    "prompted": "recipes.recordings.language:prompted",
+    "pinned": "recipes.recordings.language:pinned",
+    "answers": "recipes.recordings.language:answers",
 }
 Kind = Literal[*KINDS]
 _OWN_DEFAULTS = {"refactored": {"controls": False}}
@@ -53,6 +57,8 @@ def record(
     chosen: Chosen,
     *,
     o: Sequence[str] | None = None,
+    max_length: int | None = None,
+    batch_size: int = 16,
     longest: int | None = None,
     shard: int = 16,
     out: Path,
@@ -82,18 +88,25 @@ def record(
         units           agreement with LOO by tokens, words and sentences
         appended        agreement with a sentence appended that speaks for a class
         moved           agreement with [CLS]'s position in its word's vector
+        prompted        a language model's maps of the label that it says next
+        pinned          its leave-one-out with the first token's weights held
+        answers         a language model's maps of its answers to chats, by sentences
 
     Args:
         kind (KIND): what is recorded
         chosen: a classifier and texts
         o, option (NAME=VALUE): of the kind's `measure`, in YAML: chunk=16, removals=[mask]
+        max_length: cut texts to N tokens
+        batch_size: texts a batch
         longest: leave out texts of more words
         shard: most texts a shard
         out: where the rows go
         quiet: no progress
     """
+    from lrputils.runs import datasets
+
     measure = resolve_name(KINDS[kind])
-    sizes = {"max_length": chosen.max_length, "batch_size": chosen.batch_size}
+    sizes = {"max_length": max_length, "batch_size": batch_size}
     own = _own(kind, measure, o or (), sizes)
     classifier, texts = chosen.load()
     return datasets.record(
@@ -101,7 +114,7 @@ def record(
         classifier,
         _take_short(texts, longest),
         out,
-        Settings((), chosen.max_length, shard=shard),
+        Settings((), max_length=max_length, shard=shard),
         options={**chosen.of_texts, **own, "longest": longest, "shard": shard},
         command=command,
         quiet=quiet,
@@ -115,13 +128,15 @@ def main(arguments: list[str] | None = None) -> Path:
 
 def rounded(rows: pd.DataFrame) -> pd.DataFrame:
     """Keep four decimals of what was measured, and of a map 14 bits: more would not be squeezed."""
+    from lrputils.runs.datasets import compact
+
     rows = rows.reset_index(drop=True)
     if "scores" in rows:
         return rows.assign(scores=rows.scores.map(_shortened))
     if "form" in rows and "moved" in rows:  # differences down to the last bits
         return rows
     settings = rows[["epsilon"]] if "epsilon" in rows else rows[[]]
-    return datasets.compact(rows.drop(columns=settings.columns)).join(settings)
+    return compact(rows.drop(columns=settings.columns)).join(settings)
 
 
 def _shortened(scores: np.ndarray) -> np.ndarray:

@@ -40,7 +40,7 @@ from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.study.by_text import in_batches
 
 EPSILONS = (0.0, 1e-9, 1e-6, 1e-4, 1e-2)
-METHODS = {"attnlrp": ATTN_LRP, "cp-lrp": CP_LRP}
+LRP = {"attnlrp": ATTN_LRP, "cp-lrp": CP_LRP}
 
 
 @in_batches("id")
@@ -59,7 +59,7 @@ def measure(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[
     """
     loo = leave_one_out(classifier.model, inputs, target=target, progress=False)
     valid, content = inputs.valid_mask.cpu(), inputs.content_mask.cpu()
-    for method, composite in METHODS.items():
+    for method, composite in LRP.items():
         how = {"target": target, "composite": composite}
         at = {eps: epsilon_lrp(classifier, inputs, epsilon=eps, **how) for eps in EPSILONS}
         for eps, maps in at.items():

@@ -17,7 +17,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
-from lrputils.study.evaluation import Evaluation, evaluate, of_label
+from lrputils.study.evaluation import Evaluation, evaluate
 from lrputils.study.variants import ABLATIONS, Label, LayerSweep, Variant
 
 # Methods whose price is an option, or thirty times that of leave-one-out.
@@ -68,7 +68,7 @@ def texts(
     others = [name for name in methods if name not in along]
     main = _evaluated(classifier, texts, first, batch_size, max_length, chunk=chunk)
     rest = [*others, *away, LayerSweep(places[ablation_curves:])]
-    more = _evaluated(classifier, texts, rest, batch_size, max_length, reference=main)
+    more = _evaluated(classifier, texts, rest, batch_size, max_length, reference=main.maps["loo"])
     rows = pd.concat([_rows(main), _rows(more)[lambda rows: rows.method != "loo"]])
     return rows.sort_values("position", kind="stable").drop(columns="position")
 
@@ -151,7 +151,7 @@ def _masked(
     for position, of_text in rows.groupby("position"):
         inputs = classifier.encode([texts[position]], max_length, truncate=True)
         labels = map(Label._make, of_text[[*Label._fields]].itertuples(index=False))
-        maps = [torch.from_numpy(of_label(found, label)[position]) for label in labels]
+        maps = [torch.from_numpy(found.maps[label][position]) for label in labels]
         how = {"target": torch.tensor([of_text.target.iloc[0]]), "removal": "mask"}
         curves = perturbation_curves(classifier, inputs, torch.stack(maps)[:, None], **how)
         morf, lerf = (curve_mean(each)[:, 0].cpu().numpy() for each in curves)

@@ -25,8 +25,7 @@ from lrputils.runs import results
 from lrputils.runs.engines import Shard, in_shards, recover
 from lrputils.runs.options import run_alone
 from recipes.recordings.__main__ import rounded
-
-EPSILONS = (1e-9, 1e-6, 1e-4, 1e-2)
+from recipes.recordings.epsilon import EPSILONS
 
 
 def _means(maps: dict[str, Tensor], pairs: dict[str, tuple[str, str]]) -> pd.DataFrame:
@@ -77,7 +76,7 @@ def measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFrame
     """
     zero = {graph: la.attnlrp(network, images, graph) for graph in (la.LEFT, la.RIGHT)}
     rows = []
-    for epsilon in (0.0, *EPSILONS):
+    for epsilon in EPSILONS:
         maps = {
             graph: attnlrp_with_epsilon(network, images, graph, epsilon) if epsilon else scores
             for graph, scores in zero.items()
@@ -151,7 +150,7 @@ def measure_curves(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-KINDS = {
+MEASURED = {
     "linear-attention": la.under_every_removal,
     "epsilon": measure_epsilon,
     "ig": measure_ig,
@@ -191,7 +190,7 @@ def record_mnist(
             on other data, or another process records into it.
         FileExistsError: `out` holds a finished run.
     """
-    la.check_choice("kind", kind, KINDS)
+    la.check_choice("kind", kind, MEASURED)
     if min(seeds, images, len(settings), epochs or 1) < 1:
         raise ValueError(f"seeds={seeds}, images={images}, {len(settings)} settings: none may be 0")
     chosen = [la.Setting(*name.split("-")) for name in settings]
@@ -205,7 +204,7 @@ def record_mnist(
 
     def measure(setting: la.Setting, seed: int) -> pd.DataFrame:
         network = trained(networks / str(seed), data, setting, seed, epochs=epochs)
-        rows = KINDS[kind](network, torch.from_numpy(data.test_images[:images]))
+        rows = MEASURED[kind](network, torch.from_numpy(data.test_images[:images]))
         rows = rows.assign(setting=setting.name, seed=seed)
         if kind == "linear-attention":
             test, labels = map(torch.from_numpy, (data.test_images, data.test_labels))

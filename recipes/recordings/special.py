@@ -26,11 +26,10 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.study.by_text import in_batches, in_order, predicted
+from recipes.recordings.epsilon import LRP
 
-LRP = {"attnlrp": ATTN_LRP, "cp-lrp": CP_LRP}
 PLACES = ("word", "sum")
 # Triples: a sentence for the negative class, for neither, for the positive class.
 SENTENCES = (

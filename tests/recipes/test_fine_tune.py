@@ -6,11 +6,11 @@ import re
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2ForSequenceClassification
 
 import lrputils as lrp
 from lrputils.runs.options import run_alone
 from recipes import fine_tune
+from tests import tiny
 
 SHORT = {"data": "reviews", "max_length": 24, "epochs": 0.5, "batch": 16}
 
@@ -28,8 +28,8 @@ def test_the_result_is_the_package_s_classifier_a_step_further_and_repeats(tmp_p
 
 
 def test_a_decoder_without_a_padding_token_and_three_new_classes(tmp_path):
-    config = GPT2Config(vocab_size=8192, n_positions=64, n_embd=32, n_layer=2, n_head=2)
-    GPT2ForSequenceClassification(config).save_pretrained(tmp_path / "base")
+    decoder = tiny.build("gpt2", dtype=torch.float32, vocab_size=8192, pad_token_id=None)
+    decoder.save_pretrained(tmp_path / "base")
     tokenizer = lrp.load_classifier().tokenizer
     tokenizer.eos_token, tokenizer.pad_token = tokenizer.mask_token, None
     tokenizer.save_pretrained(tmp_path / "base")

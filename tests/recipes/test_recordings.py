@@ -8,7 +8,7 @@ import torch
 import lrputils as lrp
 from lrputils.data.texts import load_texts
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
-from recipes.recordings import __main__, batches
+from recipes.recordings import __main__, layers
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def texts():
 
 
 def test_pairs_hidden_everywhere_are_leave_two_out(clf, texts):
-    rows = batches.layer_pairs(clf, texts)
+    rows = layers.layer_pairs(clf, texts)
     inputs = clf.encode([texts[0]])
     pairs = lrp.leave_two_out(clf, inputs).interactions[0].numpy()
     first = rows[(rows.id == texts.ids[0]) & (rows.layer == 1)]
