@@ -31,8 +31,8 @@ paper: $(STAMP)  ## the same with the paper's models and data, from the hub, on 
 	@$(MAKE) --no-print-directory book PROFILE=paper
 	@$(BIN)/lrputils execute 05_layer_ablation --profile paper-imdb
 
-rehearse: $(STAMP)  ## every line of `make paper`, on a small stand-in, in minutes
-	$(BIN)/python -m pytest -m rehearsal tests/book/test_profiles.py
+rehearse: $(STAMP)  ## every line of `make paper`, on a small stand-in; chapters with their rows turned round
+	$(BIN)/python -m pytest -m rehearsal tests/book/test_profiles.py tests/book/test_directions.py
 
 test: lint unit nbval  ## lint, unit tests, the chapters' outputs, the book's own checks
 	@$(BIN)/python -m tests.book.browser
@@ -41,9 +41,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -c 'import subprocess; subprocess.run(["$(BIN)/mypy"], check=True, timeout=120)'
 
 unit: $(STAMP)
-	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile tests
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
 
 # Two processes of a thread each, a chapter at a time, those with most cells first.
 nbval: $(STAMP)

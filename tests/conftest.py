@@ -33,6 +33,25 @@ def _folder(variable: str, name: str) -> Path:
     return folder
 
 
+# Files that take longest, first: two processes that share the files then end together.
+_LONGEST = (
+    "book/test_own_run.py",
+    "book/test_pages.py",
+    "runs/test_datasets.py",
+    "runs/test_trust.py",
+    "book/test_command_line.py",
+    "report/test_audit.py",
+    "book/test_regression.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files; `--no-loadscope-reorder` keeps that order among processes."""
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Folder with `sst2/validation.parquet`, `imdb/test.parquet`, `mnist/…`."""
@@ -43,6 +62,17 @@ def data_dir() -> Path:
 def models_dir() -> Path:
     """Folder with the fine-tuned classifiers `minilm-sst2` and `minilm-imdb`."""
     return _folder("LRPUTILS_TEST_MODELS", "models")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A running Chromium, where one is installed."""
+    from tests.book.browser import EXECUTABLE, Browser
+
+    if EXECUTABLE is None:
+        pytest.skip("no Chromium is installed")
+    with Browser() as running:
+        yield running
 
 
 @pytest.fixture

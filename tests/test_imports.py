@@ -72,5 +72,10 @@ def test_the_licences_of_what_is_carried_are_told():
     assert sorted({found[1].upper() for found in told}) == ["CC-BY-4.0", "MIT"]
     assert PROJECT["license"] == "MIT AND CC-BY-4.0"
     licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    for place in ("lrputils/assets/reviews/", "vendor/mathjax/", "tests/book/axe/"):
+    for place in (
+        "lrputils/assets/reviews/",
+        "lrputils/assets/questions/",
+        "vendor/mathjax/",
+        "tests/book/axe/",
+    ):
         assert place in licence

@@ -75,6 +75,15 @@ def _built(
     return model.to(dtype).eval().requires_grad_(False), torch.get_rng_state()
 
 
+def made(name: str, head: str = "ForSequenceClassification", **settings: object) -> PreTrainedModel:
+    """A random model of transformers' class of this name and head, in evaluation mode."""
+    import transformers  # after lrputils, which keeps torchvision importable
+
+    torch.manual_seed(0)
+    kind = getattr(transformers, name + head)
+    return kind(kind.config_class(**settings)).eval().requires_grad_(False)
+
+
 def texts(lengths: tuple[int, ...] = (7, 4, 5), seed: int = 1) -> dict[str, torch.Tensor]:
     """Random texts `[first] … [last]`, padded on the right."""
     generator = torch.Generator().manual_seed(seed)

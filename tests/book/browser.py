@@ -180,14 +180,54 @@ class Browser:
             await client.fetch(f"{host}/json/close/{tab['id']}")
 
 
+AXE = (Path(__file__).parent / "axe/axe.min.js").read_text(encoding="utf-8")
+_LAYOUT = """{
+  width: document.documentElement.scrollWidth,
+  window: innerWidth,
+  formulas: document.querySelectorAll(".math").length,
+  typeset: document.querySelectorAll(".math mjx-container").length,
+  cut: [...document.querySelectorAll("mjx-container[display]")]
+    .filter((formula) => formula.scrollWidth > formula.clientWidth + 1)
+    .map((formula) => formula.innerText.slice(0, 60)),
+  broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
+}"""
+# With all that folds opened. What axe calls critical or serious: the rule, and the elements. Of a
+# table it sees forty rows: on the next hundred, which are like them, it would spend a minute.
+READABLE = f"""{AXE};
+(async () => {{
+  for (const folded of document.querySelectorAll("details")) folded.open = true;
+  const seen = {_LAYOUT};
+  for (const row of document.querySelectorAll("tbody > tr:nth-child(n + 41)")) row.remove();
+  const {{violations}} = await axe.run(document, {{resultTypes: ["violations"]}});
+  seen.axe = violations.filter((v) => ["critical", "serious"].includes(v.impact))
+    .map((v) => `${{v.id}}: ${{v.nodes.map((n) => n.html.slice(0, 120)).join(" ")}}`);
+  return seen;
+}})()"""
+
+
+def unreadable(visit: Visit) -> list[str]:
+    """Return what keeps a page, visited with `READABLE`, from being read offline by anyone."""
+    seen = visit.answer
+    outside = [u for u in visit.requests if not u.startswith(("file:", "data:", "about:"))]
+    found = [*outside, *visit.errors, *seen["axe"], *seen["broken"]]
+    found += [f"a formula loses its end: {formula}" for formula in seen["cut"]]
+    found += ["it is wider than the window"] * (seen["width"] > seen["window"] + 1)
+    return found + ["a formula is not typeset"] * (seen["typeset"] < seen["formulas"])
+
+
 def told(executable: str | None = EXECUTABLE) -> str:
     """Say which browser the tests had, or which of them were skipped for want of one."""
     if executable:
         return f"Pages were tried in {executable}."
-    lines = (Path(__file__).parents[1] / "net/skips.txt").read_text(encoding="utf-8").splitlines()
-    files = [line.partition(":")[0] for line in lines if "no Chromium" in line]
-    skipped = f"skipped were the tests of {', '.join(files)} that ask a browser"
-    return f"No Chromium is installed: {skipped}. On Debian, apt-get install chromium brings one."
+    tests = Path(__file__).parents[1]
+    asking = [
+        p for p in sorted(tests.rglob("test_*.py")) if "browser.visit(" in p.read_text("utf-8")
+    ]
+    skipped = ", ".join(path.relative_to(tests.parent).as_posix() for path in asking)
+    return (
+        f"No Chromium is installed: skipped were the tests of {skipped} that ask a browser. On "
+        "Debian, apt-get install chromium brings one."
+    )
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ def test_a_method_s_price_is_the_page_s_at_its_defaults():
             r"`(\w+)`", lambda option, m=method: str(m.options[option[1]].default), first
         )
         for text in (first, method.formula):
-            assert method.price(40) == pytest.approx(eval(text.replace("·", "*"), {"n": 40})), name
+            assert method.passes(40) == pytest.approx(eval(text.replace("·", "*"), {"n": 40})), name
     assert all(name in repr(lrp.METHODS) and name in lrp.METHODS._repr_html_() for name in prices)
 
 

@@ -1,22 +1,22 @@
 """A chapter that is given a model and texts is about them: its figures and tables show that run.
 
-Another chapter joins by a line in `ALONE` and a test of its numbers.
+Another chapter joins by a line in `ALONE` and its numbers in a test.
 """
 
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import nbformat
+import numpy as np
 import pandas as pd
 import pytest
 
 import lrputils as lrp
+from lrputils.__main__ import main
 from lrputils.book.execution import execute
 from lrputils.book.layout import Execution, find_book
 from lrputils.book.results_page import read_answer, read_tables
-from lrputils.study.variants import LayerSweep, at_every_readout
 from tests import untrained
 
 NAME = "a-model-of-mine"
@@ -42,6 +42,14 @@ ALONE = {
         "tab-front",  # one sentence, on the run's model
         "tab-readouts",  # sets of twelve layers beside the paper's
     },
+    "06_specifications": {"tab-class"},  # what was appended to sentences, recorded
+    "07_remedy": {"tab-nodes"},  # the running example
+    "08_yardstick": {
+        "tab-example-pairs",  # the running example
+        "tab-example-shapley",
+        "fig-planted",  # models that were trained on a planted rule
+        "tab-planted",
+    },
 }
 BOOK = find_book()
 
@@ -66,12 +74,19 @@ def executed(mine, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def evaluated(mine):
-    """What `lrputils.evaluate` returns of the same."""
-    clf, texts = lrp.load_classifier(mine["model"]), lrp.load_texts(mine["dataset"])
-    asked = [*at_every_readout("attnlrp", "cp-lrp", model=clf.model), "ig", "mask-gradient"]
-    found = lrp.evaluate(clf, texts, [*asked, LayerSweep(["word", "sum"])], chunk=1, progress=False)
-    return SimpleNamespace(rows=found.rows, tables={})
+def evaluated(mine, tmp_path_factory):
+    """The folder that `lrputils evaluate` writes of the same, with all that chapters show."""
+    out = tmp_path_factory.mktemp("evaluated")
+    asked = ["--methods", "ig,attnlrp,cp-lrp", "--readouts", "word,sum,post-norm"]
+    asked += ["--curves", "1", "--layers", "--out", str(out), "--quiet"]
+    given = [part for name, value in mine.items() for part in (f"--{name}", value)]
+    assert main(["evaluate", *given, *asked]) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def rows(evaluated):
+    return pd.read_parquet(evaluated / "rows.parquet")
 
 
 def captioned(notebook):
@@ -110,8 +125,8 @@ def test_it_answers_by_name_and_says_that_six_texts_are_few(executed, chapter):
     assert read_answer(committed) == ""
 
 
-def test_chapter_3_has_the_numbers_of_evaluate(executed, evaluated):
-    tables, rows = read_tables(executed["03_sst"]), evaluated.rows
+def test_chapter_3_has_the_numbers_of_evaluate(executed, rows):
+    tables = read_tables(executed["03_sst"])
     at_words = rows[(rows.readout == "word") & (rows.family == "")].groupby("method")
     labels = {name: lrp.METHODS[name].label for name in ("ig", "attnlrp", "cp-lrp")}
     columns = {"raw": "r", "words": "r_content", "sum to one": "r_normalised"}
@@ -147,8 +162,19 @@ def test_chapter_4_has_the_numbers_of_evaluate(executed, mine):
     assert float(whole.promised) == pytest.approx(float(promised), abs=1e-4)
 
 
-def test_chapter_5_has_the_numbers_of_evaluate(executed, evaluated):
-    tables, rows = read_tables(executed["05_layer_ablation"]), evaluated.rows
+@pytest.fixture(scope="session", params=["computed", "read"])
+def layer_ablation(request, tmp_path_factory):
+    """Chapter 5 of the run that it computes, and of the one that `rows=` names."""
+    name, out = "05_layer_ablation", tmp_path_factory.mktemp("read")
+    if request.param == "computed":
+        return request.getfixturevalue("executed")[name]
+    given = {name: {"rows": str(request.getfixturevalue("evaluated"))}}
+    return nbformat.read(execute(BOOK, given, Execution(quiet=True), out)[name], 4)
+
+
+def test_chapter_5_has_the_numbers_of_evaluate(layer_ablation, rows):
+    tables = read_tables(layer_ablation)
+    assert read_answer(layer_ablation).startswith(f"On {NAME}, 6 texts: ")
     own = rows[rows.method == "attnlrp"]
     plain = own[own.family == ""].set_index(["readout", "id"]).delta
     sets = own[own.family != ""].set_index(["readout", "id"])
@@ -166,3 +192,47 @@ def test_chapter_5_has_the_numbers_of_evaluate(executed, evaluated):
     assert tables["fig-halves"].value[at] == pytest.approx(
         halves["back", 3] - halves["front", 2], abs=1e-4
     )
+
+
+def mean_r(clf, method, own=True, **how):
+    """The mean of r with LOO over own tokens or all, text by text, by the package's own calls."""
+    found = []
+    for text in TEXTS:
+        inputs = clf.encode([text])
+        loo = lrp.leave_one_out(clf, inputs, progress=False, **how)
+        where = inputs.content_mask if own else inputs.valid_mask
+        found += [*lrp.pearson(lrp.attribute(clf, inputs, method), loo, where)]
+    return np.mean(found)
+
+
+@pytest.mark.parametrize(
+    ("chapter", "table", "row", "column", "expected"),
+    [
+        (
+            "06_specifications",
+            "tab-named",
+            ("all", "raw", NAME, "words"),
+            "value",
+            lambda clf: mean_r(clf, "attnlrp", own=False) - mean_r(clf, "cp-lrp", own=False),
+        ),
+        (
+            "07_remedy",
+            "tab-ladder",
+            (NAME, "six", "one pass"),
+            "r",
+            lambda clf: mean_r(clf, "mask-gradient"),
+        ),
+        (
+            "08_yardstick",
+            "fig-removals",
+            (NAME, "AttnLRP", "delete"),
+            "value",
+            lambda clf: mean_r(clf, "attnlrp", removal="delete"),
+        ),
+    ],
+)
+def test_later_chapters_have_the_numbers_of_the_package(
+    executed, mine, chapter, table, row, column, expected
+):
+    found = read_tables(executed[chapter])[table].loc[row, column]
+    assert found == pytest.approx(expected(lrp.load_classifier(mine["model"])), abs=1e-4)

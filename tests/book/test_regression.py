@@ -126,7 +126,7 @@ def test_a_chapter_without_a_model_computes_in_double_and_a_wider_tolerance_need
         tolerance("model = None", rtol=1e-2)
 
 
-def test_nbval_passes_drift_and_fails_what_is_gone_or_changed(small_book):
+def test_nbval_passes_drift_and_fails_what_is_gone_or_changed(small_book, monkeypatch):
     """One run over four copies of a notebook, each with a change of its own."""
     (twin,) = refresh_twins(small_book, execute(small_book, load_parameters(small_book)))
     changes = {
@@ -141,6 +141,7 @@ def test_nbval_passes_drift_and_fails_what_is_gone_or_changed(small_book):
     notebook = nbformat.read(twin, 4)
     notebook.cells[-1].outputs[0].data["image/png"] = "aGk="
     write_notebook(notebook, twin.parent / "gone.ipynb")
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)  # of whoever runs this test
     command = [sys.executable, "-m", "pytest", "--nbval", "-q", "-p", "no:cacheprovider"]
     run = subprocess.run(command, capture_output=True, text=True, cwd=small_book.root, check=False)
     assert run.returncode == 1, run.stdout

@@ -16,7 +16,7 @@ from lrputils.model import readout
 ALLOWED = {
     "readout": readout.READOUTS,
     "removal": linear_attention.REMOVALS,
-    **linear_attention._CHOICES,
+    **linear_attention.network._CHOICES,
 }
 
 

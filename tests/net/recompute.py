@@ -69,7 +69,7 @@ def _ratio(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
 PAIRED = frozenset(  # functions here that return a difference by text
     (
         *("gap", "halves", "lead", "closer", "closer_than_map", "later", "patched", "yard_gap"),
-        *("cell", "pairs_later"),
+        *("cell", "pairs_later", "said_gap", "sentences_gap"),
     )
 )
 
@@ -408,8 +408,9 @@ def yardsticks(run) -> dict[str, dict[str, np.ndarray]]:
 
 
 def yard(run, yardstick, method):
-    """r of a method with a yardstick, on the texts that have it: exact values need short ones."""
+    """r of a method with a yardstick, on texts of three tokens or more that have it."""
     found = {i: known for i, known in yardsticks(run).items() if yardstick in known}
+    found = {i: known for i, known in found.items() if len(known[yardstick]) > 2}
     return pd.Series({i: pearson(k[method], k[yardstick]) for i, k in found.items()})
 
 
@@ -535,3 +536,64 @@ def trees(factors):
 def shares_apart(factors):
     """Largest over smallest share that halving at each product can give one of the factors."""
     return 2 ** (int(factors) - 2)
+
+
+# --- a language model: results/prompted
+
+
+@cache
+def prompted(run) -> pd.DataFrame:
+    """The maps of the difference of two labels' logits, (text, method), and each text's tokens."""
+    kept = rows(f"prompted/{run}")
+    kept = kept[kept.output == "difference"]
+    return kept.pivot(index="id", columns="method", values="scores").join(
+        kept.groupby("id").content.first()
+    )
+
+
+def said(run, method) -> pd.Series:
+    return prompted(run).apply(
+        lambda text: pearson(text[method], text["loo"], np.array(text.content, bool)), axis=1
+    )
+
+
+def said_gap(run, first, second):
+    return said(run, first) - said(run, second)
+
+
+def said_first(run, method):
+    return prompted(run)[method].map(lambda scores: abs(scores[0]) / np.abs(scores).sum())
+
+
+def said_for_nine(run):
+    return prompted(run).apply(_for_nine, axis=1)
+
+
+def _for_nine(text) -> float:
+    """A pass is read from the removed token on; three went into the estimate."""
+    loo, one = (np.asarray(text[name], float) for name in ("loo", "mask-gradient"))
+    own, left = np.flatnonzero(text.content), 6 * len(loo)
+    mixed = one.copy()
+    for place in sorted(own, key=lambda place: -abs(one[place])):
+        price = len(loo) - place
+        if price <= left:
+            left -= price
+            mixed[place] = loo[place]
+    return pearson(mixed, loo, own)
+
+
+@cache
+def answered(run, method, passes=0) -> pd.Series:
+    """The scores of each text's own sentences."""
+    kept = rows(f"answers/{run}")
+    kept = kept[(kept.method == method) & (kept.passes == int(passes))].set_index("id")
+    return kept.apply(lambda text: np.asarray(text.scores)[np.array(text.own, bool)], axis=1)
+
+
+def sentences(run, method, passes=0):
+    both = pd.DataFrame({"map": answered(run, method, passes), "loo": answered(run, "loo")})
+    return both.apply(lambda text: pearson(text["map"], text["loo"]), axis=1)
+
+
+def sentences_gap(run, first, second):
+    return sentences(run, first) - sentences(run, second)

@@ -50,10 +50,8 @@ evaluate --out file --limit 1
 audit --out x --limit 0
 audit --out x --split test
 audit
-record texts --methods ig --out x
-record sounds --out x
 bench --model 2x50 --out x
-execute 12
+execute 13
 execute 3 --out x -p limit=0
 execute 3 --out x -p limt=2
 execute 3 -p limit=2

@@ -1,0 +1,56 @@
+"""A sentence with a direction turns red when the recorded rows are turned round."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from lrputils.book.layout import find_book
+from lrputils.book.notebooks import read_text
+from lrputils.runs import frame
+
+
+def swapped(rows, other="cp-lrp"):
+    """AttnLRP's rows under another method's name, and the other way round."""
+    names = {"attnlrp": other, other: "attnlrp"}
+    return rows.assign(method=rows.method.replace(names)) if "method" in rows else rows
+
+
+def reversed_layers(rows):
+    """What was measured in the first layer stands in the last."""
+    if "linearisation" not in rows:
+        return rows
+    return rows.assign(layer=rows.groupby("model").layer.transform("max") + 1 - rows.layer)
+
+
+def run(chapter):
+    """Run a chapter's cells one after the other, and show nothing."""
+    shell = InteractiveShell.instance()
+    shell.reset()
+    shell.display_formatter.active_types = []
+    for cell in read_text(find_book().chapter(chapter)).cells:
+        if cell.cell_type == "code":
+            shell.run_cell(cell.source).raise_error()
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize(
+    ("chapter", "turn"),
+    [
+        ("intro", swapped),
+        ("03_sst", swapped),
+        ("04_imdb", swapped),
+        ("05_layer_ablation", swapped),
+        ("05_layer_ablation", reversed_layers),
+        ("06_specifications", swapped),
+        ("07_remedy", swapped),
+        ("08_yardstick", swapped),
+        ("claims", swapped),
+    ],
+)
+def test_a_chapter_notices_that_rows_were_turned_round(chapter, turn, monkeypatch):
+    read_rows = frame.read_rows  # which `read_maps` calls, too
+    monkeypatch.setattr(frame, "read_rows", lambda *a, **k: turn(read_rows(*a, **k)))
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    with pytest.raises(AssertionError):
+        run(chapter)
