@@ -108,6 +108,22 @@ def heatmaps(
     return Interactive("heatmaps", "Maps of a text, stacked", data, still)
 
 
+def removal(
+    words: Sequence[str], falls: Sequence[float], maps: Mapping[str, Sequence[float]]
+) -> Interactive:
+    """Let a reader take words away, and see how far the logit falls and what each map promised.
+
+    `falls`: by how much the logit falls without each set of words, 2^words of them, the set with
+    word i at the places whose bit i is set; `maps`: label → a score a word.
+    """
+    if len(falls) != 2 ** len(words):
+        raise ValueError(f"{len(words)} words have {2 ** len(words)} sets, not {len(falls)}")
+    scores = {label: _rounded(each) for label, each in maps.items()}
+    data = {"words": [*map(visible, words)], "falls": _rounded(falls), "maps": scores}
+    still = "words can be taken away here; the heat map above shows each word's own score."
+    return Interactive("removal", "Take words away", data, still)
+
+
 def _text(
     classifier: Classifier, text: Any, maps: Mapping[str, np.ndarray], r: Mapping[str, float]
 ) -> dict[str, Any]:

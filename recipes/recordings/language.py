@@ -17,6 +17,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.attention import AttentionCall, Recorder, routed, stepwise
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
+from lrputils.propagation.composites import ATTN_LRP, Composite
 from lrputils.propagation.layerwise import bypass_at
 from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.leave_one_out import leave_one_out
@@ -29,13 +30,15 @@ LABELS = " negative", " positive"
 # log-probability among all tokens that could follow.
 OUTPUTS = "difference", "logit", "log-probability"
 # A map's name → method and its options; a name has the number of its groups where it has some.
-MAPS: dict[str, tuple[str, dict[str, Any]]] = {
+MAPS: dict[str, tuple[str | Composite, dict[str, Any]]] = {
     "mask-gradient": ("mask-gradient", {}),
     "halves": ("mask-gradient", {"groups": 2}),
     "eighths": ("mask-gradient", {"groups": 8}),
     "attention-x-grad": ("attention-x-grad", {}),
     "attnlrp": ("attnlrp", {}),
     "cp-lrp": ("cp-lrp", {}),
+    "key-closed": (ATTN_LRP.but(attention="key-closed"), {}),
+    "half-value": (ATTN_LRP.but(attention="half-value"), {}),
     "canonised-lrp": ("canonised-lrp", {}),
     "grad-x-input": ("grad-x-input", {}),
     "ig": ("ig", {"baseline": "zero"}),
@@ -204,7 +207,7 @@ def answers(
     most: int = 40,
     units: str = "sentence",
     removals: Sequence[str] = ("attention-mask", "delete"),
-    methods: Sequence[str] = tuple(name for name in MAPS if name not in ("eighths", "ig")),
+    methods: Sequence[str] = ("mask-gradient", "halves", "attention-x-grad", "attnlrp", "cp-lrp"),
     passes: Sequence[int] = (32, 64),
     said: bool = False,
 ) -> pd.DataFrame:

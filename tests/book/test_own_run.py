@@ -30,7 +30,7 @@ TEXTS = (
 )
 # What a run cannot stand in, by chapter.
 ALONE = {
-    "03_sst": {"tab-example-r"},  # the running example, on the book's own model
+    "03_sst": set(),
     "04_imdb": {
         "tab-chunks",  # the running example, on the book's own model
         "tab-sentences",  # texts of at least four sentences

@@ -48,6 +48,7 @@ def figures(classifier, evaluation):
     made = [
         interactive.product([2, 3, 4]),
         interactive.heatmaps(classifier, TEXTS, evaluation, labels, rows, first=["loo"]),
+        interactive.removal(["never", "dull<"], [0, 1.5, -2, 0.25], {"LOO": [1.5, -2]}),
     ]
     return {figure.kind: figure for figure in made}
 
@@ -141,7 +142,19 @@ _CLEAN = """(async () => {
 })()"""
 
 
-@pytest.mark.parametrize("kind", ["product", "heatmaps"])
+def test_words_taken_away_by_hand_are_measured_beside_what_was_promised(browser, page, figures):
+    answers = seen(browser, page(figures["removal"]), SAID, [TAB, SPACE, TAB, SPACE])
+    alone, both = (
+        "“… dull<”: the logit falls by +1.50. Added scores: LOO +1.50.",
+        "“… …”: the logit falls by +0.25. Added scores: LOO −0.50.",
+    )
+    assert alone in answers
+    assert answers[-1] == both
+    with pytest.raises(ValueError, match="2 words have 4 sets, not 3"):
+        interactive.removal(["a", "b"], [0, 1, 2], {})
+
+
+@pytest.mark.parametrize("kind", ["product", "heatmaps", "removal"])
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 def test_it_reads_well(browser, page, figures, kind, size):
     script = f"{AXE};\n{_CLEAN}"

@@ -185,7 +185,37 @@
     update();
   }
 
+  // --- chapter 3: words taken away by hand ----------------------------------------------------
+
+  function removal() {
+    const taken = group("Take away", data.words, () => false, () => update());
+    const maps = Object.entries(data.maps);
+    const sum = (scores, kept) => scores.reduce((a, score, i) => a + (kept(score, i) ? score : 0), 0);
+    const ends = maps.flatMap(([, scores]) => [sum(scores, (x) => x > 0), -sum(scores, (x) => x < 0)]);
+    const most = Math.max(...data.falls.map(Math.abs), ...ends);
+
+    function update() {
+      const gone = taken.get();
+      const left = data.words.map((word, i) => (gone.includes(i) ? "…" : word)).join(" ");
+      const fall = data.falls[gone.reduce((number, i) => number + 2 ** i, 0)];
+      const sums = maps.map(([name, scores]) => [name, sum(scores, (_, i) => gone.includes(i))]);
+      const parts = [["measured", fall], ...sums].flatMap(([name, value], row) => {
+        const [y, width] = [24 + 34 * row, (110 * Math.abs(value)) / most];
+        const x = 270 - (value < 0 ? width : 0);
+        const fill = row ? "var(--below)" : "var(--above)";
+        const bar = shape("rect", { x, y: y - 14, width, height: 18, fill });
+        return [text(0, y, name), bar, text(398, y, signed(value), { "text-anchor": "end" })];
+      });
+      const axis = path([[270, 4], [270, 34 * (maps.length + 1)]], { stroke: "currentColor" });
+      const name = "By how much the logit falls, and what the scores add up to";
+      picture.replaceChildren(drawing(34 * (maps.length + 1) + 6, name, ...parts, axis));
+      const list = sums.map(([name, value]) => `${name} ${signed(value)}`).join(", ");
+      said.textContent = `“${left}”: the logit falls by ${signed(fall)}. Added scores: ${list}.`;
+    }
+    update();
+  }
+
   root.append(controls, result);
-  ({ product, heatmaps })[root.dataset.kind]();
+  ({ product, heatmaps, removal })[root.dataset.kind]();
   root.classList.add("ready");
 })();
