@@ -40,7 +40,6 @@ _CARRIED = (
     "chapters/*.bib",
     "lrputils/assets/*/README.md",
     "recipes/*/README.md",
-    "CHANGELOG.md",
 )
 
 
