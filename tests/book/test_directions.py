@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from lrputils.book.layout import find_book
 from lrputils.book.notebooks import read_text
-from lrputils.runs import frame
+from lrputils.runs import frame, results
 
 
 def swapped(rows, other="cp-lrp"):
@@ -45,12 +47,14 @@ def run(chapter):
         ("06_specifications", swapped),
         ("07_remedy", swapped),
         ("08_yardstick", swapped),
+        ("10_audit", swapped),
         ("claims", swapped),
     ],
 )
 def test_a_chapter_notices_that_rows_were_turned_round(chapter, turn, monkeypatch):
-    read_rows = frame.read_rows  # which `read_maps` calls, too
+    read_rows, load = frame.read_rows, results.load  # `read_maps` calls the first, too
     monkeypatch.setattr(frame, "read_rows", lambda *a, **k: turn(read_rows(*a, **k)))
+    monkeypatch.setattr(results, "load", lambda *a: replace(run := load(*a), rows=turn(run.rows)))
     monkeypatch.setenv("MPLBACKEND", "agg")
     with pytest.raises(AssertionError):
         run(chapter)
