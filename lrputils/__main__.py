@@ -20,7 +20,7 @@ from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
 from lrputils.mistakes import about, as_options
 from lrputils.runs import folders
 from lrputils.runs.options import add_verb, call
-from lrputils.runs.settings import Chosen, Explained, Settings, prompted
+from lrputils.runs.settings import Chosen, Explained, Settings
 
 # What the package raises for input that it cannot take; the message names the way out.
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
@@ -81,7 +81,7 @@ def explain(
     with suppress(UnicodeError):  # in locale C, UTF-8 arrives as bytes in disguise
         text = os.fsencode(text).decode()
     shown = explain_text(
-        prompted(load_classifier(model, device=device), template, verbalizers),
+        load_classifier(model, device=device, template=template, verbalizers=verbalizers),
         _prompt(text) if second is None else (text, second),
         methods,
         target=target,

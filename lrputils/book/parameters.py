@@ -104,7 +104,8 @@ def from_command_line(texts: Sequence[str], parameters: Mapping[str, Parameter])
         readings = []
         for read in (yaml.safe_load, str, float):  # YAML takes 1e-3 for a text
             with suppress(*_NOT_YAML):
-                readings.append(read(raw))
+                value = read(raw)
+                readings.append(raw if value == raw.strip() else value)  # a label begins blank
         values[name] = next((one for one in readings if _kind(one) in wanted), readings[0])
     return values
 

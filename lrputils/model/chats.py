@@ -75,6 +75,7 @@ def encode(
     *,
     max_length: int | None = None,
     template: str = PLAIN,
+    truncate: bool = False,
 ) -> Inputs:
     """Tokenize prompts, and the answers behind them, into one padded batch.
 
@@ -86,8 +87,9 @@ def encode(
         tokenizer: a fast one, with a chat template for messages.
         texts: chats, or texts as `lrputils.model.inputs.encode` takes them.
         answer: of all rows, or one a row; without it the next token is what can be explained.
-        max_length: the longest row allowed, answer included; nothing is ever cut.
+        max_length: the longest row allowed, answer included.
         template: what stands around a text that is no chat, special too.
+        truncate: cut the end of a longer text inside of its template. Nothing else is ever cut.
 
     Raises:
         TypeError: `texts` are no texts and no chats.
@@ -108,18 +110,25 @@ def encode(
             f"{type(tokenizer).__name__} does not say which characters a token has, which answers "
             "and messages need: load the model with a fast tokenizer"
         )
-    encoded = [
-        _encode_row(tokenizer, number, template, *row)
-        for number, row in enumerate(zip(rows, answers, strict=True))
-    ]
+    encoded, cut = [], []
+    for number, (row, said) in enumerate(zip(rows, answers, strict=True)):
+        found = _encode_row(tokenizer, number, template, row, said)
+        while truncate and max_length and (over := len(found[2]) - max_length) > 0:
+            begins = [span[0] for span in found[1].spans if span]
+            if over >= len(begins):
+                break
+            row = row[: begins[-over]]
+            found = _encode_row(tokenizer, number, template, row, said)
+            cut.append(number)
+        encoded.append(found)
     fields = {name: [row[name] for row, *_ in encoded] for name in encoded[0][0]}
     _, sources, names = zip(*encoded, strict=True)
     sizes = list(map(len, fields["input_ids"]))
     if max_length is not None and max(sizes) > max_length:
         number = next(number for number, size in enumerate(sizes) if size > max_length)
         raise ValueError(
-            f"Text {number} has {sizes[number]} tokens with its answer, and the model reads "
-            f"{max_length}. What stands in a template or has an answer is never cut: shorten it"
+            f"Text {number} has {sizes[number]} tokens with its template or answer, and "
+            f"{max_length} is the most: shorten it"
         )
     if answer is None:
         del fields["answer_mask"]
@@ -128,6 +137,7 @@ def encode(
         tokens=names,
         replacements=replacements(tokenizer),
         sources=sources,
+        truncated=dict.fromkeys(cut),
     )
 
 

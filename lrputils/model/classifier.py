@@ -184,7 +184,7 @@ class Classifier:
             max_length: the longest row allowed, in tokens with special ones; by default 512, or the
                 model's number of positions where that is less. Of chats and answers that number.
             truncate: cut longer texts, of a pair the longer side, instead of refusing them;
-                `Inputs.truncated` lists them. Chats and answers are never cut.
+                `Inputs.truncated` lists them. Chats, answers and templates are never cut.
             answer: what a language model says to each text, one for all or one a text; then that
                 is explained instead of the next token.
 
@@ -203,7 +203,8 @@ class Classifier:
             how: dict[str, Any] = {
                 "max_length": max_length or self.architecture.max_positions or stated
             }
-            how["template"] = self.prompt.template if self.prompt else chats.PLAIN
+            if self.prompt is not None:
+                how |= {"template": self.prompt.template, "truncate": truncate}
             return chats.encode(self.tokenizer, texts, answer, **how).to(self.device)
         return _inputs.encode(
             self.tokenizer,
@@ -325,8 +326,11 @@ def load_classifier(
     revision: str | None = None,
     device: str | torch.device = "auto",
     dtype: str | torch.dtype = "float32",
+    template: str | None = None,
+    verbalizers: str | Sequence[str] | None = None,
+    calibrate_on: Sequence[str] | None = None,
 ) -> Classifier:
-    """Load a classifier or next-token model with its tokenizer.
+    r"""Load a classifier or next-token model with its tokenizer.
 
     Args:
         name_or_folder: a folder as `save_pretrained` writes it, a name on the Hugging Face hub
@@ -338,17 +342,38 @@ def load_classifier(
         device: "auto" takes the GPU if there is one; else any torch device.
         dtype: precision of the parameters. Leave-one-out is a difference of close numbers, so
             below float32 it loses most of its digits.
+        template: the prompt, with {text} in it, by which a language model is a classifier: see
+            `Classifier.zero_shot`. `\n` is a line break also where a shell gives two characters.
+        verbalizers: its classes in its own words, also as one text with commas: " bad, good".
+        calibrate_on: texts that set its thresholds.
 
     Raises:
         FileNotFoundError: no such folder, or no such model on the hub.
         ConnectionError: the hub cannot be reached and the model is not in the local cache.
-        ValueError: an unknown device or precision, a revision of a local folder, or a folder that
-            holds no classifier with all its weights.
+        ValueError: an unknown device or precision, a revision of a local folder, a folder that
+            holds no classifier with all its weights, or what `zero_shot` refuses.
         TypeError: a model that reads no text, or has an adapter. One that the rules do not cover is
             loaded: tokens can be removed from it.
     """
     if tokenizer is not None or not isinstance(name_or_folder, str | Path | None):
-        return _at_hand(name_or_folder, tokenizer)
+        found = _at_hand(name_or_folder, tokenizer)
+    else:
+        found = _stored(name_or_folder, revision, device, dtype)
+    if template is None and verbalizers is None and calibrate_on is None:
+        return found
+    if template is None or verbalizers is None:
+        raise ValueError(about("template") + " and " + about("verbalizers") + " come together")
+    labels = verbalizers.split(",") if isinstance(verbalizers, str) else verbalizers
+    return found.zero_shot(template.replace("\\n", "\n"), labels, calibrate_on=calibrate_on)
+
+
+def _stored(
+    name_or_folder: str | Path | None,
+    revision: str | None,
+    device: str | torch.device,
+    dtype: str | torch.dtype,
+) -> Classifier:
+    """What lies in a folder or on the hub, or the package's own model, as a classifier."""
     device, precision = find_device(device), str(dtype).removeprefix("torch.")
     if precision not in _DTYPES:
         raise ValueError(f"dtype={dtype!r} is not one of {sorted(_DTYPES)}")

@@ -14,7 +14,7 @@ from lrputils.mistakes import about
 from lrputils.runs.options import check_numbers
 
 if TYPE_CHECKING:
-    from lrputils.data.texts import Texts, TextStream
+    from lrputils.data.texts import TextStream
     from lrputils.model.classifier import Classifier
     from lrputils.study.variants import LayerSweep, Variant
 
@@ -67,29 +67,15 @@ class Chosen:
         from lrputils.data.texts import stream_texts
         from lrputils.model.classifier import load_classifier
 
-        classifier = load_classifier(self.model, device=self.device)
         texts = stream_texts(self.dataset, **self.of_texts)
-        first = next(texts.parts(self.calibrate)) if self.calibrate else None
-        texts = replace(texts, each=classifier.answered) if self.answers else texts
-        return prompted(classifier, self.template, self.verbalizers, first), texts
-
-
-def prompted(
-    classifier: Classifier,
-    template: str | None,
-    verbalizers: str | None,
-    first: Texts | None = None,
-) -> Classifier:
-    r"""Return a language model as the classifier that a template makes of it; others as they are.
-
-    As a shell gives them: `\n` is a line break, and between verbalizers stands a comma.
-    """
-    if template is None and verbalizers is None and first is None:
-        return classifier
-    if template is None or verbalizers is None:
-        raise ValueError(about("template") + " and " + about("verbalizers") + " come together")
-    names = verbalizers.split(",")
-    return classifier.zero_shot(template.replace("\\n", "\n"), names, calibrate_on=first)
+        classifier = load_classifier(
+            self.model,
+            device=self.device,
+            template=self.template,
+            verbalizers=self.verbalizers,
+            calibrate_on=next(texts.parts(self.calibrate)) if self.calibrate else None,
+        )
+        return classifier, replace(texts, each=classifier.answered) if self.answers else texts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,3 +74,6 @@ def test_the_command_line_gives_typed_values(chapter):
         "names": ["x", "y"],
         "unused": "12",
     }
+    texts = ["labels= bad, good", r"template=Text: {text}\nIs it A or B?"]  # no YAML, and a blank
+    given = from_command_line(texts, declared(notebook("labels = ''\ntemplate = ''"), "c"))
+    assert [f"{name}={value}" for name, value in given.items()] == texts

@@ -55,7 +55,7 @@ def test_messages_that_a_template_trims_are_found():
         (languages.TEMPLATE, ["a", "b"], ["a"], "1 answers to 2 texts"),
         (languages.TEMPLATE, [("a", "b")], "a", "these are pairs"),
         (languages.TEMPLATE, "Is this t", "he", "does not begin with a token of its own"),
-        (languages.TEMPLATE, "a." * 200, "a", "tokens with its answer, and the model reads 128"),
+        (languages.TEMPLATE, "a." * 200, "a", "tokens with its template or answer, and 128 is"),
         (languages.TEMPLATE, [{"role": "tool", "content": "a"}], "a", "roles tool: no such role"),
         (MUTE, CHAT, "a", "leaves out, repeats or moves message 0, of the role 'system'"),
         (SHOUTING, CHAT, "a", "rewrites what the messages say"),

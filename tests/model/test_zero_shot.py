@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
 import lrputils as lrp
 from lrputils.__main__ import main
+from lrputils.book.layout import find_book
+from lrputils.book.notebooks import read_text
+from lrputils.book.parameters import declared
 from lrputils.runs import results
 from tests import languages
 
@@ -71,12 +76,31 @@ def test_thresholds_are_the_medians_over_unlabelled_texts_and_a_part_of_the_mode
         )
 
 
-def test_a_shell_makes_one_by_template_and_verbalizers(tmp_path, capsys):
+@pytest.fixture
+def folder(tmp_path):
+    lm = languages.load()
+    for part in (lm.model, lm.tokenizer):
+        part.save_pretrained(tmp_path / "lm")
+    return tmp_path / "lm"
+
+
+def test_every_chapter_that_takes_a_classifier_makes_one(folder):
+    given = {"model": str(folder), "device": "cpu", "verbalizers": "A,B"}
+    given["template"] = TEMPLATE.replace("\n", r"\n")  # as a shell gives it
+    for name, path in find_book().chapters().items():
+        notebook = read_text(path)
+        if "model" not in declared(notebook, name) or name == "12_language_models":
+            continue  # chapter 12 also asks the language model itself
+        code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+        found = re.search(r"^ *(clf = lrp\.load_classifier\((?:.|\n)*?\)$)", code, re.M)
+        exec(found[1], names := {"lrp": lrp, **given})
+        assert names["clf"].prompt == (TEMPLATE, ("A", "B"), ()), name
+
+
+def test_a_shell_makes_one_by_template_and_verbalizers(folder, tmp_path, capsys):
     lm, data = languages.load(), tmp_path / "texts.csv"
-    lm.model.save_pretrained(tmp_path / "lm")
-    lm.tokenizer.save_pretrained(tmp_path / "lm")
     data.write_text("text,label\n" + "".join(f"{text!r},A\n" for text in ["Hm.", "the end"]))
-    how = ["--model", str(tmp_path / "lm"), "--device", "cpu"]
+    how = ["--model", str(folder), "--device", "cpu"]
     how += ["--template", r"Text: {text}\nIs it A or B?", "--verbalizers", "A,B"]
     assert main(["explain", "the end", *how]) == 0
     assert lrp.explain(lm.zero_shot(TEMPLATE, ["A", "B"]), "the end").answer[0] in (
@@ -112,8 +136,25 @@ def test_what_makes_no_classifier_is_refused(template, labels, sentence):
 
 def test_what_a_template_does_not_take_is_refused():
     clf = languages.load().zero_shot(TEMPLATE, ["A", "B"])
-    for texts, sentence in ((["a." * 200], "never cut"), ([("a", "b")], "these are pairs")):
+    for texts, sentence in ((["a." * 200], "128 is the most"), ([("a", "b")], "these are pairs")):
         with pytest.raises(ValueError, match=sentence):
             clf.encode(texts)
     with pytest.raises(ValueError, match="is a classifier already"):
         clf.zero_shot(TEMPLATE, ["A", "B"])
+
+
+def test_a_longer_text_is_cut_inside_of_its_template():
+    clf = languages.load().zero_shot(TEMPLATE, ["A", "B"])
+    texts = ["no end", "A dog 😀😀, is it?", "of 😀"]
+    whole = [[*clf.encode([text]).tokens[0]] for text in texts]
+    around = len(clf.encode(["b"]).tokens[0]) - 1
+    for most in range(around + 1, max(map(len, whole)) + 1):
+        inputs = clf.encode(texts, most, truncate=True)
+        assert inputs.truncated == tuple(i for i, row in enumerate(whole) if len(row) > most)
+        for tokens, row, mask in zip(inputs.tokens, whole, inputs.content_mask, strict=True):
+            kept = int(mask.sum())
+            assert around + kept == len(tokens) <= most
+            behind = around - 6  # "Text: " are six tokens
+            assert [*tokens] == [*row[: 6 + kept], *row[len(row) - behind :]]
+    with pytest.raises(ValueError, match=f"and {around} is the most"):
+        clf.encode(texts, around, truncate=True)
