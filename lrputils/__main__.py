@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -244,12 +245,13 @@ def audit(
         return expected(classifier, texts, asked)
     if not (quiet or rank() or (out / "provenance.json").is_file()):
         print(expected(classifier, texts, asked), file=sys.stderr)
+    whole = stream_texts(chosen.dataset, **(chosen.of_texts | {"limit": None, "seed": None}))
     return auditing.audit(
         classifier,
         texts,
         out,
         asked,
-        whole=stream_texts(chosen.dataset, **(chosen.of_texts | {"limit": None, "seed": None})),
+        whole=replace(whole, each=texts.each),
         command=command,
         parameters=chosen.of_texts,
         quiet=quiet,

@@ -134,13 +134,13 @@ class TextStream:
         name: the data set and split.
         identity: the hub's commit, or the sha256 of the files or of texts at hand.
         read: yields the identifier, text and label of each row, from so many rows at a time.
-        each: what is done to the texts that are read, as to have a language model answer them.
+        each: what is done to the texts that are read: a language model answers them, or nothing.
     """
 
     name: str
     identity: str | None
     read: Callable[[int], Iterator[tuple[str, Text, Any]]]
-    each: Callable[[Texts], Texts] = lambda texts: texts
+    each: Callable[[Texts], Texts] | None = None
 
     def parts(self, size: int) -> Iterator[Texts]:
         """Yield that many texts at a time, the last time what is left."""
@@ -149,7 +149,8 @@ class TextStream:
             ids, texts, labels = zip(*part, strict=True)
             held = [texts, labels] if any(label is not None for label in labels) else [texts]
             identity = self.identity or files.digest([json.dumps(held, default=str).encode()])
-            yield self.each(Texts(texts, held[1] if held[1:] else None, ids, self.name, identity))
+            found = Texts(texts, held[1] if held[1:] else None, ids, self.name, identity)
+            yield self.each(found) if self.each else found
 
 
 def stream_texts(

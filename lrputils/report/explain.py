@@ -16,7 +16,7 @@ from lrputils.mistakes import about
 from lrputils.model.chats import Chat, is_chat
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.readout import Target
-from lrputils.model.units import Spans, Word
+from lrputils.model.units import Span, Word
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.report.heatmap import Heatmap, Heatmaps
 from lrputils.report.words import WordMaps, named
@@ -36,7 +36,7 @@ def explain(
     methods: str | Sequence[str] = DEFAULT,
     *,
     target: Target = None,
-    units: str | Spans = "token",
+    units: str | Sequence[Span] = "token",
     options: Mapping[str, Mapping[str, Any]] | None = None,
     max_length: int | None = None,
     answer: str | None = None,
@@ -83,7 +83,8 @@ def explain(
     if stray := [name for name in options or () if name not in names]:
         raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
     several = isinstance(text, list) and len(text) > 0 and not is_chat(text)
-    if not all(is_text(one) or is_chat(one) for one in (text if several else [text])):
+    texts: Sequence[Any] = text if isinstance(text, list) and several else [text]
+    if not all(is_text(one) or is_chat(one) for one in texts):
         kind = type(text).__name__
         raise TypeError(
             "text is one string, a pair (first, second), a chat of messages with role and content, "
@@ -91,9 +92,22 @@ def explain(
         )
     if not isinstance(classifier, Classifier):
         classifier = load_classifier(classifier)
-    if several:
-        how = {"target": target, "units": units, "options": options, "max_length": max_length}
-        return Heatmaps(explain(classifier, one, names, **how, answer=answer) for one in text)
+    how = target, units, options or {}, max_length, answer
+    shown = Heatmaps(_explain(classifier, one, names, *how) for one in texts)
+    return shown if several else shown[0]
+
+
+def _explain(
+    classifier: Classifier,
+    text: Any,
+    names: Sequence[str],
+    target: Target,
+    units: str | Sequence[Span],
+    options: Mapping[str, Mapping[str, Any]],
+    max_length: int | None,
+    answer: str | None,
+) -> Heatmap:
+    """`explain` of one text, its arguments checked."""
     own, cut = is_chat(text) and answer is None, False
     if own:
         answer, cut = classifier.reply(text)
@@ -106,18 +120,18 @@ def explain(
             + " explains its beginning"
         )
     answered = inputs.get("answer_mask", torch.zeros(1, len(inputs.tokens[0])))[0].tolist()
-    units = units if isinstance(units, str) else [units]
-    over, how = inputs.units(units), {"target": target, "units": units}
-    found, each = {}, ()
+    unit = units if isinstance(units, str) else "span"
+    how: dict[str, Any] = {"target": target, "units": units if unit == units else [units]}
+    over = inputs.units(how["units"])
+    found: dict[str, np.ndarray] = {}
+    each: Sequence[np.ndarray] = ()  # of an answer's tokens
     for name in names:
-        given = (options or {}).get(name, {})
+        given = {**how, **options.get(name, {})}
         if name == "loo" and answer is not None and given.get("precision", "float32") == "float32":
-            each = (
-                leave_one_out(classifier, inputs, per_token=True, **how, **given)[0].cpu().numpy()
-            )
-            found[name] = each.sum(0)
+            each = leave_one_out(classifier, inputs, per_token=True, **given)[0].cpu().numpy()
+            found[name] = np.sum(each, 0)
         else:
-            found[name] = attribute(classifier, inputs, name, **how, **given)[0].cpu().numpy()
+            found[name] = attribute(classifier, inputs, name, **given)[0].cpu().numpy()
     maps = {METHODS[name].label: scores for name, scores in found.items()}
     shown = Heatmap.of(classifier, text, maps, **how, max_length=max_length, answer=answer)
     spelled = [t for t, own in zip(inputs.tokens[0], answered, strict=True) if own]
@@ -131,7 +145,7 @@ def explain(
     loo = found.get("loo")
     if loo is None and len(inputs.tokens[0]) <= CHEAP:
         loo = leave_one_out(classifier, inputs, **how)[0].cpu().numpy()
-    content, unit = over.mask[0].cpu().numpy(), units if isinstance(units, str) else "span"
+    content = over.mask[0].cpu().numpy()
     for name, scores in found.items():
         note = _YARDSTICK.format(unit=unit)
         if name != "loo":
@@ -174,9 +188,9 @@ def tracking(
         verdict = "Tracks LOO on this text" if r > 0 else "Runs against LOO on this text"
     said = f"{r:.2f}".replace("-", "−")
     measured = f"r = {said} over {tokens} {unit}s; shuffled, its scores reach {chance:.2f}"
-    own = [place for place, word in enumerate(words) if content[list(word.pieces)].any()]
+    there = [place for place, word in enumerate(words) if content[list(word.pieces)].any()]
     ours, exact = (
-        max(own, key=lambda place: abs(some[list(words[place].pieces)].sum()))
+        max(there, key=lambda place: abs(some[list(words[place].pieces)].sum()))
         for some in (scores, loo)
     )
     first = f"Both put {named(words, exact)} first."

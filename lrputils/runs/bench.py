@@ -1,6 +1,6 @@
 """`lrputils bench`: groups of measurements, kept in one JSON file as each is done.
 
-What each group measures is in `lrputils.study.bench`.
+What each group measures is in `lrputils.study.bench` and, beside others, in `study.contests`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,24 @@ from transformers import BertForSequenceClassification
 from lrputils.model.classifier import load_classifier
 from lrputils.runs import results
 from lrputils.runs.folders import read_json, writable, write_json
-from lrputils.study import sides
-from lrputils.study.bench import GROUPS, Bench, untrained
+from lrputils.study import bench as timing
+from lrputils.study import contests, sides
+from lrputils.study.bench import Bench, Rows, untrained
 
 FILE = "bench.json"
+
+# Name → what measures it, and about how many seconds it takes on two cores at five repeats.
+GROUPS: dict[str, tuple[Callable[[Bench], Rows], int]] = {
+    "time": (timing.time_goes, 15),
+    "model": (timing.model, 65),
+    "methods": (timing.methods, 20),
+    "loo-sentences": (partial(contests.loo, kind="sentences"), 55),
+    "answers": (contests.answers, 400),
+    "lrp": (contests.lrp, 15),
+    "ablations": (contests.ablations, 40),
+    "curves": (contests.curves, 10),
+    "loo-review": (partial(contests.loo, kind="review"), 90),
+}
 
 
 def bench(

@@ -66,6 +66,7 @@ class Chosen:
         """Return the classifier and the stream of texts."""
         from lrputils.data.texts import stream_texts
         from lrputils.model.classifier import load_classifier
+        from lrputils.model.readout import NO_ANSWERS
 
         texts = stream_texts(self.dataset, **self.of_texts)
         classifier = load_classifier(
@@ -75,6 +76,8 @@ class Chosen:
             verbalizers=self.verbalizers,
             calibrate_on=next(texts.parts(self.calibrate)) if self.calibrate else None,
         )
+        if self.answers and not classifier.architecture.language_model:
+            raise ValueError(f"{type(classifier.model).__name__} {NO_ANSWERS}")
         return classifier, replace(texts, each=classifier.answered) if self.answers else texts
 
 

@@ -1,8 +1,9 @@
-"""Speed, measured side by side: each claim is a ratio of runs of the same work, in turn.
+"""Speed: what is measured on, in which turns, and where this package's own time goes.
 
-All sides run in this process, A B C A B C …, after one uncounted run of each. Ratios are taken
-within a turn, so that they do not depend on a machine whose speed drifts. Where two sides compute
-the same thing, their outputs have to agree. What is kept of it is in `lrputils.runs.bench`.
+In a contest all sides run in this process, A B C A B C …, after one uncounted run of each. Ratios
+are taken within a turn, so that they do not depend on a machine whose speed drifts. Where two sides
+compute the same thing, their outputs have to agree. Who they are is in `lrputils.study.contests`,
+what is kept of it in `lrputils.runs.bench`.
 """
 
 from __future__ import annotations
@@ -29,14 +30,11 @@ from lrputils.attribution import attribute
 from lrputils.data.texts import load_texts
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.inputs import Inputs
-from lrputils.propagation.layerwise import layerwise_bypass
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.packing import BATCH_TOKENS
-from lrputils.removal.perturbation import perturbation_curves
 from lrputils.removal.shortcuts import fast_linear
 from lrputils.study import sides
 from lrputils.study.cost import timed
-from lrputils.study.variants import layer_sets
 
 Rows = list[dict[str, Any]]
 OURS = "lrputils"
@@ -172,119 +170,6 @@ def one_by_one(classifier: Classifier, inputs: Inputs, method: str) -> Tensor:
     return torch.cat([scores(classifier, text, method) for text in sides.alone(inputs)])
 
 
-def loo(bench: Bench, kind: str) -> Rows:
-    """Leave-one-out against a plain loop, and captum as it comes and at its fastest batch."""
-    inputs = bench.texts[kind]
-    given = bench.classifier, inputs
-    ways = {OURS: partial(scores, *given), "plain loop": partial(sides.masked_loo, *given)}
-    if sides.installed("captum"):
-        batches = sorted({min(batch, int(inputs.lengths.max())) for batch in (8, 16, 32, 64)})
-        passes = {rows: partial(sides.captum_loo, *given, rows) for rows in batches}
-        best = min(passes, key=lambda rows: bench.seconds(passes[rows]))
-        ways["captum, default"] = partial(sides.captum_loo, *given)
-        ways[f"captum, {best} rows a pass"] = passes[best]
-    return bench.contest(f"LOO, {bench.named(kind)}", ways, 1e-3)
-
-
-# Prompts of so many tokens and sentences, with an answer of so many tokens: the units removed.
-PROMPTS = {"sentence": (1000, 20, 64), "word": (150, 5, 24)}
-
-
-def answers(bench: Bench, prompts: Mapping[str, Sequence[int]] = PROMPTS) -> Rows:
-    """Leave-one-out of an answer against plain batches, random halves and captum.
-
-    The last column, `bound`, is by counting: the weights that the side multiplies with over those
-    that this package cannot avoid. What stands before a unit runs once, and the output embedding at
-    the answer alone.
-    """
-    lm, rows = reader(device=str(bench.classifier.device)), []
-    layers = sum(p.numel() for p in lm.model.model.layers.parameters())
-    head = lm.model.lm_head.weight.numel()
-    for units, (tokens, sentences, size) in prompts.items():
-        numbers = np.random.default_rng(0).integers(3, head // 576, tokens + size)
-        words = [f"w{number:04}" for number in numbers]
-        parts = [" ".join(part) for part in np.array_split(words[:tokens], sentences)]
-        text = lm.encode(
-            " ".join(f"{part}." for part in parts), answer=" " + " ".join(words[tokens:])
-        )
-        masks = sides.masked_units(text, units)
-        given, whole = (lm, text, units), text.input_ids.shape[1]
-
-        def ours(removal: str = "attention-mask", given: tuple = given) -> Tensor:
-            found = leave_one_out(*given[:2], units=given[2], removal=removal, progress=False)
-            return found[given[1].units(given[2]).mask]
-
-        behind = whole - masks.argmin(1) - (1 - masks).sum(1)
-        least = layers * int(whole + behind.sum()) + head * size * (len(masks) + 1)
-        every = (layers + head) * whole
-        told = f"LOO of an answer, {tokens} + {size} tokens, {len(masks)} {units}s"
-        ways: dict[str, tuple[dict[str, Callable[[], Tensor]], float, int]] = {
-            "": ({"plain batches": partial(sides.masked_answer, *given)}, 1e-3, len(masks) + 1)
-        }
-        if units == "sentence":
-            half = {"64 random halves": partial(sides.halved_answer, *given)}
-            ways[" beside a surrogate"] = half, np.inf, 64
-        if sides.installed("captum"):
-            captum = {"captum, in one pass a unit": partial(sides.captum_answer, *given)}
-            ways[" by deletion"] = captum, 1e-3, len(masks) + 1
-        for how, (other, tolerance, passes) in ways.items():
-            first = {OURS: partial(ours, "delete" if "deletion" in how else "attention-mask")}
-            found = bench.contest(told + how, first | other, tolerance)
-            rows += [
-                row | {"bound": b}
-                for row, b in zip(found, (1.0, passes * every / least), strict=True)
-            ]
-    return rows
-
-
-def lrp(bench: Bench) -> Rows:
-    """AttnLRP against explicit rules, where LXT is installed."""
-    rows = []
-    for kind, inputs in bench.texts.items() if sides.installed("lxt") else ():
-        given = bench.classifier, inputs
-        ways = {
-            OURS: partial(one_by_one, *given, "attnlrp"),
-            "LXT, explicit rules": partial(sides.explicit_attnlrp, *given),
-        }
-        rows += bench.contest(f"attnlrp by rules, {bench.named(kind)}", ways, 1e-2)
-    return rows
-
-
-def ablations(bench: Bench) -> Rows:
-    """All ablations of twelve layers in one sweep, against a pass each."""
-    device = str(bench.classifier.device)
-    deep = untrained(12, bench.classifier.model.config.hidden_size, device=device)
-    model, inputs = deep.model, deep.encode(load_texts("reviews", limit=4, seed=0))
-    sets = list(layer_sets(12).values())
-
-    def separately() -> Tensor:
-        maps = [attribute(model, inputs, "attnlrp", bypass_layers=chosen) for chosen in sets]
-        return torch.stack(maps)
-
-    ways = {OURS: partial(layerwise_bypass, model, inputs, sets), "a pass each": separately}
-    return bench.contest(f"{len(sets)} layer ablations", ways, 1e-4)
-
-
-def curves(bench: Bench) -> Rows:
-    """Perturbation curves of sentences against one masked pass a step."""
-    inputs = bench.texts["sentences"]
-    ranks = torch.rand(inputs.input_ids.shape, generator=torch.Generator().manual_seed(0))
-    ranks = ranks.to(bench.classifier.device)
-    own = inputs.content_mask.sum(1).tolist()
-
-    def ours() -> Tensor:
-        both = perturbation_curves(bench.classifier.model, inputs, ranks)
-        pairs = [pair for found in both for pair in zip(found, own, strict=True)]
-        return torch.cat([curve[:count] for curve, count in pairs])
-
-    def plain() -> Tensor:
-        both = [sides.masked_curves(bench.classifier, inputs, each) for each in (ranks, -ranks)]
-        return torch.cat(both)
-
-    ways = {OURS: ours, "plain loop": plain}
-    return bench.contest(f"curves, {bench.named('sentences')}", ways, 1e-3)
-
-
 # Kind of work → what its operators' names hold; the first kind that fits counts.
 KINDS = {
     "matrix products": ("addmm", "::mm", "bmm", "linear"),
@@ -392,17 +277,3 @@ def methods(bench: Bench) -> Rows:
             taken = min(bench.seconds(work) for _ in range(2)) / len(inputs.lengths)
             rows.append({"texts": bench.named(kind), "method": method, "seconds": taken})
     return rows
-
-
-# Name → what measures it, and about how many seconds it takes on two cores at five repeats.
-GROUPS: dict[str, tuple[Callable[[Bench], Rows], int]] = {
-    "time": (time_goes, 15),
-    "model": (model, 65),
-    "methods": (methods, 20),
-    "loo-sentences": (partial(loo, kind="sentences"), 55),
-    "answers": (answers, 400),
-    "lrp": (lrp, 15),
-    "ablations": (ablations, 40),
-    "curves": (curves, 10),
-    "loo-review": (partial(loo, kind="review"), 90),
-}

@@ -14,8 +14,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,7 @@ def timed(device: str | torch.device, work: Callable[[], Any]) -> tuple[float, A
 
 # What a decoder's rows take without the beginnings of their texts: half the tokens, in more passes.
 _SHARED = 2 / 3
+_ASKED = 4  # texts that are answered for a forecast
 _MINUTES = 300  # seconds that nobody minds
 _FEW, _SHORTER = 20, (256, 128, 64)  # texts and tokens that are proposed where all take longer
 
@@ -95,7 +97,7 @@ class Forecast:
 
     Attributes:
         seconds: part → seconds: each method by name at its first read-out, "other read-outs",
-            "layers" of a sweep, and "curves".
+            "layers" of a sweep, "curves", and "answers" that the model itself has to give.
         device: where it was timed.
         texts: how many there are.
         tokens: of all texts, as far as they are not cut.
@@ -160,7 +162,8 @@ def forecast(
     a + b·n + c·n² seconds, fitted to one batch at each of three lengths, and everything else is
     counted. Leave-one-out is a row a unit, of n − 1 tokens where units are tokens, two thirds of
     that in a decoder, whose rows run from the removed token on; a curve is a row a step; every
-    other method takes the passes of its price (see `lrputils.METHODS`).
+    other method takes the passes of its price (see `lrputils.METHODS`). A model that answers the
+    texts itself answers the first few here, and those answers stand for the others'.
 
     In low precision leave-one-out's rows are timed in it, and those that `certified_loo` checks in
     float32 too; texts that it runs again are not foreseen. Memory is the peak over these rows, and
@@ -178,6 +181,9 @@ def forecast(
     asked: list[Any] = variants_of(methods, options or {}, progress=False)
     reference, *others = asked
     texts = texts if isinstance(texts, TextStream) else load_texts(texts)
+    said: list[tuple[str, float]] = []
+    if isinstance(texts, TextStream) and texts.each:
+        texts = replace(texts, each=partial(_with_few_answers, classifier, said))
     encode = partial(classifier.encode, max_length=max_length, truncate=truncate)
     numbers, longest, cut = _counted(texts, encode, units)
     probe, most = encode([longest]), int(numbers[0].max())
@@ -202,6 +208,8 @@ def forecast(
         if shareable(classifier.architecture, lengths.max()):
             rows = rows * _SHARED
         found = {REFERENCE: float((rows + row_seconds(lengths)).sum())}
+        if said:
+            found["answers"] = len(lengths) * sum(took for _, took in said) / len(said)
         sizes, times = np.unique(lengths.astype(int), return_counts=True)
         once, maps = times * row_seconds(sizes + extra), 1
         for variant in others:
@@ -235,6 +243,16 @@ def forecast(
     size = {"texts": numbers.shape[1], "tokens": int(numbers[0].sum()), "cut": cut}
     told = {"peak_bytes": spent.peak_bytes, "shorter": ways, **told}
     return Forecast(whole, str(classifier.device), **size, **told)
+
+
+def _with_few_answers(classifier: Classifier, said: list[tuple[str, float]], texts: Texts) -> Texts:
+    """Give texts without an answer those of the first few; `said` keeps them and their seconds."""
+    for each in [each for each in texts if each.answer is None][: _ASKED - len(said)]:
+        took, (answer, _) = timed(classifier.device, partial(classifier.reply, each.prompt))
+        said.append((answer, took))
+    turns = cycle(answer for answer, _ in said)
+    filled = (each if each.answer else replace(each, answer=next(turns)) for each in texts)
+    return classifier.answered(replace(texts, texts=tuple(filled)))
 
 
 def _counted(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -10,9 +12,11 @@ import torch
 
 import lrputils as lrp
 from lrputils.__main__ import main
+from lrputils.data.texts import stream_texts
 from lrputils.runs import results
 from lrputils.runs.folders import read_json
-from tests import languages
+from lrputils.study import cost
+from tests import languages, tiny
 
 ROWS = [
     {"messages": [{"role": "user", "content": "Is it the end? No."}], "answer": "the end"},
@@ -97,6 +101,39 @@ def test_the_models_own_answers_are_said_once_and_long_ones_are_cut_aloud(lm, fi
     with pytest.warns(UserWarning, match="1 of 2 answers are cut behind 2 tokens"):
         cut = lm.answered(lrp.load_texts(ROWS, answers="answer"), 2)
     assert [one.answer for one in cut] == ["the e"[:4], " is"]
+
+
+def test_a_forecast_times_a_few_answers_and_counts_all(lm, monkeypatch):
+    asked = []
+
+    def reply(self, prompt, most=64):
+        asked.append(prompt)
+        time.sleep(0.1)
+        return "the end", False
+
+    monkeypatch.setattr(lrp.Classifier, "reply", reply)
+    texts = stream_texts(ROWS * 20, answers="own")
+    plan = cost.forecast(lm, replace(texts, each=lm.answered), [])
+    assert len(asked) == 4
+    assert 40 * 0.1 <= plan.seconds["answers"] < 40
+    given = cost.forecast(lm, stream_texts([ROWS[0]] * 40, answers="answer"), [])
+    assert "answers" not in given.seconds
+    own = sum(len(lm.encode(row["messages"], answer="the end").tokens[0]) for row in ROWS)
+    assert plan.tokens == 20 * own
+
+
+@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForConditionalGeneration"])
+@pytest.mark.parametrize("verb", ["audit", "evaluate"])
+def test_an_encoder_decoder_is_refused_by_name(files, capsys, verb, head):
+    name, out = f"T5{head}", files / "out"
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    tiny.made("T5", head, decoder_start_token_id=0, **sizes).save_pretrained(files / "lm")
+    how = ["--model", str(files / "lm"), "--device", "cpu", "--dataset", str(files / "rows.csv")]
+    for answers in ("answer", "own"):
+        assert main([verb, *how, "--answers", answers, "--out", str(out)]) == 1
+        (said,) = capsys.readouterr().err.splitlines()[-1:]
+        assert f"{name} is no language model" in said or f"is a {name}, not a" in said
+    assert not out.exists()
 
 
 def test_an_audit_of_answers(files):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lrputils.study import bench, sides
+from lrputils.runs.bench import GROUPS
+from lrputils.study import bench, contests, sides
 from lrputils.study.bench import Bench
 
 WORDS = ["a film that is never dull", "long and loud"]
@@ -60,13 +61,13 @@ class TestSides:
 class TestGroups:
     @pytest.mark.parametrize("name", ["loo-sentences", "loo-review", "curves"])
     def test_a_contest_has_ours_and_another_side_that_agrees(self, small, name):
-        rows = bench.GROUPS[name][0](small)
+        rows = GROUPS[name][0](small)
         assert [row["side"] for row in rows].count(bench.OURS) == len({r["what"] for r in rows})
         assert len(rows) > 1
 
     def test_without_a_library_its_sides_are_left_out(self, small, monkeypatch):
         monkeypatch.setattr(sides, "installed", lambda library: False)
-        rows = bench.loo(small, "sentences")
+        rows = contests.loo(small, "sentences")
         assert [row["side"] for row in rows] == [bench.OURS, "plain loop"]
 
     def test_the_time_has_all_its_parts(self, small):
@@ -103,7 +104,7 @@ PROMPTS = {"sentence": (40, 4, 6), "word": (12, 2, 3)}
 class TestAnswers:
     def test_the_plain_side_agrees_and_the_bound_counts_what_runs(self, small, monkeypatch):
         monkeypatch.setattr(sides, "installed", lambda library: False)
-        rows = bench.answers(small, PROMPTS)
+        rows = contests.answers(small, PROMPTS)
         assert [row["side"] for row in rows].count("plain batches") == 2
         other = next(row for row in rows if row["side"] == "plain batches")
         layers, head = 3 * (2 * 576 * 768 + 3 * 576 * 1536 + 2 * 576), 4915 * 576
@@ -113,7 +114,7 @@ class TestAnswers:
 
     def test_captum_in_one_pass_a_unit(self, small):
         pytest.importorskip("captum")
-        rows = bench.answers(small, PROMPTS)
+        rows = contests.answers(small, PROMPTS)
         assert sum("captum" in row["side"] for row in rows) == 2
 
     def test_the_surrogate_finds_what_is_linear(self):
