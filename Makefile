@@ -34,7 +34,8 @@ paper: $(STAMP)  ## the same with the paper's models and data, from the hub, on 
 rehearse: $(STAMP)  ## every line of `make paper`, on a small stand-in; chapters with their rows turned round
 	$(BIN)/python -m pytest -m rehearsal tests/book/test_profiles.py tests/book/test_directions.py
 
-test: lint unit nbval  ## lint, unit tests, the chapters' outputs, the book's own checks
+test: lint  ## lint, unit tests, the chapters' outputs, the book's own checks
+	$(PYTEST) --dist loadfile --no-loadscope-reorder --nbval tests chapters
 	@$(BIN)/python -m tests.book.browser
 
 lint: $(STAMP)
@@ -43,12 +44,15 @@ lint: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -c 'import subprocess; subprocess.run(["$(BIN)/mypy"], check=True, timeout=120)'
 
-unit: $(STAMP)
-	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
+# Two processes of a thread each; one that has ended a file or a chapter takes the next.
+PYTEST = OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2
 
-# Two processes of a thread each, a chapter at a time, those with most cells first.
+unit: $(STAMP)
+	$(PYTEST) --dist loadfile --no-loadscope-reorder tests
+
+# Chapters with most cells first.
 nbval: $(STAMP)
-	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadscope --nbval chapters
+	$(PYTEST) --dist loadscope --nbval chapters
 
 older: export ATEN_CPU_CAPABILITY := default
 older: export DNNL_MAX_CPU_ISA := SSE41

@@ -33,22 +33,29 @@ def _folder(variable: str, name: str) -> Path:
     return folder
 
 
-# Files that take longest, first: two processes that share the files then end together.
+# Files and chapters that take longest, first: two processes that share them then end together.
 _LONGEST = (
-    "book/test_own_run.py",
-    "book/test_pages.py",
-    "runs/test_datasets.py",
-    "runs/test_trust.py",
-    "book/test_command_line.py",
-    "report/test_audit.py",
-    "book/test_regression.py",
+    "tests/book/test_own_run.py",
+    "tests/book/test_pages.py",
+    "chapters/08_yardstick.ipynb",
+    "chapters/07_remedy.ipynb",
+    "chapters/04_imdb.ipynb",
+    "chapters/06_specifications.ipynb",
+    "chapters/02_linear_attention.ipynb",
+    "tests/runs/test_datasets.py",
+    "tests/runs/test_trust.py",
+    "chapters/03_sst.ipynb",
+    "chapters/12_language_models.ipynb",
+    "tests/book/test_command_line.py",
+    "tests/report/test_audit.py",
+    "tests/book/test_regression.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files; `--no-loadscope-reorder` keeps that order among processes."""
-    here = Path(__file__).parent
-    places = {here / name: place for place, name in enumerate(_LONGEST)}
+    root = Path(__file__).parents[1]
+    places = {root / name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
