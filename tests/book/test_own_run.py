@@ -31,11 +31,7 @@ TEXTS = (
 # What a run cannot stand in, by chapter.
 ALONE = {
     "03_sst": set(),
-    "04_imdb": {
-        "tab-chunks",  # the running example, on the book's own model
-        "tab-sentences",  # texts of at least four sentences
-        "tab-imdb-redundant",  # interactions of pairs, recorded on sentences
-    },
+    "04_imdb": {"tab-sentences"},  # texts of at least four sentences
     "05_layer_ablation": {
         "fig-ablation-imdb",  # chunks of 16 tokens stand there, of one token in the other
         "tab-a3",  # the paper's printed numbers about themselves
