@@ -44,14 +44,18 @@ def grown(placeholder, whole, tmp_path_factory):
     return evaluate(placeholder, out=out, settings=replace(SETTINGS, methods=MORE))
 
 
-@pytest.fixture
-def unfinished(placeholder, tmp_path, monkeypatch):
-    """A folder with both shards of a run, and no rows."""
-    with monkeypatch.context() as patch:
+def measured(clf, out, settings=SETTINGS):
+    """A folder with all shards of a run, and its rows not written."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engines, "write", None)
         with pytest.raises(TypeError):
-            evaluate(placeholder, out=tmp_path / "out")
-    return tmp_path / "out"
+            evaluate(clf, out=out, settings=settings)
+    return out
+
+
+@pytest.fixture
+def unfinished(placeholder, tmp_path):
+    return measured(placeholder, tmp_path / "out")
 
 
 def copied(folder, out):
@@ -87,9 +91,11 @@ def killed_while_it_ends(work, moment):
 
 
 class TestKilledWhileItEnds:
-    def test_the_same_command_goes_on_wherever_it_was(self, placeholder, whole, tmp_path):
+    def test_the_same_command_goes_on_wherever_it_was(
+        self, placeholder, whole, unfinished, tmp_path
+    ):
         for moment in itertools.count():
-            run = partial(evaluate, placeholder, out=tmp_path / str(moment))
+            run = partial(evaluate, placeholder, out=copied(unfinished, tmp_path / str(moment)))
             if not killed_while_it_ends(run, moment):
                 break
             assert_rows(run(), whole)
@@ -98,14 +104,17 @@ class TestKilledWhileItEnds:
     def test_also_while_methods_are_added_and_others_can_be_added_then(
         self, placeholder, whole, grown, tmp_path
     ):
+        more = replace(SETTINGS, methods=MORE)
+        ended = measured(placeholder, copied(whole, tmp_path / "ended"), more)
         for moment in itertools.count():
-            out = copied(whole, tmp_path / str(moment))
-            add = partial(evaluate, placeholder, out=out, settings=replace(SETTINGS, methods=MORE))
+            out = copied(ended, tmp_path / str(moment))
+            add = partial(evaluate, placeholder, out=out, settings=more)
             if not killed_while_it_ends(add, moment):
                 break
             if results.facts(out)["parameters"]["methods"] != [*MORE]:
                 assert_rows(add(), grown)
-            last = evaluate(placeholder, out=out, settings=replace(SETTINGS, methods=(*MORE, "ig")))
+            third = replace(SETTINGS, methods=(*MORE, "grad-x-input"))
+            last = evaluate(placeholder, out=out, settings=third)
             assert len(rows_of(last)) == 16
             assert_rows(last, last)
         assert moment >= 10
