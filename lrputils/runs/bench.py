@@ -56,8 +56,9 @@ def bench(
     """Measure groups and keep them in `out/bench.json`; return its path.
 
     A group that is there already is left out, unless `only` names it. `model` is "LAYERSxWIDTH", an
-    untrained BERT of that size; or a folder or name of a BERT. ValueError for an unknown group, or
-    where what is kept was measured elsewhere, or on something else.
+    untrained BERT of that size; or a folder or name of a BERT, for the group "answers" alone also
+    of a language model. ValueError for an unknown group, or where what is kept was measured
+    elsewhere, or on something else.
     """
     if unknown := [name for name in only if name not in GROUPS]:
         raise ValueError(f"no group(s) {unknown}; there are {list(GROUPS)}")
@@ -66,7 +67,8 @@ def bench(
         raise ValueError(f"--model {model}: a width is a multiple of 12 or of 64")
     clf = untrained(*map(int, size.groups())) if size else load_classifier(model)
     clf.model.to(device)
-    if not isinstance(clf.model, BertForSequenceClassification):
+    speaks = clf.architecture.language_model and list(only) == ["answers"]
+    if not (speaks or isinstance(clf.model, BertForSequenceClassification)):
         raise ValueError(f"{clf.name} is no BERT, and the other sides are written for one")
     facts = results.provenance(
         command=f"lrputils bench --model {Path(model).name} --repeats {repeats}",
@@ -90,7 +92,7 @@ def bench(
         if not sides.installed(name):
             way = "pip install -e '.[bench]' brings it"
             print(f"{name} is not installed, and {use} is left out: {way}", file=sys.stderr)
-    material = Bench.of(clf, repeats=repeats)
+    material = Bench(clf, {}, repeats) if speaks else Bench.of(clf, repeats=repeats)
     for name in todo:
         began = time.perf_counter()
         rows = GROUPS[name][0](material)

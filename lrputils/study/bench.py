@@ -203,16 +203,17 @@ def time_goes(bench: Bench) -> Rows:
     return rows
 
 
-def _matrix_rate(classifier: Classifier) -> float:
+def matrix_rate(bench: Bench, classifier: Classifier) -> float:
     """Return the operations a second of the linear layers of the model's first block, at best.
 
-    Weights are packed, and a batch has as many tokens, as in leave-one-out; the fastest of six
+    Weights are packed, and a batch has as many tokens, as in leave-one-out; the fastest of twelve
     counts.
     """
     device = classifier.device
     tokens = BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
     linear = [m for m in classifier.architecture.blocks[0].modules() if isinstance(m, nn.Linear)]
-    states = {m.in_features: torch.randn(tokens, m.in_features, device=device) for m in linear}
+    like = {"device": device, "dtype": linear[0].weight.dtype}
+    states = {m.in_features: torch.randn(tokens, m.in_features, **like) for m in linear}
 
     def work() -> None:
         for module in linear:
@@ -220,7 +221,7 @@ def _matrix_rate(classifier: Classifier) -> float:
 
     count = 2 * tokens * sum(module.weight.numel() for module in linear)
     with torch.inference_mode(), fast_linear(classifier.architecture, 4 * tokens):
-        return count / min(timed(device, work)[0] for _ in range(6))
+        return count / min(bench.seconds(work) for _ in range(12))
 
 
 # What varies → its values; where another thing varies, the model is as given, and of a text there
@@ -254,7 +255,7 @@ def model(bench: Bench, varied: Mapping[str, Sequence[int]] = VARIED, middle: in
         if int(inputs.lengths) < tokens:
             continue
         width = clf.model.config.hidden_size
-        rates[width] = rates.get(width) or _matrix_rate(clf)
+        rates[width] = rates.get(width) or matrix_rate(bench, clf)
         batch = value if name == "tokens a batch" else None
         work = partial(leave_one_out, clf.model, inputs, batch_tokens=batch, progress=False)
         row = {"varied": name, "value": value, "tokens": tokens, "rate": rates[width]}

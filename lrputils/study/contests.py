@@ -15,11 +15,21 @@ from torch import Tensor
 
 from lrputils.attribution import attribute
 from lrputils.data.texts import load_texts
+from lrputils.model.classifier import Classifier
 from lrputils.propagation.layerwise import layerwise_bypass
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study import sides
-from lrputils.study.bench import OURS, Bench, Rows, one_by_one, reader, scores, untrained
+from lrputils.study.bench import (
+    OURS,
+    Bench,
+    Rows,
+    matrix_rate,
+    one_by_one,
+    reader,
+    scores,
+    untrained,
+)
 from lrputils.study.variants import layer_sets
 
 
@@ -44,16 +54,20 @@ PROMPTS = {"sentence": (1000, 20, 64), "word": (150, 5, 24)}
 def answers(bench: Bench, prompts: Mapping[str, Sequence[int]] = PROMPTS) -> Rows:
     """Leave-one-out of an answer against plain batches, random halves and captum.
 
-    The last column, `bound`, is by counting: the weights that the side multiplies with over those
-    that this package cannot avoid. What stands before a unit runs once, and the output embedding at
-    the answer alone.
+    Of a small untrained language model; where a language model is given, of that one, by sentences
+    and without the halves. The column `bound` is by counting: the weights that the side multiplies
+    with over those that this package cannot avoid. What stands before a unit runs once, and the
+    output embedding at the answer alone. `rate`: the machine's operations a second on matrices of
+    that width.
     """
-    lm, rows = reader(device=str(bench.classifier.device)), []
+    given_one = bench.classifier.architecture.language_model
+    lm = bench.classifier if given_one else reader(device=str(bench.classifier.device))
+    prompts = {"sentence": prompts["sentence"]} if given_one else prompts
+    vocabulary, rate, rows = _words(lm), matrix_rate(bench, lm), []
     layers = sum(p.numel() for p in lm.model.model.layers.parameters())
-    head = lm.model.lm_head.weight.numel()
+    head = lm.model.get_output_embeddings().weight.numel()
     for units, (tokens, sentences, size) in prompts.items():
-        numbers = np.random.default_rng(0).integers(3, head // 576, tokens + size)
-        words = [f"w{number:04}" for number in numbers]
+        words = np.random.default_rng(0).choice(vocabulary, tokens + size)
         parts = [" ".join(part) for part in np.array_split(words[:tokens], sentences)]
         text = lm.encode(
             " ".join(f"{part}." for part in parts), answer=" " + " ".join(words[tokens:])
@@ -72,7 +86,7 @@ def answers(bench: Bench, prompts: Mapping[str, Sequence[int]] = PROMPTS) -> Row
         ways: dict[str, tuple[dict[str, Callable[[], Tensor]], float, int]] = {
             "": ({"plain batches": partial(sides.masked_answer, *given)}, 1e-3, len(masks) + 1)
         }
-        if units == "sentence":
+        if units == "sentence" and not given_one:
             half = {"64 random halves": partial(sides.halved_answer, *given)}
             ways[" beside a surrogate"] = half, np.inf, 64
         if sides.installed("captum"):
@@ -82,10 +96,18 @@ def answers(bench: Bench, prompts: Mapping[str, Sequence[int]] = PROMPTS) -> Row
             first = {OURS: partial(ours, "delete" if "deletion" in how else "attention-mask")}
             found = bench.contest(told + how, first | other, tolerance)
             rows += [
-                row | {"bound": b}
+                row | {"bound": b, "rate": rate}
                 for row, b in zip(found, (1.0, passes * every / least), strict=True)
             ]
     return rows
+
+
+def _words(lm: Classifier) -> list[str]:
+    """Words that are a token each behind a blank."""
+    told = {lm.tokenizer.decode([number]).strip() for number in range(len(lm.tokenizer))}
+    words = sorted(word for word in told if word.isalnum() and word.isascii())
+    ids = lm.tokenizer([f" {word}" for word in words], add_special_tokens=False)["input_ids"]
+    return [word for word, own in zip(words, ids, strict=True) if len(own) == 1]
 
 
 def lrp(bench: Bench) -> Rows:

@@ -8,6 +8,7 @@ import torch
 from lrputils.runs.bench import GROUPS
 from lrputils.study import bench, contests, sides
 from lrputils.study.bench import Bench
+from tests import languages
 
 WORDS = ["a film that is never dull", "long and loud"]
 
@@ -111,6 +112,9 @@ class TestAnswers:
         # Four sentences of ten tokens: behind each stand the others and the answer.
         least = layers * (46 + 36 + 26 + 16 + 6) + head * 6 * 5
         assert other["bound"] == pytest.approx((layers + head) * 46 * 5 / least)
+        assert other["rate"] > 0
+        of_a_model = contests.answers(Bench(languages.load(), {}, repeats=1), PROMPTS)
+        assert [row["side"] for row in of_a_model] == [bench.OURS, "plain batches"]
 
     def test_captum_in_one_pass_a_unit(self, small):
         pytest.importorskip("captum")
