@@ -192,7 +192,7 @@ def bench(
     side's time over ours; its interval holds the median of all turns.
 
     Args:
-        model: LAYERSxWIDTH, or a BERT's folder or name
+        model: LAYERSxWIDTH, or a BERT's folder or name; of a language model --only answers
         only: groups, measured (again) even if kept
         repeats: turns
         out: where the measurements are kept
