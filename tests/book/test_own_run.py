@@ -39,12 +39,10 @@ ALONE = {
         "tab-readouts",  # sets of twelve layers beside the paper's
     },
     "06_specifications": {"tab-class"},  # what was appended to sentences, recorded
-    "07_remedy": {"tab-nodes"},  # the running example
+    "07_remedy": set(),
     "08_yardstick": {
         "tab-example-pairs",  # the running example
-        "tab-example-shapley",
         "fig-planted",  # models that were trained on a planted rule
-        "tab-planted",
     },
 }
 BOOK = find_book()
