@@ -35,8 +35,6 @@ ALONE = {
     "05_layer_ablation": {
         "fig-ablation-imdb",  # chunks of 16 tokens stand there, of one token in the other
         "tab-a3",  # the paper's printed numbers about themselves
-        "tab-front",  # one sentence, on the run's model
-        "tab-readouts",  # sets of twelve layers beside the paper's
     },
     "06_specifications": {"tab-class"},  # what was appended to sentences, recorded
     "07_remedy": set(),
