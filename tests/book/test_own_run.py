@@ -186,14 +186,13 @@ def test_chapter_5_has_the_numbers_of_evaluate(layer_ablation, rows):
     )
 
 
-def mean_r(clf, method, own=True, **how):
-    """The mean of r with LOO over own tokens or all, text by text, by the package's own calls."""
+def mean_r(clf, method, **how):
+    """The mean of r with LOO over own tokens, text by text, by the package's own calls."""
     found = []
     for text in TEXTS:
         inputs = clf.encode([text])
         loo = lrp.leave_one_out(clf, inputs, progress=False, **how)
-        where = inputs.content_mask if own else inputs.valid_mask
-        found += [*lrp.pearson(lrp.attribute(clf, inputs, method), loo, where)]
+        found += [*lrp.pearson(lrp.attribute(clf, inputs, method), loo, inputs.content_mask)]
     return np.mean(found)
 
 
@@ -203,9 +202,9 @@ def mean_r(clf, method, own=True, **how):
         (
             "06_specifications",
             "tab-named",
-            ("all", "raw", NAME, "words"),
-            "value",
-            lambda clf: mean_r(clf, "attnlrp", own=False) - mean_r(clf, "cp-lrp", own=False),
+            (NAME, "words"),
+            "own tokens",
+            lambda clf: mean_r(clf, "attnlrp") - mean_r(clf, "cp-lrp"),
         ),
         (
             "07_remedy",
