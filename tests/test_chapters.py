@@ -63,6 +63,11 @@ class TestChapter:
             defines = any(line.lstrip().startswith(("def ", "class ")) for line in lines)
             assert len(lines) <= 40 or not defines
 
+    def test_what_has_a_caption_is_shown(self, chapter):
+        cells = nbformat.read(chapter.with_suffix(".ipynb"), 4).cells
+        captioned = [c for c in cells if "figure" in c.metadata.get("mystnb", {})]
+        assert not [c.source for c in captioned if not c.outputs]
+
     def test_it_is_in_the_table_of_contents(self, chapter):
         toc = (BOOK.root / "_toc.yml").read_text(encoding="utf-8")
         listed = re.findall(r"^(?:root| +- file): (.+)$", toc, re.M)
