@@ -99,7 +99,8 @@ def test_the_figures_that_a_reader_changes_work(site, browser, chapter):
     script = """[...document.querySelectorAll(".lrp-interactive")].map((figure) =>
       [figure.className, figure.querySelector("[role=status]").textContent.length > 20])"""
     page = (site / f"chapters/{chapter}.html").as_uri()
-    assert browser.visit(page, script).answer == [["lrp-interactive ready", True]]
+    seen = browser.visit(page, script).answer
+    assert seen and all(figure == ["lrp-interactive ready", True] for figure in seen)
 
 
 # The texts of each table by row and column; a cell that spans several stands in each.
@@ -156,7 +157,7 @@ def test_each_table_in_a_browser_is_the_frame_behind_it(browser, tmp_path):
         f"<script>const grids = {_GRIDS}; const before = grids();\n{script}</script>"
     )
     before, after = browser.visit(page.as_uri(), "[before, grids()]").answer
-    assert len(after) == len(data) > 100
+    assert len(after) == len(data) > 60
     for some, written, seen in zip(data, before, after, strict=True):
         assert seen == written, some["text/plain"]
         if "lrp-table" in some["text/html"]:
