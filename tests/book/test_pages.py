@@ -100,7 +100,8 @@ def test_the_figures_that_a_reader_changes_work(site, browser, chapter):
       [figure.className, figure.querySelector("[role=status]").textContent.length > 20])"""
     page = (site / f"chapters/{chapter}.html").as_uri()
     seen = browser.visit(page, script).answer
-    assert seen and all(figure == ["lrp-interactive ready", True] for figure in seen)
+    assert seen
+    assert all(figure == ["lrp-interactive ready", True] for figure in seen)
 
 
 # The texts of each table by row and column; a cell that spans several stands in each.
