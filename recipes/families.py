@@ -84,7 +84,7 @@ def texts() -> lrp.Inputs:
     return lrp.Inputs(fields, replacements={"unk": 5, "pad": 0})
 
 
-def try_family(kind: str) -> dict[str, str]:
+def _try_family(kind: str) -> dict[str, str]:
     """One row of the table: what a model of the family answers, and why it does not."""
     try:
         with torch.no_grad():
@@ -176,7 +176,7 @@ def table(kinds: Iterable[str] = KINDS) -> pd.DataFrame:
     logging.set_verbosity_error()
     rows = []
     for kind in kinds:
-        rows.append(try_family(kind))
+        rows.append(_try_family(kind))
         print(f"{len(rows)}: {kind}, {rows[-1]['covered']}", file=sys.stderr, flush=True)
     columns = ["family", "covered", "removals", "gradients", "reason"]
     return pd.DataFrame(rows, columns=columns).fillna("").sort_values(["covered", "family"])

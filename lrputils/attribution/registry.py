@@ -27,7 +27,7 @@ from lrputils.removal.mask_gradient import BOTH, mask_gradient, passes_of_groups
 from lrputils.removal.shapley import ALL, LONGEST, shapley_values
 
 Function = Callable[..., Tensor]
-Price = Callable[..., float]
+_Price = Callable[..., float]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Method:
     function: Function
     options: Mapping[str, Option]
     rules: bool = True
-    price: Price = lambda tokens, **_: BOTH
+    price: _Price = lambda tokens, **_: BOTH
     told: str = ""
 
     def passes(self, tokens: int, options: Mapping[str, Any] | None = None) -> float:
@@ -138,7 +138,7 @@ def method(
     *,
     options_of: Function | None = None,
     rules: bool = True,
-    price: Price = lambda tokens, **_: BOTH,
+    price: _Price = lambda tokens, **_: BOTH,
 ) -> Callable[[Function], Function]:
     """Enter the function below into `METHODS`.
 

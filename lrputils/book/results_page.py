@@ -1,6 +1,6 @@
 """What executed chapters found of a reader's own model: the first page of a book about it.
 
-A chapter says its answer by the fact `ANSWER` (`lrputils.report.display.bind`), a sentence that is
+A chapter says its answer by the fact `_ANSWER` (`lrputils.report.display.bind`), a sentence that is
 empty where it was given no model and no texts. What its tables and figures show is read back here
 at full precision, and written as CSV.
 """
@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 
 from lrputils.report.display import TABLE
 
-ANSWER = "your_answer"
+_ANSWER = "your_answer"
 _PAGE = """\
 # Your results
 
@@ -40,7 +40,7 @@ def read_answer(notebook: NotebookNode) -> str:
     """Return what an executed chapter answers for the reader's own model; "" if nothing."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
-            if output.get("metadata", {}).get("scrapbook", {}).get("name") == ANSWER:
+            if output.get("metadata", {}).get("scrapbook", {}).get("name") == _ANSWER:
                 (text,) = output["data"].values()
                 return ast.literal_eval(text)
     return ""

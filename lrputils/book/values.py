@@ -10,21 +10,21 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-Rule = tuple[Callable[[Any], bool], str]  # what a value must be: a test, and the same in words
+_Rule = tuple[Callable[[Any], bool], str]  # what a value must be: a test, and the same in words
 
 
-def _from(least: float, most: float = float("inf")) -> Rule:
+def _from(least: float, most: float = float("inf")) -> _Rule:
     words = f"{least} or more" if most == float("inf") else f"{least} to {most}"
     return lambda value: least <= value <= most, words
 
 
-def _one_of(*choices: str) -> Rule:
+def _one_of(*choices: str) -> _Rule:
     return lambda value: value in choices, f"one of {', '.join(choices)}"
 
 
 _ASSIGNED = re.compile(r"^(\w+) = ", re.M)
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
-WANTED: dict[str, Rule] = {
+WANTED: dict[str, _Rule] = {
     "values": (lambda value: 2 <= len(value) <= 8, "two to eight whole numbers"),
     "max_factors": _from(3),
     "epsilon": _from(0),

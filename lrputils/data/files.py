@@ -229,7 +229,7 @@ class _Bounded(RawIOBase):
         return count
 
 
-def readable(name: str) -> bool:
+def _readable(name: str) -> bool:
     """Tell a data file by its name in its folder; hidden ones are none."""
     return kind(name) is not None and "/." not in f"/{name}"
 
@@ -297,7 +297,7 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
     FileNotFoundError without data; ValueError for a `subset` that is none of the configurations, or
     missing where there are several.
     """
-    if not any(readable(str(path.relative_to(folder))) for path in folder.rglob("*.*")):
+    if not any(_readable(str(path.relative_to(folder))) for path in folder.rglob("*.*")):
         raise FileNotFoundError(
             about("dataset", name) + f" holds no {', '.join(READABLE)} file (looked in {folder})"
         )
@@ -428,4 +428,4 @@ def _needed(names: Sequence[str]) -> list[str]:
 
 def _data(names: Sequence[str]) -> list[str]:
     """Choose what to download: data, and the README that says which files are which split."""
-    return [name for name in names if name == "README.md" or readable(name)]
+    return [name for name in names if name == "README.md" or _readable(name)]

@@ -18,11 +18,11 @@ from torch.nn.functional import cross_entropy
 from lrputils.data.images import ImageData
 from lrputils.linear_attention.network import LinearAttention, Setting, one_thread
 
-SHIPPED_DATA = "scikit-learn digits"
-PAPER_EPOCHS = 5
+_SHIPPED_DATA = "scikit-learn digits"
+_PAPER_EPOCHS = 5
 # The digits are few: 60 epochs are 11,460 steps, against 37,500 of 5 epochs of the whole MNIST.
 # Without an embedding there is less to learn.
-DIGITS_EPOCHS = {"learned": 60, "none": 30}
+_DIGITS_EPOCHS = {"learned": 60, "none": 30}
 # Shipped networks: setting → number of training seeds. Flattened networks are ten times larger.
 SHIPPED = {
     Setting(embedding, pooling, scaling): seeds
@@ -65,7 +65,7 @@ def train(
 
 def epochs_for(data: ImageData, setting: Setting) -> int:
     """Return the paper's 5 epochs, or more for scikit-learn's digits, since they are few."""
-    return DIGITS_EPOCHS[setting.embedding] if data.name == SHIPPED_DATA else PAPER_EPOCHS
+    return _DIGITS_EPOCHS[setting.embedding] if data.name == _SHIPPED_DATA else _PAPER_EPOCHS
 
 
 def networks(
@@ -77,7 +77,7 @@ def networks(
     """
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: at least one network is needed")
-    shipped = data.name == SHIPPED_DATA and data.side == 14 and seeds <= SHIPPED.get(setting, 0)
+    shipped = data.name == _SHIPPED_DATA and data.side == 14 and seeds <= SHIPPED.get(setting, 0)
     here = train_here or not shipped
     return [train(data, setting, n) if here else load_shipped(setting, n) for n in range(seeds)]
 

@@ -23,7 +23,7 @@ from lrputils.model.families import ACTIVATIONS, FAMILIES, LINEAR, Family
 from lrputils.model.inputs import checked_tensors
 
 
-class Holder(Protocol):
+class _Holder(Protocol):
     """What keeps a model as `.model`: a `Classifier`, an `Architecture`, a pipeline."""
 
     @property
@@ -31,7 +31,7 @@ class Holder(Protocol):
         """The model."""
 
 
-Handle: TypeAlias = nn.Module | Holder
+Handle: TypeAlias = nn.Module | _Holder
 
 WITHOUT_RULES = (
     "What needs no rules works: leave_one_out, shapley_values, leave_two_out, perturbation curves, "

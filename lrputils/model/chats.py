@@ -159,7 +159,7 @@ def _encode_row(
         text = before + prompt + behind
         own = [(len(before), len(before) + len(prompt))]
     else:
-        text, own = lay_out(tokenizer, prompt, answer)
+        text, own = _lay_out(tokenizer, prompt, answer)
     if not any(text[slice(*span)].strip() for span in own):
         raise ValueError(f"Text {number} says nothing: {prompt!r}. Leave empty prompts out")
     told = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
@@ -238,7 +238,7 @@ def reply(
     return said, len(found) == most and int(found[-1]) not in tokenizer.all_special_ids
 
 
-def lay_out(
+def _lay_out(
     tokenizer: PreTrainedTokenizerBase, chat: Chat, answer: str | None = None
 ) -> tuple[str, list[Span]]:
     """Return a chat as the model reads it, up to where its answer begins, and each message's place.

@@ -381,7 +381,7 @@ def _stored(
     place = EMBEDDED if name_or_folder is None else name_or_folder
     name, folder, commit = files.find_model(str(place), revision)
     name = name if name_or_folder else NAME
-    with quietly():
+    with _quietly():
         model = _load_model(folder, name, dtype)
         tokenizer = _load_tokenizer(folder, name)
     config = model.config.get_text_config()
@@ -507,7 +507,7 @@ def find_device(device: str | torch.device) -> torch.device:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def _quietly() -> Iterator[None]:
     """Hide transformers' loading bar and reports; errors are still raised."""
     with ExitStack() as undo, catch_warnings(action="ignore"):
         undo.callback(logging.set_verbosity, logging.get_verbosity())

@@ -40,7 +40,7 @@ BLOCK_RULES = {
 
 
 @dataclass(frozen=True)
-class Site:
+class _Site:
     """Where a form is computed: the factors, with a value for every query head, and what they need.
 
     `rule` is the composite's for attention: "attnlrp" halves a product's relevance, and under "cp"
@@ -79,10 +79,10 @@ class Site:
         return PRODUCT["halved" if self.rule == "attnlrp" else "gradient"](left, right)
 
 
-Form = Callable[[Site], Tensor]
+Form = Callable[[_Site], Tensor]
 
 
-def standard(at: Site) -> Tensor:
+def standard(at: _Site) -> Tensor:
     """A·V with A = softmax(s·Q·Kᵀ)."""
     return at.times(at.weights(), at.value)
 
@@ -94,24 +94,24 @@ def _basis(size: int, like: Tensor) -> Tensor:
     return (orthogonal * torch.linspace(0.5, 2, size).double()).to(like)
 
 
-def _value_basis(at: Site) -> Tensor:
+def _value_basis(at: _Site) -> Tensor:
     """A·(V·P) and P⁻¹ behind: W_V and W_O multiplied by P and P⁻¹, as in merging the two."""
     basis = _basis(at.value.shape[-1], at.value)
     return standard(replace(at, value=at.value @ basis)) @ torch.linalg.inv(basis)
 
 
-def _query_key_basis(at: Site) -> Tensor:
+def _query_key_basis(at: _Site) -> Tensor:
     """(Q·P)·(K·P⁻ᵀ)ᵀ in place of Q·Kᵀ, as in scaling Q against K or merging W_Q·W_Kᵀ."""
     basis = _basis(at.query.shape[-1], at.query)
     return standard(replace(at, query=at.query @ basis, key=at.key @ torch.linalg.inv(basis).T))
 
 
-def _key_bias(at: Site) -> Tensor:
+def _key_bias(at: _Site) -> Tensor:
     """K + c: adds the same number to all scores of a query."""
     return standard(replace(at, key=at.key + _shift(at.key)))
 
 
-def _value_bias(at: Site) -> Tensor:
+def _value_bias(at: _Site) -> Tensor:
     """A·(V + c) − c: the rows of A sum to one."""
     shift = _shift(at.value)
     return standard(replace(at, value=at.value + shift)) - shift
@@ -123,13 +123,13 @@ def _shift(like: Tensor) -> Tensor:
     return torch.randn(like.shape[-1], generator=generator).to(like) * like.detach().std()
 
 
-def _two_heads(at: Site) -> Tensor:
+def _two_heads(at: _Site) -> Tensor:
     """Each head as two heads of the same weights, with half of W_V each."""
     half = replace(at, value=at.value / 2)
     return standard(half) + standard(half)
 
 
-def _query_bias_apart(at: Site) -> Tensor:
+def _query_bias_apart(at: _Site) -> Tensor:
     """(Q − b_Q)·Kᵀ + b_Q·Kᵀ: with the bias multiplied out, the second term is linear in K."""
     bias = at.query_bias + 0 * at.query.detach()
     linear = at.call.with_factors(bias, at.key, at.value).scores()
@@ -137,37 +137,37 @@ def _query_bias_apart(at: Site) -> Tensor:
     return at.times(torch.softmax(at._masked(scores), -1), at.value)
 
 
-def _exponentials(at: Site) -> tuple[Tensor, Tensor]:
+def _exponentials(at: _Site) -> tuple[Tensor, Tensor]:
     """exp(Z), scaled down by a constant in every row, and the reciprocal of its row sums."""
     masked = at._masked(at.scores())
     exponentials = torch.exp(masked - masked.detach().amax(-1, keepdim=True))
     return exponentials, 1 / exponentials.sum(-1, keepdim=True)
 
 
-def _normaliser_apart(at: Site) -> Tensor:
+def _normaliser_apart(at: _Site) -> Tensor:
     """The softmax as a product, exp(Z) times 1 / its row sum."""
     exponentials, reciprocal = at.split(*_exponentials(at))
     return at.times(exponentials * reciprocal, at.value)
 
 
-def _normalised_last(at: Site) -> Tensor:
+def _normalised_last(at: _Site) -> Tensor:
     """(exp(Z)·V) times 1 / row sum: the order of FlashAttention, which fused kernels compute."""
     exponentials, reciprocal = _exponentials(at)
     output, reciprocal = at.split(at.times(exponentials, at.value), reciprocal)
     return output * reciprocal
 
 
-def _apart(at: Site, fixed: Tensor) -> Tensor:
+def _apart(at: _Site, fixed: Tensor) -> Tensor:
     """C·V + (A − C)·V with a constant C: the first term is linear in V."""
     return fixed @ at.value + at.times(at.weights() - fixed, at.value)
 
 
-def _own_value_apart(at: Site) -> Tensor:
+def _own_value_apart(at: _Site) -> Tensor:
     """V + (A − I)·V: what a token keeps of itself, and what others change."""
     return _apart(at, torch.eye(at.value.shape[-2]).to(at.value))
 
 
-def _mean_value_apart(at: Site) -> Tensor:
+def _mean_value_apart(at: _Site) -> Tensor:
     """U·V + (A − U)·V with uniform attention U: the mean value, and the deviations from it."""
     return _apart(at, at.call.even_weights())
 
@@ -217,7 +217,7 @@ def refactored(
         here = replace(call, key=key, value=value, mask=mask)
 
         def _formed(*factors: Tensor) -> Tensor:
-            return form(Site(*factors, here, composite.attention, bias))
+            return form(_Site(*factors, here, composite.attention, bias))
 
         unit = UNITS.get(composite.attention)
         output = unit(_formed, *here.factors) if unit else _formed(*here.factors)

@@ -22,7 +22,7 @@ from lrputils.report.heatmap import Heatmap, Heatmaps
 from lrputils.report.words import WordMaps, named
 
 DEFAULT = "loo", "attnlrp"
-CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
+_CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
 _SHUFFLES = 1000
 _YARDSTICK = (
     "The yardstick: each {unit} is removed by itself, exactly. It does not see what only several "
@@ -143,7 +143,7 @@ def _explain(
         told = f"The answer is the model's own, its most probable token each time{end}."
         shown.remark = f"{told} {shown.remark}".strip()
     loo = found.get("loo")
-    if loo is None and len(inputs.tokens[0]) <= CHEAP:
+    if loo is None and len(inputs.tokens[0]) <= _CHEAP:
         loo = leave_one_out(classifier, inputs, **how)[0].cpu().numpy()
     content = over.mask[0].cpu().numpy()
     for name, scores in found.items():
@@ -172,7 +172,8 @@ def tracking(
     """
     if loo is None:
         return (
-            f"How far it tracks LOO was not measured: above {CHEAP} tokens LOO has to be asked for."
+            f"How far it tracks LOO was not measured: above {_CHEAP} tokens LOO has to be asked "
+            "for."
         )
     tokens = int(content.sum())
     r = float(stats.pearson(scores, loo, where=content)[0])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lrputils.model.classifier import Classifier
     from lrputils.study.variants import LayerSweep, Variant
 
-LONG = ("cut", "refuse")
+_LONG = ("cut", "refuse")
 _LOO = 4  # what is set aside for a text, in leave-one-outs: an audit's variants take as much
 
 
@@ -156,8 +156,8 @@ class Settings(Explained):
                 about("units", self.units) + " are measured in float32: leave precision out"
             )
         refuse_unknown("readout", self.readouts or (), READOUTS)
-        if self.long not in LONG:
-            raise ValueError(about("long", self.long) + f" is not one of {list(LONG)}")
+        if self.long not in _LONG:
+            raise ValueError(about("long", self.long) + f" is not one of {list(_LONG)}")
 
     def work(self, tokens: int) -> float:
         """Return how many tokens are read for a text of so many: by all methods, pass by pass."""

@@ -226,7 +226,7 @@ def matrix_rate(bench: Bench, classifier: Classifier) -> float:
 
 # What varies → its values; where another thing varies, the model is as given, and of a text there
 # are `middle` tokens.
-VARIED = {
+_VARIED = {
     "tokens": (16, 32, 64, 128, 192),
     "layers": (2, 4, 6, 8, 12),
     "width": (192, 384, 768),
@@ -234,7 +234,7 @@ VARIED = {
 }
 
 
-def model(bench: Bench, varied: Mapping[str, Sequence[int]] = VARIED, middle: int = 64) -> Rows:
+def model(bench: Bench, varied: Mapping[str, Sequence[int]] = _VARIED, middle: int = 64) -> Rows:
     """Time leave-one-out of one text while one thing varies.
 
     Depths and widths are those of untrained BERTs; the text is the longest of the book's reviews,

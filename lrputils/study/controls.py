@@ -51,7 +51,7 @@ def _long_forms(text: str) -> str:
     return text
 
 
-EDITS: dict[str, Callable[[str], str]] = {
+_EDITS: dict[str, Callable[[str], str]] = {
     "full stop": _full_stop,  # taken away, or added
     "long forms": _long_forms,  # "isn't" → "is not"
     "opening": lambda text: f"overall , {text}",
@@ -75,7 +75,7 @@ def ceiling(
     for whole, target, of_texts in predicted(classifier, texts, batch_size, max_length):
         how = {"target": target, "progress": False}
         loo = leave_one_out(classifier.model, whole, **how).cpu().numpy()
-        for name, edit in EDITS.items():
+        for name, edit in _EDITS.items():
             changed = [edit(texts[row["position"]]) for row in of_texts]
             inputs = classifier.encode(changed, max_length, truncate=True)
             other = leave_one_out(classifier.model, inputs, **how).cpu().numpy()
@@ -118,7 +118,7 @@ def _shared(one: Inputs, other: Inputs, row: int) -> tuple[list[int], list[int]]
     return ours, theirs
 
 
-RANDOMISED = ("loo", "mask-gradient", "attnlrp", "cp-lrp", "grad-x-input")
+_RANDOMISED = ("loo", "mask-gradient", "attnlrp", "cp-lrp", "grad-x-input")
 
 
 def random_weights(
@@ -140,9 +140,9 @@ def random_weights(
         the map with the trained model's over all tokens, each explaining its own prediction.
     """
     parts, trained = [], None
-    for stage, model in stages(classifier, seed):
+    for stage, model in _stages(classifier, seed):
         how = {"batch_size": batch_size, "max_length": max_length, "truncate": True}
-        found = evaluate(model, texts, RANDOMISED, progress=False, **how)
+        found = evaluate(model, texts, _RANDOMISED, progress=False, **how)
         trained = trained or found
         rows = found.rows
         of = [*zip(rows.method, rows.position, strict=True)]
@@ -160,7 +160,7 @@ def random_weights(
     return rows[["id", "randomised", "method", "r", "r_content", "spearman_content", "similarity"]]
 
 
-def stages(classifier: Classifier, seed: int) -> Iterator[tuple[str, Classifier]]:
+def _stages(classifier: Classifier, seed: int) -> Iterator[tuple[str, Classifier]]:
     """Yield the trained classifier, then copies whose head, upper and all layers are random."""
     yield "", classifier
     model, random = copy.deepcopy(classifier.model), torch.Generator().manual_seed(seed)

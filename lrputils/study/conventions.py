@@ -38,7 +38,7 @@ ATTENTION = {
 }
 # Attention as one unit, and by its plain gradient with AttnLRP's rules around it (RelP for GPT-2):
 # measured where they are asked for.
-FURTHER = {
+_FURTHER = {
     ("canonised-lrp", ""): CANONISED_LRP,
     ("canonised-path", ""): ATTN_LRP.but(attention="path"),
     ("attention-gradient", ""): ATTN_LRP.but(attention="gradient"),
@@ -51,7 +51,7 @@ PLAIN: dict[str, tuple[str, dict[str, Any]]] = {
     "ig": ("ig", {}),
 }
 # What else an implementation may do otherwise, for both methods.
-OTHERWISE = (
+_OTHERWISE = (
     {"norm": "held"},
     {"norm": "gradient"},
     {"activation": "gradient"},
@@ -69,7 +69,7 @@ def composites(layers: int) -> dict[tuple[str, str], Composite]:
         "back-half": ATTN_LRP.bypass(range(layers // 2, layers)),
     }
     found = {(name, ""): composite for name, composite in named.items()}
-    for change in OTHERWISE:
+    for change in _OTHERWISE:
         rules = " ".join(f"{operation}={rule}" for operation, rule in change.items())
         found |= {(name, rules): ATTENTION[name].but(**change) for name in ("attnlrp", "cp-lrp")}
     return found
@@ -93,7 +93,7 @@ def maps(
         inputs: of a batch of the texts.
         target: the predicted classes.
         removals: those of `leave_one_out` to measure, one map each.
-        methods: of `composites`, `FURTHER` or `PLAIN`; the composites and "mask-gradient" if not
+        methods: of `composites`, `_FURTHER` or `PLAIN`; the composites and "mask-gradient" if not
             given. Composites named are also read at the blocks, see
             `lrputils.attribution.relevance`.
 
@@ -106,7 +106,7 @@ def maps(
     Raises:
         ValueError: an unknown removal or method.
     """
-    known = composites(classifier.architecture.layers) | FURTHER
+    known = composites(classifier.architecture.layers) | _FURTHER
     refuse_unknown("removal", removals, list(REMOVALS))
     refuse_unknown(
         "method",
@@ -123,7 +123,7 @@ def maps(
             scores = attribute(model, inputs, method, target=target, **options)
             yield {**none, "method": method, **options, "scores": scores}
     for (method, rules), composite in known.items():
-        if method in methods if methods is not None else (method, rules) not in FURTHER:
+        if method in methods if methods is not None else (method, rules) not in _FURTHER:
             how = {"target": target, "composite": composite, "blocks": methods is not None}
             for place, scores in lrp_everywhere(model, inputs, **how).items():
                 yield {**none, "method": method, "rules": rules, "readout": place, "scores": scores}

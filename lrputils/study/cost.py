@@ -36,7 +36,7 @@ from lrputils.study.variants import LayerSweep, Variant, layer_sets
 
 
 @dataclass
-class Spent:
+class _Spent:
     """What a block of work took; filled in when the block ends.
 
     `seconds` are wall-clock time; `peak_bytes` on a GPU the most memory that torch held in the
@@ -50,9 +50,9 @@ class Spent:
 
 
 @contextmanager
-def measured(device: str | torch.device) -> Iterator[Spent]:
+def measured(device: str | torch.device) -> Iterator[_Spent]:
     """Measure the time and the peak memory of the block's work on this device."""
-    spent = Spent(torch.device(device))
+    spent = _Spent(torch.device(device))
     cuda = spent.device.type == "cuda"
     if cuda:
         torch.cuda.synchronize(spent.device)
@@ -102,7 +102,7 @@ class Forecast:
         texts: how many there are.
         tokens: of all texts, as far as they are not cut.
         cut: texts that are too long.
-        peak_bytes: most memory, as `Spent` counts it.
+        peak_bytes: most memory, as `_Spent` counts it.
         shorter: what would take minutes where all does not: option → seconds.
         price: of an hour of the device.
         workers: processes with a device each, which share the work.

@@ -25,7 +25,7 @@ from lrputils.model.attention import AttentionCall
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.families import FAMILIES
 
-ASSETS = Path(__file__).parents[1] / "assets/small_models"
+_ASSETS = Path(__file__).parents[1] / "assets/small_models"
 # What the package carries: name → its family, and how many training seeds.
 SHIPPED = {
     "bert": ("bert", 5),
@@ -108,7 +108,7 @@ def configured(family: str, *, head: int = 0, **settings: Any) -> PreTrainedMode
     return model(model.config_class(**known | own))
 
 
-def load(name: str, seed: int = 0, folder: str | Path = ASSETS) -> Classifier | PreTrainedModel:
+def load(name: str, seed: int = 0, folder: str | Path = _ASSETS) -> Classifier | PreTrainedModel:
     """A trained small model of `SHIPPED` in float64: a classifier of texts, or a bare model.
 
     Those of images and of the planted rule have no tokenizer; ValueError for a name or seed not
@@ -140,7 +140,7 @@ def linear(call: AttentionCall) -> tuple[Tensor, None]:
     return call.combined(weights.to(call.value.dtype)), None
 
 
-def save(models: dict[int, PreTrainedModel], name: str, folder: str | Path = ASSETS) -> Path:
+def save(models: dict[int, PreTrainedModel], name: str, folder: str | Path = _ASSETS) -> Path:
     """Write one model's training seeds in half precision; return the file.
 
     Of a text model's word embeddings, which are `projected`, P is stored.

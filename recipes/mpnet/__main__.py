@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from lrputils.runs.options import run_alone
 
-BASE = "sentence-transformers/all-mpnet-base-v2"
-SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
-ADAPTERS = {
+_BASE = "sentence-transformers/all-mpnet-base-v2"
+_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
+_ADAPTERS = {
     "sst2": "4ab90aa25ac4111c22bdeda16bf5944a7b4d7e27d9d65e7bf3c70bbf7d11ee69",
     "imdb": "236901698c9b21785dbb10cfa1029eb19d323dd73be29a4be90c3a482848c09f",
     "sst2-6": "1800075dcafd782a95d2ec6e1c2a0c3836259538e12e41e8a26f59b0bd046b82",
 }
-SCALE = 2  # α / r of the adapters: α = 16, rank r = 8
+_SCALE = 2  # α / r of the adapters: α = 16, rank r = 8
 _FILES = ["config.json", "model.safetensors", "tokenizer*", "vocab.txt", "special_tokens_map.json"]
 
 
@@ -55,7 +55,7 @@ def _merge(model: nn.Module, adapter: Mapping[str, Tensor]) -> None:
     for name, tensor in adapter.items():
         if name.endswith(".A"):
             weight = model.get_submodule(name[:-2]).weight
-            change = SCALE * adapter[f"{name[:-1]}B"].double() @ tensor.double()
+            change = _SCALE * adapter[f"{name[:-1]}B"].double() @ tensor.double()
             weight.copy_((weight.double() + change).float())
         elif name.startswith("classifier.h."):
             model.get_parameter(name.replace(".h.", ".")).copy_(tensor.float())
@@ -75,8 +75,8 @@ def make(
         ValueError: a file is another than the recorded runs used.
     """
     adapter = Path(__file__).parent / f"{task}.safetensors"
-    base = base or Path(snapshot_download(BASE, allow_patterns=_FILES))
-    for path, used in ((adapter, ADAPTERS[task]), (base / "model.safetensors", SHA256)):
+    base = base or Path(snapshot_download(_BASE, allow_patterns=_FILES))
+    for path, used in ((adapter, _ADAPTERS[task]), (base / "model.safetensors", _SHA256)):
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         if sha256 != used:
             raise ValueError(

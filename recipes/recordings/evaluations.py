@@ -22,7 +22,7 @@ from lrputils.study.variants import ABLATIONS, Label, LayerSweep, Variant
 
 # Methods whose price is an option, or thirty times that of leave-one-out.
 _BOUGHT = ("shapley", "budgeted-loo")
-POINTS = ["lerf_curve", "morf_curve"]  # columns of `lrputils.evaluate`, which few kinds keep
+_POINTS = ["lerf_curve", "morf_curve"]  # columns of `lrputils.evaluate`, which few kinds keep
 
 
 def texts(
@@ -98,7 +98,7 @@ def _rows(evaluation: Evaluation) -> pd.DataFrame:
     """The rows of an evaluation, the points of its curves rounded."""
     rows = evaluation.rows
     rounded = partial(np.round, decimals=3)
-    return rows.assign(**{name: rows[name].map(rounded) for name in POINTS if name in rows})
+    return rows.assign(**{name: rows[name].map(rounded) for name in _POINTS if name in rows})
 
 
 def curves(
@@ -139,7 +139,7 @@ def curves(
     if "mask" in removals:
         parts.append(_masked(classifier, texts, found, max_length))
     rows = pd.concat(parts).sort_values("position", kind="stable")
-    return rows.drop(columns=["position", *POINTS], errors="ignore")
+    return rows.drop(columns=["position", *_POINTS], errors="ignore")
 
 
 def _masked(
@@ -159,7 +159,7 @@ def _masked(
     return pd.concat(parts)
 
 
-VARIANTS = {
+_VARIANTS = {
     ("ig", "pad"): {"baseline": "pad"},
     ("ig", "zero"): {"baseline": "zero"},
     ("ig", "mask"): {"baseline": "mask"},
@@ -173,21 +173,21 @@ def baselines(
     texts: Texts,
     *,
     chunk: int = 1,
-    variants: Sequence[tuple[str, str]] = tuple(VARIANTS),
+    variants: Sequence[tuple[str, str]] = tuple(_VARIANTS),
     batch_size: int = 16,
     max_length: int | None = None,
 ) -> pd.DataFrame:
     """Return a row a text and variant, the predicted class explained; longer texts are cut.
 
-    `variants` are keys of `VARIANTS`; leave-one-out is measured anyway.
+    `variants` are keys of `_VARIANTS`; leave-one-out is measured anyway.
 
     Returns:
         `id`, `tokens`, `method`, `variant`; `r`, `r_content`, `r_normalised`, `flipped`, `lerf`,
         `morf` and `delta`.
     """
-    asked = [Variant("/".join(key), key[0], VARIANTS[*key]) for key in variants]
+    asked = [Variant("/".join(key), key[0], _VARIANTS[*key]) for key in variants]
     rows = _evaluated(classifier, texts, asked, batch_size, max_length, chunk=chunk).rows
     method, _, variant = zip(*(name.partition("/") for name in rows.method), strict=True)
     return rows.assign(method=method, variant=variant).drop(
-        columns=["position", "readout", "family", "layer", "target", "label", "logit", *POINTS]
+        columns=["position", "readout", "family", "layer", "target", "label", "logit", *_POINTS]
     )

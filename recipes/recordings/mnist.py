@@ -66,7 +66,7 @@ def attnlrp_with_epsilon(
     return pixels.detach() * gradient
 
 
-def measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
+def _measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
     """Return how one network's maps agree at each ε, means over images.
 
     Returns:
@@ -128,7 +128,7 @@ def removal_curves(
     return torch.cat([network.from_pixels(left).gather(1, target) for left in steps], dim=1)
 
 
-def measure_curves(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
+def _measure_curves(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
     """Return one network's mean logits along the curves of each map.
 
     Returns:
@@ -150,11 +150,11 @@ def measure_curves(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-MEASURED = {
+_MEASURED = {
     "linear-attention": la.under_every_removal,
-    "epsilon": measure_epsilon,
+    "epsilon": _measure_epsilon,
     "ig": measure_ig,
-    "curves": measure_curves,
+    "curves": _measure_curves,
 }
 
 
@@ -190,7 +190,7 @@ def record_mnist(
             on other data, or another process records into it.
         FileExistsError: `out` holds a finished run.
     """
-    la.check_choice("kind", kind, MEASURED)
+    la.check_choice("kind", kind, _MEASURED)
     if min(seeds, images, len(settings), epochs or 1) < 1:
         raise ValueError(f"seeds={seeds}, images={images}, {len(settings)} settings: none may be 0")
     chosen = [la.Setting(*name.split("-")) for name in settings]
@@ -204,7 +204,7 @@ def record_mnist(
 
     def measure(setting: la.Setting, seed: int) -> pd.DataFrame:
         network = trained(networks / str(seed), data, setting, seed, epochs=epochs)
-        rows = MEASURED[kind](network, torch.from_numpy(data.test_images[:images]))
+        rows = _MEASURED[kind](network, torch.from_numpy(data.test_images[:images]))
         rows = rows.assign(setting=setting.name, seed=seed)
         if kind == "linear-attention":
             test, labels = map(torch.from_numpy, (data.test_images, data.test_labels))

@@ -36,14 +36,14 @@ SENTENCES = (
     ("it is a bad film .", "it is a new film .", "it is a great film ."),
     ("we hated it at home .", "we watched it at home .", "we loved it at home ."),
 )
-LEANINGS = ("same", "neutral", "other")
+_LEANINGS = ("same", "neutral", "other")
 
 
 def appended(
     classifier: Classifier,
     texts: Texts,
     *,
-    leanings: Sequence[str] = LEANINGS,
+    leanings: Sequence[str] = _LEANINGS,
     triples: Sequence[int] = tuple(range(len(SENTENCES))),
     batch_size: int = 16,
     max_length: int | None = None,

@@ -16,7 +16,7 @@ from lrputils.model.units import UNITS
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.study.by_text import in_batches
 
-READ_AT = {
+_READ_AT = {
     "attnlrp": ("word", "sum"),
     "cp-lrp": ("word", "sum"),
     "grad-x-input": ("",),
@@ -43,7 +43,7 @@ def units(
     maps = {}
     if "token" in kinds:
         maps["loo of tokens", ""] = leave_one_out(classifier, inputs, target=target, progress=False)
-    for method, places in READ_AT.items():
+    for method, places in _READ_AT.items():
         for place in places:
             options = {"readout": place} if place else {}
             maps[method, place] = attribute(classifier, inputs, method, target=target, **options)

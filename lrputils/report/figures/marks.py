@@ -20,11 +20,11 @@ from lrputils.report.figures.style import (
 )
 
 Table = pd.DataFrame | pd.Series  # the latter has no intervals
-Panel = pd.DataFrame | Mapping[str, Table]
+_Panel = pd.DataFrame | Mapping[str, Table]
 
 
 def dots(
-    panels: Mapping[str, Panel],
+    panels: Mapping[str, _Panel],
     *,
     xlabel: str,
     title: str,
@@ -78,7 +78,7 @@ def dots(
 
 
 def lines(
-    panels: Mapping[str | tuple[str, str], Panel],
+    panels: Mapping[str | tuple[str, str], _Panel],
     *,
     xlabel: str,
     title: str,
@@ -136,7 +136,7 @@ def lines(
     return figure
 
 
-def _series(panel: Panel) -> dict[str, pd.DataFrame]:
+def _series(panel: _Panel) -> dict[str, pd.DataFrame]:
     """A panel's tables by series; one without a name if its index has one level."""
     if not isinstance(panel, Mapping):
         parts = panel.groupby(level=0, sort=False) if panel.index.nlevels > 1 else ()
