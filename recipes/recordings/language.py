@@ -147,7 +147,7 @@ def pinned(
     """Return a row a text: leave-one-out while what each query gives the first token stays.
 
     A language model's first token takes the attention that no other one needs. Where a token is
-    removed, its weight goes to all others in proportion, most of it to the first. Here the weights
+    removed, its weight goes to all others in proportion, much of it to the first. Here the weights
     of the first key are held at those of the whole text, and the others share the rest.
 
     Returns:
