@@ -592,6 +592,12 @@ def answered(run, method, passes=0) -> pd.Series:
 
 def sentences(run, method, passes=0):
     both = pd.DataFrame({"map": answered(run, method, passes), "loo": answered(run, "loo")})
+    said = rows(f"answers/{run}")
+    told = said[said.length <= 40].id.unique()  # else read back as other tokens than it was said in
+    both = both[both.index.isin(told)]
+    if run.endswith("questions"):  # where the smaller surrogate has a map that varies
+        few = answered(run, "surrogate", 32)
+        both = both[[few[text].std() > 0 for text in both.index]]
     return both.apply(lambda text: pearson(text["map"], text["loo"]), axis=1)
 
 
