@@ -1,6 +1,6 @@
 """What executed chapters found of a reader's own model: the first page of a book about it.
 
-A chapter says its answer by the fact `_ANSWER` (`lrputils.report.display.bind`), a sentence that is
+A chapter binds its answer as `your_answer` (`lrputils.report.display.bind`), a sentence that is
 empty where it was given no model and no texts. What its tables and figures show is read back here
 at full precision, and written as CSV.
 """
