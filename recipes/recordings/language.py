@@ -223,12 +223,12 @@ def answers(
         units: what is removed at once, and scored.
         removals: of `leave_one_out`.
         methods: which maps, of `MAPS`.
-        passes: of the surrogates; see `surrogate`.
+        passes: of the surrogates, of removal by the attention mask; see `surrogate`.
         said: keep the answer and the units' texts.
 
     Returns:
         `id`, `length` (tokens of the answer), `cut` (whether it had more), `output` (Σ log p);
-        `method`, `removal` (of "loo" and "surrogate"), `passes` (of "surrogate"); `scores` of the
+        `method`, `removal` (of "loo"), `passes` (of "surrogate"); `scores` of the
         units, how many `tokens` each has, and whether it is the text's `own` or the question's;
         where asked for, `said` and `sentences`.
     """
@@ -247,15 +247,14 @@ def answers(
         for removal in removals:
             how = {"units": units, "removal": removal, "progress": False}
             maps["loo", removal, 0] = leave_one_out(classifier, inputs, **how)[0, first]
-            f = Coalitions(classifier.architecture, inputs, units=units)
+        f = Coalitions(classifier.architecture, inputs, units=units)
+        if passes:
             rng = np.random.default_rng(number)
-            removed = (rng.random((max(passes, default=0), len(first))) < 0.5) & own
-            values = f.values(
-                [map(np.flatnonzero, removed)], "surrogate", progress=False, removal=removal
-            )
+            removed = (rng.random((max(passes), len(first))) < 0.5) & own
+            values = f.values([map(np.flatnonzero, removed)], "surrogate", progress=False)[0]
             for count in passes:
-                found = surrogate(removed[:count], values[0][:count].cpu().numpy(), length)
-                maps["surrogate", removal, count] = found
+                found = surrogate(removed[:count], values[:count].cpu().numpy(), length)
+                maps["surrogate", "", count] = found
         for name in methods:
             method, options = MAPS[name]
             scores = attribute(classifier, inputs, method, units=units, **options)
