@@ -21,6 +21,7 @@ from lrputils.propagation.composites import ATTN_LRP, Composite
 from lrputils.propagation.layerwise import bypass_at
 from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.removal.perturbation import curve_mean, perturbation_curves
 from lrputils.study.by_text import in_batches, in_order
 from lrputils.study.variants import layer_sets
 
@@ -55,6 +56,7 @@ def prompted(
     removals: Sequence[str] = ("attention-mask", "delete"),
     methods: Sequence[str] = tuple(MAPS),
     layers: int = 0,
+    curves: int = 0,
     batch_size: int = 16,
     max_length: int | None = None,
 ) -> pd.DataFrame:
@@ -71,14 +73,18 @@ def prompted(
         methods: which maps, of `MAPS`.
         layers: also AttnLRP with CP-LRP's rule in the first k, the last, and single layers, every
             so many layers; 0: not.
+        curves: tokens of the text that go at once along the perturbation curves of the maps;
+            0: no curves.
 
     Returns:
         `id`, `target`, `logit` (of the target), `content`; `output`, `method`, `removal`
-        (of rows with "loo"), `family` and `layer` (of layer ablations), `scores`.
+        (of rows with "loo"), `family` and `layer` (of layer ablations), `scores`; with curves
+        their means `morf` and `lerf`.
     """
     zero_shot = classifier.zero_shot(template, labels)
     options = {"language_model": replace(classifier, prompt=zero_shot.prompt), "labels": labels}
-    options |= {"outputs": outputs, "removals": removals, "methods": methods, "layers": layers}
+    options |= {"outputs": outputs, "removals": removals, "methods": methods}
+    options |= {"layers": layers, "curves": curves}
     sizes = {"batch_size": batch_size, "max_length": max_length}
     return _prompted(zero_shot, texts, **sizes, **options)
 
@@ -95,6 +101,7 @@ def _prompted(
     removals: Sequence[str],
     methods: Sequence[str],
     layers: int,
+    curves: int,
 ) -> Iterator[dict[str, Any]]:
     said = [labels[number] for number in target.tolist()]
     answered = language_model.encode([source.text for source in inputs.sources], answer=said)
@@ -106,18 +113,21 @@ def _prompted(
     for output in outputs:
         model, given, chosen = explained[output]
         row = {"output": output, "family": "", "layer": 0, "removal": ""}
+        maps = {}
         for removal in removals:
             how = {"target": chosen, "removal": removal, "progress": False}
-            yield {
-                **row,
-                "method": "loo",
-                "removal": removal,
-                "scores": leave_one_out(model, given, **how),
-            }
+            maps["loo", removal] = leave_one_out(model, given, **how)
         for name in methods:
             method, options = MAPS[name]
-            scores = attribute(model, given, method, target=chosen, **options)
-            yield {**row, "method": name, "scores": scores}
+            maps[name, ""] = attribute(model, given, method, target=chosen, **options)
+        means: dict[str, Any] = {}
+        if curves:
+            along = torch.stack([*maps.values()])
+            points = perturbation_curves(model, given, along, curves, target=chosen)
+            means = {"morf": curve_mean(points.morf), "lerf": curve_mean(points.lerf)}
+        for number, ((name, removal), scores) in enumerate(maps.items()):
+            of_map = {column: mean[number] for column, mean in means.items()}
+            yield {**row, "method": name, "removal": removal, "scores": scores, **of_map}
         if layers:
             sets = {
                 (family, k): own

@@ -38,6 +38,19 @@ def test_f_is_what_its_name_says(speaker):
     assert not np.allclose(expected["difference"], expected["log-probability"])
 
 
+def test_curves_follow_the_same_f(speaker):
+    texts = lrp.load_texts(list(TEXTS[:1]))
+    how = {"outputs": ["difference"], "removals": [], "methods": ["attnlrp"], **PROMPT}
+    (row,) = language.prompted(speaker, texts, curves=1, **how).to_dict("records")
+    zero_shot = speaker.zero_shot(**PROMPT)
+    target = lrp.contrast(row["target"], 1 - row["target"])
+    inputs = zero_shot.encode([TEXTS[0]])
+    scores = lrp.attribute(zero_shot, inputs, "attnlrp", target=target)
+    both = lrp.perturbation_curves(zero_shot, inputs, scores, target=target)
+    assert row["morf"] == pytest.approx(float(both.morf.mean()))
+    assert row["lerf"] == pytest.approx(float(both.lerf.mean()))
+
+
 def test_weights_that_are_not_held_give_leave_one_out(speaker):
     zero_shot = speaker.zero_shot(**PROMPT)
     inputs = zero_shot.encode([TEXTS[0]])
