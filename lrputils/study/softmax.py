@@ -35,7 +35,7 @@ from lrputils.model.architectures import Handle, describe
 from lrputils.model.attention import AttentionCall, Recorder
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import read
+from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import ATTN_LRP, Composite, check_composite, installed
 from lrputils.removal.mask_gradient import (
     exact_block,
@@ -58,8 +58,16 @@ MEASURES = {
 
 
 @in_batches("id")
-def measure(classifier: Classifier, inputs: Inputs, _: Tensor) -> Iterator[dict[str, Any]]:
+def measure(
+    classifier: Classifier, inputs: Inputs, target: Tensor, *, difference: bool = False
+) -> Iterator[dict[str, Any]]:
     """Measure a classifier's attention blocks on texts; longer texts are cut.
+
+    Args:
+        classifier: a covered one.
+        inputs: of the texts.
+        target: the predicted classes, whose logits are explained.
+        difference: of two classes, the difference of their logits is.
 
     Returns:
         A row a text and layer: `id` of the text, `layer` (from 1), and the columns of `MEASURES`:
@@ -69,7 +77,8 @@ def measure(classifier: Classifier, inputs: Inputs, _: Tensor) -> Iterator[dict[
         correlation is undefined. All are the same in every parameterisation of one function, but
         those after `r_taylor` rest on a choice of zero (see `softmax_maps`).
     """
-    found = measures(softmax_maps(classifier.model, inputs))
+    chosen = torch.stack([target, ~(1 - target)], 1) if difference else target
+    found = measures(softmax_maps(classifier.model, inputs, target=chosen))
     for layer in range(classifier.architecture.layers):
         yield {"layer": layer + 1} | {name: values[layer] for name, values in found.items()}
 
@@ -79,11 +88,12 @@ def softmax_maps(
     model: Handle,
     inputs: Mapping[str, Any],
     *,
+    target: Target = None,
     composite: Composite = ATTN_LRP,
 ) -> dict[str, Tensor]:
     """Take every layer's attention apart, in one forward and one backward pass.
 
-    By the rules of `composite` g flows down to the blocks' outputs.
+    By the rules of `composite` g flows from the target's logit down to the blocks' outputs.
 
     Returns:
         each token's score in each layer's block by each account, (layers, batch, tokens), 0 at
@@ -103,7 +113,7 @@ def softmax_maps(
     check_composite(composite, architecture)
     with installed(architecture, composite.rule) as route:
         route.function = blocks = Recorder(route.function)
-        reading = read(architecture, inputs)
+        reading = read(architecture, inputs, target=target)
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     layers: list[dict[str, Tensor]] = []
     with torch.no_grad():

@@ -9,7 +9,7 @@ import torch
 import lrputils as lrp
 from lrputils.model.attention import fused, routed, with_all_heads
 from lrputils.propagation.composites import GRADIENT
-from lrputils.study.softmax import measures, softmax_maps
+from lrputils.study.softmax import measure, measures, softmax_maps
 from tests import tiny
 from tests.gauge import CHANGES, INSIDE, reparameterised
 
@@ -90,6 +90,20 @@ def test_every_account_equals_its_equation(name):
                 assert not found[len(scores) :].any()
                 torch.testing.assert_close(found[: len(scores)], scores, rtol=1e-9, atol=1e-9)
             assert expected["removal"].abs().max() > 1e-4
+
+
+def test_of_a_difference_of_logits_every_account_is_the_difference(placeholder):
+    model, inputs = placeholder.model, placeholder.encode(["a film that is never dull"])
+    both, first, second = (
+        softmax_maps(model, inputs, target=target) for target in (lrp.contrast(0, 1), 0, 1)
+    )
+    for account in ACCOUNTS:
+        torch.testing.assert_close(both[account], first[account] - second[account])
+    predicted = int(model(**inputs.model_kwargs()).logits.argmax())
+    wanted = measures(softmax_maps(model, inputs, target=lrp.contrast(predicted, 1 - predicted)))
+    found = measure(placeholder, ["a film that is never dull"], difference=True)
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values[:, 0], rtol=1e-5)
 
 
 class TestGauge:
