@@ -74,9 +74,11 @@ def test_a_missing_page_is_named(tmp_path):
     ("size", "dark"), [(WIDE, False), (PHONE, True)], ids=["wide-light", "phone-dark"]
 )
 def test_pages_read_well_offline(site, browser, size, dark):
-    for page in pages(site):
-        visit = browser.visit(page.as_uri(), READABLE, size=size, dark=dark)
-        assert unreadable(visit) == [], page.name
+    visits = {
+        p.name: browser.visit(p.as_uri(), READABLE, size=size, dark=dark) for p in pages(site)
+    }
+    found = {name: unreadable(visit) for name, visit in visits.items()}
+    assert {name: lost for name, lost in found.items() if lost} == {}
 
 
 def test_a_dark_page_is_printed_dark_on_light(site, browser):
