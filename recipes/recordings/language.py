@@ -35,6 +35,8 @@ MAPS: dict[str, tuple[str | Composite, dict[str, Any]]] = {
     "mask-gradient": ("mask-gradient", {}),
     "halves": ("mask-gradient", {"groups": 2}),
     "eighths": ("mask-gradient", {"groups": 8}),
+    # The text's own words a little closed, all at once: in the middle of a removal's way.
+    "lowered": ("mask-gradient", {"groups": 1, "gate": 0.85}),
     "attention-x-grad": ("attention-x-grad", {}),
     "attnlrp": ("attnlrp", {}),
     "cp-lrp": ("cp-lrp", {}),
