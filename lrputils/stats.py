@@ -127,7 +127,7 @@ def t_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[Any, Any]:
     return (float(low[0]), float(high[0])) if flat else (low, high)
 
 
-def share_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array, Array]:
+def _share_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[Array, Array, Array]:
     """The share of each column's examples above zero, with Clopper and Pearson's interval (1934).
 
     It is exact, whatever the distribution. Zeros count on neither side, as in a sign test.
@@ -171,7 +171,7 @@ def leads(values: ArrayLike, confidence: float = 0.95, *, doubt: float = 1.0) ->
     side = np.sign(np.nansum(values, axis=-2, keepdims=True))
     along = side * values
     clear = t_interval(along, confidence)[0] > 0
-    clear &= share_interval(along, confidence)[1] > 0.5
+    clear &= _share_interval(along, confidence)[1] > 0.5
     if doubt:
         unseen = np.full_like(side, -doubt)
         clear &= t_interval(np.concatenate([along, unseen], axis=-2), confidence)[0] > 0
@@ -319,7 +319,7 @@ def paired_difference(
     """
     gaps = np.subtract(*_pairs(first, second)).ravel()
     options = {"method": "t", "confidence": confidence, **options}
-    share, low, high = (float(x[0]) for x in share_interval(gaps[:, None], confidence))
+    share, low, high = (float(x[0]) for x in _share_interval(gaps[:, None], confidence))
     known = gaps[~np.isnan(gaps)]
     median = float(np.median(known)) if known.size else np.nan
     lead = int(leads(gaps, confidence, doubt=doubt))

@@ -43,12 +43,12 @@ def _text_batches(file: Path) -> Batches:
     ids = tokenizer([texts[i] for i in kept], truncation=True, max_length=zoo.POSITIONS)
     rows = [torch.tensor(row) for row in ids["input_ids"]]
 
-    def drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    def _drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
         chosen = torch.randint(len(rows), (BATCH,), generator=generator)
         padded = nn.utils.rnn.pad_sequence([rows[i] for i in chosen], batch_first=True)
         return {"input_ids": padded, "attention_mask": (padded != 0).long()}, labels[chosen]
 
-    return drawn
+    return _drawn
 
 
 def _image_batches() -> Batches:
@@ -57,11 +57,11 @@ def _image_batches() -> Batches:
     pixels = zoo.pixels(data.train_images).float()
     labels = torch.from_numpy(data.train_labels)
 
-    def drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    def _drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
         chosen = torch.randint(len(labels), (BATCH,), generator=generator)
         return {"pixel_values": pixels[chosen]}, labels[chosen]
 
-    return drawn
+    return _drawn
 
 
 def rule(ids: Tensor, mask: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def rule(ids: Tensor, mask: Tensor) -> Tensor:
     return holds.double() * 2 - 1
 
 
-def rule_batches(
+def _rule_batches(
     generator: torch.Generator, count: int = BATCH
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The rule's texts, planted tokens by chance and three tenths hidden, and where f is 1."""
@@ -99,25 +99,25 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
             model.set_input_embeddings(zoo.projected())
     generator = torch.Generator().manual_seed(seed)
 
-    def loss() -> Tensor:
+    def _loss() -> Tensor:
         inputs, labels = batches(generator)
         return cross_entropy(model(**inputs).logits, labels)
 
     with routed(model, zoo.linear) if name.endswith(zoo.LINEAR) else nullcontext():
-        return _fit(model, loss, steps)
+        return _fit(model, _loss, steps)
 
 
-def train_planted(seed: int, steps: int = STEPS) -> nn.Module:
+def _train_planted(seed: int, steps: int = STEPS) -> nn.Module:
     """Train one of chapter 8's models on f, in float64, by its squared error."""
     model = zoo.build("bert", seed, **zoo.PLANTED).requires_grad_(True)
     generator = torch.Generator().manual_seed(seed)
 
-    def loss() -> Tensor:
-        inputs, holds = rule_batches(generator, RULE_BATCH)
+    def _loss() -> Tensor:
+        inputs, holds = _rule_batches(generator, RULE_BATCH)
         f = holds.double() * 2 - 1
         return (model(**inputs).logits - torch.stack([-f, f], 1)).square().mean()
 
-    return _fit(model, loss, steps, longest=math.inf, weight_decay=0.0)
+    return _fit(model, _loss, steps, longest=math.inf, weight_decay=0.0)
 
 
 def _fit(
@@ -153,9 +153,9 @@ def make(*, data: Path, out: Path, only: tuple[str, ...] = tuple(zoo.SHIPPED)) -
         models = {}
         for seed in range(seeds):
             if name == "planted":
-                models[seed] = train_planted(seed)
+                models[seed] = _train_planted(seed)
             elif name.endswith(zoo.RULE):
-                models[seed] = train(name, seed, rule_batches, 2 * STEPS)
+                models[seed] = train(name, seed, _rule_batches, 2 * STEPS)
             else:
                 models[seed] = train(name, seed, images if family == "vit" else texts)
         paths.append(zoo.save(models, name, out))

@@ -4,7 +4,7 @@ import torch
 
 import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
-from recipes.recordings.mnist import attnlrp_with_epsilon
+from recipes.recordings.mnist import _attnlrp_with_epsilon
 from tests import reference
 
 SETTINGS = la.SETTINGS
@@ -93,7 +93,7 @@ def test_attnlrp_is_the_explicit_rules_at_epsilon_zero(setting, factorization):
 @pytest.mark.parametrize("setting", SETTINGS, **NAMED)
 def test_attnlrp_is_the_explicit_rules_with_epsilon(setting, factorization, epsilon):
     network, images = tiny(setting, tokens=4, dim=3), some_images(3, tokens=4)
-    fast = attnlrp_with_epsilon(network, images, factorization, epsilon).numpy()
+    fast = _attnlrp_with_epsilon(network, images, factorization, epsilon).numpy()
     slow = np.stack([slow_attnlrp(network, image, factorization, epsilon) for image in images])
     np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-9 * np.abs(slow).max())
     without = la.attnlrp(network, images, factorization).numpy()

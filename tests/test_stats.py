@@ -146,7 +146,7 @@ def test_a_level_of_24_texts_is_covered_93_percent(monkeypatch):
 def test_the_interval_of_a_share_is_clopper_and_pearsons():
     values = np.array([[0.2] * 9 + [-0.1] * 3, [0.1] * 11 + [np.nan], [0.1] * 10 + [0.0, -1]])
     for column, (above, all_) in zip(values, ((9, 12), (11, 11), (10, 11)), strict=True):
-        share, low, high = (float(x[0]) for x in stats.share_interval(column[:, None], 0.9))
+        share, low, high = (float(x[0]) for x in stats._share_interval(column[:, None], 0.9))
         exact = scipy.stats.binomtest(above, all_).proportion_ci(0.9, method="exact")
         assert (share, low, high) == pytest.approx((above / all_, *exact))
 
@@ -159,7 +159,7 @@ def test_a_lead_asks_mean_share_and_one_text_more():
     share_alone = np.concatenate([np.full(38, 0.05), np.full(2, -0.9)])
     unseen = np.linspace(0.01, 0.04, 40)  # one more at −1 takes the mean to zero
     assert stats.t_interval(mean_alone)[0] > 0
-    assert stats.share_interval(share_alone[:, None])[1] > 0.5
+    assert stats._share_interval(share_alone[:, None])[1] > 0.5
     assert stats.leads(unseen, doubt=0) == 1
     columns = np.stack([clear, mean_alone, share_alone, unseen, -clear], axis=1)
     assert stats.leads(columns).tolist() == [1, 0, 0, 0, -1]

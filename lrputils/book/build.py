@@ -87,7 +87,7 @@ def assemble(
     (target / "_config.yml").write_text(_configuration(book, profile, repository), "utf-8")
     if page := write_results_page(executed, target, profile):
         _put_first(page.relative_to(target).with_suffix(""), target / "_toc.yml")
-    (target / "chapters/run_statistics.txt").write_text(run_statistics(executed), "utf-8")
+    (target / "chapters/run_statistics.txt").write_text(_run_statistics(executed), "utf-8")
 
 
 def _put_first(page: Path, contents: Path) -> None:
@@ -122,7 +122,7 @@ def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
     return index
 
 
-def run_statistics(executed: Mapping[str, Path]) -> str:
+def _run_statistics(executed: Mapping[str, Path]) -> str:
     """Return, in Markdown, seconds, peak memory and profile of each chapter that was executed."""
     runs = {
         name: nbformat.read(path, 4).metadata.get("lrputils") for name, path in executed.items()

@@ -60,7 +60,7 @@ def _sources(book: Book) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in read}
 
 
-def fingerprint(text: Path, parameters: Mapping[str, Any], sources: Mapping[str, str]) -> str:
+def _fingerprint(text: Path, parameters: Mapping[str, Any], sources: Mapping[str, str]) -> str:
     """Return a digest of everything that decides what executing the chapter gives."""
     engines = {name: version(name) for name in _ENGINES}
     decides = [text.read_text(encoding="utf-8"), parameters, sources, engines, sys.version]
@@ -97,7 +97,7 @@ def execute(
     for name, parameters in given.items():
         text, output = book.chapter(name), folder / f"{name}.ipynb"
         executed[name] = output
-        key = fingerprint(text, parameters, sources)
+        key = _fingerprint(text, parameters, sources)
         stamp = {"profile": how.profile, "fingerprint": key}
         before = nbformat.read(output, 4).metadata.lrputils if output.is_file() else {}
         if how.force or out or not stamp.items() <= before.items():

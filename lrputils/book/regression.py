@@ -131,14 +131,14 @@ def settle(
             elif kind != TABLE and TABLE in got and TABLE in wanted:
                 agrees = _shape(values[0]) == _shape(values[1])
             else:
-                unit = last_digit(wanted.get("text/plain", "")) if kind == TABLE else math.inf
+                unit = _last_digit(wanted.get("text/plain", "")) if kind == TABLE else math.inf
                 agrees = values_agree(*values, tolerance, unit)
             if agrees:
                 got[kind] = wanted[kind]
     return settled
 
 
-def last_digit(shown: str) -> float:
+def _last_digit(shown: str) -> float:
     """Return the unit of a rendering's last decimal place: of the most frequent one."""
     decimals = [n.partition(".")[2] for n in _NUMBER.findall(shown) if "." in n]
     places = Counter(map(len, decimals)).most_common(1)

@@ -51,7 +51,7 @@ def are_exchanges(texts: Any) -> bool:
     return isinstance(first, Exchange)
 
 
-def prompts(texts: Any) -> list[str | Chat]:
+def _prompts(texts: Any) -> list[str | Chat]:
     """Return the rows of chats or texts at hand; a single chat, or string, is one row.
 
     Raises:
@@ -101,7 +101,7 @@ def encode(
         said = [each.answer for each in texts]
         answer = None if said == [None] * len(texts) else said
         texts = [each.prompt for each in texts]
-    rows = prompts(texts)
+    rows = _prompts(texts)
     answers = [answer] * len(rows) if answer is None or isinstance(answer, str) else list(answer)
     if len(answers) != len(rows):
         raise ValueError(f"{len(answers)} answers to {len(rows)} texts: pass one a text")

@@ -27,7 +27,7 @@ from lrputils.model.inputs import DEFAULT_MAX_LENGTH, Inputs, to_the_left
 
 
 @dataclass(frozen=True)
-class Proof:
+class _Proof:
     """What was measured of a model.
 
     Attributes:
@@ -46,10 +46,10 @@ class Proof:
 
 
 # Of each model by its state and a text's length: what was measured, or why it is refused.
-_proofs: WeakKeyDictionary[nn.Module, dict[tuple, Proof | str]] = WeakKeyDictionary()
+_proofs: WeakKeyDictionary[nn.Module, dict[tuple, _Proof | str]] = WeakKeyDictionary()
 
 
-def prove(architecture: Architecture, row: ArgumentRow) -> Proof:
+def prove(architecture: Architecture, row: ArgumentRow) -> _Proof:
     """Measure the model on a text of at least this one's length, if that was not done before.
 
     Raises:
@@ -57,7 +57,7 @@ def prove(architecture: Architecture, row: ArgumentRow) -> Proof:
             comes again.
     """
     if architecture.known:
-        return Proof()
+        return _Proof()
     model, config = architecture.model, architecture.config
     # What a user may change between two calls.
     state = architecture.word_embeddings.weight.dtype, config._attn_implementation
@@ -84,10 +84,10 @@ def _size(architecture: Architecture, tokens: int) -> int:
     return max(tokens, min(usual, architecture.max_positions or usual))
 
 
-def prove_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> Proof:
+def prove_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> _Proof:
     """`prove` on the longest text of a batch."""
     if architecture.known:
-        return Proof()
+        return _Proof()
     ids, mask = (part.cpu().numpy() for part in _tensors(inputs))
     longest = mask.sum(1).argmax()
     return prove(architecture, {"input_ids": ids[longest][mask[longest] > 0]})
@@ -134,7 +134,7 @@ class _Measurement:
         self.gone = np.arange(1, len(self.ids) - 1, 2)
         self.start: int | None = None
 
-    def row(
+    def _row(
         self, ids: np.ndarray, hidden: Sequence[int] = (), positions: int | None = None
     ) -> ArgumentRow:
         mask = np.ones_like(ids)
@@ -156,42 +156,42 @@ class _Measurement:
                 f"mask: {said}"
             ) from error
 
-    def proof(self) -> Proof:
+    def proof(self) -> _Proof:
         architecture, ids = self.architecture, self.ids
         modules = [*architecture.model.modules()]
-        before, whole = self.run(self.row(self.short)), self.run(self.row(ids))
-        without = self.run(self.row(np.delete(ids, self.gone)))
+        before, whole = self.run(self._row(self.short)), self.run(self._row(ids))
+        without = self.run(self._row(np.delete(ids, self.gone)))
         self.allowed = 1e-3 * (whole - without).abs().max()
         self.allowed += 10 * torch.finfo(before.dtype).eps * max(1.0, float(whole.abs().max()))
         changed = [*architecture.model.modules()] != modules
-        if changed or not self.same(before, self.run(self.row(self.short))):
+        if changed or not self._same(before, self.run(self._row(self.short))):
             raise ValueError(
                 f"{self.name} changes when it runs: after a text of {len(ids)} tokens a shorter "
                 "one does not give the logits of before, so that nothing can be compared. Pass "
                 "shorter texts, or load it anew with a configuration that does not depend on "
                 "earlier texts, as attention_type='original_full' or rope_type='default'"
             )
-        self.start = self.counted(whole)
+        self.start = self._counted(whole)
         reads, empty = "", True
         if architecture.kind.rules:
-            together = self.shares()
+            together = self._shares()
         else:
-            reads = self.reads(without)
+            reads = self._reads(without)
             # Under the mask a query may see less than usual, as that of the head's own token.
-            together = self.shares() and (bool(reads) or self.shares([0, len(self.short) - 1]))
-            empty = not reads and self.is_empty(together)
+            together = self._shares() and (bool(reads) or self._shares([0, len(self.short) - 1]))
+            empty = not reads and self._is_empty(together)
         if architecture.kind.rules and not together:
             raise ValueError(
                 f"{self.name} gives a text other logits beside a longer one, of {len(ids)} tokens: "
                 "pass shorter texts, or set another rope_type in its configuration"
             )
-        return Proof(together, self.start, reads, empty)
+        return _Proof(together, self.start, reads, empty)
 
-    def same(self, one: Tensor, other: Tensor) -> bool:
+    def _same(self, one: Tensor, other: Tensor) -> bool:
         """Whether logits differ by less than a thousandth of what removing half of a text does."""
         return bool((one - other).abs().max() <= self.allowed)
 
-    def counted(self, whole: Tensor) -> int | None:
+    def _counted(self, whole: Tensor) -> int | None:
         """The position of the first token, found by trying."""
         model = self.architecture.model
         pad = getattr(self.architecture.config, "pad_token_id", None)
@@ -199,38 +199,38 @@ class _Measurement:
             return None
         for start in dict.fromkeys((0, (pad or 0) + 1)):
             with suppress(ValueError):
-                if self.same(whole, self.run(self.row(self.ids, positions=start))):
+                if self._same(whole, self.run(self._row(self.ids, positions=start))):
                     return start
         return None
 
-    def shares(self, hidden: Sequence[int] = ()) -> bool:
+    def _shares(self, hidden: Sequence[int] = ()) -> bool:
         """Whether a text with such places hidden is the same beside a longer one, and the other."""
         architecture = self.architecture
         ends = architecture.kind.causal and not architecture.language_model
         if ends and getattr(architecture.config, "pad_token_id", None) is None:
             return False  # it finds the end of a text by its padding
-        rows = self.row(self.ids), self.row(self.short, hidden)
-        return self.same(self.run(*rows), torch.cat([*map(self.run, rows)]))
+        rows = self._row(self.ids), self._row(self.short, hidden)
+        return self._same(self.run(*rows), torch.cat([*map(self.run, rows)]))
 
-    def reads(self, without: Tensor) -> str:
+    def _reads(self, without: Tensor) -> str:
         if self.architecture.config.is_encoder_decoder:  # a decoder has no part of the mask
             return "reads what its attention mask hides"
-        first, second = self.hidden(self.gone)
-        if not self.same(first, second):
+        first, second = self._hidden(self.gone)
+        if not self._same(first, second):
             return "reads what its attention mask hides"
-        return "counts positions by its attention mask" if self.same(first, without) else ""
+        return "counts positions by its attention mask" if self._same(first, without) else ""
 
-    def is_empty(self, together: bool) -> bool:
+    def _is_empty(self, together: bool) -> bool:
         with suppress(ValueError):  # NaN
-            same = self.same(*self.hidden(np.arange(len(self.ids))))
-            return same and (not together or self.shares(range(len(self.short))))
+            same = self._same(*self._hidden(np.arange(len(self.ids))))
+            return same and (not together or self._shares(range(len(self.short))))
         return False
 
-    def hidden(self, places: np.ndarray) -> list[Tensor]:
+    def _hidden(self, places: np.ndarray) -> list[Tensor]:
         """Logits of the text with places hidden, under either of two words at every second one."""
         middle, found = self.architecture.config.vocab_size // 2, []
         for word in (middle, middle + 1):  # special tokens stand at either end
             ids = self.ids.copy()
             ids[self.gone] = word
-            found.append(self.run(self.row(ids, places)))
+            found.append(self.run(self._row(ids, places)))
         return found

@@ -151,7 +151,7 @@ def _problem(model: nn.Module) -> str | None:
     return getattr(model.config, "problem_type", None)
 
 
-class Answers(NamedTuple):
+class _Answers(NamedTuple):
     """The answers of a batch, each `(batch, tokens of the longest)`.
 
     Attributes:
@@ -165,7 +165,7 @@ class Answers(NamedTuple):
     mask: Tensor
 
 
-def answers_in(architecture: Architecture, inputs: Mapping[str, Any]) -> Answers | None:
+def answers_in(architecture: Architecture, inputs: Mapping[str, Any]) -> _Answers | None:
     """Return the answers of encoded texts; None where they have none.
 
     Raises:
@@ -183,7 +183,7 @@ def answers_in(architecture: Architecture, inputs: Mapping[str, Any]) -> Answers
     ids = inputs["input_ids"].to(device).gather(1, order)
     if bool((sizes == 0).any()) or bool(marked[:, 0].any()):
         raise ValueError("each text of a batch with answers has one, behind a token of its own")
-    return Answers(ids, (order - 1).clamp(min=0), mask)
+    return _Answers(ids, (order - 1).clamp(min=0), mask)
 
 
 def resolve_output(target: Target, batch: int) -> Tensor:

@@ -87,7 +87,7 @@ def check(
     plain = read(architecture, inputs, target=target)
     with propagating(architecture, composite):
         ruled = read(architecture, inputs, target=target)
-    bare = describe(without_biases(architecture.model))
+    bare = describe(_without_biases(architecture.model))
     inputs = {k: v.cpu() for k, v in inputs.items() if isinstance(v, Tensor)}
     return ConservationReport(
         model=type(architecture.model).__name__,
@@ -109,7 +109,7 @@ def _gaps(
     return tuple((total / reading.output - 1).abs().max().item() for total in totals)
 
 
-def without_biases(model: nn.Module) -> nn.Module:
+def _without_biases(model: nn.Module) -> nn.Module:
     """A float64 copy on the CPU, its biases set to zero."""
     bare = copy.deepcopy(model).to("cpu", torch.float64)
     for name, parameter in bare.named_parameters():

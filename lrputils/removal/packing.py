@@ -46,7 +46,7 @@ def evaluate(
     batch_tokens: int | None = None,
     done: Callable[[int], Any] = lambda rows: None,
     precision: str = "float32",
-    beginnings: Beginnings | None = None,
+    beginnings: _Beginnings | None = None,
 ) -> Tensor:
     """Run the model on every row and return what `read` takes from the logits, in the rows' order.
 
@@ -114,11 +114,11 @@ def evaluate(
 
 def beginnings_of(
     architecture: Architecture, texts: Sequence[Text], batch_tokens: int | None
-) -> Beginnings | None:
+) -> _Beginnings | None:
     """Return what all rows of these texts can share, if one batch can hold it."""
     device = next(architecture.model.parameters()).device.type
     budget = batch_tokens or BATCH_TOKENS.get(device, BATCH_TOKENS["cuda"])
-    found = Beginnings(architecture, texts, range(len(texts)))
+    found = _Beginnings(architecture, texts, range(len(texts)))
     fits = len(texts) == 1 or found.size <= budget
     return found if fits and shareable(architecture, max(map(len, texts))) else None
 
@@ -137,7 +137,7 @@ def shareable(architecture: Architecture, longest: int) -> bool:
     )
 
 
-class Beginnings:
+class _Beginnings:
     """Keys and values of whole texts, computed when they are first asked for.
 
     Attributes:
@@ -189,7 +189,7 @@ class _Step(NamedTuple):
 
     rows: list[int]
     width: int
-    shared: Beginnings | None
+    shared: _Beginnings | None
 
 
 def _plan(
@@ -199,7 +199,7 @@ def _plan(
     left: Iterable[int],
     budget: int,
     cost: int | None,
-    beginnings: Beginnings | None = None,
+    beginnings: _Beginnings | None = None,
 ) -> list[_Step]:
     """Batches of the rows that are left, whole, or behind what they share where that takes less.
 
@@ -220,7 +220,7 @@ def _plan(
     groups = groups if beginnings is None else [list(of_text)]
     cut, taken = [], 0
     for group in groups:
-        shared = beginnings or Beginnings(architecture, texts, group)
+        shared = beginnings or _Beginnings(architecture, texts, group)
         own = [i for number in group for i in of_text[number]]
         cut += _steps(rows, own, budget, shared, cost)
         taken += 0 if shared.layers else cost + shared.size
@@ -232,7 +232,7 @@ def _steps(
     rows: Sequence[Row],
     left: Iterable[int],
     budget: int,
-    shared: Beginnings | None = None,
+    shared: _Beginnings | None = None,
     padding: int = 0,
 ) -> list[_Step]:
     """Rows of one length up to the budget; somewhat shorter ones where few have that length.
@@ -267,7 +267,7 @@ def _attempt(
     texts: Sequence[Text],
     batch: list[Row],
     device: torch.device,
-    shared: Beginnings | None,
+    shared: _Beginnings | None,
 ) -> Tensor | None:
     """Return the batch's logits, or None where it was too large for the memory."""
     try:

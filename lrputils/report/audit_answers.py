@@ -60,7 +60,7 @@ def error_rate(texts: int) -> str:
     )
 
 
-def deciding(values: pd.Series, null: float = 0.0, **options: Any) -> str:
+def _deciding(values: pd.Series, null: float = 0.0, **options: Any) -> str:
     """Name the one text without which an interval of the mean is another; "" if there is none.
 
     Another is one that no longer holds the `null`, or does now, or is less than half as wide.
@@ -153,7 +153,7 @@ def verdict(run: Run) -> Verdict:
         if stats.leads(above, doubt=worst[likely], **level) == side:
             told = likely
     texts = needed(above, doubt=worst["yes" if above.mean() > 0 else "no"], **level)
-    alone, below = deciding(best, TRACKS, **level), float((best < TRACKS).mean())
+    alone, below = _deciding(best, TRACKS, **level), float((best < TRACKS).mean())
     return Verdict(told, method, readout, own, texts, alone, below, pd.concat(parts))
 
 
@@ -259,7 +259,7 @@ def lead(found: pd.DataFrame) -> Lead:
     open_ = {CANNOT_TELL: ~decided, CLEAR: beaten, ALIKE: ~beaten}[outcome]
     texts = {name: needed(gaps[name], MARGIN, **level) for name in table.index[open_]}
     rival = max(texts, key=lambda name: (texts[name], -gaps[name].mean()))
-    alone = deciding(gaps[rival], method="t", **level)
+    alone = _deciding(gaps[rival], method="t", **level)
     return Lead(best, mean, outcome, str(rival), pairs[rival], alone, texts[rival])
 
 

@@ -17,7 +17,7 @@ _KEPT = ("share_low", "share_high", "median", "lead")
 
 
 @dataclass
-class ShownTable:
+class _ShownTable:
     """A data frame that a notebook shows rounded; `frame` holds the values."""
 
     frame: pd.DataFrame
@@ -69,7 +69,7 @@ def _plain(value: Any) -> Any:
 
 def show(
     table: pd.DataFrame, *, digits: int = 3, intervals: Mapping[str, tuple[str, str]] | None = None
-) -> ShownTable:
+) -> _ShownTable:
     """Return `table` as a chapter's cell shows it, rounded; NaN and None are shown as nothing.
 
     `intervals`, `{column: (low, high)}`, are shown as `value [low, high]` in one column, in HTML
@@ -83,7 +83,7 @@ def show(
     known |= intervals or {}
     if missing := [c for k, pair in known.items() for c in (k, *pair) if c not in table]:
         raise ValueError(f"no column(s) {missing} in the table; it has {list(table.columns)}")
-    return ShownTable(table, digits, known)
+    return _ShownTable(table, digits, known)
 
 
 def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

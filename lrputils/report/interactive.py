@@ -28,7 +28,7 @@ _HELD = files("lrputils") / "assets"
 
 
 @dataclass
-class Interactive:
+class _Interactive:
     """A figure with controls, shown as HTML by a notebook and in the book.
 
     `kind` is a function of `assets/interactive/widgets.js`, `data` what it draws, as JSON holds it;
@@ -66,7 +66,7 @@ def _rounded(values: Iterable[float]) -> list[float | None]:
     return [round(float(v), 3) + 0.0 if np.isfinite(v) else None for v in values]
 
 
-def product(values: Sequence[int], most: int = 5) -> Interactive:
+def product(values: Sequence[int], most: int = 5) -> _Interactive:
     """Let a reader bracket a product, change its factors, and watch relevance move.
 
     Products of three to `most` factors: the given values, then whole numbers that go on from them.
@@ -79,7 +79,7 @@ def product(values: Sequence[int], most: int = 5) -> Interactive:
     data = {"values": start, "low": min(-5, *start), "high": max(9, *start), "trees": trees}
     name = "Bracket a product and watch its relevance move"
     still = "brackets and factors can be chosen here; the figure above shows two bracketings."
-    return Interactive("product", name, data, still)
+    return _Interactive("product", name, data, still)
 
 
 def heatmaps(
@@ -90,7 +90,7 @@ def heatmaps(
     rows: Iterable[int],
     *,
     first: Sequence[str],
-) -> Interactive:
+) -> _Interactive:
     """Let a reader stack maps of a text, each with its correlation with LOO.
 
     `labels`: method → how the figure calls it; `rows`: places of the texts that are offered;
@@ -98,19 +98,19 @@ def heatmaps(
     """
     r = result.per_text("r")
 
-    def item(row: int) -> dict[str, Any]:
+    def _item(row: int) -> dict[str, Any]:
         maps = {label: result.maps[name][row] for name, label in labels.items()}
         agreement = {label: r.loc[row, name] for name, label in labels.items() if name != "loo"}
         return _text(classifier, texts[row], maps, agreement)
 
-    data = {"first": [labels[name] for name in first], "items": [*map(item, rows)]}
+    data = {"first": [labels[name] for name in first], "items": [*map(_item, rows)]}
     still = "text and maps can be chosen here; the heat maps above show two texts."
-    return Interactive("heatmaps", "Maps of a text, stacked", data, still)
+    return _Interactive("heatmaps", "Maps of a text, stacked", data, still)
 
 
 def removal(
     words: Sequence[str], falls: Sequence[float], maps: Mapping[str, Sequence[float]]
-) -> Interactive:
+) -> _Interactive:
     """Let a reader take words away, and see how far the logit falls and what each map promised.
 
     `falls`: by how much the logit falls without each set of words, 2^words of them, the set with
@@ -121,7 +121,7 @@ def removal(
     scores = {label: _rounded(each) for label, each in maps.items()}
     data = {"words": [*map(visible, words)], "falls": _rounded(falls), "maps": scores}
     still = "words can be taken away here; the heat map above shows each word's own score."
-    return Interactive("removal", "Take words away", data, still)
+    return _Interactive("removal", "Take words away", data, still)
 
 
 def _text(

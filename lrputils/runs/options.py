@@ -117,7 +117,7 @@ def _how(parameter: Parameter, shown: str | None, text: str) -> dict[str, Any]:
     if several is Literal:
         return how | {"choices": get_args(kind)}
     if several is tuple:
-        return how | {"type": listed}
+        return how | {"type": _listed}
     if several is Sequence:  # an option is repeated
         words = parameter.kind is Parameter.POSITIONAL_ONLY
         return how | ({"nargs": "*"} if words else {"action": "append"})
@@ -141,7 +141,7 @@ def call(options: argparse.Namespace, words: Iterable[str]) -> Any:
         elif parameter.kind is Parameter.POSITIONAL_ONLY:
             ordered.append(given[name])
         elif name == "command":
-            named[name] = shlex.join(map(shortened, words))
+            named[name] = shlex.join(map(_shortened, words))
         else:
             named[name] = given[name]
     return options.run(*ordered, **named)
@@ -166,12 +166,12 @@ def check_numbers(values: Mapping[str, Any]) -> None:
             raise ValueError(about(name, value) + f": the smallest possible value is {least}")
 
 
-def listed(names: str) -> tuple[str, ...]:
+def _listed(names: str) -> tuple[str, ...]:
     """Split "a, b"."""
     return tuple(filter(None, map(str.strip, names.split(","))))
 
 
-def shortened(word: str) -> str:
+def _shortened(word: str) -> str:
     """Return a word of a command as others may read it: of a path, the last two parts."""
     name, equals, place = word.rpartition("=")
     path = os.path.expanduser(place)

@@ -184,7 +184,7 @@ def provenance(
         **facts,
         "date": datetime.now(UTC).date().isoformat(),
         "seconds": round(seconds, 1),
-        "device": hardware(device),
+        "device": _hardware(device),
         "revision": _revision(),
         "versions": {
             "python": platform.python_version(),
@@ -194,7 +194,7 @@ def provenance(
     }
 
 
-def hardware(device: str | torch.device) -> str:
+def _hardware(device: str | torch.device) -> str:
     """Name the kind of processor without identifying the machine."""
     device = torch.device(device)
     if device.type == "cuda":

@@ -50,7 +50,7 @@ class Run:
         if missing:
             place = f" at {readout!r}" if readout else ""
             raise ValueError(f"{missing} were not measured{place}; there are {measured}")
-        return wide(rows, column, "method")[list(methods or measured)].rename_axis(columns=None)
+        return _wide(rows, column, "method")[list(methods or measured)].rename_axis(columns=None)
 
     def ablations(self, column: str = "r", readout: str = "word") -> pd.DataFrame:
         """Return one column of the layer ablations as (text, (family, layer)).
@@ -61,7 +61,7 @@ class Run:
         if rows.empty:
             raise ValueError(f"no layer ablations at {readout!r} among the rows")
         order = rows[["family", "layer"]].drop_duplicates()
-        return wide(rows, column, ["family", "layer"])[list(order.itertuples(index=False))]
+        return _wide(rows, column, ["family", "layer"])[list(order.itertuples(index=False))]
 
     def summary(self, column: str = "r", methods: Sequence[str] | None = None) -> pd.DataFrame:
         """Return each method's mean of a column over texts, as `lrputils.stats.estimates`.
@@ -72,7 +72,7 @@ class Run:
         return stats.estimates(self.per_text(column, methods), **options)
 
 
-def wide(rows: pd.DataFrame, column: str, columns: str | list[str]) -> pd.DataFrame:
+def _wide(rows: pd.DataFrame, column: str, columns: str | list[str]) -> pd.DataFrame:
     """Return one column of rows as (text, `columns`), texts in the order of the rows."""
     text = "position" if "position" in rows else "id"
     found = rows.pivot(index=text, columns=columns, values=column)

@@ -59,7 +59,7 @@ _OTHERWISE = (
 )
 
 
-def composites(layers: int) -> dict[tuple[str, str], Composite]:
+def _composites(layers: int) -> dict[tuple[str, str], Composite]:
     """Return the composites of a model by (method, its other rules; "" for the default).
 
     "front-half" and "back-half" are AttnLRP with CP-LRP's rule in that half of the layers.
@@ -93,20 +93,20 @@ def maps(
         inputs: of a batch of the texts.
         target: the predicted classes.
         removals: those of `leave_one_out` to measure, one map each.
-        methods: of `composites`, `_FURTHER` or `PLAIN`; the composites and "mask-gradient" if not
+        methods: of `_composites`, `_FURTHER` or `PLAIN`; the composites and "mask-gradient" if not
             given. Composites named are also read at the blocks, see
             `lrputils.attribution.relevance`.
 
     Returns:
         one row a text and map: `id`, `target`, `label` (the text's own class, None without one),
-        `logit`, `method` (of `composites`, "loo" or the registry; half-removal has its `groups`),
+        `logit`, `method` (of `_composites`, "loo" or the registry; half-removal has its `groups`),
         `rules`, `readout` and `removal` ("" where there is no choice), `scores` and `content`
         (false at special tokens), both float32 or boolean arrays (tokens,).
 
     Raises:
         ValueError: an unknown removal or method.
     """
-    known = composites(classifier.architecture.layers) | _FURTHER
+    known = _composites(classifier.architecture.layers) | _FURTHER
     refuse_unknown("removal", removals, list(REMOVALS))
     refuse_unknown(
         "method",

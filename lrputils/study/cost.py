@@ -192,12 +192,12 @@ def forecast(
         if cheap := [variant for variant in others if isinstance(variant, Variant)]:
             least = min(cheap, key=lambda variant: variant.passes(most))
             least.maps(classifier.model, encode([longest] * batch_size), target, units)
-        row_seconds = row_model(classifier, probe)
-        low = row_seconds if precision == "float32" else row_model(classifier, probe, precision)
+        row_seconds = _row_model(classifier, probe)
+        low = row_seconds if precision == "float32" else _row_model(classifier, probe, precision)
     layers = classifier.architecture.layers
     extra = PASS.get(classifier.device.type, PASS["cuda"]) / batch_size
 
-    def seconds(first: int | None = None, cut_to: float = np.inf) -> dict[str, float]:
+    def _seconds(first: int | None = None, cut_to: float = np.inf) -> dict[str, float]:
         """Return the seconds of each part, of the first texts, cut to so many tokens."""
         lengths, content, removed = np.minimum(numbers[:, :first], cut_to)
         left = lengths - lengths / np.maximum(removed, 1)  # tokens of a row
@@ -233,13 +233,13 @@ def forecast(
             found["curves"] = 2 * maps * float(row_seconds(steps).sum())
         return found
 
-    whole, ways = seconds(), {}
+    whole, ways = _seconds(), {}
     if sum(whole.values()) > _MINUTES:
-        cuts = {size: sum(seconds(cut_to=size).values()) for size in _SHORTER if size < most}
+        cuts = {size: sum(_seconds(cut_to=size).values()) for size in _SHORTER if size < most}
         fits = [size for size, taken in cuts.items() if taken <= _MINUTES] or [*cuts][-1:]
         ways = {f"--max-length {size}": cuts[size] for size in fits[:1]}
         if numbers.shape[1] > _FEW:
-            ways[f"--limit {_FEW}"] = sum(seconds(_FEW).values())
+            ways[f"--limit {_FEW}"] = sum(_seconds(_FEW).values())
     size = {"texts": numbers.shape[1], "tokens": int(numbers[0].sum()), "cut": cut}
     told = {"peak_bytes": spent.peak_bytes, "shorter": ways, **told}
     return Forecast(whole, str(classifier.device), **size, **told)
@@ -273,7 +273,7 @@ def _counted(
     return torch.cat(counts, dim=1).numpy(), longest, cut
 
 
-def row_model(
+def _row_model(
     classifier: Classifier, longest: Inputs, precision: str = "float32"
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Return the seconds of one row of a packed batch as a function of its length, timed at three.
@@ -285,13 +285,13 @@ def row_model(
     budget = BATCH_TOKENS.get(classifier.device.type, BATCH_TOKENS["cuda"])
     lengths = sorted({max(1, len(text[0]) // part) for part in (4, 2, 1)})
 
-    def seconds(length: int) -> float:
+    def _seconds(length: int) -> float:
         rows = [Row(0, length)] * max(1, budget // length)
         work = partial(run_rows, architecture, text, rows, lambda x, _: x, precision=precision)
         return timed(classifier.device, work)[0] / len(rows)
 
-    seconds(lengths[0])  # the first batch is slower than the rest
-    taken = np.array([seconds(length) for length in lengths])
+    _seconds(lengths[0])  # the first batch is slower than the rest
+    taken = np.array([_seconds(length) for length in lengths])
     powers = np.vander(np.array(lengths, float), 3, increasing=True)
     # Relative errors count: a short row's milliseconds as much as a long row's.
     weights, _ = nnls(powers / taken[:, None], np.ones(len(taken)))

@@ -75,16 +75,16 @@ def measure(
         over tokens; `structural`, ``|structural| / (|structural| + |contrast|)``; and Pearson's r
         over the text's tokens between `removal` and each account of it. NaN where a quotient or
         correlation is undefined. All are the same in every parameterisation of one function, but
-        those after `r_taylor` rest on a choice of zero (see `softmax_maps`).
+        those after `r_taylor` rest on a choice of zero (see `_softmax_maps`).
     """
     chosen = torch.stack([target, ~(1 - target)], 1) if difference else target
-    found = measures(softmax_maps(classifier.model, inputs, target=chosen))
+    found = _measures(_softmax_maps(classifier.model, inputs, target=chosen))
     for layer in range(classifier.architecture.layers):
         yield {"layer": layer + 1} | {name: values[layer] for name, values in found.items()}
 
 
 @torch.inference_mode(False)
-def softmax_maps(
+def _softmax_maps(
     model: Handle,
     inputs: Mapping[str, Any],
     *,
@@ -163,7 +163,7 @@ def _entropy(weights: Tensor, seen: Tensor) -> Tensor:
     return torch.where(usable, share, torch.nan).flatten(1).nanmean(1)
 
 
-def measures(maps: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+def _measures(maps: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
     """The numbers of `MEASURES`, each float64 (layers, batch); see `measure`."""
     error = maps["contrast"] - maps["removal"]
     structural, contrast, removal, error = (

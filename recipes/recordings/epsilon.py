@@ -55,13 +55,13 @@ def measure(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[
         tokens, `r_zero` with the same method's map at ε = 0 over all tokens.
 
     Raises:
-        ValueError: see `epsilon_lrp`.
+        ValueError: see `_epsilon_lrp`.
     """
     loo = leave_one_out(classifier.model, inputs, target=target, progress=False)
     valid, content = inputs.valid_mask.cpu(), inputs.content_mask.cpu()
     for method, composite in LRP.items():
         how = {"target": target, "composite": composite}
-        at = {eps: epsilon_lrp(classifier, inputs, epsilon=eps, **how) for eps in EPSILONS}
+        at = {eps: _epsilon_lrp(classifier, inputs, epsilon=eps, **how) for eps in EPSILONS}
         for eps, maps in at.items():
             for readout, scores in maps.items():
                 yield {
@@ -74,7 +74,7 @@ def measure(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[
                 }
 
 
-def epsilon_lrp(
+def _epsilon_lrp(
     model: Handle,
     inputs: Mapping[str, Any],
     *,
@@ -97,13 +97,13 @@ def epsilon_lrp(
             "with a norm behind every residual sum are covered, as BERT and MPNet"
         )
 
-    def linear(inner: Forward, x: Tensor) -> Tensor:
+    def _linear(inner: Forward, x: Tensor) -> Tensor:
         return damped(inner(x), epsilon)
 
     layers = [part for part in architecture.model.modules() if isinstance(part, nn.Linear)]
     with (
         installed(architecture, rules(composite, epsilon)),
-        replaced(dict.fromkeys(layers, linear)),
+        replaced(dict.fromkeys(layers, _linear)),
     ):
         reading = read(architecture, inputs, target=target)
         sites, values = zip(*reading.places.values(), strict=True)
@@ -118,25 +118,25 @@ def epsilon_lrp(
 def rules(composite: Composite, epsilon: float) -> Callable[[str, int | None], Callable]:
     """The rulebook of `composite` with ε at every output that a rule divides by."""
 
-    def norm_rule(rule: Callable, layer: int | None) -> Callable:
-        def norm(inner: Forward, module: nn.Module, x: Tensor, attribute: str) -> Tensor:
+    def _norm_rule(rule: Callable, layer: int | None) -> Callable:
+        def _norm(inner: Forward, module: nn.Module, x: Tensor, attribute: str) -> Tensor:
             # In a layer x is a residual sum. At the embeddings (layer None) it is a read-out.
             x = x if layer is None else damped(x, epsilon)
             return damped(rule(inner, module, x, attribute), epsilon)
 
-        return norm
+        return _norm
 
-    def rulebook(operation: str, layer: int | None) -> Callable:
+    def _rulebook(operation: str, layer: int | None) -> Callable:
         rule = composite.rule(operation, layer)
         if operation == "norm":
-            return norm_rule(rule, layer)
+            return _norm_rule(rule, layer)
         if operation == "attention":
             # A halved product divides by 2·z + ε sign z: half, and then as if ε were half.
             eps = epsilon / 2 if rule.shares[0] else epsilon
             return Shares(*rule.shares, inside=lambda call, kernel: attention(call, eps, epsilon))
         return rule
 
-    return rulebook
+    return _rulebook
 
 
 def attention(call: AttentionCall, products: float, sums: float) -> Tensor:

@@ -35,7 +35,7 @@ def _means(maps: dict[str, Tensor], pairs: dict[str, tuple[str, str]]) -> pd.Dat
 
 
 @la.one_thread()
-def attnlrp_with_epsilon(
+def _attnlrp_with_epsilon(
     network: la.LinearAttention, images: Tensor, factorization: str, epsilon: float
 ) -> Tensor:
     """Return `attnlrp` at the pixels, (batch, tokens), with ε > 0 in every rule that divides.
@@ -45,23 +45,23 @@ def attnlrp_with_epsilon(
     position and at the mean over tokens; Eqs. 3 and 4, with 2z for z, at the two products.
     """
 
-    def damped(z: Tensor, factors: int = 1) -> Tensor:
+    def _damped(z: Tensor, factors: int = 1) -> Tensor:
         size = z.detach().abs()
         return z.detach() + (z - z.detach()) * size / (factors * size + epsilon)
 
     pixels = network.scaled(images).detach().requires_grad_()
     tokens = pixels[..., None]
     if network.setting.embedding == "learned":
-        tokens = damped(damped(network.embedding(tokens)) + network.position)
+        tokens = _damped(_damped(network.embedding(tokens)) + network.position)
     layers = network.query, network.key, network.value
-    query, key, value = (damped(layer(tokens)) for layer in layers)
+    query, key, value = (_damped(layer(tokens)) for layer in layers)
     if factorization == la.LEFT:
-        attended = damped(damped(query @ key.mT, factors=2) @ value, factors=2)
+        attended = _damped(_damped(query @ key.mT, factors=2) @ value, factors=2)
     else:
-        attended = damped(query @ damped(key.mT @ value, factors=2), factors=2)
+        attended = _damped(query @ _damped(key.mT @ value, factors=2), factors=2)
     flattened = network.setting.pooling == "flattened"
-    pooled = attended.flatten(1) if flattened else damped(attended.mean(1))
-    logits = damped(network.output(pooled))
+    pooled = attended.flatten(1) if flattened else _damped(attended.mean(1))
+    logits = _damped(network.output(pooled))
     (gradient,) = torch.autograd.grad(logits.max(1).values.sum(), pixels)
     return pixels.detach() * gradient
 
@@ -78,7 +78,7 @@ def _measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFram
     rows = []
     for epsilon in EPSILONS:
         maps = {
-            graph: attnlrp_with_epsilon(network, images, graph, epsilon) if epsilon else scores
+            graph: _attnlrp_with_epsilon(network, images, graph, epsilon) if epsilon else scores
             for graph, scores in zero.items()
         }
         maps |= {f"{graph}, 0": scores for graph, scores in zero.items()}
@@ -91,7 +91,7 @@ def _measure_epsilon(network: la.LinearAttention, images: Tensor) -> pd.DataFram
     return pd.concat(rows, ignore_index=True)
 
 
-def measure_ig(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
+def _measure_ig(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
     """Return how readings of Integrated Gradients agree with LOO, means over images.
 
     Returns:
@@ -112,7 +112,7 @@ def measure_ig(network: la.LinearAttention, images: Tensor) -> pd.DataFrame:
 
 @la.one_thread()
 @torch.no_grad()
-def removal_curves(
+def _removal_curves(
     network: la.LinearAttention, images: Tensor, scores: Tensor, *, removal: str = "zero"
 ) -> Tensor:
     """Return the predicted class's logit after 0, 1, 2, … pixels are gone, (batch, tokens + 1).
@@ -141,7 +141,7 @@ def _measure_curves(network: la.LinearAttention, images: Tensor) -> pd.DataFrame
         maps = la.explain(network, images, removal=removal)
         for method in ("LOO", "IG", la.LEFT, la.RIGHT):
             means = {
-                order: removal_curves(network, images, sign * maps[method], removal=removal)
+                order: _removal_curves(network, images, sign * maps[method], removal=removal)
                 for order, sign in (("morf", 1), ("lerf", -1))
             }
             means = {order: curve.mean(1).numpy() for order, curve in means.items()}
@@ -153,7 +153,7 @@ def _measure_curves(network: la.LinearAttention, images: Tensor) -> pd.DataFrame
 _MEASURED = {
     "linear-attention": la.under_every_removal,
     "epsilon": _measure_epsilon,
-    "ig": measure_ig,
+    "ig": _measure_ig,
     "curves": _measure_curves,
 }
 
@@ -202,8 +202,8 @@ def record_mnist(
     plan = {"data": data.name, "identity": data.identity, "epochs": epochs} | decided
     taken = {setting.name: epochs or la.epochs_for(data, setting) for setting in chosen}
 
-    def measure(setting: la.Setting, seed: int) -> pd.DataFrame:
-        network = trained(networks / str(seed), data, setting, seed, epochs=epochs)
+    def _measure(setting: la.Setting, seed: int) -> pd.DataFrame:
+        network = _trained(networks / str(seed), data, setting, seed, epochs=epochs)
         rows = _MEASURED[kind](network, torch.from_numpy(data.test_images[:images]))
         rows = rows.assign(setting=setting.name, seed=seed)
         if kind == "linear-attention":
@@ -213,15 +213,15 @@ def record_mnist(
             rows = rows.drop(columns="r_normalised")  # it is r, or −r where flipped
         return rows
 
-    def cut(work: Path) -> dict[str, Shard]:
+    def _cut(work: Path) -> dict[str, Shard]:
         # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
         return {
-            f"{setting.name}.{seed}": Shard(partial(measure, setting, seed))
+            f"{setting.name}.{seed}": Shard(partial(_measure, setting, seed))
             for seed in range(seeds)
             for setting in chosen
         }
 
-    def finish(paths: list[Path], seconds: float) -> tuple[pd.DataFrame, dict[str, Any]]:
+    def _finish(paths: list[Path], seconds: float) -> tuple[pd.DataFrame, dict[str, Any]]:
         return rounded(pd.concat(map(pd.read_parquet, paths))), results.provenance(
             command=command,
             parameters=decided | {"settings": list(taken), "epochs": taken},
@@ -229,10 +229,10 @@ def record_mnist(
             data={"name": data.name, "split": data.note, "identity": data.identity},
         )
 
-    return in_shards(out, plan, cut, finish, unit="networks", quiet=quiet)
+    return in_shards(out, plan, _cut, _finish, unit="networks", quiet=quiet)
 
 
-def trained(
+def _trained(
     folder: Path, data: ImageData, setting: la.Setting, seed: int, *, epochs: int | None = None
 ) -> la.LinearAttention:
     """Return the network that lies in `folder`; train it and put it there if there is none."""

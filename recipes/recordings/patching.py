@@ -43,7 +43,7 @@ PASSES = {
 }
 
 
-class Patch(NamedTuple):
+class _Patch(NamedTuple):
     """Where one is made: a site of a layer, counted from 0, at a token."""
 
     site: str
@@ -77,7 +77,7 @@ def measure(
         size = (patches, 2)
         most = (classifier.architecture.layers, inputs["input_ids"].shape[1])
         plan = [
-            Patch(site, *map(int, at)) for site in SITES for at in draw.integers(most, size=size)
+            _Patch(site, *map(int, at)) for site in SITES for at in draw.integers(most, size=size)
         ]
         parts.append(_text(classifier.architecture, inputs, plan).assign(id=texts.ids[number]))
     return pd.concat(parts, ignore_index=True)
@@ -110,7 +110,7 @@ class _Sites:
         return self._seen("attention", fused(call)[0]), None
 
 
-def _text(architecture: Architecture, inputs: Inputs, plan: Sequence[Patch]) -> pd.DataFrame:
+def _text(architecture: Architecture, inputs: Inputs, plan: Sequence[_Patch]) -> pd.DataFrame:
     """One text's rows."""
     if "mask" not in inputs.replacements:
         raise ValueError("the tokenizer has no mask token, which patches put in place of words")
@@ -155,18 +155,18 @@ def _passed(
 
 
 def _patched(
-    architecture: Architecture, inputs: Inputs, plan: Sequence[Patch], given: Sequence[Tensor]
+    architecture: Architecture, inputs: Inputs, plan: Sequence[_Patch], given: Sequence[Tensor]
 ) -> Tensor:
     """Logits `(patches, classes)` with each patch alone, all in one batch."""
 
-    def change(site: str, layer: int, value: Tensor) -> Tensor:
+    def _change(site: str, layer: int, value: Tensor) -> Tensor:
         for row, (patch, new) in enumerate(zip(plan, given, strict=True)):
             if patch[:2] == (site, layer):
                 value = value.clone()
                 value[row, patch.token] = new
         return value
 
-    sites = _Sites(architecture, change)
+    sites = _Sites(architecture, _change)
     many = {name: x.repeat(len(plan), 1) for name, x in inputs.items()}
     with (
         torch.no_grad(),

@@ -124,10 +124,10 @@ def moved(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[di
 
     Returns:
         `id`, `target`, `logit`; `method`, `readout`; `r` with leave-one-out over all tokens of the
-        model as it is, `r_moved` of the one that `move_first` gives; `loo_change`, the largest
+        model as it is, `r_moved` of the one that `_move_first` gives; `loo_change`, the largest
         change of a leave-one-out score, as a share of the largest score.
     """
-    other = move_first(classifier)
+    other = _move_first(classifier)
     before, after = (_maps(each, inputs, target) for each in (classifier, other))
     loo = before["loo", ""]
     change = (after["loo", ""] - loo).abs().amax(1) / loo.abs().amax(1)
@@ -142,7 +142,7 @@ def moved(classifier: Classifier, inputs: Inputs, target: Tensor) -> Iterator[di
             }
 
 
-def move_first(classifier: Classifier) -> Classifier:
+def _move_first(classifier: Classifier) -> Classifier:
     """Return a copy that reads the first token's position and type from its word's vector.
 
     Of an encoder whose first token is the same in every text: BERT's [CLS], MPNet's <s>.

@@ -29,13 +29,13 @@ def test_the_single_page_lies_where_its_links_lead(tmp_path, monkeypatch):
 
 def test_an_executed_chapter_has_its_seconds_memory_and_profile(small_book):
     executed = execute(small_book, load_parameters(small_book))
-    row = build.run_statistics(executed).splitlines()[-1]
+    row = build._run_statistics(executed).splitlines()[-1]
     chapter, seconds, memory, profile = (cell.strip() for cell in row.strip("|").split("|"))
     assert (chapter, profile) == ("{doc}`01_short`", "offline")
     assert 0 <= int(seconds) < 300
     assert 20 < float(memory.replace(",", "")) < 10_000
     twins = {"01_short": refresh_twins(small_book, executed)[0]}
-    assert "built from the committed notebooks" in build.run_statistics(twins)
+    assert "built from the committed notebooks" in build._run_statistics(twins)
 
 
 def test_one_version():

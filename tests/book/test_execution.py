@@ -5,7 +5,7 @@ import os
 import nbformat
 import pytest
 
-from lrputils.book.execution import execute, fingerprint
+from lrputils.book.execution import _fingerprint, execute
 from lrputils.book.layout import BookError, Execution
 from lrputils.book.parameters import load_parameters
 
@@ -17,12 +17,12 @@ def outputs(path) -> str:
 def test_text_parameters_and_package_each_decide(small_book):
     chapter = small_book.chapter("1")
     keys = {
-        fingerprint(chapter, {}, {"p": "1"}),
-        fingerprint(chapter, {"factor": 1.0}, {"p": "1"}),
-        fingerprint(chapter, {}, {"p": "2"}),
+        _fingerprint(chapter, {}, {"p": "1"}),
+        _fingerprint(chapter, {"factor": 1.0}, {"p": "1"}),
+        _fingerprint(chapter, {}, {"p": "2"}),
     }
     chapter.write_text(chapter.read_text() + "\nmore\n")
-    keys.add(fingerprint(chapter, {}, {"p": "1"}))
+    keys.add(_fingerprint(chapter, {}, {"p": "1"}))
     assert len(keys) == 4
 
 

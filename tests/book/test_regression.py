@@ -17,7 +17,7 @@ from lrputils.book.regression import (
     DOUBLE,
     SINGLE,
     Tolerance,
-    last_digit,
+    _last_digit,
     settle,
     stated_tolerance,
     values_agree,
@@ -73,7 +73,7 @@ def test_tables_of_the_book_turn_red_by_a_digit_that_is_seen_and_not_by_rounding
     tables, generator = list(tables_of_the_book()), np.random.default_rng(0)
     assert len(tables) > 50
     for where, tolerance, data in tables:
-        unit, seen = shown_unit(data), last_digit(data["text/plain"])
+        unit, seen = shown_unit(data), _last_digit(data["text/plain"])
         for name, column in data[TABLE]["columns"].items():
             largest = max((abs(x) for x in column if isinstance(x, float)), default=0.0)
             size = min(tolerance.share / 2 * largest, unit / 4)

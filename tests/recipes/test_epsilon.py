@@ -19,7 +19,7 @@ REFERENCE = {"attnlrp": ATTN_LRP, "cp": CP_LRP}
 def test_a_whole_bert_equals_the_explicit_rules(length, rule, eps):
     model = tiny.build("bert", seed=length)
     inputs = tiny.texts((length,), seed=length)
-    fast = recipe.epsilon_lrp(model, inputs, target=1, composite=REFERENCE[rule], epsilon=eps)
+    fast = recipe._epsilon_lrp(model, inputs, target=1, composite=REFERENCE[rule], epsilon=eps)
     _, slow = reference.bert(model, inputs["input_ids"][0], 1, lambda layer: rule, eps)
     _, without = reference.bert(model, inputs["input_ids"][0], 1, lambda layer: rule, 0.0)
     gap = float((fast["word"][0] - slow).abs().max())
@@ -35,7 +35,7 @@ def test_without_epsilon_and_in_its_limit(name, composite):
     zero = lrp_everywhere(model, inputs, **how)
     gaps = []
     for eps in (0.0, 1e-9, 1e-6, 1e-3):
-        maps = recipe.epsilon_lrp(model, inputs, epsilon=eps, **how)
+        maps = recipe._epsilon_lrp(model, inputs, epsilon=eps, **how)
         assert list(maps) == list(zero)
         gaps.append(max(float((maps[place] - zero[place]).abs().max()) for place in zero))
     assert gaps[0] < 1e-10
@@ -45,9 +45,9 @@ def test_without_epsilon_and_in_its_limit(name, composite):
 def test_the_model_is_left_as_it_was_and_others_are_refused():
     model, inputs = tiny.build("bert"), tiny.texts()
     before = model(**{k: inputs[k] for k in ("input_ids", "attention_mask")}).logits
-    recipe.epsilon_lrp(model, inputs, composite=ATTN_LRP, epsilon=1e-2)
+    recipe._epsilon_lrp(model, inputs, composite=ATTN_LRP, epsilon=1e-2)
     after = model(**{k: inputs[k] for k in ("input_ids", "attention_mask")}).logits
     assert torch.equal(before, after)
     assert not any("forward" in part.__dict__ for part in model.modules())
     with pytest.raises(ValueError, match=r"GPT2.*before its sums"):
-        recipe.epsilon_lrp(tiny.build("gpt2"), inputs, composite=ATTN_LRP, epsilon=1e-2)
+        recipe._epsilon_lrp(tiny.build("gpt2"), inputs, composite=ATTN_LRP, epsilon=1e-2)

@@ -66,7 +66,7 @@ def test_estimates_are_first_order(classifier, rows):
     """In the head's linear part a patch is its estimate: relevance at a state is its zero patch."""
     text = lrp.load_texts(limit=2, seed=0)[0]
     inputs = classifier.encode([text])
-    plan = [patching.Patch("state", 0, t) for t in range(inputs["input_ids"].shape[1])]
+    plan = [patching._Patch("state", 0, t) for t in range(inputs["input_ids"].shape[1])]
     part = patching._text(classifier.architecture, inputs, plan)
     zero = part[part.source == "zero"]
     for name in ("attnlrp", "cp-lrp"):

@@ -10,7 +10,7 @@ from recipes import small_models as recipe
 
 def error(model) -> float:
     """Root mean square of f less the rule's, on new texts."""
-    inputs, _ = recipe.rule_batches(torch.Generator().manual_seed(10**6), 2000)
+    inputs, _ = recipe._rule_batches(torch.Generator().manual_seed(10**6), 2000)
     f = model(**inputs).logits[:, 1]
     return float((f - recipe.rule(*inputs.values())).square().mean().sqrt())
 
@@ -24,8 +24,8 @@ def test_the_rule_by_hand():
 
 
 def test_training_approaches_the_rule_and_can_be_loaded(tmp_path):
-    few = recipe.train_planted(0, 2)
-    assert error(recipe.train_planted(0, 30)) < error(few)
+    few = recipe._train_planted(0, 2)
+    assert error(recipe._train_planted(0, 30)) < error(few)
     zoo.save({0: few}, "planted", tmp_path)
     again = zoo.load("planted", 0, tmp_path).state_dict()
     for name, tensor in few.state_dict().items():

@@ -14,7 +14,7 @@ TEXTS = ["a film that is never dull", "a slow and empty evening"]
 def test_a_moved_position_leaves_loo_and_makes_the_words_map_that_of_the_sum(classifier):
     rows = special.moved(classifier, load_texts(TEXTS)).set_index(["id", "method", "readout"])
     assert (rows.loo_change < 1e-4).all()
-    other = special.move_first(classifier)
+    other = special._move_first(classifier)
     inputs = classifier.encode(TEXTS)
     for method in special.LRP:
         word, sums, moved = (

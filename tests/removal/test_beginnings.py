@@ -23,11 +23,11 @@ def shared(monkeypatch):
     monkeypatch.setitem(packing.PASS, "cpu", 5)
     batches = []
 
-    def spy(self, rows, device, original=packing.Beginnings.__call__):
+    def spy(self, rows, device, original=packing._Beginnings.__call__):
         batches.append(len(rows))
         return original(self, rows, device)
 
-    monkeypatch.setattr(packing.Beginnings, "__call__", spy)
+    monkeypatch.setattr(packing._Beginnings, "__call__", spy)
     return batches
 
 

@@ -15,7 +15,7 @@ from lrputils.report.audit_answers import (
     MARGIN,
     MOST,
     TRACKS,
-    deciding,
+    _deciding,
     error_rate,
     lead,
     needed,
@@ -129,11 +129,11 @@ def test_a_mean_that_few_texts_make_is_no_lead():
 
 def test_one_text_that_decides_is_named():
     values = pd.Series(np.linspace(0.05, 0.15, 30))
-    assert deciding(values) == ""
+    assert _deciding(values) == ""
     values[7] = -4.0
-    assert deciding(values).startswith(" Without text 7 alone: 0.101 [")
+    assert _deciding(values).startswith(" Without text 7 alone: 0.101 [")
     numbered = values.rename_axis("position")
-    assert deciding(numbered).startswith(" Without text 8 alone: 0.101 [")
+    assert _deciding(numbered).startswith(" Without text 8 alone: 0.101 [")
     open_ = lead(pd.DataFrame({"a": values + 0.05, "b": 0.0}))
     assert (open_.best, open_.outcome) == ("a", CANNOT_TELL)
     assert " Without text 7 alone: 0.151 [" in str(open_)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.text import Text
 
 from lrputils import products
-from lrputils.report.figures.trees import number, relevance_trees
+from lrputils.report.figures.trees import _number, relevance_trees
 
 
 def texts(figure):
@@ -38,8 +38,8 @@ def test_any_values_can_be_drawn(values):
 
 
 def test_labels_stay_short():
-    assert number(Fraction("3/8")) == "3/8"
-    assert number(Fraction("123456789/1000")) == "1.23e+05"
+    assert _number(Fraction("3/8")) == "3/8"
+    assert _number(Fraction("123456789/1000")) == "1.23e+05"
 
 
 def test_no_figure_stays_open():

@@ -24,7 +24,7 @@ TAB, DOWN, RIGHT, LEFT, SPACE = "Tab", "ArrowDown", "ArrowRight", "ArrowLeft", "
 
 @pytest.fixture
 def page(tmp_path):
-    def written(figure: interactive.Interactive) -> str:
+    def written(figure: interactive._Interactive) -> str:
         shown = figure._repr_mimebundle_()["text/html"]
         head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>A figure</title>'
         head += '<meta name="viewport" content="width=device-width">'

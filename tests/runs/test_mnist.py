@@ -79,16 +79,16 @@ def test_every_kind_has_the_rows_of_every_network(tiny_data, tmp_path):
     assert not curves.duplicated([*keys, "method", "id"]).any()
     assert (curves.groupby([*keys, "method"], observed=True).size() == 5).all()
 
-    network = recorder.trained(out / "networks/0", tiny_data, SETTINGS[0], 0)
+    network = recorder._trained(out / "networks/0", tiny_data, SETTINGS[0], 0)
     images = torch.from_numpy(tiny_data.test_images[:5])
     maps = la.explain(network, images)
     r = la.correlations(maps, {"IG vs LOO": ("IG", "LOO")}).r.mean()
-    fresh = recorder.measure_ig(network, images)
+    fresh = recorder._measure_ig(network, images)
     own = fresh[
         (fresh.baseline == "zero") & (fresh.removal == "zero") & (fresh.pair == "IG vs LOO")
     ]
     assert own.r.item() == pytest.approx(r)
-    curve = recorder.removal_curves(network, images, maps["LOO"]).mean(1)
+    curve = recorder._removal_curves(network, images, maps["LOO"]).mean(1)
     first = curves[(curves.setting == SETTINGS[0].name) & (curves.seed == 0)]
     loo = first[(first.method == "LOO") & (first.removal == "zero")]
     np.testing.assert_allclose(loo.morf, curve, atol=6e-5)
@@ -158,7 +158,7 @@ def test_training_again_gives_a_network_of_the_recorded_kind(committed, mnist, t
     On the processor of the recording the same seed gives the same rows.
     """
     setting = la.Setting("none", "flattened", "unit")
-    network = recorder.trained(tmp_path, mnist, setting, 0)
+    network = recorder._trained(tmp_path, mnist, setting, 0)
     count = committed.provenance["parameters"]["images"]
     fresh = la.under_every_removal(network, torch.from_numpy(mnist.test_images[:count]))
     fresh["accuracy"] = la.accuracy(

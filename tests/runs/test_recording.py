@@ -121,7 +121,7 @@ def test_maps_are_those_of_each_convention(classifier):
     texts = lrp.load_texts("reviews", limit=5)
     rows = conventions.maps(classifier, texts, removals=["attention-mask", "delete"])
     keys = ["method", "rules", "readout", "removal"]
-    wanted = [(*key, place, "") for key in conventions.composites(2) for place in READOUTS]
+    wanted = [(*key, place, "") for key in conventions._composites(2) for place in READOUTS]
     wanted += [("loo", "", "", "attention-mask"), ("loo", "", "", "delete")]
     wanted += [("mask-gradient", "", "", "")]
     assert sorted(rows.groupby(keys).size().items()) == sorted((k, len(texts)) for k in wanted)

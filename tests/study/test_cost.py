@@ -25,7 +25,7 @@ WORDS = (
 @pytest.fixture
 def one_second_a_token(monkeypatch):
     """Rows that take exactly n seconds for n tokens."""
-    monkeypatch.setattr(cost, "row_model", lambda *_: lambda n: np.asarray(n, float))
+    monkeypatch.setattr(cost, "_row_model", lambda *_: lambda n: np.asarray(n, float))
 
 
 def forecast(classifier, texts, methods=(), loo=None, **how):
@@ -72,7 +72,7 @@ class TestForecast:
         def row_model(classifier, longest, precision="float32"):
             return lambda n: np.asarray(n, float) / (4 if precision == "bf16" else 1)
 
-        monkeypatch.setattr(cost, "row_model", row_model)
+        monkeypatch.setattr(cost, "_row_model", row_model)
         options = {"precision": "bf16", "tolerance": 0.99}
         plan = forecast(placeholder, WORDS, loo=options)
         inputs = placeholder.encode(list(WORDS))
@@ -125,7 +125,7 @@ class TestForecast:
         )
 
     def test_a_long_one_says_what_takes_minutes(self, placeholder, monkeypatch):
-        monkeypatch.setattr(cost, "row_model", lambda *_: lambda n: np.square(n / 2_000))
+        monkeypatch.setattr(cost, "_row_model", lambda *_: lambda n: np.square(n / 2_000))
         plan = forecast(placeholder, ["never dull " * 200] * 30)
         assert plan.total > 300 > plan.shorter["--max-length 256"]
         assert plan.shorter["--limit 20"] == pytest.approx(plan.total * 2 / 3)
@@ -146,7 +146,7 @@ class TestForecast:
         longest = int(inputs.lengths)
         clock.lengths = [longest // 4, longest // 4, longest // 2, longest]
         monkeypatch.setattr(cost, "timed", clock)
-        seconds = cost.row_model(placeholder, inputs)
+        seconds = cost._row_model(placeholder, inputs)
         for n in (5, 50, 120):
             assert seconds(n) == pytest.approx(1e-3 + 2e-5 * n + 3e-7 * n**2, rel=1e-6)
 

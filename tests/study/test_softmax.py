@@ -9,7 +9,7 @@ import torch
 import lrputils as lrp
 from lrputils.model.attention import fused, routed, with_all_heads
 from lrputils.propagation.composites import GRADIENT
-from lrputils.study.softmax import measure, measures, softmax_maps
+from lrputils.study.softmax import _measures, _softmax_maps, measure
 from tests import tiny
 from tests.gauge import CHANGES, INSIDE, reparameterised
 
@@ -79,7 +79,7 @@ def by_hand(blocks, layer):
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_every_account_equals_its_equation(name):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
-    maps = softmax_maps(model, inputs, composite=GRADIENT)
+    maps = _softmax_maps(model, inputs, composite=GRADIENT)
     for row in (0, 1):
         blocks = Blocks(model, tiny.row(inputs, row))
         for layer in range(maps["entropy"].shape[0]):
@@ -95,12 +95,12 @@ def test_every_account_equals_its_equation(name):
 def test_of_a_difference_of_logits_every_account_is_the_difference(placeholder):
     model, inputs = placeholder.model, placeholder.encode(["a film that is never dull"])
     both, first, second = (
-        softmax_maps(model, inputs, target=target) for target in (lrp.contrast(0, 1), 0, 1)
+        _softmax_maps(model, inputs, target=target) for target in (lrp.contrast(0, 1), 0, 1)
     )
     for account in ACCOUNTS:
         torch.testing.assert_close(both[account], first[account] - second[account])
     predicted = int(model(**inputs.model_kwargs()).logits.argmax())
-    wanted = measures(softmax_maps(model, inputs, target=lrp.contrast(predicted, 1 - predicted)))
+    wanted = _measures(_softmax_maps(model, inputs, target=lrp.contrast(predicted, 1 - predicted)))
     found = measure(placeholder, ["a film that is never dull"], difference=True)
     for name, values in wanted.items():
         np.testing.assert_allclose(found[name], values[:, 0], rtol=1e-5)
@@ -130,8 +130,8 @@ class TestGauge:
         torch.testing.assert_close(
             self.logits(other, inputs), self.logits(one, inputs), rtol=0, atol=1e-6
         )
-        expected = measures(softmax_maps(one, inputs))
-        for name, values in measures(softmax_maps(other, inputs)).items():
+        expected = _measures(_softmax_maps(one, inputs))
+        for name, values in _measures(_softmax_maps(other, inputs)).items():
             np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-5, err_msg=name)
 
     def test_loo_stays_but_where_a_word_becomes_the_zero_vector(self, case):

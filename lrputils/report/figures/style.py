@@ -43,7 +43,7 @@ COLORS = {
 }
 
 
-class Look(NamedTuple):
+class _Look(NamedTuple):
     """How a series is drawn: its colour, the shape of its marks, and how thick they are."""
 
     colour: str
@@ -54,21 +54,21 @@ class Look(NamedTuple):
 # Models, darker the larger they are, and other series with a look of their own. A method's colour
 # stands where the method is entered, and is another.
 LOOKS = {
-    "MiniLM, 6 × 384": Look("lilac", "o"),
-    "MPNet, first 6 × 768": Look("violet", "s"),
-    "MPNet, 12 × 768": Look("indigo", "D"),
-    "the paper": Look("muted", "^"),
-    "this run": Look(
+    "MiniLM, 6 × 384": _Look("lilac", "o"),
+    "MPNet, first 6 × 768": _Look("violet", "s"),
+    "MPNet, 12 × 768": _Look("indigo", "D"),
+    "the paper": _Look("muted", "^"),
+    "this run": _Look(
         "faint", "o", 0.8
     ),  # the book's small model; a reader's own comes first, in ink
-    "one pass, gates open": Look("green", "^"),
-    **dict.fromkeys(["half-removal", "two groups at gate 1/2"], Look("moss", "s")),
-    **dict.fromkeys(["mask gradient + half-removal", "one pass + two groups"], Look("pine", "D")),
+    "one pass, gates open": _Look("green", "^"),
+    **dict.fromkeys(["half-removal", "two groups at gate 1/2"], _Look("moss", "s")),
+    **dict.fromkeys(["mask gradient + half-removal", "one pass + two groups"], _Look("pine", "D")),
 }
 # In the order in which methods are entered.
 _SHAPES = "Dp^P<Xosv>hd*"
 # Series without a look of their own, in the order of the figure.
-_OTHERS = [Look(*pair) for pair in zip(["ink", "teal", "gold", "brown"], "osD^", strict=True)]
+_OTHERS = [_Look(*pair) for pair in zip(["ink", "teal", "gold", "brown"], "osD^", strict=True)]
 # What a reader sees in the place of a name that stands in code.
 NAMES = {
     "word": "words",
@@ -185,7 +185,7 @@ def limit(axes: Axes, low: float, high: float) -> None:
         axes.text(0.98, 0.02, said, fontsize=10, color=COLORS["muted"], **place)
 
 
-def looks(labels: Iterable[str]) -> dict[str, Look]:
+def looks(labels: Iterable[str]) -> dict[str, _Look]:
     """Return how a figure draws its series: label → look, no two of the same colour.
 
     A method has its own, also one that was entered a moment ago, in any colour of matplotlib; so
@@ -194,7 +194,7 @@ def looks(labels: Iterable[str]) -> dict[str, Look]:
     from lrputils.attribution import METHODS  # here, so that a figure of trees needs no torch
 
     methods = zip(METHODS.values(), cycle(_SHAPES), strict=False)
-    own = {m.label.lower(): Look(m.colour, shape) for m, shape in methods if m.colour} | LOOKS
+    own = {m.label.lower(): _Look(m.colour, shape) for m, shape in methods if m.colour} | LOOKS
     found = {label: own.get(label, own.get(label.lower())) for label in labels}
     taken = {look.colour for look in found.values() if look}
     free = cycle([look for look in _OTHERS if look.colour not in taken])

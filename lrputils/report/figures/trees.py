@@ -14,7 +14,7 @@ from lrputils.report.figures.style import COLORS, WIDTH, new_figure
 _CENTRED = {"ha": "center", "va": "center"}
 
 
-def number(value: Fraction) -> str:
+def _number(value: Fraction) -> str:
     """Write a fraction short enough for a label: exactly where it fits, else to three digits."""
     return str(value) if len(str(value)) <= 6 else f"{float(value):.3g}"
 
@@ -52,15 +52,15 @@ def _draw_tree(axis: Axes, tree: products.Node) -> None:
             middle = (0.5 * (above[0] + x), 0.5 * (above[1] + y))
             box = {"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none"}
             look = {"fontsize": 11, "bbox": box, "zorder": 3}
-            axis.annotate(number(share * tree.value), middle, **_CENTRED, **look)
+            axis.annotate(_number(share * tree.value), middle, **_CENTRED, **look)
         box = {"boxstyle": "round,pad=0.3", "fc": "white", "ec": COLORS["ink"]}
         if isinstance(node, products.Factor):
-            text, look = f"{node.name}\n= {number(node.value)}", {"fontweight": "bold"}
+            text, look = f"{node.name}\n= {_number(node.value)}", {"fontweight": "bold"}
         else:
             text, look = "×", {"fontsize": 13}
         axis.annotate(text, (x, y), bbox=box, zorder=4, **_CENTRED, **{"fontsize": 11, **look})
     x, y = places[""]
-    axis.annotate(number(tree.value), (x, y + 0.3), ha="center", va="bottom", fontsize=11)
+    axis.annotate(_number(tree.value), (x, y + 0.3), ha="center", va="bottom", fontsize=11)
     columns, rows = zip(*places.values(), strict=True)
     axis.set(xlim=(min(columns) - 0.6, max(columns) + 0.6), ylim=(min(rows) - 0.6, 0.75))
     axis.set_title(str(tree), fontsize=10, fontfamily="monospace")
