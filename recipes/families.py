@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,45 +130,54 @@ def _sentence(error: Exception) -> str:
 
 def _is_plain(model: nn.Module, inputs: lrp.Inputs, removal: str, scores: Tensor) -> bool:
     """Whether scores are those of plain passes, at fixed positions where the model takes them."""
-    architecture = lrp.describe(model, rules=False)
+    ids, own = inputs["input_ids"][0], inputs.content_mask
+    off = scores - plain_loo(model, inputs, removal, _start(model, ids), own)
+    size = float(logits_of(model, ids).abs().max())
+    return float(off[own].abs().max()) <= 1e-4 * max(1, size)
+
+
+@torch.no_grad()
+def plain_loo(
+    model: nn.Module, inputs: lrp.Inputs, removal: str, start: int | None, where: Tensor
+) -> Tensor:
+    """Leave-one-out of the tokens of `where`, by a plain pass of each text alone without each.
+
+    Positions count from `start`, where the model takes them: a deletion moves them.
+    """
+    scores = torch.zeros(inputs["input_ids"].shape)
     for row, length in enumerate(inputs.lengths.tolist()):
-        ids = inputs["input_ids"][row, :length]
-        start = _start(model, ids, architecture)
-        whole = _logits(model, ids)
-        for i in inputs.content_mask[row].nonzero().flatten().tolist():
-            mask, other, given = torch.ones_like(ids), ids.clone(), {}
-            if removal == "delete":
-                other, mask = other[torch.arange(length) != i], mask[1:]
+        ids, places = inputs["input_ids"][row, :length], torch.arange(length)
+        whole = logits_of(model, ids)
+        for i in where[row].nonzero().flatten().tolist():
+            other, mask = ids.clone(), torch.ones_like(ids)
+            given = {} if start is None else {"position_ids": start + places}
+            if removal == "attention-mask":
+                mask[i] = 0
+            elif removal == "delete":
+                other, mask, given = other[places != i], mask[1:], {}
             else:
-                given = {} if start is None else {"position_ids": start + torch.arange(length)}
-                if removal == "attention-mask":
-                    mask[i] = 0
-                else:
-                    other[i] = inputs.replacements[removal]
-            left = _logits(model, other, attention_mask=mask, **given)
-            expected = (whole - left)[whole.argmax()]
-            if abs(float(scores[row, i] - expected)) > 1e-4 * max(1, float(whole.abs().max())):
-                return False
-    return True
+                other[i] = inputs.replacements[removal]
+            left = logits_of(model, other, attention_mask=mask, **given)
+            scores[row, i] = (whole - left)[whole.argmax()]
+    return scores
 
 
-def _logits(model: nn.Module, ids: Tensor, **given: Tensor) -> Tensor:
-    """Of one text alone; of a decoder without what generation would keep."""
+def logits_of(model: nn.Module, ids: Tensor, **given: Tensor) -> Tensor:
+    """Of one text alone; a next-token model's at its last token."""
     given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **given}
-    with torch.no_grad():
-        return model(**{name: value[None] for name, value in given.items()}).logits[0].float()
+    logits = model(**{name: value[None] for name, value in given.items()}).logits[0]
+    return logits[-1] if logits.dim() == 2 else logits
 
 
-def _start(model: nn.Module, ids: Tensor, architecture: Any) -> int | None:
+@torch.no_grad()
+def _start(model: nn.Module, ids: Tensor) -> int | None:
     """The first position that leaves the text as it is, where the model takes positions."""
-    whole = _logits(model, ids)
+    whole = logits_of(model, ids)
     for start in (0, 1):
-        try:
-            given = _logits(model, ids, position_ids=start + torch.arange(len(ids)))
-        except (TypeError, RuntimeError, IndexError):
-            continue
-        if torch.allclose(whole, given, atol=1e-4):
-            return start
+        with suppress(TypeError, RuntimeError, IndexError):
+            given = logits_of(model, ids, position_ids=start + torch.arange(len(ids)))
+            if torch.allclose(whole, given, atol=1e-4):
+                return start
     return None
 
 

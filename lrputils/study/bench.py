@@ -30,10 +30,10 @@ from lrputils.attribution import attribute
 from lrputils.data.texts import load_texts
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.inputs import Inputs
+from lrputils.model.proof import alone
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.packing import BATCH_TOKENS
 from lrputils.removal.shortcuts import fast_linear
-from lrputils.study import sides
 from lrputils.study.cost import timed
 
 Rows = list[dict[str, Any]]
@@ -167,7 +167,7 @@ def scores(classifier: Classifier, inputs: Inputs, method: str = "loo") -> Tenso
 
 def one_by_one(classifier: Classifier, inputs: Inputs, method: str) -> Tensor:
     """The same, a text at a time."""
-    return torch.cat([scores(classifier, text, method) for text in sides.alone(inputs)])
+    return torch.cat([scores(classifier, text, method) for text, _ in alone(inputs)])
 
 
 # Kind of work → what its operators' names hold; the first kind that fits counts.

@@ -7,7 +7,7 @@ included, text after text. Libraries are imported where they are used: they are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
+from lrputils.model.proof import alone
 
 # Library → what it is wanted for.
 LIBRARIES = {"captum": "leave-one-out by FeatureAblation", "lxt": "LRP by explicit rules"}
@@ -24,13 +25,6 @@ LIBRARIES = {"captum": "leave-one-out by FeatureAblation", "lxt": "LRP by explic
 def installed(library: str) -> bool:
     """Whether the library can be imported."""
     return find_spec(library) is not None
-
-
-def alone(inputs: Inputs) -> Iterator[Inputs]:
-    """Each text without padding."""
-    for row, length in enumerate(inputs.lengths.tolist()):
-        tensors = inputs.rows(row).items()
-        yield Inputs.of({k: v[:, :length] for k, v in tensors if isinstance(v, Tensor)})
 
 
 def predicted(classifier: Classifier, text: Inputs) -> Callable[[Tensor], Tensor]:
@@ -49,7 +43,7 @@ def predicted(classifier: Classifier, text: Inputs) -> Callable[[Tensor], Tensor
 def masked_loo(classifier: Classifier, inputs: Inputs) -> Tensor:
     """Leave-one-out by one masked forward pass a token."""
     found = []
-    for text in alone(inputs):
+    for text, _ in alone(inputs):
         f, mask = predicted(classifier, text), torch.ones_like(text.input_ids)
         whole = f(mask)
         for token in range(mask.shape[1]):
@@ -62,7 +56,7 @@ def captum_loo(classifier: Classifier, inputs: Inputs, rows: int = 1) -> Tensor:
     from captum.attr import FeatureAblation
 
     found = []
-    for text in alone(inputs):
+    for text, _ in alone(inputs):
         ablation = FeatureAblation(predicted(classifier, text))
         mask = torch.ones_like(text.input_ids)
         scores = ablation.attribute(mask, baselines=0, perturbations_per_eval=rows)
@@ -137,7 +131,7 @@ def captum_answer(classifier: Classifier, text: Inputs, units: str) -> Tensor:
 def masked_curves(classifier: Classifier, inputs: Inputs, scores: Tensor) -> Tensor:
     """The curve of most relevant first, without its last point, by one masked pass a step."""
     found = []
-    for row, text in enumerate(alone(inputs)):
+    for row, (text, _) in enumerate(alone(inputs)):
         f, mask = predicted(classifier, text), torch.ones_like(text.input_ids)
         own = inputs.content_mask[row, : mask.shape[1]].nonzero()[:, 0]
         ranked = own[(-scores[row, own]).argsort(stable=True)]
@@ -153,7 +147,7 @@ def explicit_attnlrp(classifier: Classifier, inputs: Inputs) -> Tensor:
     version for BERT, which changes gradients as this package does, does not import beside
     transformers 5.
     """
-    return torch.cat([_explicit(classifier, text) for text in alone(inputs)])
+    return torch.cat([_explicit(classifier, text) for text, _ in alone(inputs)])
 
 
 def _explicit(classifier: Classifier, text: Inputs) -> Tensor:

@@ -21,11 +21,12 @@ from torch import Tensor
 
 import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
+from lrputils.propagation.rules import scaled
 from lrputils.runs import results
 from lrputils.runs.engines import Shard, in_shards, recover
 from lrputils.runs.options import run_alone
 from recipes.recordings.__main__ import rounded
-from recipes.recordings.epsilon import EPSILONS
+from recipes.recordings.epsilon import EPSILONS, damped
 
 
 def _means(maps: dict[str, Tensor], pairs: dict[str, tuple[str, str]]) -> pd.DataFrame:
@@ -45,23 +46,23 @@ def _attnlrp_with_epsilon(
     position and at the mean over tokens; Eqs. 3 and 4, with 2z for z, at the two products.
     """
 
-    def _damped(z: Tensor, factors: int = 1) -> Tensor:
-        size = z.detach().abs()
-        return z.detach() + (z - z.detach()) * size / (factors * size + epsilon)
+    def _product(left: Tensor, right: Tensor) -> Tensor:
+        # Its divisor is 2·z + ε sign z: half, and as if ε were half.
+        return scaled(damped(left @ right, epsilon / 2), 1 / 2)
 
     pixels = network.scaled(images).detach().requires_grad_()
     tokens = pixels[..., None]
     if network.setting.embedding == "learned":
-        tokens = _damped(_damped(network.embedding(tokens)) + network.position)
+        tokens = damped(damped(network.embedding(tokens), epsilon) + network.position, epsilon)
     layers = network.query, network.key, network.value
-    query, key, value = (_damped(layer(tokens)) for layer in layers)
+    query, key, value = (damped(layer(tokens), epsilon) for layer in layers)
     if factorization == la.LEFT:
-        attended = _damped(_damped(query @ key.mT, factors=2) @ value, factors=2)
+        attended = _product(_product(query, key.mT), value)
     else:
-        attended = _damped(query @ _damped(key.mT @ value, factors=2), factors=2)
+        attended = _product(query, _product(key.mT, value))
     flattened = network.setting.pooling == "flattened"
-    pooled = attended.flatten(1) if flattened else _damped(attended.mean(1))
-    logits = _damped(network.output(pooled))
+    pooled = attended.flatten(1) if flattened else damped(attended.mean(1), epsilon)
+    logits = damped(network.output(pooled), epsilon)
     (gradient,) = torch.autograd.grad(logits.max(1).values.sum(), pixels)
     return pixels.detach() * gradient
 

@@ -12,6 +12,7 @@ import lrputils as lrp
 from lrputils.model.architectures import WITHOUT_RULES
 from lrputils.model.inputs import Inputs
 from lrputils.model.proof import _Measurement
+from recipes.families import logits_of, plain_loo
 from tests import tiny
 from tests.tiny import made
 
@@ -158,32 +159,6 @@ def batch(*texts, special: bool = True):
     )
 
 
-def logits_of(model, ids, **given):
-    given = {"input_ids": ids, "attention_mask": torch.ones_like(ids), **given}
-    logits = model(**{name: value[None] for name, value in given.items()}).logits[0]
-    return logits[-1] if logits.dim() == 2 else logits
-
-
-def loo_by_hand(model, inputs, removal, start, where):
-    """One plain forward pass a token on a text alone, whose positions count from `start`."""
-    scores = torch.zeros(inputs["input_ids"].shape)
-    for row, length in enumerate(inputs.lengths.tolist()):
-        ids = inputs["input_ids"][row, :length]
-        whole, places = logits_of(model, ids), torch.arange(length)
-        for i in where[row].nonzero().flatten().tolist():
-            other, mask = ids.clone(), torch.ones_like(ids)
-            given = {} if start is None else {"position_ids": places + start}
-            if removal == "attention-mask":
-                mask[i] = 0
-            elif removal == "delete":
-                other, mask, given = other[places != i], mask[1:], {}
-            else:
-                other[i] = {"unk": UNK, "pad": PAD}[removal]
-            left = logits_of(model, other, attention_mask=mask, **given)
-            scores[row, i] = (whole - left)[whole.argmax()]
-    return scores
-
-
 def gradients_by_hand(model, inputs):
     """Gradient × input of each text alone, where the model looks its words up."""
     scores = torch.zeros(inputs["input_ids"].shape)
@@ -258,7 +233,7 @@ def test_loo(name, removal, expected):
         return
     scores = lrp.leave_one_out(model, inputs, removal=removal)
     inside = inputs.valid_mask if name in PLAIN else inputs.content_mask
-    by_hand = loo_by_hand(plain, inputs, removal, expected, inside)
+    by_hand = plain_loo(plain, inputs, removal, expected, inside)
     assert by_hand.abs().max() > 1e-3
     torch.testing.assert_close(scores[inside], by_hand[inside], atol=2e-5, rtol=1e-4)
     if name == "T5":  # its answer is read at the end, which stays

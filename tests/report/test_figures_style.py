@@ -6,7 +6,7 @@ import IPython.display
 import matplotlib.pyplot as plt
 import pytest
 
-from lrputils.report.figures.style import WIDTH, limit, new_figure
+from lrputils.report.figures.style import WIDTH, new_figure
 
 
 def drawn():
@@ -55,14 +55,3 @@ def test_no_type_is_below_nine_pixels_on_a_phone_and_nothing_is_cut():
     assert min(box.x0, box.y0) >= 0
     assert box.x1 <= width
     assert box.y1 <= height
-
-
-def test_limits_that_cut_points_say_how_many():
-    _, axes = new_figure()
-    axes.axline((0, 0), slope=1)
-    axes.plot([0.1, 0.7, 0.2], [0.2, 0.1, -0.6], "o")
-    axes.plot([0.5, float("nan")], [0.5, 9], ".")
-    limit(axes, -0.5, 0.5)
-    assert [text.get_text() for text in axes.texts] == ["2 of 4 outside"]
-    limit(axes, -1, 1)
-    assert (len(axes.texts), axes.get_xlim()) == (1, (-1, 1))

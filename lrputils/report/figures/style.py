@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from itertools import cycle
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib import rc_context
@@ -170,19 +169,6 @@ def two_columns(
     for panel in axes.flat[count:]:
         panel.set_visible(False)
     return figure, list(axes.flat[:count])
-
-
-def limit(axes: Axes, low: float, high: float) -> None:
-    """Show both axes of drawn points from `low` to `high`, and say how many lie outside."""
-    points = np.concatenate(
-        [line.get_xydata() for line in axes.lines if line.get_marker() != "None"]
-    )
-    points = points[np.isfinite(points).all(1)]
-    axes.set(xlim=(low, high), ylim=(low, high))
-    if outside := int(((points < low) | (points > high)).any(1).sum()):
-        said = f"{outside} of {len(points)} outside"
-        place = {"ha": "right", "va": "bottom", "transform": axes.transAxes}
-        axes.text(0.98, 0.02, said, fontsize=10, color=COLORS["muted"], **place)
 
 
 def looks(labels: Iterable[str]) -> dict[str, _Look]:
