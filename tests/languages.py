@@ -36,3 +36,12 @@ def load(name: str = "llama-lm", template: str | None = TEMPLATE, **changes: obj
     own = tokenizer(template)
     shape = {"vocab_size": len(own), "max_position_embeddings": 128, "pad_token_id": 0}
     return Classifier(tiny.build(name, **(shape | changes)), own, name)
+
+
+def speaking(name: str = "llama-lm") -> Classifier:
+    """One that says letters alone: single bytes at random are no text."""
+    found = load(name, seed=3)
+    letters = set(found.tokenizer.convert_tokens_to_ids(list("abcdefgh")))
+    rest = sorted({*range(len(found.tokenizer))} - letters)
+    found.model.generation_config.suppress_tokens = rest
+    return found

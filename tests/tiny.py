@@ -118,3 +118,9 @@ def row(inputs: dict[str, torch.Tensor], index: int) -> dict[str, torch.Tensor]:
         return {"pixel_values": inputs["pixel_values"][index : index + 1]}
     kept = inputs["attention_mask"][index].bool()
     return {key: value[index : index + 1, kept] for key, value in inputs.items()}
+
+
+def close(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> bool:
+    """Whether no entry is further off than a share of the largest expected one."""
+    largest = max(float(expected.abs().max()), 1e-9)
+    return float((found - expected).abs().max()) <= tolerance * largest

@@ -23,11 +23,6 @@ def scores(model, inputs, method, **options):
     return lrp.attribute(model, inputs, method, **options)
 
 
-def close(found, expected, tolerance=1e-5):
-    scale = max(float(expected.abs().max()), 1e-9)
-    return float((found - expected).abs().max()) <= tolerance * scale
-
-
 # --- gate 5 ---------------------------------------------------------------------------------------
 
 
@@ -63,7 +58,7 @@ def test_the_models_dtype_costs_only_precision(method, dtype):
     assert found.dtype == torch.float32
     # Leave-one-out is a difference of close numbers, and bfloat16 has 8 bits.
     tolerance = 1e-4 if dtype == torch.float64 else 0.35
-    assert close(found, expected, tolerance)
+    assert tiny.close(found, expected, tolerance)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -74,8 +69,8 @@ def test_a_decoder_padded_on_the_left_gets_the_same_scores(method):
     for value in left.values():
         value[1] = value[1].roll(2)
     found = scores(model, left, method)
-    assert close(found[0], expected[0])
-    assert close(found[1, 2:], expected[1, :4])
+    assert tiny.close(found[0], expected[0])
+    assert tiny.close(found[1, 2:], expected[1, :4])
     assert not found[1, :2].any()
 
 
@@ -87,10 +82,12 @@ def test_targets_one_for_all_or_one_a_row(method):
     model, inputs = tiny.build("bert"), tiny.texts()
     each = [scores(model, inputs, method, target=c) for c in range(tiny.LABELS)]
     mixed = scores(model, inputs, method, target=torch.tensor([2, 0, 1]))
-    assert close(mixed, torch.stack([each[2][0], each[0][1], each[1][2]]))
+    assert tiny.close(mixed, torch.stack([each[2][0], each[0][1], each[1][2]]))
     with torch.no_grad():
         predicted = model(**describe(model).arguments(inputs)).logits.argmax(1)
-    assert close(scores(model, inputs, method), scores(model, inputs, method, target=predicted))
+    assert tiny.close(
+        scores(model, inputs, method), scores(model, inputs, method, target=predicted)
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -272,7 +269,7 @@ def test_integrated_gradients_keep_special_tokens_and_bound_their_memory():
     model, inputs = tiny.build("bert"), tiny.texts()
     whole = scores(model, inputs, "ig", steps=7)
     assert not whole[inputs["special_tokens_mask"].bool()].any()
-    assert close(scores(model, inputs, "ig", steps=7, batch_tokens=1), whole)
+    assert tiny.close(scores(model, inputs, "ig", steps=7, batch_tokens=1), whole)
 
 
 def test_integrated_gradients_of_images_start_from_nothing():
@@ -308,7 +305,7 @@ def test_rollout_is_the_product_of_mean_attentions(name, variant):
     product = weights[2] @ weights[1] @ weights[0]
     expected = product[-1 if name == "llama" else 0].float()
     found = scores(model, one, "rollout", variant=variant)[0]
-    assert close(found, expected)
+    assert tiny.close(found, expected)
     assert abs(float(found.sum()) - 1) < 1e-5
 
 

@@ -25,10 +25,6 @@ def one_by_one(model, inputs, layer_sets, **options):
     return torch.stack(maps)
 
 
-def close(found, expected, tolerance=1e-5):
-    return float((found - expected).abs().max()) <= tolerance * float(expected.abs().max())
-
-
 @pytest.mark.parametrize(
     ("name", "dtype"), tiny.cases([torch.float32, torch.float64], [torch.float32])
 )
@@ -38,7 +34,7 @@ def test_the_papers_ablations(name, dtype):
     found = lrp.layerwise_bypass(model, inputs, ABLATIONS)
     assert found.shape == (9, *one_by_one(model, inputs, [()])[0].shape)
     assert found.dtype == torch.float32
-    assert close(found, one_by_one(model, inputs, ABLATIONS))
+    assert tiny.close(found, one_by_one(model, inputs, ABLATIONS))
 
 
 @pytest.mark.parametrize("readout", ["word", "sum", "post-norm"])
@@ -46,7 +42,7 @@ def test_every_readout_and_target(readout):
     model, inputs = tiny.build("electra"), tiny.texts()
     options = {"readout": readout, "target": [0, 1, 2]}
     found = lrp.layerwise_bypass(model, inputs, ABLATIONS, **options)
-    assert close(found, one_by_one(model, inputs, ABLATIONS, **options))
+    assert tiny.close(found, one_by_one(model, inputs, ABLATIONS, **options))
 
 
 @settings(max_examples=10, deadline=None)
@@ -54,7 +50,7 @@ def test_every_readout_and_target(readout):
 def test_any_sets_in_any_order_with_any_memory(layer_sets, batch_tokens):
     model, inputs = tiny.build("albert"), tiny.texts((4, 2))
     found = lrp.layerwise_bypass(model, inputs, layer_sets, batch_tokens=batch_tokens)
-    assert close(found, one_by_one(model, inputs, layer_sets))
+    assert tiny.close(found, one_by_one(model, inputs, layer_sets))
 
 
 def test_there_is_one_forward_pass_and_each_suffix_goes_back_once(monkeypatch):

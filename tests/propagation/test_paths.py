@@ -54,10 +54,6 @@ def by_hand(model, rule, monkeypatch, *, follow):
     return words
 
 
-def close(found, expected, tolerance=1e-9):
-    return float((found - expected).abs().max()) <= tolerance * float(expected.abs().max())
-
-
 @pytest.mark.parametrize("rule", BY_HAND)
 def test_what_a_path_carries_to_the_words_is_that_of_the_explicit_rules(rule, monkeypatch):
     model = tiny.build("bert")
@@ -79,7 +75,7 @@ def test_in_every_layer_the_paths_add_up_to_the_map(name, composite):
     assert found.shape == (3, 4, *expected.shape)
     assert found.dtype == torch.float64
     for layer in found:
-        assert close(layer.sum(0), expected, 1e-6)  # `attribute` answers in float32
+        assert tiny.close(layer.sum(0), expected, 1e-6)  # `attribute` answers in float32
 
 
 @pytest.mark.parametrize("readout", ["sum", "post-norm"])
@@ -88,12 +84,12 @@ def test_any_readout_can_be_reached(readout):
     found = relevance_paths(model, inputs, readout=readout, target=[0, 1, 2], batch_tokens=30)
     expected = lrp.attribute(model, inputs, "attnlrp", readout=readout, target=[0, 1, 2])
     assert found.dtype == torch.float32
-    assert close(found[1].sum(0), expected, 1e-5)
+    assert tiny.close(found[1].sum(0), expected, 1e-5)
 
 
 def test_memory_bounds_change_nothing_and_the_model_is_left_as_it_was():
     model, inputs = tiny.build("qwen2"), tiny.texts()
-    assert close(
+    assert tiny.close(
         relevance_paths(model, inputs, batch_tokens=1), relevance_paths(model, inputs), 1e-12
     )
     assert model.config._attn_implementation == "sdpa"

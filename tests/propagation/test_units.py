@@ -8,12 +8,12 @@ import torch
 import lrputils as lrp
 from lrputils import products
 from lrputils.attribution.relevance import lrp_everywhere
-from lrputils.model.readout import read
 from lrputils.propagation import refactored as rf
 from lrputils.propagation.composites import GRADIENT
 from lrputils.propagation.rules import PRODUCT, UNITS, path_mean
 from lrputils.removal.mask_gradient import mask_gradient
 from tests import reference, tiny
+from tests.propagation.test_refactored import relevance
 
 CANONISED = {"thirds": "canonised-lrp", "path": "canonised-path"}
 
@@ -58,12 +58,6 @@ def test_every_bracketing_of_a_product_gives_the_k_ary_split(unit):
 # --- transformers ---------------------------------------------------------------------------------
 
 
-def through(model, inputs, form, rule):
-    with rf.refactored(model, form, rf.BLOCK_RULES[rule]) as architecture:
-        reading = read(architecture, inputs, target=1)
-        return reading.relevance(reading.gradient())
-
-
 @pytest.mark.parametrize("form", rf.FORMS.values(), ids=lambda form: form.__name__)
 @pytest.mark.parametrize("name", ["bert", "mpnet", "llama"])
 def test_no_form_of_attention_changes_the_answer(name, form):
@@ -71,9 +65,9 @@ def test_no_form_of_attention_changes_the_answer(name, form):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
     for unit, rule in CANONISED.items():
         expected = lrp.attribute(model, inputs, "canonised-lrp", target=1, unit=unit)
-        scores = through(model, inputs, form, rule)
+        scores, _ = relevance(model, inputs, form, rule)
         torch.testing.assert_close(scores.float(), expected, rtol=1e-5, atol=1e-6)
-        kept = through(model, inputs, rf.standard, rule)
+        kept, _ = relevance(model, inputs, rf.standard, rule)
         torch.testing.assert_close(scores, kept, rtol=1e-8, atol=1e-9)
 
 
@@ -115,7 +109,7 @@ def test_both_units_against_their_definitions(monkeypatch, unit, tolerance):
     monkeypatch.setattr(Slow, "unit", unit)
     monkeypatch.setattr(reference, "_Layer", Slow)
     _, slow = reference.bert(model, inputs["input_ids"][0], target=1)
-    fast = through(model, inputs, rf.standard, CANONISED[unit])
+    fast, _ = relevance(model, inputs, rf.standard, CANONISED[unit])
     torch.testing.assert_close(fast[0], slow, rtol=tolerance, atol=tolerance)
 
 

@@ -13,23 +13,12 @@ import lrputils as lrp
 from lrputils.model.architectures import describe
 from lrputils.removal import coalitions
 from tests import tiny
+from tests.removal.test_leave_one_out import logits_without
 
 
 def slow_f(model, inputs, removed, target):
     """The target's logit of one text when the keys of `removed` are masked, for every query."""
-    architecture = describe(model)
-    length = inputs["input_ids"].shape[1]
-    seen = torch.ones(length, length, dtype=torch.bool)
-    seen = seen.tril() if architecture.kind.causal else seen
-    seen[:, list(removed)] = False
-    head = int(architecture.head_tokens(torch.ones(1, length)))
-    for token in {*removed} - {head}:  # a row that no one reads sees itself, or it would be NaN
-        seen[token, token] |= not seen[token].any()
-    dtype = next(model.parameters()).dtype
-    mask = torch.zeros(1, 1, length, length, dtype=dtype).masked_fill(~seen, -torch.inf)
-    with torch.no_grad():
-        logits = model(input_ids=inputs["input_ids"], attention_mask=mask).logits[0]
-    return float((logits if logits.dim() == 1 else logits[-1])[target])
+    return float(logits_without(model, inputs, 0, removed)[target])
 
 
 def slow_shapley(model, inputs, players, target):

@@ -23,29 +23,21 @@ def logits_of(model, inputs, row):
     return logits if logits.dim() == 1 else logits[-1]
 
 
-def full_mask(architecture, length, token, dtype):
-    """Additive (1, 1, queries, keys): what each query may see when no one may see `token`."""
-    seen = torch.ones(length, length, dtype=torch.bool)
-    if architecture.kind.causal:
-        seen = seen.tril()
-    seen[:, token] = False
-    return torch.zeros(1, 1, length, length, dtype=dtype).masked_fill(~seen, -torch.inf)
+def logits_without(model, inputs, row, gone):
+    """Logits of one text when the tokens `gone` are masked as keys, everywhere, by a 4-D mask.
 
-
-def slow_without(model, inputs, row, token):
-    """Logits of one text when `token` is masked as a key, everywhere, by a 4-D mask.
-
-    A decoder's rows that lose their only key are not read by anyone but are NaN under the softmax:
-    they are let see themselves, unless they are the row that is read.
+    A query that loses its only key is read by no one but is NaN under the softmax: it is let see
+    itself, unless it is the head's.
     """
-    architecture = describe(model)
-    one = tiny.row(inputs, row)
+    architecture, one = describe(model), tiny.row(inputs, row)
     length = one["input_ids"].shape[1]
+    seen = torch.ones(length, length, dtype=torch.bool)
+    seen = seen.tril() if architecture.kind.causal else seen
+    seen[:, list(gone)] = False
+    for token in {*gone} - {int(architecture.head_tokens(torch.ones(1, length)))}:
+        seen[token, token] |= not seen[token].any()
     dtype = next(model.parameters()).dtype
-    mask = full_mask(architecture, length, token, dtype)
-    for query in range(length):
-        if torch.isinf(mask[0, 0, query]).all():
-            mask[0, 0, query, query] = 0
+    mask = torch.zeros(1, 1, length, length, dtype=dtype).masked_fill(~seen, -torch.inf)
     with torch.no_grad():
         logits = model(input_ids=one["input_ids"], attention_mask=mask).logits[0]
     return logits if logits.dim() == 1 else logits[-1]
@@ -57,7 +49,7 @@ def slow_leave_one_out(model, inputs):
         whole = logits_of(model, inputs, row)
         target = whole.argmax()
         for token in range(length):
-            scores[row, token] = whole[target] - slow_without(model, inputs, row, token)[target]
+            scores[row, token] = whole[target] - logits_without(model, inputs, row, [token])[target]
     return scores
 
 
@@ -170,7 +162,7 @@ def test_outputs_are_the_logit_its_lead_and_its_probability():
     for output, read in readings.items():
         scores = leave_one_out(model, inputs, output=output)[0]
         for token in range(6):
-            expected = read(whole) - read(slow_without(model, inputs, 0, token))
+            expected = read(whole) - read(logits_without(model, inputs, 0, [token]))
             torch.testing.assert_close(scores[token], expected, rtol=1e-10, atol=1e-10)
 
 

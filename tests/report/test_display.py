@@ -1,9 +1,13 @@
+"""What a chapter shows: tables, rounded, and facts bound for the prose."""
+
 from __future__ import annotations
 
+import myst_nb
+import numpy as np
 import pandas as pd
 import pytest
 
-from lrputils.report.display import TABLE, show, side_by_side
+from lrputils.report.display import TABLE, bind, show, side_by_side
 from lrputils.stats import estimate, paired_difference, table
 
 FRAME = pd.DataFrame(
@@ -57,3 +61,14 @@ def test_a_difference_shows_its_share_and_keeps_the_rest():
     alone = show(table({"a": gap}), intervals={"value": ("low", "high")})
     assert list(alone.rounded().columns) == ["value", "used", "dropped", "share"]
     assert alone._repr_mimebundle_()[TABLE]["columns"]["share_high"][0] > 0.99
+
+
+def test_facts_are_bound_as_plain_values_by_name_end_and_key(monkeypatch):
+    bound, found = {}, estimate([0.1, 0.2, 0.4])
+    monkeypatch.setattr(myst_nb, "glue", lambda name, value, display: bound.update({name: value}))
+    gaps = pd.Series({"word": 0.1, "post-norm": 0.2})
+    bind(count=np.int64(3), name="IMDB", gap=found, sst={"share": np.float32(0.5), "gap": gaps})
+    numbers = {"gap": found.value, "gap_low": found.low, "gap_high": found.high}
+    of_sst = {"sst_share": 0.5, "sst_gap_word": 0.1, "sst_gap_post-norm": 0.2}
+    assert bound == {"count": 3, "name": "IMDB", **numbers, **of_sst}
+    assert {type(value) for value in bound.values()} == {int, float, str}

@@ -17,11 +17,7 @@ CHAT = [{"role": "user", "content": "Is it the end? No."}, {"role": "assistant",
 
 @pytest.fixture(scope="module")
 def clf():
-    clf = languages.load("llama-lm", seed=3)
-    letters = set(clf.tokenizer.convert_tokens_to_ids(list("abcdefgh")))
-    # Single bytes at random are no text.
-    clf.model.generation_config.suppress_tokens = sorted({*range(len(clf.tokenizer))} - letters)
-    return clf
+    return languages.speaking()
 
 
 def greedy(clf, chat, most):

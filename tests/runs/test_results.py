@@ -1,12 +1,14 @@
 """Recorded runs: what is written is read back, and only if it is what the provenance describes."""
 
 import json
+import os
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from lrputils.runs import results
+from lrputils.runs.folders import atomic_write
 
 
 @pytest.fixture
@@ -85,3 +87,22 @@ def test_rows_that_the_provenance_does_not_describe_are_refused(folder):
     path.write_text(json.dumps(facts))
     with pytest.raises(ValueError, match="record the run again"):
         results.load("sst", "tiny", folder)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "new" / "a.txt"
+    with atomic_write(path) as partial:
+        partial.write_text("first")
+    with pytest.raises(TypeError), atomic_write(path) as partial:
+        partial.write_text(b"not a text")
+    assert path.read_text() == "first"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_it_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    real, order = {name: getattr(os, name) for name in ("fsync", "replace")}, []
+    for name in real:
+        monkeypatch.setattr(os, name, lambda *given, n=name: order.append(n) or real[n](*given))
+    with atomic_write(tmp_path / "a.txt") as partial:
+        partial.write_text("first")
+    assert order == ["fsync", "replace"]
