@@ -10,29 +10,24 @@ from lrputils.data.texts import load_texts
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
 from recipes.recordings import __main__, layers
 
+TEXTS = load_texts(["a film that is never dull", "a slow and empty evening"])
+
 
 @pytest.fixture(scope="module")
 def clf():
     return lrp.load_classifier()
 
 
-@pytest.fixture(scope="module")
-def texts():
-    every = load_texts(None)
-    short = [number for number, text in enumerate(every) if len(text.split()) < 12]
-    return every.take(short[:2])
-
-
-def test_pairs_hidden_everywhere_are_leave_two_out(clf, texts):
-    rows = layers.layer_pairs(clf, texts)
-    inputs = clf.encode([texts[0]])
+def test_pairs_hidden_everywhere_are_leave_two_out(clf):
+    rows = layers.layer_pairs(clf, TEXTS)
+    inputs = clf.encode([TEXTS[0]])
     pairs = lrp.leave_two_out(clf, inputs).interactions[0].numpy()
-    first = rows[(rows.id == texts.ids[0]) & (rows.layer == 1)]
+    first = rows[(rows.id == TEXTS.ids[0]) & (rows.layer == 1)]
     assert np.allclose(first.interaction, pairs[first.i, first.j], atol=1e-4)
 
 
-def test_replaced_tokens_are_replaced_in_the_order_of_the_scores(clf, texts):
-    inputs = clf.encode([texts[0]])
+def test_replaced_tokens_are_replaced_in_the_order_of_the_scores(clf):
+    inputs = clf.encode([TEXTS[0]])
     scores = lrp.attribute(clf, inputs, "attnlrp")
     how = {"target": torch.tensor([1]), "removal": "mask"}
     found = curve_mean(perturbation_curves(clf, inputs, scores, **how).morf)

@@ -9,21 +9,16 @@ import lrputils as lrp
 from lrputils.study import controls
 from lrputils.study.depth import agreement_by_depth, losses
 
+TEXTS = lrp.load_texts(["a film that is never dull", "a slow and empty evening"])
+
 
 @pytest.fixture(scope="module")
 def clf():
     return lrp.load_classifier()
 
 
-@pytest.fixture(scope="module")
-def texts():
-    every = lrp.load_texts(None)
-    short = [number for number, text in enumerate(every) if len(text.split()) < 12]
-    return every.take(short[:2])
-
-
-def test_hidden_from_the_first_layer_on_is_leave_one_out(clf, texts):
-    inputs = clf.encode([texts[0]])
+def test_hidden_from_the_first_layer_on_is_leave_one_out(clf):
+    inputs = clf.encode([TEXTS[0]])
     exact = lrp.leave_one_out(clf, inputs)[0]
     target = int(clf.model(**inputs.model_kwargs()).logits.argmax())
     keys = torch.eye(len(exact), dtype=torch.bool)
@@ -32,10 +27,10 @@ def test_hidden_from_the_first_layer_on_is_leave_one_out(clf, texts):
     assert torch.allclose(above, torch.zeros(()), atol=1e-6)
 
 
-def test_all_layers_gated_is_the_mask_gradient_against_loo(clf, texts):
-    rows = agreement_by_depth(clf, texts).set_index(["id", "form", "k"])
+def test_all_layers_gated_is_the_mask_gradient_against_loo(clf):
+    rows = agreement_by_depth(clf, TEXTS).set_index(["id", "form", "k"])
     layers = clf.architecture.layers
-    for text, name in zip(texts, texts.ids, strict=True):
+    for text, name in zip(TEXTS, TEXTS.ids, strict=True):
         inputs = clf.encode([text])
         loo = lrp.leave_one_out(clf, inputs)
         for form in ("exact-block", "first-order"):
@@ -46,9 +41,9 @@ def test_all_layers_gated_is_the_mask_gradient_against_loo(clf, texts):
     assert (last.r > 0.9).all()  # one layer is nearly linear behind its block
 
 
-def test_randomised_weights_change_maps_and_leave_the_model_alone(clf, texts):
+def test_randomised_weights_change_maps_and_leave_the_model_alone(clf):
     before = clf.identity
-    rows = controls.random_weights(clf, texts)
+    rows = controls.random_weights(clf, TEXTS)
     assert list(rows.randomised.unique()) == [
         "",
         "head",
