@@ -40,28 +40,21 @@ class Prompt(NamedTuple):
     thresholds: tuple[float, ...] = ()
 
 
-def are_chats(texts: Any) -> bool:
-    """Whether this is a list of chats."""
-    return isinstance(texts, Sequence) and len(texts) > 0 and all(map(is_chat, texts))
+def are_prompts(texts: Any) -> bool:
+    """Whether a language model alone reads these: a chat, or a list of chats or of exchanges."""
+    rows = [texts] if is_chat(texts) else texts if isinstance(texts, Sequence) else ()
+    return len(rows) > 0 and all(isinstance(row, Exchange) or is_chat(row) for row in rows)
 
 
-def are_exchanges(texts: Any) -> bool:
-    """Whether this is a list of prompts with their answers, or chats with those of the model."""
-    first = texts[0] if isinstance(texts, Sequence) and len(texts) else None
-    return isinstance(first, Exchange)
-
-
-def _prompts(texts: Any) -> list[str | Chat]:
-    """Return the rows of chats or texts at hand; a single chat, or string, is one row.
+def _rows(texts: Any) -> list[str | Chat | Exchange]:
+    """Return the rows of chats, exchanges or texts at hand; a single chat, or string, is one row.
 
     Raises:
-        TypeError: they are neither all chats nor all texts.
+        TypeError: they are neither all prompts nor all texts.
         ValueError: pairs, which have no place for an answer.
     """
-    if is_chat(texts):
-        return [texts]
-    if are_chats(texts):
-        return list(texts)
+    if are_prompts(texts):
+        return [texts] if is_chat(texts) else list(texts)
     rows = [text for _, text, _ in given.read([given.frame(texts)], blank=True)]
     if not all(isinstance(row, str) for row in rows):
         raise ValueError("an answer is to one text or chat; these are pairs: join the two first")
@@ -97,11 +90,11 @@ def encode(
             of its own; what the template refuses, rewrites or leaves out; an answer whose first
             token would be another one behind this prompt.
     """
-    if are_exchanges(texts):
-        said = [each.answer for each in texts]
-        answer = None if said == [None] * len(texts) else said
-        texts = [each.prompt for each in texts]
-    rows = _prompts(texts)
+    rows = _rows(texts)
+    if isinstance(rows[0], Exchange):
+        said = [each.answer for each in rows]
+        answer = None if said == [None] * len(rows) else said
+        rows = [each.prompt for each in rows]
     answers = [answer] * len(rows) if answer is None or isinstance(answer, str) else list(answer)
     if len(answers) != len(rows):
         raise ValueError(f"{len(answers)} answers to {len(rows)} texts: pass one a text")

@@ -194,8 +194,7 @@ class Classifier:
                 texts; a chat or an answer that the model, its tokenizer or its template does not
                 take (see `lrputils.model.chats`).
         """
-        chat = answer is not None or chats.is_chat(texts) or chats.are_chats(texts)
-        chat = chat or chats.are_exchanges(texts)
+        chat = answer is not None or chats.are_prompts(texts)
         if chat and not self.architecture.language_model:
             raise ValueError(f"{type(self.model).__name__} {NO_ANSWERS}")
         if chat or self.prompt is not None:
