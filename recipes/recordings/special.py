@@ -13,21 +13,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
 from lrputils import stats
 from lrputils.attribution import attribute
 from lrputils.attribution.relevance import lrp_everywhere
-from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
+from lrputils.model.readout import explained
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study.by_text import in_batches, in_order, predicted
+from lrputils.study.by_text import in_batches
 from recipes.recordings.epsilon import LRP
 
 PLACES = ("word", "sum")
@@ -39,15 +39,15 @@ SENTENCES = (
 _LEANINGS = ("same", "neutral", "other")
 
 
+@in_batches("id", "target", "logit")
 def appended(
     classifier: Classifier,
-    texts: Texts,
+    inputs: Inputs,
+    target: Tensor,
     *,
     leanings: Sequence[str] = _LEANINGS,
     triples: Sequence[int] = tuple(range(len(SENTENCES))),
-    batch_size: int = 16,
-    max_length: int | None = None,
-) -> pd.DataFrame:
+) -> Iterator[dict[str, Any]]:
     """Return a row a text, sentence behind it, method and read-out; longer texts are cut.
 
     The class predicted without the sentence is explained.
@@ -62,36 +62,25 @@ def appended(
         "mask-gradient" or "loo"), `readout`; `r` and `r_content` with leave-one-out; `first`, how
         many standard deviations of the own tokens' scores the first token's lies above their mean.
     """
-    rows = []
-    for _, target, of_texts in predicted(classifier, texts, batch_size, max_length):
-        for triple in triples:
-            for leaning in leanings:
-                sentences = [_sentence(triple, leaning, row["target"]) for row in of_texts]
-                longer = [
-                    f"{texts[row['position']]} {sentence}"
-                    for row, sentence in zip(of_texts, sentences, strict=True)
-                ]
-                inputs = classifier.encode(longer, max_length, truncate=True)
-                with torch.inference_mode():
-                    logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
-                maps = _maps(classifier, inputs, target)
-                loo = maps["loo", ""]
-                for (method, place), scores in maps.items():
-                    found = {
-                        "r": stats.pearson(scores, loo, inputs.valid_mask),
-                        "r_content": stats.pearson(scores, loo, inputs.content_mask),
-                        "first": _standing(scores, inputs),
-                    }
-                    rows += [
-                        {name: row[name] for name in ("position", "id", "target", "logit")}
-                        | {"leaning": leaning, "triple": triple}
-                        | {"after": float(logits[n, row["target"]])}
-                        | {"kept": int(logits[n].argmax()) == row["target"]}
-                        | {"method": method, "readout": place}
-                        | {name: float(values[n]) for name, values in found.items()}
-                        for n, row in enumerate(of_texts)
-                    ]
-    return in_order(rows)
+    texts = [*zip((source.text for source in inputs.sources), target.tolist(), strict=True)]
+    for triple, leaning in product(triples, leanings):
+        longer = [f"{text} {_sentence(triple, leaning, own)}" for text, own in texts]
+        inputs = classifier.encode(longer, truncate=True)
+        with torch.inference_mode():
+            logits = run(classifier.architecture, classifier.architecture.arguments(inputs))
+        maps = _maps(classifier, inputs, target)
+        for (method, place), scores in maps.items():
+            yield {
+                "leaning": leaning,
+                "triple": triple,
+                "after": explained(logits, target),
+                "kept": logits.argmax(1) == target,
+                "method": method,
+                "readout": place,
+                "r": stats.pearson(scores, maps["loo", ""], inputs.valid_mask),
+                "r_content": stats.pearson(scores, maps["loo", ""], inputs.content_mask),
+                "first": _standing(scores, inputs),
+            }
 
 
 def _sentence(triple: int, leaning: str, target: int) -> str:
