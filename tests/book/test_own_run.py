@@ -117,19 +117,40 @@ def test_it_answers_by_name_and_says_that_six_texts_are_few(executed, chapter):
     assert read_answer(committed) == ""
 
 
+R = {"raw": "r", "words": "r_content", "sum to one": "r_normalised"}
+LOGITS = {"LeRF": "lerf", "MoRF": "morf", "Δ": "delta"}
+
+
+def assert_means(tables, rows, name, data):
+    """Chapter 3 or 4 shows of a run, by method, the means of its rows: r, and along the curves."""
+    r = tables[f"tab-{data}-r"].loc[name]
+    if data == "sst":
+        logits = tables["tab-sst-delta"][name].unstack(0)
+    else:
+        logits = tables["tab-imdb-logits"].loc[name]
+    for method, own in rows.groupby("method"):
+        for table, columns in ((r, R), (logits, LOGITS)):
+            found = table.loc[lrp.METHODS[method].label, [*columns]].astype(float)
+            assert [*found] == pytest.approx([*own[[*columns.values()]].mean()], abs=1e-4)
+
+
+def assert_sets(tables, rows, name):
+    """Chapter 5 shows of each set of layers r at the sum, and what Δ gains at the words."""
+    means = rows[rows.family != ""].groupby(["readout", "family", "layer"])
+    means = means[["r_normalised", "r_content", "delta"]].mean()
+    plain = rows[(rows.method == "attnlrp") & (rows.family == "") & (rows.readout == "word")]
+    gain = means.loc["word"].delta - plain.delta.mean()
+    for shown, expected in (("r", means.loc["sum"].r_normalised), ("Δ gain", gain)):
+        found = tables["tab-sets"][f"{shown}, {name}"].astype(float).dropna()
+        assert found.to_dict() == pytest.approx(expected.to_dict(), abs=1e-4)
+    return means.loc["sum"].r_content
+
+
 def test_chapter_3_has_the_numbers_of_evaluate(executed, rows):
     tables = read_tables(executed["03_sst"])
-    at_words = rows[(rows.readout == "word") & (rows.family == "")].groupby("method")
-    labels = {name: lrp.METHODS[name].label for name in ("ig", "attnlrp", "cp-lrp")}
-    columns = {"raw": "r", "words": "r_content", "sum to one": "r_normalised"}
-    for method, label in labels.items():
-        for shown, column in columns.items():
-            value = tables["tab-sst-r"].loc[(NAME, label), shown]
-            assert value == pytest.approx(at_words[column].mean()[method], abs=1e-4)
-        for shown, column in {"LeRF": "lerf", "MoRF": "morf", "Δ": "delta"}.items():
-            value = tables["tab-sst-delta"].loc[(shown, label), NAME]
-            assert value == pytest.approx(at_words[column].mean()[method], abs=1e-4)
-    at_sum = rows[(rows.readout == "sum") & (rows.family == "")].groupby("method").r.mean()
+    plain = rows[(rows.family == "") & (rows.method != "loo")]
+    assert_means(tables, plain[plain.readout == "word"], NAME, "sst")
+    at_sum = plain[plain.readout == "sum"].groupby("method").r.mean()
     lead = tables["tab-sst-order"].loc[(NAME, "raw"), "sum"]
     assert lead == pytest.approx(at_sum["attnlrp"] - at_sum["cp-lrp"], abs=1e-4)
 
@@ -140,14 +161,8 @@ def test_chapter_4_has_the_numbers_of_evaluate(executed, mine):
         lrp.load_texts(mine["dataset"], limit=6, seed=0),
     )
     rows = lrp.evaluate(clf, texts, ["attnlrp", "ig"], chunk=16, progress=False).rows
-    means = rows.groupby("method")[["r", "r_content", "lerf", "morf", "delta"]].mean()
     tables = read_tables(executed["04_imdb"])
-    for name in ("attnlrp", "ig"):
-        at, own = (NAME, lrp.METHODS[name].label), means.loc[name]
-        shown = tables["tab-imdb-r"].loc[at, ["raw", "words"]].astype(float)
-        assert [*shown] == pytest.approx([own.r, own.r_content], abs=1e-4)
-        shown = tables["tab-imdb-logits"].loc[at, ["LeRF", "MoRF", "Δ"]].astype(float)
-        assert [*shown] == pytest.approx([own.lerf, own.morf, own.delta], abs=1e-4)
+    assert_means(tables, rows[rows.method != "loo"], NAME, "imdb")
     whole = tables["tab-imdb-promised"].loc[(NAME, "the whole text")]
     loo = lrp.leave_one_out(clf, inputs := clf.encode([*texts]), progress=False)
     promised = (loo * inputs.content_mask).sum(1).mean()
@@ -167,19 +182,7 @@ def layer_ablation(request, tmp_path_factory):
 def test_chapter_5_has_the_numbers_of_evaluate(layer_ablation, rows):
     tables = read_tables(layer_ablation)
     assert read_answer(layer_ablation).startswith(f"On {NAME}, 6 texts: ")
-    own = rows[rows.method == "attnlrp"]
-    plain = own[own.family == ""].set_index(["readout", "id"]).delta
-    sets = own[own.family != ""].set_index(["readout", "id"])
-    gain = sets.delta - plain.loc[sets.index].to_numpy()
-    sets = sets.assign(gain=gain).groupby(["readout", "family", "layer"])
-    shown = tables["tab-sets"]
-    for column, value, place in (("r", "r_normalised", "sum"), ("Δ gain", "gain", "word")):
-        expected, found = sets[value].mean()[place], shown[f"{column}, {NAME}"].astype(float)
-        found = found.dropna()  # the paper's model has more layers
-        assert len(found) == len(expected) == 3 * 4
-        for key, number in found.items():
-            assert number == pytest.approx(expected[key], abs=1e-4)
-    halves = sets.r_content.mean()["sum"]
+    halves = assert_sets(tables, rows, NAME)
     at = f"{NAME}, six", "without special tokens", "sum"
     assert tables["fig-halves"].value[at] == pytest.approx(
         halves["back", 3] - halves["front", 2], abs=1e-4

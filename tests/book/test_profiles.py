@@ -9,13 +9,13 @@ from lrputils import paper
 from lrputils.book.execution import execute
 from lrputils.book.layout import BookError, Execution, find_book
 from lrputils.book.parameters import load_parameters
-from lrputils.book.results_page import read_answer
+from lrputils.book.results_page import read_answer, read_tables
 from lrputils.study.variants import LayerSweep
 from tests import untrained
+from tests.book.test_own_run import assert_means, assert_sets
 
 PAPER = [("paper", chapter) for chapter in load_parameters(find_book(), "paper")]
 NAME = "stand-in"
-COLUMNS = ["Unnamed: 0", "Unnamed: 1"]  # of an index of two levels, written as CSV
 PAPER = [*PAPER, ("paper-imdb", "05_layer_ablation")]
 
 
@@ -98,55 +98,34 @@ def test_the_paper_profiles_show_what_they_are_for(profile, name, reviews, stand
     check = {"03_sst": _is_table_2, "04_imdb": _is_table_2, "05_layer_ablation": _is_figure_2}
     if name in check:
         assert read_answer(notebook).startswith(f"On {NAME}, {given['limit']} texts: ")
-        written = executed[name].with_suffix("").glob("*.csv")
-        tables = {path.stem: pd.read_csv(path) for path in written}
         texts = lrp.load_texts(
             reviews, split=given.get("split", "test"), limit=given["limit"], seed=0
         )
-        check[name](tables, lrp.load_classifier(stand_in), texts, given)
+        check[name](read_tables(notebook), lrp.load_classifier(stand_in), texts, given)
 
 
 def _is_table_2(tables, clf, texts, given):
     """All methods' r, beside the paper's, and LeRF, MoRF and Δ."""
-    imdb = "max_tokens" in given
+    data = "imdb" if "max_tokens" in given else "sst"
     how = {"max_length": given.get("max_tokens"), "truncate": True, "progress": False}
-    rows = lrp.evaluate(clf, texts, ["attnlrp"], chunk=16 if imdb else 1, **how).rows
-    expected = rows[rows.method == "attnlrp"][["r", "r_normalised", "lerf", "morf", "delta"]].mean()
-    shown = tables["tab-imdb-r" if imdb else "tab-sst-r"].set_index(COLUMNS).loc[NAME]
+    rows = lrp.evaluate(clf, texts, ["attnlrp"], chunk=16 if data == "imdb" else 1, **how).rows
+    assert_means(tables, rows[rows.method == "attnlrp"], NAME, data)
+    shown = tables[f"tab-{data}-r"].loc[NAME]
     assert {lrp.METHODS[name].label for name in ("attnlrp", "cp-lrp", "ig")} <= {*shown.index}
-    assert (
-        shown.paper["AttnLRP"] == paper.printed("table_2").r["imdb" if imdb else "sst", "attnlrp"]
-    )
-    found = [*shown.loc["AttnLRP", ["raw", "sum to one"]]]
-    if imdb:
-        logits = tables["tab-imdb-logits"].set_index(COLUMNS)
-        found += [*logits.loc[(NAME, "AttnLRP"), ["LeRF", "MoRF", "Δ"]]]
-    else:
-        logits = tables["tab-sst-delta"].set_index(COLUMNS)[NAME]
-        found += [logits[of, "AttnLRP"] for of in ("LeRF", "MoRF", "Δ")]
-    assert found == pytest.approx([*expected], abs=1e-4)
+    assert shown.paper["AttnLRP"] == paper.printed("table_2").r[data, "attnlrp"]
 
 
 def _is_figure_2(tables, clf, texts, given):
     """Six panels, and 36 sets by r and Δ beside the printed ones, as `evaluate` measures them."""
     chunk = given.get("chunk", 1)
     task = "sst" if chunk == 1 else "imdb"
-    figure = tables[f"fig-ablation-{task}"]
-    panels = figure.set_index([*figure.columns[:2]])
-    drawn = figure[figure[figure.columns[2]] == NAME]
-    assert len(panels.index.unique()) == 6
-    assert len(drawn) == 72
-    sets = tables["tab-sets"].set_index([*tables["tab-sets"].columns[:2]])
-    assert len(sets) == 36
+    figure = tables[f"fig-ablation-{task}"].index
+    assert len(figure.droplevel([2, 3]).unique()) == 6
+    assert sum(figure.get_level_values(2) == NAME) == 72
     printed = paper.ablations(task).drop(["attnlrp", "cp-lrp"], level=0)
-    assert [*sets["r, paper"]] == pytest.approx([*printed.r.loc[["front", "back", "single"]]])
+    printed = printed.r.loc[["front", "back", "single"]]
+    assert len(printed) == 36
+    assert [*tables["tab-sets"]["r, paper"]] == pytest.approx([*printed])
     asked = ["attnlrp", LayerSweep(["word", "sum"])]
     rows = lrp.evaluate(clf, texts, asked, chunk=chunk, truncate=True, progress=False).rows
-    means = rows[rows.family != ""].groupby(["readout", "family", "layer"])
-    means = means[["r_normalised", "delta"]].mean()
-    alone = rows[(rows.method == "attnlrp") & (rows.family == "")].delta.mean()
-    for key, shown in sets.iterrows():
-        assert shown[f"r, {NAME}"] == pytest.approx(means.r_normalised["sum", *key], abs=1e-4)
-        assert shown[f"Δ gain, {NAME}"] == pytest.approx(
-            means.delta["word", *key] - alone, abs=1e-4
-        )
+    assert_sets(tables, rows, NAME)
