@@ -79,14 +79,19 @@ def in_notebook(chapter: str, shown: str) -> list[Found]:
 
 
 def recomputed(how: str) -> Found:
-    """Return what a function of `recompute`, named with its arguments, finds."""
-    name, *arguments = how.split()
-    found = getattr(recompute, name)(*arguments)
+    """Return what a function of `recompute`, named with its arguments, finds.
+
+    Of two, "… - …", it is the difference by text.
+    """
+    calls = [call.split() for call in how.split(" - ")]
+    found, *other = (getattr(recompute, name)(*arguments) for name, *arguments in calls)
+    if other:
+        return Found(*recompute.estimate(found - other[0], paired=True))
     if isinstance(found, pd.Series):
         found = (found,)
     if isinstance(found, tuple):
         if isinstance(found[0], pd.Series):
-            found = recompute.estimate(*found, paired=name in recompute.PAIRED)
+            found = recompute.estimate(*found, paired=calls[0][0] in recompute.PAIRED)
         return Found(*found)
     return Found(float(found))
 

@@ -151,11 +151,11 @@ def content(run) -> pd.Series:
 
 
 @cache
-def tracking(run, method, readout, tokens, removal="attention-mask", kind=None, unit=False):
-    """Pearson's r with LOO of a map in `results/KIND`, by text; `unit`: after sum-to-one."""
-    name = run.split("/")[1]
-    known = maps(f"maps/{name}", "loo", removal=removal)
-    found, counts = maps(f"{kind or 'maps'}/{name}", method, readout), content(f"maps/{name}")
+def tracking(run, method, readout, tokens, removal="attention-mask", unit=False):
+    """Pearson's r with LOO of a recorded map, by text; if `unit`, after sum-to-one."""
+    recorded = f"maps/{run.split('/')[1]}"
+    known = maps(recorded, "loo", removal=removal)
+    found, counts = maps(run, method, readout), content(recorded)
     r = {}
     for text, scores in found.items():
         own = _TOKENS[tokens.replace("-", " ")](counts[text])
@@ -165,7 +165,7 @@ def tracking(run, method, readout, tokens, removal="attention-mask", kind=None, 
 
 
 def level(run, method, readout, tokens, kind="maps"):
-    return tracking(run, method, readout, tokens, kind=kind)
+    return tracking(run, method, readout, tokens)
 
 
 def unit_level(run, method, readout):
