@@ -66,12 +66,7 @@ def _ratio(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
     return first.mean() / second.mean(), *np.quantile(drawn, [0.025, 0.975])
 
 
-PAIRED = frozenset(  # functions here that return a difference by text
-    (
-        *("gap", "halves", "lead", "closer", "closer_than_map", "later", "patched", "yard_gap"),
-        *("cell", "pairs_later", "said_gap", "sentences_gap"),
-    )
-)
+PAIRED = ("halves", "later", "patched", "pairs_later")  # differences by text here
 
 
 @cache
@@ -93,10 +88,6 @@ def mean(run, method, readout, column):
     found = rows(run)
     found = found[(found.family == "") & (found.method == method) & (found.readout == readout)]
     return found.set_index("id")[column].astype(float)
-
-
-def gap(run, first, second, readout, column):
-    return mean(run, first, readout, column) - mean(run, second, readout, column)
 
 
 def ratio(run, first, second, column):
@@ -125,7 +116,8 @@ def longer(long, short):
 def enough(run, first, second):
     """The least n, from 20, at which a lead shows in 80% of draws: of the mean with one text more
     at −1, and of the share against one half."""
-    found, z = gap(run, first, second, "word", "r_content").dropna(), NormalDist().inv_cdf
+    one, two = (mean(run, method, "word", "r_content") for method in (first, second))
+    found, z = (one - two).dropna(), NormalDist().inv_cdf
     d, p, n = found.mean(), (found > 0).mean(), 20
     while True:
         error = (found.var() / n + ((1 + d) / (n + 1)) ** 2) ** 0.5
@@ -164,28 +156,6 @@ def tracking(run, method, readout, tokens, removal="attention-mask", unit=False)
     return pd.Series(r)
 
 
-def level(run, method, readout, tokens, kind="maps"):
-    return tracking(run, method, readout, tokens)
-
-
-def unit_level(run, method, readout):
-    return tracking(run, method, readout, "all", unit=True)
-
-
-def cell(run, readout, tokens, normalisation):
-    """AttnLRP less CP-LRP under one of the specifications of chapter 6, Pearson's r, by text."""
-    how = {"unit": normalisation == "unit"}
-    return tracking(run, "attnlrp", readout, tokens, **how) - tracking(
-        run, "cp-lrp", readout, tokens, **how
-    )
-
-
-def lead(run, first, second, removal):
-    return tracking(run, first, "word", "words", removal) - tracking(
-        run, second, "word", "words", removal
-    )
-
-
 @cache
 def estimates(run, setting) -> pd.Series:
     """Maps of an estimate of removal, or at the word embeddings of a method, by text.
@@ -217,24 +187,15 @@ def estimated(run, setting, tokens, coefficient="pearson"):
     return pd.Series(found)
 
 
-def closer(run, setting, other, tokens, coefficient="pearson"):
-    one, two = (estimated(run, name, tokens, coefficient) for name in (setting, other))
-    return one - two
-
-
-def closer_than_map(run, setting, method, readout):
-    return (
-        estimated(run, setting, "all") - tracking(f"maps/{run}", method, readout, "all")
-    ).dropna()
-
-
 def closer_share(setting):
     """Share of runs, maps and read-outs where an estimate of removal is closer for certain."""
     runs = ("minilm-sst2", "mpnet-sst2", "minilm-imdb", "mpnet-imdb")
     every = product(runs, ("attnlrp", "cp-lrp"), ("word", "sum", "post-norm"))
-    return 100 * np.mean(
-        [estimate(closer_than_map(r, setting, m, at), paired=True)[1] > 0 for r, m, at in every]
+    gaps = (
+        estimated(r, setting, "all") - tracking(f"maps/{r}", method, readout, "all")
+        for r, method, readout in every
     )
+    return 100 * np.mean([estimate(gap, paired=True)[1] > 0 for gap in gaps])
 
 
 def first_token(run, method, readout, kind="maps"):
@@ -414,10 +375,6 @@ def yard(run, yardstick, method):
     return pd.Series({i: pearson(k[method], k[yardstick]) for i, k in found.items()})
 
 
-def yard_gap(run, yardstick, first, second):
-    return yard(run, yardstick, first) - yard(run, yardstick, second)
-
-
 def partial(run, method):
     """Partial correlation of a map with ½ Σ_j I_ij, LOO held fixed; texts of five tokens up."""
     found = {}
@@ -557,10 +514,6 @@ def said(run, method) -> pd.Series:
     )
 
 
-def said_gap(run, first, second):
-    return said(run, first) - said(run, second)
-
-
 def said_first(run, method):
     return prompted(run)[method].map(lambda scores: abs(scores[0]) / np.abs(scores).sum())
 
@@ -599,7 +552,3 @@ def sentences(run, method, passes=0):
         few = answered(run, "surrogate", 32)
         both = both[[few[text].std() > 0 for text in both.index]]
     return both.apply(lambda text: pearson(text["map"], text["loo"]), axis=1)
-
-
-def sentences_gap(run, first, second):
-    return sentences(run, first) - sentences(run, second)
