@@ -91,7 +91,7 @@ def recomputed(how: str) -> Found:
         found = (found,)
     if isinstance(found, tuple):
         if isinstance(found[0], pd.Series):
-            found = recompute.estimate(*found, paired=calls[0][0] in recompute.PAIRED)
+            found = recompute.estimate(*found)
         return Found(*found)
     return Found(float(found))
 

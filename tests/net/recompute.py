@@ -66,9 +66,6 @@ def _ratio(first: np.ndarray, second: np.ndarray) -> tuple[float, float, float]:
     return first.mean() / second.mean(), *np.quantile(drawn, [0.025, 0.975])
 
 
-PAIRED = ("halves", "later", "patched", "pairs_later")  # differences by text here
-
-
 @cache
 def rows(run: str) -> pd.DataFrame:
     return pd.read_parquet(RESULTS / run / "rows.parquet")
@@ -94,13 +91,12 @@ def ratio(run, first, second, column):
     return mean(run, first, "word", column), mean(run, second, "word", column)
 
 
-def halves(run, readout, column):
-    """CP's rule in the later half of the layers, less the same in the earlier half."""
+def half(run, family, readout, column):
+    """CP's rule in the layers of the earlier half ("front") or of the later one ("back")."""
     found = rows(run)
-    found = found[found.readout == readout].set_index("id")
-    half = found.layer.max() // 2
-    back = found[(found.family == "back") & (found.layer == half + 1)][column]
-    return back.astype(float) - found[(found.family == "front") & (found.layer == half)][column]
+    found = found[(found.readout == readout) & (found.family == family)].set_index("id")
+    edge = rows(run).layer.max() // 2 + (family == "back")
+    return found[found.layer == edge][column].astype(float)
 
 
 def accuracy(run):
@@ -340,19 +336,22 @@ def form(run, number, column):
     return found[found.form == found.form.unique()[int(number)]].set_index("id")[column]
 
 
-def later(run, column):
-    """Mean over the later half of the layers, less that over the earlier half."""
-    found = rows(f"softmax/{run}").pivot(index="id", columns="layer", values=column).astype(float)
-    half = found.shape[1] // 2
-    return found.iloc[:, half:].mean(axis=1) - found.iloc[:, :half].mean(axis=1)
+def layers_mean(run, half, column):
+    found = rows(f"softmax/{run}").pivot(index="id", columns="layer", values=column)
+    return _half_of_layers(found.astype(float), half)
 
 
-def patched(run, site, source, first, second):
-    """r of a backward pass's estimates with the effects, less that of another, by text."""
+def _half_of_layers(found: pd.DataFrame, half) -> pd.Series:
+    """Mean over the columns of the earlier half or of the later one."""
+    middle = found.shape[1] // 2
+    return found.iloc[:, slice(middle) if half == "earlier" else slice(middle, None)].mean(axis=1)
+
+
+def patched(run, site, source, method):
+    """r of a backward pass's estimates with the effects, by text."""
     found = rows(f"patching/{run}")
     parts = found[(found.site == site) & (found.source == source.replace("-", " "))].groupby("id")
-    r = {i: [pearson(part[m], part.effect) for m in (first, second)] for i, part in parts}
-    return pd.DataFrame(r).T.pipe(lambda r: r[0] - r[1])
+    return pd.Series({i: pearson(part[method], part.effect) for i, part in parts})
 
 
 @cache
@@ -452,15 +451,14 @@ def even(run, part):
     return (found.predicted == found.label).astype(float)
 
 
-def pairs_later(run):
-    """Share of the interactions that a layer of the later half adds, less one of the earlier."""
+def pairs_share(run, half):
+    """Mean share of the interactions that a layer of one half adds."""
     found = rows(f"layer_pairs/{run}").pivot(
         index=["id", "i", "j"], columns="layer", values="interaction"
     )
     adds = -np.diff(found.to_numpy(float), axis=1, append=0)
     sizes = pd.DataFrame(np.abs(adds), found.index).groupby(level="id").mean()
-    shares, half = sizes.div(sizes.sum(axis=1), axis=0), sizes.shape[1] // 2
-    return shares.iloc[:, half:].mean(axis=1) - shares.iloc[:, :half].mean(axis=1)
+    return _half_of_layers(sizes.div(sizes.sum(axis=1), axis=0), half)
 
 
 @cache
