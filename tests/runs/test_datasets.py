@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -56,18 +57,37 @@ def test_low_precision_is_told_and_bounded(placeholder, whole, tmp_path):
         assert 1 - np.corrcoef(ours, theirs)[0, 1] < 0.01
 
 
+def before_each_shard(patch, act):
+    """Call `act` with the shelf and the number of each shard before it is measured."""
+    real = datasets._given
+
+    def given(shelf, number, *more):
+        act(shelf, number)
+        return real(shelf, number, *more)
+
+    patch.setattr(datasets, "_given", given)
+
+
+@contextmanager
+def stopped_after_one_shard(monkeypatch):
+    with monkeypatch.context() as patch:
+        before_each_shard(patch, lambda _, number: number and 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            yield
+
+
+def damage(path, size=None):
+    """Change a byte of a file, and cut it at a size."""
+    content = bytearray(path.read_bytes())
+    content[300] ^= 1
+    path.write_bytes(content[:size])
+
+
 @pytest.fixture
 def unfinished(placeholder, tmp_path, monkeypatch):
     """A folder with the first of three shards."""
-    real = datasets._given
-
-    def once(shelf, number, *more):
-        return real(shelf, number, *more) if number == 0 else 1 / 0
-
-    with monkeypatch.context() as patch:
-        patch.setattr(datasets, "_given", once)
-        with pytest.raises(ZeroDivisionError):
-            evaluate(placeholder, TEXTS, tmp_path)
+    with stopped_after_one_shard(monkeypatch):
+        evaluate(placeholder, TEXTS, tmp_path)
     return tmp_path
 
 
@@ -271,13 +291,8 @@ class TestRanks:
     def test_the_costliest_shard_comes_first_and_the_rows_keep_their_order(
         self, whole, placeholder, tmp_path, monkeypatch
     ):
-        real, order = datasets._given, []
-
-        def noted(shelf, number, *more):
-            order.append(shelf.parts.cost[number])
-            return real(shelf, number, *more)
-
-        monkeypatch.setattr(datasets, "_given", noted)
+        order = []
+        before_each_shard(monkeypatch, lambda shelf, number: order.append(shelf.parts.cost[number]))
         monkeypatch.setenv("WORLD_SIZE", "2")
         out = evaluate(placeholder, TEXTS, tmp_path)
         assert order == sorted(order, reverse=True)
@@ -352,11 +367,9 @@ class TestGrowth:
         assert (out / results.ROWS).read_bytes() == before
 
     def test_a_killed_addition_goes_on(self, placeholder, tmp_path, monkeypatch):
-        out, real = self.grown(placeholder, tmp_path, ("attnlrp",), 10), datasets._given
-        with monkeypatch.context() as patch:
-            patch.setattr(datasets, "_given", lambda *a: real(*a) if a[1] == 0 else 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                self.grown(placeholder, out, ("grad-x-input",), 10)
+        out = self.grown(placeholder, tmp_path, ("attnlrp",), 10)
+        with stopped_after_one_shard(monkeypatch):
+            self.grown(placeholder, out, ("grad-x-input",), 10)
         assert len(rows_of(out)) == 20
         assert len(rows_of(self.grown(placeholder, out, ("grad-x-input",), 10))) == 30
 
@@ -376,14 +389,9 @@ class TestMistakes:
             rows_of(evaluate(placeholder, TEXTS, unfinished)), rows_of(whole)
         )
 
-    @pytest.mark.parametrize("damage", ["cut short", "a byte changed"])
-    def test_a_damaged_shard_is_measured_again(
-        self, unfinished, whole, placeholder, damage, capsys
-    ):
-        path = work_folder(unfinished) / "00000000.rows.parquet"
-        content = bytearray(path.read_bytes())
-        content[300] ^= 1
-        path.write_bytes(content[:-100] if damage == "cut short" else content)
+    @pytest.mark.parametrize("size", [-100, None], ids=["cut short", "a byte changed"])
+    def test_a_damaged_shard_is_measured_again(self, unfinished, whole, placeholder, size, capsys):
+        damage(work_folder(unfinished) / "00000000.rows.parquet", size)
         out = evaluate(placeholder, TEXTS, unfinished)
         assert "00000000.rows.parquet is damaged and measured again" in capsys.readouterr().err
         pd.testing.assert_frame_equal(rows_of(out), rows_of(whole))
@@ -391,17 +399,8 @@ class TestMistakes:
     def test_a_shard_that_is_damaged_at_the_end_is_named(
         self, whole, placeholder, tmp_path, monkeypatch
     ):
-        real = datasets._given
-
-        def spoils(shelf, number, *more):
-            if number == 2:
-                first = work_folder(tmp_path) / "00000000.rows.parquet"
-                content = bytearray(first.read_bytes())
-                content[300] ^= 1
-                first.write_bytes(content)
-            return real(shelf, number, *more)
-
-        monkeypatch.setattr(datasets, "_given", spoils)
+        first = work_folder(tmp_path) / "00000000.rows.parquet"
+        before_each_shard(monkeypatch, lambda _, number: number == 2 and damage(first))
         with pytest.raises(ValueError, match=r"0\.rows\.parquet is damaged: the same command"):
             evaluate(placeholder, TEXTS, tmp_path)
         assert not (tmp_path / results.ROWS).exists()
