@@ -23,7 +23,7 @@ from lrputils.runs.datasets import evaluate_dataset
 from lrputils.runs.folders import PLAN, TEXTS, locked, work_folder
 from lrputils.runs.settings import Settings
 from lrputils.runs.shelf import Shelf
-from tests.runs.test_datasets import forked, rows_of
+from tests.runs.test_datasets import damage, forked, rows_of
 
 SETTINGS = Settings(methods=("attnlrp",), shard=2, batch_size=2)
 TEXTS_OF_FOUR = stream_texts(limit=4)
@@ -144,14 +144,6 @@ class TestModel:
         shutil.copytree(EMBEDDED, tmp_path / "elsewhere")
         elsewhere = load_classifier(tmp_path / "elsewhere", device="cpu")
         assert elsewhere.parts == own.parts == before
-
-
-def damage(path, how):
-    if how == "gone":
-        path.unlink()
-    else:
-        content = path.read_bytes()
-        path.write_bytes(content[:-9] if how == "cut" else content[:99] + b"?" + content[100:])
 
 
 class TestFinished:
