@@ -516,14 +516,14 @@ def said_first(run, method):
     return prompted(run)[method].map(lambda scores: abs(scores[0]) / np.abs(scores).sum())
 
 
-def said_for_nine(run):
-    return prompted(run).apply(_for_nine, axis=1)
+def said_for_nine(run, left):
+    return prompted(run).apply(_for_nine, axis=1, left=float(left))
 
 
-def _for_nine(text) -> float:
-    """A pass is read from the removed token on; three went into the estimate."""
+def _for_nine(text, left) -> float:
+    """What is left of nine passes, once the estimate is made, is read from removed tokens on."""
     loo, one = (np.asarray(text[name], float) for name in ("loo", "mask-gradient"))
-    own, left = np.flatnonzero(text.content), 6 * len(loo)
+    own, left = np.flatnonzero(text.content), left * len(loo)
     mixed = one.copy()
     for place in sorted(own, key=lambda place: -abs(one[place])):
         price = len(loo) - place
