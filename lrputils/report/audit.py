@@ -99,9 +99,24 @@ def audit(
         }
         write_json(path, notes)
     run = Audited(pd.read_parquet(out / results.ROWS), settings.units)
-    html = _page(classifier, texts, run, facts, notes)
+    verdict = answers.verdict(run)
+    sound = all(check["passed"] for check in notes["gates"].values())
+    said = _headline(verdict, classifier.architecture.kind.rules, sound)
+    html = _page(classifier, texts, run, facts, notes, verdict, said)
     (out / PAGE).write_text(html, encoding="utf-8")
+    if not quiet:
+        print(said, *[verdict] * sound, file=sys.stderr)
     return out / PAGE
+
+
+def _headline(verdict: answers.Verdict, ruled: bool, sound: bool) -> str:
+    """The answer in a sentence, of a model with rules or without, if its checks are `sound`."""
+    if not sound:
+        return "Do not use these numbers: a check fails on this model."
+    subject = "LRP" if ruled else "a gradient map"
+    said = {"yes": f"Yes: {subject} tracks LOO.", "no": "No: no gradient map tracks LOO."}
+    said |= {"no": "No: LRP does not track LOO."} if ruled else {}
+    return said.get(verdict.answer, f"Cannot tell whether {subject} tracks LOO.")
 
 
 def _worst(
@@ -173,6 +188,8 @@ def _page(
     run: Audited,
     facts: Mapping[str, Any],
     notes: Mapping[str, Any],
+    verdict: answers.Verdict,
+    headline: str,
 ) -> str:
     """Return the page of an audit as HTML.
 
@@ -182,8 +199,10 @@ def _page(
         run: the rows.
         facts: their provenance.
         notes: `gates` and `forecast`, as `audit` writes them.
+        verdict: of the rows.
+        headline: what the page says first.
     """
-    verdict, gains = answers.verdict(run), answers.layers(run)
+    gains = answers.layers(run)
     found = answers.r_by_text(run, verdict.readout)
     changed = answers.sensitivity(run.maps(), judged(run))
     methods, whole = answers.by_method(found), notes["forecast"]
@@ -218,6 +237,7 @@ def _page(
         ruled=classifier.architecture.kind.rules,
         sound=bool(gates.passed.all()),
         verdict=verdict,
+        headline=headline,
         leads=answers.at_budgets(found),
         error_rate=answers.error_rate(facts["data"]["texts"]),
         calls={label(name): call(name, verdict.readout, run.units) for name in run.names},

@@ -107,7 +107,8 @@ class Verdict(NamedTuple):
         said = {
             "yes": f"It lies above {half}.",
             "no": f"It lies below {half}.",
-            CANNOT_TELL: f"Whether it lies above {half}, {_about(self.texts)}.",
+            CANNOT_TELL: f"Whether it lies above {half}, is open: "
+            f"{_about(self.texts, self.r.used)}.",
         }[self.answer]
         value, low, high = self.r[:3]
         return (
@@ -119,7 +120,7 @@ class Verdict(NamedTuple):
     def _order(self) -> str:
         """Which of the two methods is ahead, at each read-out if there are several."""
         if self.r.used < FEWEST:
-            return f"So few texts put neither of the two ahead; {FEWEST} are the least."
+            return "So few texts put neither of the two ahead."
         first, second, _ = self.table.index.unique(0)
         ahead: dict[str, list[str]] = {}
         gaps = self.table.loc["difference"]
@@ -214,17 +215,17 @@ class Lead(NamedTuple):
             CLEAR: f"Use {self.best}: ahead of all others, of {self.rival} by {gap}.",
             ALIKE: f"Use {self.best} or {self.rival}: alike within {MARGIN} ({gap}).",
             CANNOT_TELL: f"Cannot tell {self.best} from {self.rival} ({gap}): "
-            f"{_about(self.texts)}.",
+            f"{_about(self.texts, self.mean.used, ', so take what is cheaper')}.",
         }[self.outcome]
         return told + self.deciding
 
 
-def _about(texts: float) -> str:
-    """Say how many texts would tell, in two digits, as an estimate: "about 140 texts would"."""
-    if math.isnan(texts):
-        return "two texts or more would tell"
+def _about(texts: float, used: int, otherwise: str = "") -> str:
+    """Say how many texts would tell, in two digits, as `used` ones estimate it."""
+    if used < FEWEST:
+        return f"too few texts to say how many would tell; {FEWEST} are the least"
     if math.isinf(texts):
-        return f"{MOST:,} texts would hardly tell, so take what is cheaper"
+        return f"{MOST:,} texts would hardly tell{otherwise}"
     step = 10 ** max(0, math.floor(math.log10(texts)) - 1)
     return f"about {math.ceil(texts / step) * step:,} texts would tell"
 

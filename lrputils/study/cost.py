@@ -133,7 +133,8 @@ class Forecast:
         if self.workers > 1:
             cost += f"; {duration(self.total / self.workers)} by {self.workers} workers"
         lines = {
-            "texts": f"{self.texts:,}, {self.tokens:,} tokens, {self.cut:,} texts too long",
+            "texts": f"{self.texts:,}, {self.tokens:,} tokens, {self.cut:,} texts too long"
+            + ", cut" * bool(self.cut),
             "time": f"about {duration(self.total)} on one {self.device}: {told}",
             "shorter": ", ".join(f"{duration(s)} with {way}" for way, s in self.shorter.items()),
             "memory": f"{self.peak_bytes / 2**30:.2f} GiB a process",

@@ -125,7 +125,10 @@ class TestAnswers:
         high = self.altered(run, attnlrp=0.9)
         few = audit_plan.Audited(high.rows[high.rows.position < FEWEST - 1])
         assert audit_answers.verdict(few).answer == "cannot tell"
-        assert "put neither of the two ahead" in str(audit_answers.verdict(few))
+        said = str(audit_answers.verdict(few))
+        assert "is open: too few texts to say how many would tell; 20 are the least." in said
+        assert said.endswith("So few texts put neither of the two ahead.")
+        assert "texts would" not in said
         close = audit_answers.verdict(self.altered(run, attnlrp=0.705))
         assert close.answer == "cannot tell"
         told = float(re.search(r"about (\d+) texts", str(close))[1])
@@ -193,6 +196,28 @@ class TestPage:
         failed = (done / audit.PAGE).read_text(encoding="utf-8")
         assert "Do not use these numbers" in failed
         assert "comes closest to LOO" not in failed
+
+    @pytest.mark.parametrize("quiet", [False, True])
+    def test_a_terminal_says_the_verdict_last(self, placeholder, table, done, run, capsys, quiet):
+        audit.audit(placeholder, stream_texts(table), done, SETTINGS, quiet=quiet)
+        last = capsys.readouterr().err.rstrip().split("\n")[-1]
+        verdict = f"Cannot tell whether LRP tracks LOO. {audit_answers.verdict(run)}"
+        assert (last == verdict) == (not quiet)
+
+    @pytest.mark.parametrize(
+        ("answer", "ruled", "said"),
+        [
+            ("yes", True, "Yes: LRP tracks LOO."),
+            ("no", True, "No: LRP does not track LOO."),
+            ("yes", False, "Yes: a gradient map tracks LOO."),
+            ("no", False, "No: no gradient map tracks LOO."),
+            ("cannot tell", False, "Cannot tell whether a gradient map tracks LOO."),
+        ],
+    )
+    def test_the_headline_is_the_answer(self, run, answer, ruled, said):
+        verdict = audit_answers.verdict(run)._replace(answer=answer)
+        assert audit._headline(verdict, ruled, sound=True) == said
+        assert audit._headline(verdict, ruled, sound=False).startswith("Do not use these numbers")
 
     @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
     @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -315,3 +340,18 @@ def test_an_audit_by_words_says_so_and_counts_loo_s_passes(tmp_path):
     passes = audit_answers.r_by_text(run, "word").attrs["passes"]["LOO"]
     assert passes == pytest.approx(exact.content.map(sum).mean())
     assert passes < exact.tokens.mean()
+
+
+@pytest.mark.filterwarnings("default")
+def test_labels_that_the_model_has_not_lead_to_an_option_in_the_terminal_and_on_the_page(
+    tmp_path, capsys
+):
+    data, out = tmp_path / "x.csv", tmp_path / "out"
+    data.write_text("text,label\na wonderful film,good\nan awful film,bad\n")
+    assert main(["audit", "--dataset", str(data), "--out", str(out)]) == 0
+    told = capsys.readouterr()
+    assert "2 of 2 labels name no class: " in told.err
+    assert "; --labels says what a label is called in the model\n" in told.err
+    assert told.out == f"{out / audit.PAGE}\n"
+    page = (out / audit.PAGE).read_text(encoding="utf-8")
+    assert "<code>--labels</code> says what a label is called in the model" in page

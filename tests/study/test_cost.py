@@ -134,7 +134,11 @@ class TestForecast:
 
     def test_cut_texts_cost_less(self, placeholder, one_second_a_token):
         plan = forecast(placeholder, WORDS, max_length=8)
-        assert plan.tokens == sum(min(n, 8) for n in lengths_of(placeholder, WORDS))
+        lengths = lengths_of(placeholder, WORDS)
+        assert plan.tokens == sum(min(n, 8) for n in lengths)
+        cut = sum(n > 8 for n in lengths)
+        assert f"{cut} texts too long, cut\n" in str(plan)
+        assert " 0 texts too long\n" in str(forecast(placeholder, WORDS))
 
     def test_the_fit_returns_what_it_was_given(self, placeholder, monkeypatch):
         def clock(device, work):
