@@ -28,6 +28,10 @@ _MISTAKES = (ValueError, TypeError, OSError, ImportError)
 _SHORT = re.compile("map segment|out of memory|not enough memory|allocate memory")
 _CRASHES = (MemoryError, SystemError, RuntimeError)  # what a lack of memory raises, besides
 
+_PLAIN = (
+    "lrputils: the text is read as it stands, without the model's chat template. A chat is JSON, "
+    """'[{"role": "user", "content": "…"}]'; --template makes the model a classifier"""
+)
 _NOWHERE = "--out DIR says where the rows go; --dry-run needs none"
 
 
@@ -60,7 +64,8 @@ def explain(
         target (CLASS): number or label (default: the predicted)
         units: what is removed and scored: token, word, sentence or message
         max_length: explain the first N tokens
-        answer (TEXT): what a language model says, to be explained; to a chat by default its own
+        answer (TEXT): what a language model says, to be explained; own, to a chat the default:
+            what it says itself
         device (DEVICE): auto (a GPU if there is one), cpu, cuda:1
         template (TEXT): a prompt with {text}, by which a language model is a classifier
         verbalizers (A,B): the classes in such a model's own words, a token each, as ' bad, good'
@@ -81,9 +86,14 @@ def explain(
     text = sys.stdin.read() if text == "-" else text
     with suppress(UnicodeError):  # in locale C, UTF-8 arrives as bytes in disguise
         text = os.fsencode(text).decode()
+    classifier = load_classifier(model, device=device, template=template, verbalizers=verbalizers)
+    prompt = _prompt(text) if second is None else (text, second)
+    chats = classifier.architecture.language_model and classifier.tokenizer.chat_template
+    if chats and isinstance(prompt, str):
+        print(_PLAIN, file=sys.stderr)
     shown = explain_text(
-        load_classifier(model, device=device, template=template, verbalizers=verbalizers),
-        _prompt(text) if second is None else (text, second),
+        classifier,
+        prompt,
         methods,
         target=target,
         units=units,

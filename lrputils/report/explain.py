@@ -11,7 +11,7 @@ import torch
 
 from lrputils import stats
 from lrputils.attribution import METHODS, attribute
-from lrputils.data.given import Text, is_text
+from lrputils.data.given import OWN, Text, is_text
 from lrputils.mistakes import about
 from lrputils.model.chats import Chat, is_chat
 from lrputils.model.classifier import Classifier, load_classifier
@@ -64,8 +64,8 @@ def explain(
         options: options of methods, by name, as `{"attnlrp": {"readout": "sum"}}`.
         max_length: explain the first tokens alone, so many with special ones. Without it a text
             that is too long is refused.
-        answer: what a language model says, if that is to be explained. Of a chat it is the model's
-            own by default: its most probable token each time, 64 of them at most.
+        answer: what a language model says, if that is to be explained. "own", and of a chat the
+            default, is the model's own: its most probable token each time, 64 of them at most.
 
     Returns:
         The `Heatmap`: a notebook shows it, a prompt prints it, `save` writes it, `to_frame` holds
@@ -108,7 +108,7 @@ def _explain(
     answer: str | None,
 ) -> Heatmap:
     """`explain` of one text, its arguments checked."""
-    own, cut = is_chat(text) and answer is None, False
+    own, cut = answer == OWN or (is_chat(text) and answer is None), False
     if own:
         answer, cut = classifier.reply(text)
     inputs = classifier.encode([text], max_length, truncate=True, answer=answer)

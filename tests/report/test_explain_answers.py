@@ -72,6 +72,9 @@ def test_without_an_answer_a_chat_gets_the_models_own(clf):
     assert shown.answer[0] == greedy(clf, CHAT, 64)
     told = "The answer is the model's own, its most probable token each time"
     assert shown.remark == f"{told}, cut where it grew long."
+    for prompt in (CHAT, "A dog"):
+        own = lrp.explain(clf, prompt, "mask-gradient", answer="own")
+        assert (own.answer[0], own.remark[: len(told)]) == (clf.reply(prompt)[0], told)
 
 
 def test_a_shell_takes_messages_as_json(clf, tmp_path, capsys):
@@ -83,3 +86,20 @@ def test_a_shell_takes_messages_as_json(clf, tmp_path, capsys):
         assert f"Answer “{answer}”: log-probability" in capsys.readouterr().out
     assert main(["explain", "a film", "--answer", "good"]) == 1
     assert "BertForSequenceClassification is no language model" in capsys.readouterr().err
+
+
+def test_a_shell_says_that_a_plain_text_goes_without_the_chat_template(clf, tmp_path, capsys):
+    clf.model.save_pretrained(tmp_path)
+    clf.tokenizer.save_pretrained(tmp_path)
+    capsys.readouterr()
+    command = ["--model", str(tmp_path), "--methods", "mask-gradient", "--device", "cpu"]
+    classes = ["--template", "{text} is", "--verbalizers", "A,B"]
+    for given, said in ((["A dog"], 1), ([json.dumps(CHAT)], 0), (["A dog", *classes], 0)):
+        assert main(["explain", *given, *command]) == 0
+        error = capsys.readouterr().err
+        assert error.count("without the model's chat template") == error.count("\n") == said
+        assert error.count("""'[{"role": "user", "content": "…"}]'; --template""") == said
+    languages.tokenizer(None).save_pretrained(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()
+    assert main(["explain", "A dog", *command]) == 0
+    assert capsys.readouterr().err == ""
