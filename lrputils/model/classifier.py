@@ -243,7 +243,8 @@ class Classifier:
             raise ValueError(f"{type(self.model).__name__} is a classifier already")
         if template.count("{text}") != 1:
             raise ValueError(
-                about("template", template) + " has {text} once, in the place of each text"
+                about("template", template)
+                + " must contain {text} exactly once, where the text goes"
             )
         ids = [self.tokenizer(label, add_special_tokens=False)["input_ids"] for label in labels]
         long = [label for label, own in zip(labels, ids, strict=True) if len(own) != 1]

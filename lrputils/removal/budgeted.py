@@ -59,7 +59,8 @@ def budgeted_loo(
     counted: str = "content",
     batch_tokens: int | None = None,
 ) -> Tensor:
-    """Leave-one-out by the attention mask at a share of its passes, `(batch, tokens)`.
+    """Leave-one-out by the attention mask at a share of its passes, `(batch, tokens)`; by default
+    the mask gradient alone in texts below 20 tokens.
 
     Args:
         budget: share of leave-one-out's passes to spend, between 0 and 1; `plan` says on what. At 1

@@ -123,7 +123,7 @@ def test_a_shell_makes_one_by_template_and_verbalizers(folder, tmp_path, capsys)
 @pytest.mark.parametrize(
     ("template", "labels", "sentence"),
     [
-        ("Is it?", ["A", "B"], "has {text} once"),
+        ("x {txt}", ["A", "B"], r"'x {txt}' must contain {text} exactly once, where the text goes"),
         (TEMPLATE, ["A"], "two different tokens"),
         (TEMPLATE, ["A", "A"], "two different tokens"),
         (TEMPLATE, ["A", "dog"], r"\['dog'\] are not"),
