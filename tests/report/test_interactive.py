@@ -29,6 +29,7 @@ def page(tmp_path):
         head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>A figure</title>'
         head += '<meta name="viewport" content="width=device-width">'
         path = tmp_path / f"{figure.kind}.html"
+        head += "<style>main { font: 16px DejaVu Sans; margin: 8px }</style>"  # as wide as the book
         path.write_text(f"{head}<body><main><h1>A figure</h1>{shown}</main>", encoding="utf-8")
         return path.as_uri()
 
@@ -133,10 +134,15 @@ def test_maps_of_a_chosen_text_are_stacked_with_their_r(
 _CLEAN = """(async () => {
   const {violations} = await axe.run(document, {resultTypes: ["violations"]});
   const tall = (e) => e.getBoundingClientRect().height;
+  const frame = document.querySelector(".lrp-interactive");
+  const right = (e) => e.getBoundingClientRect().right;
+  const inner = right(frame) - parseFloat(getComputedStyle(frame).paddingRight);
   return {axe: violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html.slice(0, 99))}`),
     width: document.documentElement.scrollWidth, window: innerWidth,
     least: Math.min(...[...document.querySelectorAll("label")]
       .filter((label) => label.checkVisibility()).map(tall)),
+    beyond: [...frame.querySelectorAll("*")].filter((e) => e.checkVisibility())
+      .filter((e) => right(e) > inner).map((e) => e.outerHTML.slice(0, 99)),
     still: document.querySelector(".still").checkVisibility(),
     names: [...document.querySelectorAll("input, select")].filter((c) => !c.labels.length).length};
 })()"""
@@ -164,6 +170,7 @@ def test_it_reads_well(browser, page, figures, kind, size):
     answer = visit.answer
     assert answer["axe"] == []
     assert answer["width"] <= answer["window"]
+    assert answer["beyond"] == []
     assert answer["least"] >= 44
     assert (answer["still"], answer["names"]) == (False, 0)
 

@@ -107,7 +107,7 @@
     const factors = data.values.map((value, i) =>
       slider(`x${i + 1}`, data.low, data.high, value, () => update()));
     factors[0].label.before(make("hr"));
-    const names = ["factor", "depth", "relevance", "Leave-One-Out", "Shapley, IG"];
+    const names = ["factor", "depth", "relevance", "LOO", "Shapley, IG"];
     const head = make("tr", {}, ...names.map((name) => make("th", { scope: "col" }, name)));
     const body = make("tbody");
     const rows = factors.map((_, i) => {
