@@ -114,12 +114,18 @@ def removal(
     """Let a reader take words away, and see how far the logit falls and what each map promised.
 
     `falls`: by how much the logit falls without each set of words, 2^words of them, the set with
-    word i at the places whose bit i is set; `maps`: label → a score a word.
+    word i at the places whose bit i is set; `maps`: label → a score a word. At the start the two
+    words are gone that the first map puts furthest from zero.
+
+    Raises:
+        ValueError: not as many falls as sets of words.
     """
     if len(falls) != 2 ** len(words):
         raise ValueError(f"{len(words)} words have {2 ** len(words)} sets, not {len(falls)}")
     scores = {label: _rounded(each) for label, each in maps.items()}
+    strongest = np.argsort(-np.abs(next(iter(maps.values()))), kind="stable")[:2].tolist()
     data = {"words": [*map(visible, words)], "falls": _rounded(falls), "maps": scores}
+    data["first"] = strongest
     still = "words can be taken away here; the heat map above shows each word's own score."
     return _Interactive("removal", "Take words away", data, still)
 

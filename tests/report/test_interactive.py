@@ -49,7 +49,11 @@ def figures(classifier, evaluation):
     made = [
         interactive.product([2, 3, 4]),
         interactive.heatmaps(classifier, TEXTS, evaluation, labels, rows, first=["loo"]),
-        interactive.removal(["never", "dull<"], [0, 1.5, -2, 0.25], {"LOO": [1.5, -2]}),
+        interactive.removal(
+            ["never", "a", "dull<"],
+            [0, 1.5, 0.1, 1, -2, 0.25, -1, 0.5],
+            {"LOO": [1.5, 0.1, -2], "Shapley values": [0, 1, 0]},
+        ),
     ]
     return {figure.kind: figure for figure in made}
 
@@ -150,10 +154,12 @@ _CLEAN = """(async () => {
 
 def test_words_taken_away_by_hand_are_measured_beside_what_was_promised(browser, page, figures):
     answers = seen(browser, page(figures["removal"]), SAID, [TAB, SPACE, TAB, SPACE])
-    alone, both = (
-        "“… dull<”: the logit falls by +1.50. Added scores: LOO +1.50.",
-        "“… …”: the logit falls by +0.25. Added scores: LOO −0.50.",
+    strongest, alone, both = (
+        "“… a …”: the logit falls by +0.25. Added scores: LOO −0.50, Shapley values +0.00.",
+        "“never a …”: the logit falls by −2.00. Added scores: LOO −2.00, Shapley values +0.00.",
+        "“never … …”: the logit falls by −1.00. Added scores: LOO −1.90, Shapley values +1.00.",
     )
+    assert answers[0] == strongest
     assert alone in answers
     assert answers[-1] == both
     with pytest.raises(ValueError, match="2 words have 4 sets, not 3"):

@@ -188,7 +188,7 @@
   // --- chapter 3: words taken away by hand ----------------------------------------------------
 
   function removal() {
-    const taken = group("Take away", data.words, () => false, () => update());
+    const taken = group("Take away", data.words, (_, i) => data.first.includes(i), () => update());
     const maps = Object.entries(data.maps);
     const sum = (scores, kept) => scores.reduce((a, score, i) => a + (kept(score, i) ? score : 0), 0);
     const ends = maps.flatMap(([, scores]) => [sum(scores, (x) => x > 0), -sum(scores, (x) => x < 0)]);
