@@ -83,11 +83,9 @@ NAMES = {
     "head=gradient": "head: plain gradient",
     "activation=gradient": "GELU: plain gradient",
 }
-# Blue for negative, red for positive, white at zero; ends that keep their hue if a dark page turns
-# lightness round.
-DIVERGING = LinearSegmentedColormap.from_list(
-    "signed", ["#2166ac", "#67a9cf", "#ffffff", "#ef8a62", "#b2182b"]
-)
+# Blue for negative, red for positive, white at zero. Both ends have one contrast on white, and keep
+# their hue where a dark page turns lightness round: a deeper or bluer red would be pink there.
+DIVERGING = LinearSegmentedColormap.from_list("signed", ["#3a86d0", "#ffffff", "#e65252"])
 # Inches. On a phone a page's column is about 342 px wide: there 10 pt, the smallest type of any
 # figure, are 9 px if the figure is no wider than this.
 WIDTH = 5.1
