@@ -37,13 +37,34 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 });
 
-// What scrolls can be reached by keyboard; the theme sees to it where no figure is around a table.
+// What scrolls says so, until it is at its end, and can be reached by keyboard; the theme sees to that
+// where no figure is around a table. It is read aloud as a whole, where there is nothing to scroll.
+const SCROLLING = `.cell_output > .output:not(:has(.lrp-interactive)), .cell_output figure > .output,
+  .pst-scrollable-table-container`;
+const hints = new Map();
 function reach() {
-  for (const output of document.querySelectorAll(".cell_output figure > .output"))
-    output.tabIndex = output.scrollWidth > output.clientWidth ? 0 : -1;
+  for (const box of document.querySelectorAll(SCROLLING)) {
+    const wide = box.scrollWidth > box.clientWidth;
+    if (box.matches("figure > *")) box.tabIndex = wide ? 0 : -1;
+    if (wide && !hints.has(box)) {
+      const hint = document.createElement("p");
+      hint.className = "goes-on";
+      hint.ariaHidden = "true";
+      hint.textContent = "scroll →";
+      box.before(hint);
+      box.addEventListener("scroll", reach);
+      hints.set(box, hint);
+    }
+    const left = box.scrollWidth - box.clientWidth - box.scrollLeft;
+    if (hints.has(box)) {
+      hints.get(box).hidden = !wide;
+      hints.get(box).classList.toggle("at-end", left < 2);
+    }
+  }
 }
 addEventListener("load", reach);
 addEventListener("resize", reach);
+document.addEventListener("toggle", reach, true); // what was folded had no width
 
 let shown;
 addEventListener("beforeprint", () => {

@@ -167,6 +167,36 @@ def test_each_table_in_a_browser_is_the_frame_behind_it(browser, tmp_path):
             assert differing(seen, some[TABLE]) == []
 
 
+@pytest.mark.parametrize("chapter", ["03_sst", "10_audit"])
+def test_a_table_that_goes_on_says_so_and_keeps_the_names_of_its_rows(site, browser, chapter):
+    script = """(async () => {
+      const seen = [];
+      for (const table of document.querySelectorAll(".cell_output .lrp-table")) {
+        const box = table.closest(".output");
+        const left = (e) => Math.round(e.getBoundingClientRect().left);
+        const said = () => box.previousElementSibling?.textContent === "scroll →" &&
+          box.previousElementSibling.checkVisibility({visibilityProperty: true});
+        const before = said();
+        box.scrollLeft = box.scrollWidth;
+        await new Promise((done) => setTimeout(done, 100));
+        const names = [...table.tBodies[0].rows].map((row) => row.querySelectorAll("th"));
+        seen.push([box.scrollWidth > box.clientWidth, before, said(),
+          names.every((each) => left([...each].at(-1)) >= left(box) - 1)]);
+      }
+      return seen;
+    })()"""
+    page = (site / f"chapters/{chapter}.html").as_uri()
+    narrow = browser.visit(page, script, size=PHONE).answer
+    assert [True, True, False, True] in narrow
+    for seen in (narrow, browser.visit(page, script, size=WIDE).answer):
+        assert all(before == wide and not after for wide, before, after, _ in seen)
+        assert all(kept for wide, *_, kept in seen if wide)
+    ask = "[...document.querySelectorAll('.goes-on')].map((hint) => hint.checkVisibility())"
+    watch = f"""matchMedia("print").onchange = ({{matches}}) => {{
+      if (matches) window.seen = {ask}; }}; 0"""
+    assert not any(browser.visit(page, watch, size=PHONE, printed="window.seen").answer)
+
+
 def test_search_finds_what_the_pages_say(site, browser):
     script = """(async () => {
       for (let i = 0; i < 50; i++) {
