@@ -5,7 +5,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lrputils.attribution import METHODS
 from lrputils.report.figures import specifications as draw
+from lrputils.report.figures.style import COLORS
 
 
 @pytest.fixture
@@ -38,6 +40,25 @@ def test_the_curve_is_sorted_and_marks_stand_where_their_rows_do(table):
     assert names == ["12 × 768", "6 × 384", "words", "sum", "LayerNorm", "raw", "sum to one"]
     assert "removal" not in [text.get_text() for text in below.texts]
     assert not plt.get_fignums()
+
+
+def test_no_side_and_no_mark_has_the_colour_of_a_method(table):
+    methods = {COLORS.get(m.colour, m.colour) for m in METHODS.values()} - {COLORS["ink"]}
+    above, _ = draw.specification_curve(table, {"a": table.iloc[:1], "b": table.iloc[-1:]}).axes
+    drawn = {line.get_label(): line.get_color() for line in above.lines}
+    assert {"interval above zero", "interval below zero", "a", "b"} <= drawn.keys()
+    assert not methods & {*drawn.values()}
+    assert len({*drawn.values()} - {COLORS["ink"], COLORS["muted"]}) >= 3
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_no_label_lies_on_the_line_at_zero(table, place):
+    figure = draw.specification_curve(table, {"a": table.iloc[[place]]})
+    figure.draw_without_rendering()
+    above = figure.axes[0]
+    (label,) = above.texts
+    box, (_, zero) = label.get_window_extent(), above.transData.transform((0, 0))
+    assert not box.y0 < zero < box.y1
 
 
 def test_a_choice_is_dark_where_it_is_made_more_often(table):

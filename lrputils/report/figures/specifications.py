@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.patheffects import withStroke
 
 from lrputils.model.readout import READOUTS
 from lrputils.removal.leave_one_out import REMOVALS
@@ -18,9 +19,10 @@ from lrputils.study.agreement import COEFFICIENTS, COUNTED, NORMALISATIONS
 _MOST = 3
 _DIFFERENCE = "AttnLRP − CP-LRP"
 _SHADES = LinearSegmentedColormap.from_list("often", ["#ffffff", COLORS["ink"]])
-_SIDES = {"below": "orange", "undecided": "faint", "above zero": "sky"}
+# No method's colours, since a side is one method's of two in each figure.
+_SIDES = {"below": "gold", "undecided": "faint", "above zero": "teal"}
 _THIN = ("--", ":", "-.")
-_MARKS = (("D", "vermilion"), ("s", "blue"), ("^", "green"), ("v", "purple"))
+_MARKS = (("D", "ink"), ("s", "violet"), ("^", "pine"), ("v", "indigo"))
 _ORDER = ["default", *READOUTS, *COUNTED, *NORMALISATIONS, *REMOVALS, *COEFFICIENTS]
 
 
@@ -65,8 +67,12 @@ def specification_curve(
             near = [at for at in beside if abs(at[0] - x) < 0.04 * len(table)]
             beside.setdefault(near[0] if near else (x, y), []).append(NAMES.get(name, name))
         for (x, y), names in beside.items():
-            left = x > 0.7 * len(table)  # there is little room on the right
-            place = {"ha": "right", "xytext": (-9, 8)} if left else {"xytext": (9, -16)}
+            # There is little room on the right, and a label under a positive value meets zero.
+            right = x > 0.7 * len(table)
+            place = {"ha": "right" if right else "left", "xytext": (-9 if right else 9, 8)}
+            if y < 0:
+                place["xytext"] = place["xytext"][0], -16
+            place["path_effects"] = [withStroke(linewidth=3, foreground="white")]
             look = {"color": COLORS[colour], "fontsize": 10, "textcoords": "offset points"}
             above.annotate(", ".join(names), (x, y), **look, **place)
     above.set_ylabel(_DIFFERENCE)
@@ -93,7 +99,8 @@ def outcome_shares(panels: Mapping[str, pd.DataFrame], *, title: str) -> Drawing
     for axis, (heading, table) in zip(axes.flat, panels.items(), strict=True):
         start = np.zeros(len(table))
         for side, colour in _SIDES.items():
-            look = {"color": COLORS[colour], "height": 0.8, "label": side}
+            label = "below zero" if side == "below" else side
+            look = {"color": COLORS[colour], "height": 0.8, "label": label}
             axis.barh(places, table[side], left=start, **look)
             start += table[side].to_numpy()
         axis.set_title(heading, fontsize=10, loc="left")
@@ -122,8 +129,8 @@ def _curve(axes: Axes, table: pd.DataFrame, places: np.ndarray, bins: int) -> No
     values = table.value.to_numpy()
     axes.plot(places, values, color=COLORS["muted"], lw=2)
     for decided, colour, side in (
-        (table.low > 0, "sky", "above"),
-        (table.high < 0, "orange", "below"),
+        (table.low > 0, _SIDES["above zero"], "above"),
+        (table.high < 0, _SIDES["below"], "below"),
     ):
         look = {"color": COLORS[colour], "lw": 3, "label": f"interval {side} zero"}
         axes.plot(places, np.where(decided, values, np.nan), **look)
