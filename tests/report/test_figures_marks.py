@@ -4,7 +4,7 @@ import IPython.display
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 
 from lrputils.attribution import METHODS
 from lrputils.attribution.registry import method
@@ -97,6 +97,25 @@ def test_every_method_and_model_has_a_look_and_no_two_are_alike():
     assert len({look.colour for look in found.values()}) == len(found)
     assert len({found[m.label].shape for m in METHODS.values()}) == len(METHODS)
     assert {*found} <= {m.label for m in METHODS.values() if m.colour} | {*LOOKS}
+
+
+def test_methods_of_one_hue_have_lines_of_two_styles():
+    panel = {
+        METHODS[name].label: table([0.1, 0.2]) for name in ("attnlrp", "ig", "rollout", "cp-lrp")
+    }
+    drawn = lines({"a": panel}, xlabel="layer", title="t").axes[0].lines
+    assert [line.get_linestyle() for line in drawn] == ["-", "--", "--", "-"]
+
+
+def test_every_look_is_seen_on_white():
+    def light(colour):
+        return np.array(
+            [v / 12.92 if v < 0.04 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
+        )
+
+    for name in LOOKS:
+        luminance = light(looks([name])[name].colour) @ [0.2126, 0.7152, 0.0722]
+        assert 1.05 / (luminance + 0.05) >= 3, name
 
 
 def test_others_take_what_is_left_and_keep_it_in_every_panel():

@@ -64,7 +64,7 @@ def dots(
         for shift, label in zip(shifts, series, strict=True):
             part = table.loc[label].reindex(rows)
             places = np.arange(len(rows)) + np.where(alone, 0, shift)
-            colour, shape, weight = own[label]
+            colour, shape, weight, _ = own[label]
             axis.hlines(places, part.low, part.high, color=colour, lw=2 * weight)
             look = {"color": colour, "ms": 5 * weight, "label": NAMES.get(label, label) or None}
             _seen(*axis.plot(part.value, places, shape, **look), label, name)
@@ -114,14 +114,14 @@ def lines(
         if zero:
             axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)
         for series, table in tables[name].items():
-            colour, shape, weight = own[series]
+            colour, shape, weight, line = own[series]
             look = {"color": colour, "lw": 1.6 * weight}
             if table.low.notna().any():
                 axes.fill_between(
                     table.index, table.low, table.high, alpha=0.18, **look | {"lw": 0}
                 )
             look["label"] = NAMES.get(series, series) or None
-            look["ls"] = (0, (3, 2)) if series in dashed else "-"
+            look["ls"] = (0, (3, 2)) if series in dashed else line
             look["marker"] = shape if len(table) < 20 and series not in dashed else ""
             _seen(*axes.plot(table.index, table.value, ms=4 * weight, **look), series, heading)
             if pd.api.types.is_integer_dtype(table.index):

@@ -21,6 +21,7 @@ from lrputils.report.display import TABLE, as_json
 COLORS = {
     "ink": "#222222",
     "muted": "#767676",
+    "grey": "#929292",
     "faint": "#bfbfbf",
     "orange": "#E69F00",
     "sky": "#56B4E9",
@@ -28,14 +29,14 @@ COLORS = {
     "blue": "#0072B2",
     "purple": "#CC79A7",
     "green": "#009E73",
-    "lilac": "#A78BDA",
+    "lilac": "#9C7DD6",
     "violet": "#7E4FC4",
     "indigo": "#3B1C80",
     "wine": "#882255",
     "olive": "#999933",
     "brown": "#8C564B",
     "slate": "#5B6C7D",
-    "moss": "#8FB339",
+    "moss": "#6F9F2A",
     "pine": "#005A3C",
     "teal": "#1B6F7A",
     "gold": "#A68A2B",
@@ -43,11 +44,12 @@ COLORS = {
 
 
 class _Look(NamedTuple):
-    """How a series is drawn: its colour, the shape of its marks, and how thick they are."""
+    """How a series is drawn: its colour, its marks' shape, how thick they are, its line's style."""
 
     colour: str
     shape: str
     weight: float = 1
+    line: str = "-"
 
 
 # Models, darker the larger they are, and other series with a look of their own. A method's colour
@@ -58,14 +60,17 @@ LOOKS = {
     "MPNet, 12 × 768": _Look("indigo", "D"),
     "the paper": _Look("muted", "^"),
     "this run": _Look(
-        "faint", "o", 0.8
+        "grey", "o", 0.8
     ),  # the book's small model; a reader's own comes first, in ink
+    "LRP around plain attention": _Look("gold", "X"),
     "one pass, gates open": _Look("green", "^"),
     **dict.fromkeys(["half-removal", "two groups at gate 1/2"], _Look("moss", "s")),
     **dict.fromkeys(["mask gradient + half-removal", "one pass + two groups"], _Look("pine", "D")),
 }
 # In the order in which methods are entered.
 _SHAPES = "Dp^P<Xosv>hd*"
+# Their hues are near AttnLRP's and CP-LRP's, above all on a dark page.
+_DASHED = {"ig", "rollout"}
 # Series without a look of their own, in the order of the figure.
 _OTHERS = [_Look(*pair) for pair in zip(["ink", "teal", "gold", "brown"], "osD^", strict=True)]
 # What a reader sees in the place of a name that stands in code.
@@ -178,7 +183,12 @@ def looks(labels: Iterable[str]) -> dict[str, _Look]:
     from lrputils.attribution import METHODS  # here, so that a figure of trees needs no torch
 
     methods = zip(METHODS.values(), cycle(_SHAPES), strict=False)
-    own = {m.label.lower(): _Look(m.colour, shape) for m, shape in methods if m.colour} | LOOKS
+    own = {
+        m.label.lower(): _Look(m.colour, shape, line="--" if m.name in _DASHED else "-")
+        for m, shape in methods
+        if m.colour
+    }
+    own |= LOOKS
     found = {label: own.get(label, own.get(label.lower())) for label in labels}
     taken = {look.colour for look in found.values() if look}
     free = cycle([look for look in _OTHERS if look.colour not in taken])
