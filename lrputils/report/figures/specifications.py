@@ -20,9 +20,9 @@ _MOST = 3
 _DIFFERENCE = "AttnLRP − CP-LRP"
 _SHADES = LinearSegmentedColormap.from_list("often", ["#ffffff", COLORS["ink"]])
 # No method's colours, since a side is one method's of two in each figure.
-_SIDES = {"below": "gold", "undecided": "faint", "above zero": "teal"}
+_SIDES = {"below": "gold", "undecided": "faint", "above zero": "violet"}
 _THIN = ("--", ":", "-.")
-_MARKS = (("D", "ink"), ("s", "violet"), ("^", "pine"), ("v", "indigo"))
+_MARKS = (("D", "ink"), ("s", "pine"), ("^", "teal"), ("v", "indigo"))
 _ORDER = ["default", *READOUTS, *COUNTED, *NORMALISATIONS, *REMOVALS, *COEFFICIENTS]
 
 
