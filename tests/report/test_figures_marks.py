@@ -1,5 +1,7 @@
 """Marks stand at the means, lines and bands reach as far as the intervals, each in its colour."""
 
+from itertools import pairwise
+
 import IPython.display
 import numpy as np
 import pandas as pd
@@ -34,6 +36,18 @@ def test_dots_stand_where_the_values_are():
         "low": 0.2 - 0.05,
         "high": 0.2 + 0.1,
     }
+
+
+@pytest.mark.parametrize("ends", [(-0.78, 1.0), (0.0, 0.16), (0.45, 1.0), (-0.27, 0.11), (12, 980)])
+def test_the_labels_below_dots_stay_apart(ends):
+    rows = ["a long name of a convention", "Integrated Gradients"]
+    figure = dots({"a": {"one": pd.Series(ends, rows)}}, xlabel="r", title="t")
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent() for text in axes.get_xticklabels()]
+    seen = [box for box in boxes if axes.bbox.x0 - 1 <= (box.x0 + box.x1) / 2 <= axes.bbox.x1 + 1]
+    assert len(seen) >= 2
+    assert all(right.x0 - left.x1 > 4 for left, right in pairwise(seen))
 
 
 def table(values):

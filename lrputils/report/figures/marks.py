@@ -73,6 +73,8 @@ def dots(
         axis.tick_params(axis="y", length=0)
         axis.set_ylim(len(rows) - 0.5, -0.5)
     axes.flat[-1].set_xlabel(xlabel)
+    # Few enough that their labels stay apart; the panels share them.
+    axes.flat[-1].xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
     figure.legend_below(columns)
     return figure
 
