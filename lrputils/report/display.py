@@ -36,7 +36,7 @@ class _ShownTable:
     def _text(self, value: Any) -> str:
         if value is None or (isinstance(value, float) and math.isnan(value)):
             return ""
-        return f"{value:.{self.digits}f}" if isinstance(value, float) else str(value)
+        return f"{value:z.{self.digits}f}" if isinstance(value, float) else str(value)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
         # Two characters that need no escaping stand for the tags until the rest is escaped.

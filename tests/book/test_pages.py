@@ -140,8 +140,9 @@ def _same(text: str, value: object) -> bool:
     if value is None or value == "nan":
         return text == ""
     with suppress(ValueError):
-        rounded = f"{float(value):.{len(text.partition('.')[2])}f}"
-        return text in (rounded, str(value))
+        digits = len(text.partition(".")[2])
+        # A small negative value is zero; chapters that were executed earlier have -0.00.
+        return text in (f"{float(value):z.{digits}f}", f"{float(value):.{digits}f}", str(value))
     return text == str(value)
 
 

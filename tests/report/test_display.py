@@ -72,3 +72,8 @@ def test_facts_are_bound_as_plain_values_by_name_end_and_key(monkeypatch):
     of_sst = {"sst_share": 0.5, "sst_gap_word": 0.1, "sst_gap_post-norm": 0.2}
     assert bound == {"count": 3, "name": "IMDB", **numbers, **of_sst}
     assert {type(value) for value in bound.values()} == {int, float, str}
+
+
+def test_what_rounds_to_zero_has_no_sign():
+    shown = show(pd.DataFrame({"r": [-0.001, -0.01]}), digits=2).rounded()
+    assert shown.r.to_list() == ["0.00", "-0.01"]

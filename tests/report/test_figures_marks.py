@@ -38,7 +38,9 @@ def test_dots_stand_where_the_values_are():
     }
 
 
-@pytest.mark.parametrize("ends", [(-0.55, 1.0), (0.0, 0.155), (0.45, 1.0), (-0.27, 0.11), (12, 980)])
+@pytest.mark.parametrize(
+    "ends", [(-0.55, 1.0), (0.0, 0.155), (0.45, 1.0), (-0.27, 0.11), (12, 980)]
+)
 def test_the_labels_below_dots_stay_apart(ends):
     rows = ["a long name of a convention", "Integrated Gradients"]
     figure = dots({"a": {"one": pd.Series(ends, rows)}}, xlabel="r", title="t")
