@@ -141,8 +141,7 @@ def _same(text: str, value: object) -> bool:
         return text == ""
     with suppress(ValueError):
         digits = len(text.partition(".")[2])
-        # A small negative value is zero; chapters that were executed earlier have -0.00.
-        return text in (f"{float(value):z.{digits}f}", f"{float(value):.{digits}f}", str(value))
+        return text in (f"{float(value):z.{digits}f}", str(value))  # a small negative one is zero
     return text == str(value)
 
 
