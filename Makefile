@@ -44,8 +44,9 @@ lint: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -c 'import subprocess; subprocess.run(["$(BIN)/mypy"], check=True, timeout=120)'
 
-# Two processes of a thread each; one that has ended a file or a chapter takes the next.
-PYTEST = OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 2
+# Three processes of a thread each, since one often waits for a browser or a kernel; one that has
+# ended a file or a chapter takes the next.
+PYTEST = OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n 3
 
 unit: $(STAMP)
 	$(PYTEST) --dist loadfile --no-loadscope-reorder tests

@@ -54,7 +54,7 @@ def mine(tmp_path_factory):
         part.save_pretrained(folder / NAME)
     labels = [0, 1, 0, 1, 0, 1]
     pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(folder / "six.csv", index=False)
-    return {"model": str(folder / NAME), "dataset": str(folder / "six.csv")}
+    return {"model": str(folder / NAME), "dataset": str(folder / "six.csv"), "limit": 6}
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +71,7 @@ def evaluated(mine, tmp_path_factory):
     out = tmp_path_factory.mktemp("evaluated")
     asked = ["--methods", "ig,attnlrp,cp-lrp", "--readouts", "word,sum,post-norm"]
     asked += ["--curves", "1", "--layers", "--out", str(out), "--quiet"]
-    given = [part for name, value in mine.items() for part in (f"--{name}", value)]
+    given = [part for name, value in mine.items() for part in (f"--{name}", str(value))]
     assert main(["evaluate", *given, *asked]) == 0
     return out
 
