@@ -192,17 +192,17 @@ _LAYOUT = """{
   broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
 }"""
 # With all that folds opened. What axe calls critical or serious: the rule, and the elements. Of
-# what repeats it sees the first: twelve rows of a table, twelve formulas, twelve words of code of a
+# what repeats it sees the first: eight rows of a table, eight formulas, eight words of code of a
 # kind. On the thousands that are like them it would spend minutes.
 READABLE = f"""{AXE};
 (async () => {{
   for (const folded of document.querySelectorAll("details")) folded.open = true;
   const seen = {_LAYOUT};
-  for (const row of document.querySelectorAll("tbody > tr:nth-child(n + 13)")) row.remove();
+  for (const row of document.querySelectorAll("tbody > tr:nth-child(n + 9)")) row.remove();
   const like = {{}};
   for (const part of document.querySelectorAll("mjx-container, pre span")) {{
     const kind = part.tagName + part.className;
-    if ((like[kind] = (like[kind] ?? 0) + 1) > 12)
+    if ((like[kind] = (like[kind] ?? 0) + 1) > 8)
       part.replaceWith(part.tagName === "SPAN" ? part.textContent : "");
   }}
   const {{violations}} = await axe.run(document, {{resultTypes: ["violations"]}});
