@@ -9,7 +9,7 @@ STAMP := $(VENV)/installed
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help setup book paper rehearse test checks older settings lint unit nbval bench peers families cluster clean
+.PHONY: help setup book paper rehearse test older settings lint unit nbval bench peers families cluster clean
 
 help:  ## show this help
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,10 +34,7 @@ paper: $(STAMP)  ## the same with the paper's models and data, from the hub, on 
 rehearse: $(STAMP)  ## every line of `make paper`, on a small stand-in; chapters with their rows turned round
 	$(BIN)/python -m pytest -m rehearsal tests/book/test_profiles.py tests/book/test_directions.py
 
-test: $(STAMP)  ## lint, unit tests, the chapters' outputs, the book's own checks
-	@$(MAKE) --no-print-directory --jobs 2 lint checks
-
-checks: $(STAMP)
+test: lint  ## lint, unit tests, the chapters' outputs, the book's own checks
 	$(PYTEST) --dist loadfile --no-loadscope-reorder --nbval tests chapters
 	@$(BIN)/python -m tests.book.browser
 
