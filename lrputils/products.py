@@ -81,15 +81,15 @@ def bracketings(factors: Sequence[Node]) -> tuple[Node, ...]:
         raise ValueError(f"bracketings takes 1 to {_MAX_FACTORS} factors, got {len(factors)}")
 
     @cache
-    def _over(start: int, stop: int) -> tuple[Node, ...]:
+    def over(start: int, stop: int) -> tuple[Node, ...]:
         return tuple(
             left * right
             for cut in range(stop - 1, start, -1)
-            for left in _over(start, cut)
-            for right in _over(cut, stop)
+            for left in over(start, cut)
+            for right in over(cut, stop)
         ) or (factors[start],)
 
-    return _over(0, len(factors))
+    return over(0, len(factors))
 
 
 def leaves(tree: Node) -> list[Factor]:
@@ -136,7 +136,7 @@ def leave_one_out(tree: Node, baseline: Number = 0) -> dict[str, Fraction]:
     """Return how much the product falls where one factor takes the value `baseline`."""
     factors, absent = leaves(tree), Fraction(baseline)
 
-    def _without(name: str) -> Fraction:
+    def without(name: str) -> Fraction:
         return prod(absent if factor.name == name else factor.value for factor in factors)
 
-    return {factor.name: tree.value - _without(factor.name) for factor in factors}
+    return {factor.name: tree.value - without(factor.name) for factor in factors}

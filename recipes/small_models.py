@@ -43,12 +43,12 @@ def _text_batches(file: Path) -> Batches:
     ids = tokenizer([texts[i] for i in kept], truncation=True, max_length=zoo.POSITIONS)
     rows = [torch.tensor(row) for row in ids["input_ids"]]
 
-    def _drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    def drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
         chosen = torch.randint(len(rows), (BATCH,), generator=generator)
         padded = nn.utils.rnn.pad_sequence([rows[i] for i in chosen], batch_first=True)
         return {"input_ids": padded, "attention_mask": (padded != 0).long()}, labels[chosen]
 
-    return _drawn
+    return drawn
 
 
 def _image_batches() -> Batches:
@@ -57,11 +57,11 @@ def _image_batches() -> Batches:
     pixels = zoo.pixels(data.train_images).float()
     labels = torch.from_numpy(data.train_labels)
 
-    def _drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    def drawn(generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
         chosen = torch.randint(len(labels), (BATCH,), generator=generator)
         return {"pixel_values": pixels[chosen]}, labels[chosen]
 
-    return _drawn
+    return drawn
 
 
 def rule(ids: Tensor, mask: Tensor) -> Tensor:
@@ -99,12 +99,12 @@ def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Modu
             model.set_input_embeddings(zoo.projected())
     generator = torch.Generator().manual_seed(seed)
 
-    def _loss() -> Tensor:
+    def loss() -> Tensor:
         inputs, labels = batches(generator)
         return cross_entropy(model(**inputs).logits, labels)
 
     with routed(model, zoo.linear) if name.endswith(zoo.LINEAR) else nullcontext():
-        return _fit(model, _loss, steps)
+        return _fit(model, loss, steps)
 
 
 def _train_planted(seed: int, steps: int = STEPS) -> nn.Module:
@@ -112,12 +112,12 @@ def _train_planted(seed: int, steps: int = STEPS) -> nn.Module:
     model = zoo.build("bert", seed, **zoo.PLANTED).requires_grad_(True)
     generator = torch.Generator().manual_seed(seed)
 
-    def _loss() -> Tensor:
+    def loss() -> Tensor:
         inputs, holds = _rule_batches(generator, RULE_BATCH)
         f = holds.double() * 2 - 1
         return (model(**inputs).logits - torch.stack([-f, f], 1)).square().mean()
 
-    return _fit(model, _loss, steps, longest=math.inf, weight_decay=0.0)
+    return _fit(model, loss, steps, longest=math.inf, weight_decay=0.0)
 
 
 def _fit(

@@ -180,26 +180,26 @@ def _unpacked_size(message: pa.ipc.Message) -> int:
     """
     told, size = message.metadata.to_pybytes(), 0
 
-    def _read(kind: str, place: int) -> int:
+    def read(kind: str, place: int) -> int:
         return struct.unpack_from(f"<{kind}", told, place)[0]
 
-    def _member(table: int, number: int) -> int:
+    def member(table: int, number: int) -> int:
         """Return the place of a table's member, 0 if it has none."""
-        index = table - _read("i", table)
-        known = 4 + 2 * number < _read("H", index)
-        place = _read("H", index + 4 + 2 * number) if known else 0
+        index = table - read("i", table)
+        known = 4 + 2 * number < read("H", index)
+        place = read("H", index + 4 + 2 * number) if known else 0
         return place and table + place
 
-    def _target(place: int) -> int:
-        return place + _read("I", place)
+    def target(place: int) -> int:
+        return place + read("I", place)
 
-    batch = _target(_member(_target(0), 2))
-    batch = _target(_member(batch, 1)) if message.type == "dictionary" else batch
-    if _member(batch, 3):
-        buffers = _target(_member(batch, 2))
-        for place in range(buffers + 4, buffers + 4 + 16 * _read("I", buffers), 16):
-            if _read("q", place + 8):
-                size += struct.unpack_from("<q", message.body, _read("q", place))[0]
+    batch = target(member(target(0), 2))
+    batch = target(member(batch, 1)) if message.type == "dictionary" else batch
+    if member(batch, 3):
+        buffers = target(member(batch, 2))
+        for place in range(buffers + 4, buffers + 4 + 16 * read("I", buffers), 16):
+            if read("q", place + 8):
+                size += struct.unpack_from("<q", message.body, read("q", place))[0]
     return size
 
 

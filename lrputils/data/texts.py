@@ -197,7 +197,7 @@ def stream_texts(
         name, paths, commit = _find(dataset, split, subset, revision)
         identity = f"commit {commit}" if commit else files.digest(files.contents(paths))
 
-    def _read(size: int) -> Iterator[tuple[str, Text, Any]]:
+    def read(size: int) -> Iterator[tuple[str, Text, Any]]:
         asked = (text_column or "text", answers, *(text_column or "").split(","))
         texts = {*filter(None, asked), *given.COLUMNS["text"]}.union(*given.PAIRS)
         tables = [table] if at_hand else chain(*(files.tables(path, size, texts) for path in paths))
@@ -209,7 +209,7 @@ def stream_texts(
             rows = iter([whole[i] for i in np.random.default_rng(seed).permutation(len(whole))])
         return islice(rows, limit)
 
-    stream = TextStream(name, identity, _read)
+    stream = TextStream(name, identity, read)
     # Of texts at hand there is no file that a run could be known again by.
     return stream if identity else replace(stream, identity=next(stream.parts(2**31)).identity)
 

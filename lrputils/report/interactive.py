@@ -98,12 +98,12 @@ def heatmaps(
     """
     r = result.per_text("r")
 
-    def _item(row: int) -> dict[str, Any]:
+    def item(row: int) -> dict[str, Any]:
         maps = {label: result.maps[name][row] for name, label in labels.items()}
         agreement = {label: r.loc[row, name] for name, label in labels.items() if name != "loo"}
         return _text(classifier, texts[row], maps, agreement)
 
-    data = {"first": [labels[name] for name in first], "items": [*map(_item, rows)]}
+    data = {"first": [labels[name] for name in first], "items": [*map(item, rows)]}
     still = "text and maps can be chosen here; the heat maps above show two texts."
     return _Interactive("heatmaps", "Maps of a text, stacked", data, still)
 

@@ -90,11 +90,11 @@ def evaluate_dataset(
         options["methods"] = methods
     asked = settings.asked(classifier, variants)
 
-    def _rows(loaded: Classifier, some: Texts, known: pd.DataFrame | None) -> pd.DataFrame:
+    def rows(loaded: Classifier, some: Texts, known: pd.DataFrame | None) -> pd.DataFrame:
         return compact(measure(loaded, some, asked, known))
 
     how = {"options": options, "command": command, "engine": engine, "quiet": quiet}
-    return record(_rows, classifier, texts, out, settings, before=before, **how)
+    return record(rows, classifier, texts, out, settings, before=before, **how)
 
 
 def measure(
@@ -186,7 +186,7 @@ def record(
         return out
     known = before["data"]["texts"] if before else 0
 
-    def _cut(work: Path) -> dict[str, Shard]:
+    def cut(work: Path) -> dict[str, Shard]:
         if not rank():
             if before != (_found(out) or {}):
                 raise ValueError(f"another process wrote into {out}: give the same command again")
@@ -209,7 +209,7 @@ def record(
             for part in shelf.parts.itertuples()
         }
 
-    def _finish(paths: Sequence[Path], seconds: float) -> tuple[Sequence[Path], dict[str, Any]]:
+    def finish(paths: Sequence[Path], seconds: float) -> tuple[Sequence[Path], dict[str, Any]]:
         whole = Shelf(paths[0].parent / TEXTS).whole
         facts = results.provenance(
             command=" && ".join(filter(None, (before.get("command"), command))),
@@ -223,7 +223,7 @@ def record(
         return paths, {**facts, "accuracy": share, "cut": int(whole.cut)}
 
     how = {"shared": (classifier,), "engine": engine, "quiet": quiet}
-    return in_shards(out, plan, _cut, _finish, **how)
+    return in_shards(out, plan, cut, finish, **how)
 
 
 def _given(

@@ -114,13 +114,13 @@ def in_shards(
             waiting = _Waiting()
             with bar(not quiet, log=True, desc="measured", unit=f" {unit}", **options) as shown:
 
-                def _kept(name: str, rows: pd.DataFrame, seconds: float) -> None:
+                def kept(name: str, rows: pd.DataFrame, seconds: float) -> None:
                     _keep(_file(work, name), todo[name], rows, seconds)
                     done.add(name)
                     shown.update(sizes[name])
 
                 if engine:
-                    engine({name: todo[name] for name in todo if name not in done}, shared, _kept)
+                    engine({name: todo[name] for name in todo if name not in done}, shared, kept)
                 while holder := _sweep(work, todo, done, shared, shown.update):
                     waiting.wait(holder)
             paths = {_file(work, name): shard for name, shard in todo.items()}

@@ -179,18 +179,18 @@ def attention_matters(classifier: Classifier, texts: Texts) -> dict[str, Estimat
     """
     own = correct(classifier, texts)
 
-    def _flattened(layers: range | None = None) -> np.ndarray:
+    def flattened(layers: range | None = None) -> np.ndarray:
         with uniform_attention(classifier.model, layers):
             return correct(classifier, texts)
 
-    flat, depth = _flattened(), classifier.architecture.layers
+    flat, depth = flattened(), classifier.architecture.layers
     found: dict[str, Estimate | Difference] = {"accuracy": estimate(own), "uniform": estimate(flat)}
     found["fall"] = paired_difference(own, flat)
     parts = min(4, depth)
     bounds = [depth * part // parts for part in range(parts + 1)]
     for start, end in pairwise(bounds):
         name = f"layers {start + 1} to {end}"
-        found[name] = paired_difference(own, _flattened(range(start, end)))
+        found[name] = paired_difference(own, flattened(range(start, end)))
     return found
 
 
@@ -201,11 +201,11 @@ def uniform_attention(model: nn.Module, layers: Container[int] | None = None) ->
     In `layers` only, counted from 0, if they are given.
     """
 
-    def _function(call: AttentionCall) -> tuple[Tensor, None]:
+    def function(call: AttentionCall) -> tuple[Tensor, None]:
         chosen = layers is None or call.layer in layers
         return (call.combined(call.even_weights()), None) if chosen else fused(call)
 
-    with routed(model, _function):
+    with routed(model, function):
         yield
 
 

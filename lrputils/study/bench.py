@@ -215,13 +215,13 @@ def matrix_rate(bench: Bench, classifier: Classifier) -> float:
     like = {"device": device, "dtype": linear[0].weight.dtype}
     states = {m.in_features: torch.randn(tokens, m.in_features, **like) for m in linear}
 
-    def _work() -> None:
+    def work() -> None:
         for module in linear:
             module(states[module.in_features])
 
     count = 2 * tokens * sum(module.weight.numel() for module in linear)
     with torch.inference_mode(), fast_linear(classifier.architecture, 4 * tokens):
-        return count / min(bench.seconds(_work) for _ in range(12))
+        return count / min(bench.seconds(work) for _ in range(12))
 
 
 # What varies → its values; where another thing varies, the model is as given, and of a text there

@@ -75,7 +75,7 @@ def answers(bench: Bench, prompts: Mapping[str, Sequence[int]] = PROMPTS) -> Row
         masks = sides.masked_units(text, units)
         given, whole = (lm, text, units), text.input_ids.shape[1]
 
-        def _ours(removal: str = "attention-mask", given: tuple = given) -> Tensor:
+        def ours(removal: str = "attention-mask", given: tuple = given) -> Tensor:
             found = leave_one_out(*given[:2], units=given[2], removal=removal, progress=False)
             return found[given[1].units(given[2]).mask]
 
@@ -93,7 +93,7 @@ def answers(bench: Bench, prompts: Mapping[str, Sequence[int]] = PROMPTS) -> Row
             captum = {"captum, in one pass a unit": partial(sides.captum_answer, *given)}
             ways[" by deletion"] = captum, 1e-3, len(masks) + 1
         for how, (other, tolerance, passes) in ways.items():
-            first = {OURS: partial(_ours, "delete" if "deletion" in how else "attention-mask")}
+            first = {OURS: partial(ours, "delete" if "deletion" in how else "attention-mask")}
             found = bench.contest(told + how, first | other, tolerance)
             rows += [
                 row | {"bound": b, "rate": rate}
@@ -130,11 +130,11 @@ def ablations(bench: Bench) -> Rows:
     model, inputs = deep.model, deep.encode(load_texts("reviews", limit=4, seed=0))
     sets = list(layer_sets(12).values())
 
-    def _separately() -> Tensor:
+    def separately() -> Tensor:
         maps = [attribute(model, inputs, "attnlrp", bypass_layers=chosen) for chosen in sets]
         return torch.stack(maps)
 
-    ways = {OURS: partial(layerwise_bypass, model, inputs, sets), "a pass each": _separately}
+    ways = {OURS: partial(layerwise_bypass, model, inputs, sets), "a pass each": separately}
     return bench.contest(f"{len(sets)} layer ablations", ways, 1e-4)
 
 
@@ -145,14 +145,14 @@ def curves(bench: Bench) -> Rows:
     ranks = ranks.to(bench.classifier.device)
     own = inputs.content_mask.sum(1).tolist()
 
-    def _ours() -> Tensor:
+    def ours() -> Tensor:
         both = perturbation_curves(bench.classifier.model, inputs, ranks)
         pairs = [pair for found in both for pair in zip(found, own, strict=True)]
         return torch.cat([curve[:count] for curve, count in pairs])
 
-    def _plain() -> Tensor:
+    def plain() -> Tensor:
         both = [sides.masked_curves(bench.classifier, inputs, each) for each in (ranks, -ranks)]
         return torch.cat(both)
 
-    ways = {OURS: _ours, "plain loop": _plain}
+    ways = {OURS: ours, "plain loop": plain}
     return bench.contest(f"curves, {bench.named('sentences')}", ways, 1e-3)

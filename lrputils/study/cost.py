@@ -198,7 +198,7 @@ def forecast(
     layers = classifier.architecture.layers
     extra = PASS.get(classifier.device.type, PASS["cuda"]) / batch_size
 
-    def _seconds(first: int | None = None, cut_to: float = np.inf) -> dict[str, float]:
+    def seconds(first: int | None = None, cut_to: float = np.inf) -> dict[str, float]:
         """Return the seconds of each part, of the first texts, cut to so many tokens."""
         lengths, content, removed = np.minimum(numbers[:, :first], cut_to)
         left = lengths - lengths / np.maximum(removed, 1)  # tokens of a row
@@ -234,13 +234,13 @@ def forecast(
             found["curves"] = 2 * maps * float(row_seconds(steps).sum())
         return found
 
-    whole, ways = _seconds(), {}
+    whole, ways = seconds(), {}
     if sum(whole.values()) > _MINUTES:
-        cuts = {size: sum(_seconds(cut_to=size).values()) for size in _SHORTER if size < most}
+        cuts = {size: sum(seconds(cut_to=size).values()) for size in _SHORTER if size < most}
         fits = [size for size, taken in cuts.items() if taken <= _MINUTES] or [*cuts][-1:]
         ways = {f"--max-length {size}": cuts[size] for size in fits[:1]}
         if numbers.shape[1] > _FEW:
-            ways[f"--limit {_FEW}"] = sum(_seconds(_FEW).values())
+            ways[f"--limit {_FEW}"] = sum(seconds(_FEW).values())
     size = {"texts": numbers.shape[1], "tokens": int(numbers[0].sum()), "cut": cut}
     told = {"peak_bytes": spent.peak_bytes, "shorter": ways, **told}
     return Forecast(whole, str(classifier.device), **size, **told)
@@ -286,13 +286,13 @@ def _row_model(
     budget = BATCH_TOKENS.get(classifier.device.type, BATCH_TOKENS["cuda"])
     lengths = sorted({max(1, len(text[0]) // part) for part in (4, 2, 1)})
 
-    def _seconds(length: int) -> float:
+    def seconds(length: int) -> float:
         rows = [Row(0, length)] * max(1, budget // length)
         work = partial(run_rows, architecture, text, rows, lambda x, _: x, precision=precision)
         return timed(classifier.device, work)[0] / len(rows)
 
-    _seconds(lengths[0])  # the first batch is slower than the rest
-    taken = np.array([_seconds(length) for length in lengths])
+    seconds(lengths[0])  # the first batch is slower than the rest
+    taken = np.array([seconds(length) for length in lengths])
     powers = np.vander(np.array(lengths, float), 3, increasing=True)
     # Relative errors count: a short row's milliseconds as much as a long row's.
     weights, _ = nnls(powers / taken[:, None], np.ones(len(taken)))

@@ -32,12 +32,12 @@ def predicted(classifier: Classifier, text: Inputs) -> Callable[[Tensor], Tensor
     rest = {k: v for k, v in text.model_kwargs().items() if k != "attention_mask"}
 
     @torch.inference_mode()
-    def _logits(masks: Tensor) -> Tensor:
+    def logits(masks: Tensor) -> Tensor:
         same = {name: value.expand(len(masks), -1) for name, value in rest.items()}
         return classifier.model(**same, attention_mask=masks).logits
 
-    target = int(_logits(torch.ones_like(text.input_ids)).argmax())
-    return lambda masks: _logits(masks)[:, target]
+    target = int(logits(torch.ones_like(text.input_ids)).argmax())
+    return lambda masks: logits(masks)[:, target]
 
 
 def masked_loo(classifier: Classifier, inputs: Inputs) -> Tensor:
@@ -70,7 +70,7 @@ def answered(classifier: Classifier, text: Inputs) -> Callable[[Tensor], Tensor]
     places = torch.arange(ids.shape[1], device=ids.device)
 
     @torch.inference_mode()
-    def _f(masks: Tensor) -> Tensor:
+    def f(masks: Tensor) -> Tensor:
         found = []
         for some in masks.split(8):
             same = (part.expand(len(some), -1) for part in (ids, places))
@@ -81,7 +81,7 @@ def answered(classifier: Classifier, text: Inputs) -> Callable[[Tensor], Tensor]
             found.append(own.gather(2, said)[..., 0].sum(1))
         return torch.cat(found)
 
-    return _f
+    return f
 
 
 def masked_units(text: Inputs, units: str) -> Tensor:
@@ -158,31 +158,31 @@ def _explicit(classifier: Classifier, text: Inputs) -> Tensor:
     parts, tokens = bert.embeddings, text.input_ids.shape[1]
     heads = classifier.model.config.num_attention_heads
 
-    def _linear(module: torch.nn.Linear, x: Tensor) -> Tensor:
+    def linear(module: torch.nn.Linear, x: Tensor) -> Tensor:
         return rules.linear_epsilon(x, module.weight, module.bias, 1e-8)
 
-    def _norm(module: torch.nn.LayerNorm, x: Tensor) -> Tensor:
+    def norm(module: torch.nn.LayerNorm, x: Tensor) -> Tensor:
         return rules.layer_norm(x, module.weight, module.bias, module.eps)
 
-    def _split(x: Tensor) -> Tensor:
+    def split(x: Tensor) -> Tensor:
         return x.view(1, tokens, heads, -1).transpose(1, 2)
 
     words = parts.word_embeddings(text.input_ids).requires_grad_()
     rest = parts.position_embeddings.weight[None, :tokens] + parts.token_type_embeddings.weight[0]
-    x = _norm(parts.LayerNorm, rules.add2(words, rest))
+    x = norm(parts.LayerNorm, rules.add2(words, rest))
     for block in bert.encoder.layer:
         own = block.attention
         query, key, value = (
-            _split(_linear(m, x)) for m in (own.self.query, own.self.key, own.self.value)
+            split(linear(m, x)) for m in (own.self.query, own.self.key, own.self.value)
         )
         scores = rules.matmul(query, key.transpose(2, 3))
         weights = rules.softmax(scores, -1, temperature=query.shape[-1] ** 0.5)
         mixed = rules.matmul(weights, value)
-        mixed = _linear(own.output.dense, mixed.transpose(1, 2).reshape(1, tokens, -1))
-        x = _norm(own.output.LayerNorm, rules.add2(mixed, x))
-        inner = identity(functional.gelu, _linear(block.intermediate.dense, x))
-        x = _norm(block.output.LayerNorm, rules.add2(_linear(block.output.dense, inner), x))
-    logits = _linear(head, identity(torch.tanh, _linear(bert.pooler.dense, x[:, 0])))
+        mixed = linear(own.output.dense, mixed.transpose(1, 2).reshape(1, tokens, -1))
+        x = norm(own.output.LayerNorm, rules.add2(mixed, x))
+        inner = identity(functional.gelu, linear(block.intermediate.dense, x))
+        x = norm(block.output.LayerNorm, rules.add2(linear(block.output.dense, inner), x))
+    logits = linear(head, identity(torch.tanh, linear(bert.pooler.dense, x[:, 0])))
     chosen = logits.amax(dim=1).sum()
     (relevance,) = torch.autograd.grad(chosen, words, chosen.detach())
     return relevance.sum(-1)[0]

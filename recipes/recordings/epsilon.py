@@ -97,13 +97,13 @@ def _epsilon_lrp(
             "with a norm behind every residual sum are covered, as BERT and MPNet"
         )
 
-    def _linear(inner: Forward, x: Tensor) -> Tensor:
+    def linear(inner: Forward, x: Tensor) -> Tensor:
         return damped(inner(x), epsilon)
 
     layers = [part for part in architecture.model.modules() if isinstance(part, nn.Linear)]
     with (
         installed(architecture, rules(composite, epsilon)),
-        replaced(dict.fromkeys(layers, _linear)),
+        replaced(dict.fromkeys(layers, linear)),
     ):
         reading = read(architecture, inputs, target=target)
         sites, values = zip(*reading.places.values(), strict=True)
@@ -118,25 +118,25 @@ def _epsilon_lrp(
 def rules(composite: Composite, epsilon: float) -> Callable[[str, int | None], Callable]:
     """The rulebook of `composite` with ε at every output that a rule divides by."""
 
-    def _norm_rule(rule: Callable, layer: int | None) -> Callable:
-        def _norm(inner: Forward, module: nn.Module, x: Tensor, attribute: str) -> Tensor:
+    def norm_rule(rule: Callable, layer: int | None) -> Callable:
+        def norm(inner: Forward, module: nn.Module, x: Tensor, attribute: str) -> Tensor:
             # In a layer x is a residual sum. At the embeddings (layer None) it is a read-out.
             x = x if layer is None else damped(x, epsilon)
             return damped(rule(inner, module, x, attribute), epsilon)
 
-        return _norm
+        return norm
 
-    def _rulebook(operation: str, layer: int | None) -> Callable:
+    def rulebook(operation: str, layer: int | None) -> Callable:
         rule = composite.rule(operation, layer)
         if operation == "norm":
-            return _norm_rule(rule, layer)
+            return norm_rule(rule, layer)
         if operation == "attention":
             # A halved product divides by 2·z + ε sign z: half, and then as if ε were half.
             eps = epsilon / 2 if rule.shares[0] else epsilon
             return Shares(*rule.shares, inside=lambda call, kernel: attention(call, eps, epsilon))
         return rule
 
-    return _rulebook
+    return rulebook
 
 
 def attention(call: AttentionCall, products: float, sums: float) -> Tensor:

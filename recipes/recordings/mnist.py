@@ -203,7 +203,7 @@ def record_mnist(
     plan = {"data": data.name, "identity": data.identity, "epochs": epochs} | decided
     taken = {setting.name: epochs or la.epochs_for(data, setting) for setting in chosen}
 
-    def _measure(setting: la.Setting, seed: int) -> pd.DataFrame:
+    def measure(setting: la.Setting, seed: int) -> pd.DataFrame:
         network = _trained(networks / str(seed), data, setting, seed, epochs=epochs)
         rows = _MEASURED[kind](network, torch.from_numpy(data.test_images[:images]))
         rows = rows.assign(setting=setting.name, seed=seed)
@@ -214,15 +214,15 @@ def record_mnist(
             rows = rows.drop(columns="r_normalised")  # it is r, or −r where flipped
         return rows
 
-    def _cut(work: Path) -> dict[str, Shard]:
+    def cut(work: Path) -> dict[str, Shard]:
         # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
         return {
-            f"{setting.name}.{seed}": Shard(partial(_measure, setting, seed))
+            f"{setting.name}.{seed}": Shard(partial(measure, setting, seed))
             for seed in range(seeds)
             for setting in chosen
         }
 
-    def _finish(paths: list[Path], seconds: float) -> tuple[pd.DataFrame, dict[str, Any]]:
+    def finish(paths: list[Path], seconds: float) -> tuple[pd.DataFrame, dict[str, Any]]:
         return rounded(pd.concat(map(pd.read_parquet, paths))), results.provenance(
             command=command,
             parameters=decided | {"settings": list(taken), "epochs": taken},
@@ -230,7 +230,7 @@ def record_mnist(
             data={"name": data.name, "split": data.note, "identity": data.identity},
         )
 
-    return in_shards(out, plan, _cut, _finish, unit="networks", quiet=quiet)
+    return in_shards(out, plan, cut, finish, unit="networks", quiet=quiet)
 
 
 def _trained(

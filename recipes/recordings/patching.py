@@ -159,14 +159,14 @@ def _patched(
 ) -> Tensor:
     """Logits `(patches, classes)` with each patch alone, all in one batch."""
 
-    def _change(site: str, layer: int, value: Tensor) -> Tensor:
+    def change(site: str, layer: int, value: Tensor) -> Tensor:
         for row, (patch, new) in enumerate(zip(plan, given, strict=True)):
             if patch[:2] == (site, layer):
                 value = value.clone()
                 value[row, patch.token] = new
         return value
 
-    sites = _Sites(architecture, _change)
+    sites = _Sites(architecture, change)
     many = {name: x.repeat(len(plan), 1) for name, x in inputs.items()}
     with (
         torch.no_grad(),
