@@ -166,6 +166,23 @@ def test_words_taken_away_by_hand_are_measured_beside_what_was_promised(browser,
         interactive.removal(["a", "b"], [0, 1, 2], {})
 
 
+_COVERED = """(() => {
+  const box = (e) => e.getBoundingClientRect();
+  const across = (a, b) => a.left < b.right && b.left < a.right;
+  const meet = (a, b) => across(a, b) && a.top < b.bottom && b.top < a.bottom;
+  const bars = [...document.querySelectorAll("svg rect")].map(box);
+  return [...document.querySelectorAll("svg text")]
+    .filter((label) => bars.some((bar) => meet(bar, box(label)))).map((label) => label.textContent);
+})()"""
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_longest_bars_leave_names_and_numbers_free(browser, page, sign):
+    promised = {"LOO": [4.2 * sign, 1.1 * sign], "Mask gradient": [5.3 * sign, 0]}
+    figure = interactive.removal(["never", "dull"], [0, 1, 2, 5.3 * sign], promised)
+    assert seen(browser, page(figure), _COVERED, []) == []
+
+
 @pytest.mark.parametrize("kind", ["product", "heatmaps", "removal"])
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 def test_it_reads_well(browser, page, figures, kind, size):

@@ -200,13 +200,13 @@
       const fall = data.falls[gone.reduce((number, i) => number + 2 ** i, 0)];
       const sums = maps.map(([name, scores]) => [name, sum(scores, (_, i) => gone.includes(i))]);
       const parts = [["measured", fall], ...sums].flatMap(([name, value], row) => {
-        const [y, width] = [24 + 34 * row, (110 * Math.abs(value)) / most];
-        const x = 270 - (value < 0 ? width : 0);
+        const [y, width] = [24 + 34 * row, (75 * Math.abs(value)) / most];
+        const x = 255 - (value < 0 ? width : 0);
         const fill = row ? "var(--below)" : "var(--above)";
         const bar = shape("rect", { x, y: y - 14, width, height: 18, fill });
         return [text(0, y, name), bar, text(398, y, signed(value), { "text-anchor": "end" })];
       });
-      const axis = path([[270, 4], [270, 34 * (maps.length + 1)]], { stroke: "currentColor" });
+      const axis = path([[255, 4], [255, 34 * (maps.length + 1)]], { stroke: "currentColor" });
       const name = "By how much the logit falls, and what the scores add up to";
       picture.replaceChildren(drawing(34 * (maps.length + 1) + 6, name, ...parts, axis));
       const list = sums.map(([name, value]) => `${name} ${signed(value)}`).join(", ");
