@@ -62,9 +62,12 @@ function reach() {
     }
   }
 }
-addEventListener("load", reach);
-addEventListener("resize", reach);
-document.addEventListener("toggle", reach, true); // what was folded had no width
+// A table can become wide or narrow after its window did.
+const sizes = new ResizeObserver(reach);
+addEventListener("load", () => {
+  for (const box of document.querySelectorAll(SCROLLING))
+    for (const part of [box, ...box.children]) sizes.observe(part);
+});
 
 let shown;
 addEventListener("beforeprint", () => {

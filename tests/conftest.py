@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
-# Before torch is imported: workers of a parallel test run would fight for the cores.
+# Before torch is imported, which a process that only shares the tests out never does: workers of a
+# parallel test run would fight for the cores.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import lrputils  # noqa: E402  (before transformers: it keeps torchvision importable)
-from tests import untrained  # noqa: E402  (it imports lrputils)
-
-import torch  # noqa: E402  isort: skip
-from transformers import BertConfig, BertForSequenceClassification  # noqa: E402  isort: skip
-
-torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared"
 
@@ -93,6 +88,8 @@ def chance() -> random.Random:
 @pytest.fixture(scope="session")
 def placeholder():
     """A small untrained classifier, the same bits on every machine."""
+    from tests import untrained
+
     model, tokenizer = untrained.build()
     return lrputils.Classifier(model.eval().requires_grad_(False), tokenizer, "untrained")
 
@@ -100,6 +97,9 @@ def placeholder():
 @pytest.fixture(scope="module")
 def classifier():
     """A small random BERT with the tokenizer of the book's own model."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
     tokenizer = lrputils.load_classifier().tokenizer
     config = BertConfig(
         vocab_size=len(tokenizer),

@@ -31,7 +31,7 @@ WORKS = {
 
 @pytest.fixture(scope="module")
 def reviews():
-    return lrp.load_classifier(device="cpu").encode(lrp.load_texts("reviews", limit=100, seed=0))
+    return lrp.load_classifier(device="cpu").encode(lrp.load_texts("reviews", limit=48, seed=0))
 
 
 @pytest.mark.parametrize("work", [*WORKS, "LOO of a decoder"])

@@ -32,6 +32,8 @@ _FLAGS = [
     "--allow-file-access-from-files",
 ]
 WIDE, PHONE = (1280, 900), (390, 844)
+# A page's size, and whether the reader prefers dark pages.
+Look = tuple[tuple[int, int], bool]
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Visit:
         requests: the addresses it asked for.
         errors: what it threw or logged as an error.
         answer: what the script given to `visit` returned, or the one asked after printing; with
-            keys, one more answer of that script after each key, in a list.
+            keys or other looks, one more answer after each of them, in a list.
     """
 
     requests: list[str] = field(default_factory=list)
@@ -116,21 +118,34 @@ async def _press(tab: _Tab, key: str) -> None:
     await tab.call("Input.dispatchKeyEvent", type="keyUp", **what)
 
 
-async def _visit(address, url, script, *, size=WIDE, dark=False, printed="", keys=()) -> Visit:
-    tab = _Tab(await websocket_connect(address, max_message_size=100 << 20))
-    for domain in ("Page", "Network", "Runtime", "Log"):
-        await tab.call(f"{domain}.enable")
-    await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
+async def _turn(tab: _Tab, size: tuple[int, int], dark: bool) -> None:
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     await tab.call("Emulation.setEmulatedMedia", features=[scheme])
     metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
     await tab.call(
         "Emulation.setDeviceMetricsOverride", mobile=size[0] < 600, screenWidth=size[0], **metrics
     )
+
+
+async def _visit(
+    address, url, script, *, size=WIDE, dark=False, printed="", keys=(), then=()
+) -> Visit:
+    tab = _Tab(await websocket_connect(address, max_message_size=100 << 20))
+    for domain in ("Page", "Network", "Runtime", "Log"):
+        await tab.call(f"{domain}.enable")
+    await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
+    await _turn(tab, size, dark)
     await tab.call("Page.navigate", url=url)
     await tab.settled()
     if script:
         tab.visit.answer = await tab.evaluate(script)
+    if then:
+        tab.visit.answer = [tab.visit.answer]
+        for look, asked in then:
+            await _turn(tab, *look)
+            await asyncio.sleep(0.4)  # the theme waits before it answers a change of size
+            await tab.settled()
+            tab.visit.answer.append(await tab.evaluate(asked))
     if keys:
         tab.visit.answer = [tab.visit.answer]
         for key in keys:
@@ -165,8 +180,8 @@ class Browser:
         self._folder.cleanup()
 
     def visit(self, url: str, script: str = "", **how: Any) -> Visit:
-        """Open a page in a new tab, let it settle, run a script, press keys and run it after each,
-        print, ask: `_visit` says how."""
+        """Open a page in a new tab, let it settle, run a script, turn it to other looks with a
+        script each, press keys and run the first after each, print, ask: `_visit` says how."""
         return asyncio.run(self._in_new_tab(url, script, how))
 
     async def _in_new_tab(self, url: str, script: str, how: dict[str, Any]) -> Visit:
@@ -181,45 +196,60 @@ class Browser:
 
 
 AXE = (Path(__file__).parent / "axe/axe.min.js").read_text(encoding="utf-8")
-_LAYOUT = """{
-  width: document.documentElement.scrollWidth,
-  window: innerWidth,
-  formulas: document.querySelectorAll(".math").length,
-  typeset: document.querySelectorAll(".math mjx-container").length,
-  cut: [...document.querySelectorAll("mjx-container[display]")]
-    .filter((formula) => formula.scrollWidth > formula.clientWidth + 1)
-    .map((formula) => formula.innerText.slice(0, 60)),
-  broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
-}"""
-# With all that folds opened. What axe calls critical or serious: the rule, and the elements. Of
-# what repeats it sees the first: eight rows of a table, eight formulas, eight words of code of a
-# kind. On the thousands that are like them it would spend minutes.
-READABLE = f"""{AXE};
-(async () => {{
+_LAYOUT = """(() => {
   for (const folded of document.querySelectorAll("details")) folded.open = true;
-  const seen = {_LAYOUT};
-  for (const row of document.querySelectorAll("tbody > tr:nth-child(n + 9)")) row.remove();
-  const like = {{}};
-  for (const part of document.querySelectorAll("mjx-container, pre span")) {{
-    const kind = part.tagName + part.className;
-    if ((like[kind] = (like[kind] ?? 0) + 1) > 8)
-      part.replaceWith(part.tagName === "SPAN" ? part.textContent : "");
-  }}
-  const {{violations}} = await axe.run(document, {{resultTypes: ["violations"]}});
-  seen.axe = violations.filter((v) => ["critical", "serious"].includes(v.impact))
-    .map((v) => `${{v.id}}: ${{v.nodes.map((n) => n.html.slice(0, 120)).join(" ")}}`);
-  return seen;
-}})()"""
+  return {
+    width: document.documentElement.scrollWidth,
+    window: innerWidth,
+    formulas: document.querySelectorAll(".math").length,
+    typeset: document.querySelectorAll(".math mjx-container").length,
+    cut: [...document.querySelectorAll("mjx-container[display]")]
+      .filter((formula) => formula.scrollWidth > formula.clientWidth + 1)
+      .map((formula) => formula.innerText.slice(0, 60)),
+    broken: [...document.images].filter((i) => i.complete && !i.naturalWidth).map((i) => i.src),
+  };
+})()"""
+# Of what repeats, axe sees the first: eight rows of a table, eight formulas, eight words of code
+# of a kind. On the thousands that are like them it would spend minutes.
+_FIRST_OF_EACH = f"""{AXE};
+for (const row of document.querySelectorAll("tbody > tr:nth-child(n + 9)")) row.remove();
+const like = {{}};
+for (const part of document.querySelectorAll("mjx-container, pre span")) {{
+  const kind = part.tagName + part.className;
+  if ((like[kind] = (like[kind] ?? 0) + 1) > 8)
+    part.replaceWith(part.tagName === "SPAN" ? part.textContent : "");
+}}
+"""
+# What axe calls critical or serious: the rule, and the elements.
+_AXE = """(async () => {
+  const {violations} = await axe.run(document, {resultTypes: ["violations"] %s});
+  return violations.filter((v) => ["critical", "serious"].includes(v.impact))
+    .map((v) => `${v.id}: ${v.nodes.map((n) => n.html.slice(0, 120)).join(" ")}`);
+})()"""
+# The rules whose answer another size or other colours change.
+_SEEN = ["color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size"]
+_AGAIN = _AXE % f', runOnly: {{type: "rule", values: {json.dumps(_SEEN)}}}'
 
 
-def unreadable(visit: Visit) -> list[str]:
-    """Return what keeps a page, visited with `READABLE`, from being read offline by anyone."""
-    seen = visit.answer
+def unreadable(browser: Browser, url: str, first: Look, second: Look) -> list[str]:
+    """Return what keeps a page from being read offline by anyone, in either of two looks.
+
+    It is opened in the first and turned to the second, and back for the second's last question.
+    """
+    then = [(second, _LAYOUT), (second, _FIRST_OF_EACH + _AXE % ""), (first, _AGAIN)]
+    visit = browser.visit(url, _LAYOUT, size=first[0], dark=first[1], then=then)
+    *layouts, axe, again = visit.answer
     outside = [u for u in visit.requests if not u.startswith(("file:", "data:", "about:"))]
-    found = [*outside, *visit.errors, *seen["axe"], *seen["broken"]]
-    found += [f"a formula loses its end: {formula}" for formula in seen["cut"]]
-    found += ["it is wider than the window"] * (seen["width"] > seen["window"] + 1)
-    return found + ["a formula is not typeset"] * (seen["typeset"] < seen["formulas"])
+    found = [*outside, *visit.errors, *axe, *again]
+    for seen in layouts:
+        found += seen["broken"]
+        found += [f"a formula loses its end: {formula}" for formula in seen["cut"]]
+        found += ["it is wider than the window"] * (seen["width"] > seen["window"] + 1)
+        found += ["a formula is not typeset"] * (seen["typeset"] < seen["formulas"])
+    return found
+
+
+ASKING = "browser.visit(", "unreadable(browser"
 
 
 def told(executable: str | None = EXECUTABLE) -> str:
@@ -228,7 +258,9 @@ def told(executable: str | None = EXECUTABLE) -> str:
         return f"Pages were tried in {executable}."
     tests = Path(__file__).parents[1]
     asking = [
-        p for p in sorted(tests.rglob("test_*.py")) if "browser.visit(" in p.read_text("utf-8")
+        path
+        for path in sorted(tests.rglob("test_*.py"))
+        if any(call in path.read_text("utf-8") for call in ASKING)
     ]
     skipped = ", ".join(path.relative_to(tests.parent).as_posix() for path in asking)
     return (

@@ -14,7 +14,7 @@ import yaml
 from lrputils.book.build import assemble, build_html
 from lrputils.book.layout import BookError, find_book
 from lrputils.report.display import TABLE
-from tests.book.browser import PHONE, READABLE, WIDE, told, unreadable
+from tests.book.browser import ASKING, PHONE, WIDE, told, unreadable
 
 BOOK = find_book()
 REPOSITORY = "https://github.com/someone/fork"
@@ -70,14 +70,9 @@ def test_a_missing_page_is_named(tmp_path):
         assemble(BOOK, executed, tmp_path / "source")
 
 
-@pytest.mark.parametrize(
-    ("size", "dark"), [(WIDE, False), (PHONE, True)], ids=["wide-light", "phone-dark"]
-)
-def test_pages_read_well_offline(site, browser, size, dark):
-    visits = {
-        p.name: browser.visit(p.as_uri(), READABLE, size=size, dark=dark) for p in pages(site)
-    }
-    found = {name: unreadable(visit) for name, visit in visits.items()}
+def test_pages_read_well_offline_wide_and_on_a_phone_light_and_dark(site, browser):
+    looks = (WIDE, False), (PHONE, True)
+    found = {p.name: unreadable(browser, p.as_uri(), *looks) for p in pages(site)}
     assert {name: lost for name, lost in found.items() if lost} == {}
 
 
@@ -213,7 +208,7 @@ def test_search_finds_what_the_pages_say(site, browser):
 def test_the_last_line_says_what_was_skipped_for_want_of_a_browser():
     said = told(None)
     for path in Path(__file__).parents[1].rglob("test_*.py"):
-        if "browser.visit(" in path.read_text(encoding="utf-8"):
+        if any(call in path.read_text(encoding="utf-8") for call in ASKING):
             assert path.relative_to(BOOK.root).as_posix() in said
     assert told("/bin/chromium") == "Pages were tried in /bin/chromium."
     (recipe,) = re.findall(r"^test:.*\n((?:\t.*\n)+)", (BOOK.root / "Makefile").read_text(), re.M)

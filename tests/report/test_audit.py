@@ -17,7 +17,7 @@ from lrputils.report import audit, audit_answers, audit_plan
 from lrputils.report.audit_answers import FEWEST
 from lrputils.runs import datasets, results
 from tests import tiny
-from tests.book.browser import PHONE, READABLE, WIDE, unreadable
+from tests.book.browser import PHONE, WIDE, unreadable
 
 HOSTILE = '<script>alert("1")</script> & a <b>film</b>'
 SETTINGS = audit_plan.settings(shard=6, batch_size=6)
@@ -219,11 +219,10 @@ class TestPage:
         assert audit._headline(verdict, ruled, sound=True) == said
         assert audit._headline(verdict, ruled, sound=False).startswith("Do not use these numbers")
 
-    @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
     @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-    def test_it_reads_well(self, done, browser, size, dark):
+    def test_it_reads_well(self, done, browser, dark):
         address = (done / audit.PAGE).resolve().as_uri()
-        assert unreadable(browser.visit(address, READABLE, size=size, dark=dark)) == []
+        assert unreadable(browser, address, (WIDE, dark), (PHONE, not dark)) == []
 
 
 class TestFolder:
