@@ -131,6 +131,7 @@ async def _visit(
     address, url, script, *, size=WIDE, dark=False, printed="", keys=(), then=()
 ) -> Visit:
     tab = _Tab(await websocket_connect(address, max_message_size=100 << 20))
+    await tab.call("Page.navigate", url="about:blank")  # what was open is not this visit's
     for domain in ("Page", "Network", "Runtime", "Log"):
         await tab.call(f"{domain}.enable")
     await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
@@ -172,6 +173,7 @@ class Browser:
                 break
             time.sleep(0.1)
         self._port = announced.read_text().splitlines()[0]
+        self._tab = None
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -180,19 +182,17 @@ class Browser:
         self._folder.cleanup()
 
     def visit(self, url: str, script: str = "", **how: Any) -> Visit:
-        """Open a page in a new tab, let it settle, run a script, turn it to other looks with a
-        script each, press keys and run the first after each, print, ask: `_visit` says how."""
-        return asyncio.run(self._in_new_tab(url, script, how))
+        """Open a page, let it settle, run a script, turn it to other looks with a script each,
+        press keys and run the first after each, print, ask: `_visit` says how."""
+        return asyncio.run(self._in_a_tab(url, script, how))
 
-    async def _in_new_tab(self, url: str, script: str, how: dict[str, Any]) -> Visit:
-        host = f"http://127.0.0.1:{self._port}"
-        client = AsyncHTTPClient()
-        opened = await client.fetch(f"{host}/json/new?about:blank", method="PUT", body="")
-        tab = json.loads(opened.body)
-        try:
-            return await _visit(tab["webSocketDebuggerUrl"], url, script, **how)
-        finally:
-            await client.fetch(f"{host}/json/close/{tab['id']}")
+    async def _in_a_tab(self, url: str, script: str, how: dict[str, Any]) -> Visit:
+        """One tab for all visits: a new one would be a new process, and compile scripts again."""
+        if self._tab is None:
+            new = f"http://127.0.0.1:{self._port}/json/new?about:blank"
+            opened = await AsyncHTTPClient().fetch(new, method="PUT", body="")
+            self._tab = json.loads(opened.body)["webSocketDebuggerUrl"]
+        return await _visit(self._tab, url, script, **how)
 
 
 AXE = (Path(__file__).parent / "axe/axe.min.js").read_text(encoding="utf-8")

@@ -70,7 +70,7 @@ def test_a_missing_page_is_named(tmp_path):
         assemble(BOOK, executed, tmp_path / "source")
 
 
-def test_pages_read_well_offline_wide_and_on_a_phone_light_and_dark(site, browser):
+def test_pages_read_well_offline(site, browser):
     looks = (WIDE, False), (PHONE, True)
     found = {p.name: unreadable(browser, p.as_uri(), *looks) for p in pages(site)}
     assert {name: lost for name, lost in found.items() if lost} == {}
