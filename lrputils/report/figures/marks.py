@@ -93,6 +93,8 @@ def lines(
 ) -> Drawing:
     """Draw means over an axis as lines with their intervals as bands: panels in two columns.
 
+    The book's own small model is no evidence, and gets no band.
+
     Args:
         panels: name → series → columns `value`, `low`, `high` by place, or values alone; or such a
             table, indexed by (series, place). A name may be (heading, label of the vertical axis).
@@ -118,7 +120,7 @@ def lines(
         for series, table in tables[name].items():
             colour, shape, weight, line = own[series]
             look = {"color": colour, "lw": 1.6 * weight}
-            if table.low.notna().any():
+            if table.low.notna().any() and weight >= 1:  # a faint band would still widen the axis
                 axes.fill_between(
                     table.index, table.low, table.high, alpha=0.18, **look | {"lw": 0}
                 )
