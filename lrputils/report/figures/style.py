@@ -63,9 +63,8 @@ LOOKS = {
         "grey", "o", 0.8
     ),  # the book's small model; a reader's own comes first, in ink
     "LRP around plain attention": _Look("gold", "X"),
-    "one pass, gates open": _Look("green", "^"),
-    **dict.fromkeys(["half-removal", "two groups at gate 1/2"], _Look("moss", "s")),
-    **dict.fromkeys(["mask gradient + half-removal", "one pass + two groups"], _Look("pine", "D")),
+    "half-removal": _Look("moss", "s"),
+    "mask gradient + half-removal": _Look("pine", "D"),
 }
 # In the order in which methods are entered.
 _SHAPES = "Dp^P<Xosv>hd*"
