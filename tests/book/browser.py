@@ -234,7 +234,7 @@ _AGAIN = _AXE % f', runOnly: {{type: "rule", values: {json.dumps(_SEEN)}}}'
 def unreadable(browser: Browser, url: str, first: Look, second: Look) -> list[str]:
     """Return what keeps a page from being read offline by anyone, in either of two looks.
 
-    It is opened in the first and turned to the second, and back for the second's last question.
+    It is opened in the first, turned to the second, and back for what axe says of the first.
     """
     then = [(second, _LAYOUT), (second, _FIRST_OF_EACH + _AXE % ""), (first, _AGAIN)]
     visit = browser.visit(url, _LAYOUT, size=first[0], dark=first[1], then=then)
