@@ -81,6 +81,16 @@ def test_lines_have_bands_a_colour_each_and_labels_where_they_differ(monkeypatch
     assert beside["index"][0] == str(("a", "r", frame.MPNET, 1))
 
 
+def test_the_books_own_small_model_gets_no_band():
+    wide = table([0.1, 0.2]).assign(low=-1.0, high=1.0)
+    drawn = {
+        name: lines({"": {name: wide}}, xlabel="", title="")
+        for name in (frame.MINILM, frame.THIS_RUN)
+    }
+    bands = {name: len(figure.axes[0].collections) for name, figure in drawn.items()}
+    assert bands == {frame.MINILM: 1, frame.THIS_RUN: 0}
+
+
 def test_runs_of_different_depth_share_a_scale():
     panels = {f"run {k}": table([0.1 * k] * k) for k in (6, 2, 12)}
     figure = lines(panels, xlabel="layer", title="t", ylabel="share")

@@ -59,9 +59,8 @@ LOOKS = {
     "MPNet, first 6 × 768": _Look("violet", "s"),
     "MPNet, 12 × 768": _Look("indigo", "D"),
     "the paper": _Look("muted", "^"),
-    "this run": _Look(
-        "grey", "o", 0.8
-    ),  # the book's small model; a reader's own comes first, in ink
+    # The book's small model; a reader's own comes first, in ink.
+    "this run": _Look("grey", "o", 0.8),
     "LRP around plain attention": _Look("gold", "X"),
     "half-removal": _Look("moss", "s"),
     "mask gradient + half-removal": _Look("pine", "D"),
