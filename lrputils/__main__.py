@@ -32,6 +32,7 @@ _PLAIN = (
     "lrputils: the text is read as it stands, without the model's chat template. A chat is JSON, "
     """'[{"role": "user", "content": "…"}]'; --template makes the model a classifier"""
 )
+_LONG = 2_000  # characters of a text that takes longer than a look
 _NOWHERE = "--out DIR says where the rows go; --dry-run needs none"
 
 
@@ -49,6 +50,7 @@ def explain(
     device: str = "auto",
     template: str | None = None,
     verbalizers: str | None = None,
+    dry_run: bool = False,
     out: Path | None = None,
 ) -> Any:
     """Explain what a classifier makes of one text, or what a language model says to it.
@@ -69,11 +71,14 @@ def explain(
         device (DEVICE): auto (a GPU if there is one), cpu, cuda:1
         template (TEXT): a prompt with {text}, by which a language model is a classifier
         verbalizers (A,B): the classes in such a model's own words, a token each, as ' bad, good'
+        dry_run: say what it will take, and explain nothing
         out, html (FILE): write FILE.html, .svg or .png instead
 
     Example:
         lrputils explain 'a film that is never dull' --out film.html
     """
+    if sys.stderr.isatty():
+        print("loading the model …", file=sys.stderr)
     from lrputils.attribution import METHODS
     from lrputils.model.classifier import load_classifier
     from lrputils.report.explain import explain as explain_text
@@ -91,6 +96,13 @@ def explain(
     chats = classifier.architecture.language_model and classifier.tokenizer.chat_template
     if chats and isinstance(prompt, str):
         print(_PLAIN, file=sys.stderr)
+    if not chats and (dry_run or len(text) > _LONG):
+        told = _expected(classifier, prompt, methods, units, max_length)
+        if dry_run:
+            return told
+        print(told, file=sys.stderr)
+    elif dry_run:
+        raise ValueError("--dry-run is of a classifier's text: an answer's cost depends on it")
     shown = explain_text(
         classifier,
         prompt,
@@ -101,6 +113,16 @@ def explain(
         answer=answer,
     )
     return shown.save(out) if out else shown
+
+
+def _expected(
+    classifier: Any, text: Any, methods: Sequence[str], units: str, max_length: int | None
+) -> Any:
+    """Return what explaining one text takes."""
+    from lrputils.study.cost import forecast
+
+    others = [name for name in methods if name != "loo"]
+    return forecast(classifier, [text], others, units=units, max_length=max_length, batch_size=1)
 
 
 def _prompt(text: str) -> Any:

@@ -2,8 +2,7 @@
 
 `install()` is for a process of its own, before models are loaded. torch's private device does the
 rest: a tensor there wraps one of this machine, each operation unwraps what it takes and wraps what
-it gives, and one that mixes devices is refused with CUDA's sentence. `pretended()` starts such a
-process.
+it gives, and one that mixes devices is refused with CUDA's sentence.
 """
 
 from __future__ import annotations

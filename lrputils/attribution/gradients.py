@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lrputils.attribution.registry import method
 from lrputils.model.architectures import Architecture, Handle, describe
-from lrputils.model.inputs import special_tokens, tensor_rows
+from lrputils.model.inputs import check_token, special_tokens, tensor_rows
 from lrputils.model.proof import prove_batch
 from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 
@@ -34,7 +34,7 @@ def _integrated_gradients(
     inputs: Mapping[str, Any],
     *,
     target: Target,
-    baseline: str | int = "pad",
+    baseline: str | int | Tensor = "pad",
     steps: int = 32,
     batch_tokens: int = GRADIENT_TOKENS,
 ) -> Tensor:
@@ -46,7 +46,9 @@ def _integrated_gradients(
     tokens, which are their own baseline. Scores sum to f(x) − f(b), but for the quadrature's error.
 
     Args:
-        baseline: "zero", "pad", "mask" or a token id: what a token's embedding comes from.
+        baseline: where a token's embedding comes from: "zero", "pad", "mask" or a token id; ids of
+            a text as long as these, (batch, tokens); or embeddings, (size,) or (batch, tokens,
+            size).
         steps: points of the quadrature.
         batch_tokens: how many tokens go through the model at once; bounds the memory.
 
@@ -81,14 +83,19 @@ def _integrated_gradients(
 
 
 def _baseline(
-    architecture: Architecture, inputs: Mapping[str, Any], reading: Reading, baseline: str | int
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    reading: Reading,
+    baseline: str | int | Tensor,
 ) -> Tensor:
     """Word embeddings `(batch, tokens, size)` at the start of the path: special tokens stay."""
     if architecture.kind.vision:
         kept = reading.head  # [CLS]
     else:
         kept = special_tokens(inputs).to(reading.valid.device) | ~reading.valid
-    if baseline == "zero":
+    if isinstance(baseline, Tensor):
+        embedding = _given_baseline(architecture, reading, baseline)
+    elif baseline == "zero":
         embedding = torch.zeros_like(reading.value)
     elif architecture.kind.vision:
         raise ValueError(f"baseline {baseline!r} is a token's; for images there is 'zero'")
@@ -98,6 +105,56 @@ def _baseline(
         with torch.no_grad():
             embedding = architecture.word_embeddings(ids)
     return torch.where(kept[..., None], reading.value, embedding)
+
+
+def _given_baseline(architecture: Architecture, reading: Reading, baseline: Tensor) -> Tensor:
+    """A reader's ids or embeddings as embeddings `(batch, tokens, size)`."""
+    given, like = baseline.to(reading.value.device), reading.value
+    if not given.is_floating_point():
+        if given.shape != like.shape[:2]:
+            raise ValueError(
+                f"baseline holds ids of shape {tuple(given.shape)}: a text to start from has as "
+                f"many tokens as the one explained, {tuple(like.shape[:2])}"
+            )
+        with torch.no_grad():
+            return architecture.word_embeddings(given)
+    try:
+        return given.to(like.dtype).expand_as(like)
+    except RuntimeError:
+        raise ValueError(
+            f"baseline has shape {tuple(given.shape)}: embeddings are {tuple(like.shape)}, or "
+            f"({like.shape[-1]},)"
+        ) from None
+
+
+def completeness_gap(
+    model: Handle,
+    inputs: Mapping[str, Any],
+    scores: Tensor,
+    *,
+    target: Target = None,
+    baseline: str | int | Tensor = "pad",
+) -> Tensor:
+    """f(x) − f(b) − Σ scores of each text, (batch,): what the quadrature's steps have missed.
+
+    Integrated Gradients sum to f(x) − f(b) (Sundararajan et al., 2017, Proposition 1).
+
+    Args:
+        model: as of `attribute`.
+        inputs: the encoded texts.
+        scores: their Integrated Gradients, (batch, tokens), special tokens included.
+        target: the class explained.
+        baseline: the one that they start from.
+
+    Raises:
+        ValueError: an unknown baseline.
+    """
+    architecture = describe(model, rules=False)
+    reading = read(architecture, inputs, target=target)
+    start = _baseline(architecture, inputs, reading, baseline)
+    begin = read(architecture, inputs, target=reading.target, change=lambda _: start)
+    change = (reading.output - begin.output).detach()
+    return change - scores.to(change).sum(-1)
 
 
 def _baseline_token(
@@ -120,4 +177,5 @@ def _baseline_token(
             f"baseline {baseline!r}: neither the inputs nor the model's config name a {name}. "
             f"Pass the id itself, as baseline=tokenizer.{name}, or baseline='zero'"
         )
+    check_token(architecture.model.get_input_embeddings(), token, f"baseline={baseline!r}")
     return token

@@ -7,8 +7,10 @@ marks in the place of the messages: a template that changes what stands in them 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +24,12 @@ from lrputils.model.units import Source, Span
 
 Chat = Sequence[Mapping[str, Any]]
 PLAIN = "{text}"  # the template of a text around which nothing stands
+# What a generation_config sets that no greedy answer depends on, or where it ends.
+_NEUTRAL = re.compile(
+    "transformers_version|_from_model_config|(bos|eos|pad|decoder_start)_token_id|do_sample|temperature|top_[kp]|min_p|"
+    "typical_p|.*_cutoff|num_beams|early_stopping|length_penalty|max_.*|use_cache|cache_.*|"
+    "num_return_sequences|return_.*|output_.*"
+)
 # In the place of a message: a character that no text has, on either side of its number.
 _MARK = "\ue0b7"
 
@@ -205,7 +213,8 @@ def _without_end(fields: Mapping[str, Any]) -> int:
 def _within(own: Sequence[Span], starts: Sequence[int], span: Span) -> Span | None:
     """A token's characters in the messages, one behind the other; None outside of all."""
     for (begin, end), move in zip(own, starts, strict=True):
-        if max(begin, span[0]) < min(end, span[1]):
+        blank = span[0] == span[1] and begin <= span[0] < end  # its offsets may be trimmed
+        if blank or max(begin, span[0]) < min(end, span[1]):
             return max(begin, span[0]) + move, min(end, span[1]) + move
     return None
 
@@ -216,19 +225,33 @@ def reply(
 ) -> tuple[str, bool]:
     """Return what a language model says to a prompt, each time its most probable token.
 
-    And whether it was cut, after `most` tokens. Blanks at its ends are left out.
+    That is of its logits as its `generation_config` changes them: see `generation_settings`. And
+    whether it was cut, after `most` tokens. Blanks at its ends are left out.
 
     Raises:
         ValueError: it says nothing.
     """
     pad, size = padding_id(tokenizer), inputs["input_ids"].shape[1]
-    how = {"do_sample": False, "max_new_tokens": most, "pad_token_id": pad}
+    how = {"do_sample": False, "num_beams": 1, "max_new_tokens": most, "pad_token_id": pad}
     unused = dict.fromkeys(("temperature", "top_p", "top_k"))
     found = model.generate(**inputs.model_kwargs(), **how, **unused)[0, size:]
     said = tokenizer.decode(found, skip_special_tokens=True).strip()
     if not said:
         raise ValueError("the model says nothing to this: pass the answer to explain")
     return said, len(found) == most and int(found[-1]) not in tokenizer.all_special_ids
+
+
+def generation_settings(model: nn.Module) -> str:
+    """Return what a model's `generation_config` sets that changes its most probable token.
+
+    As "repetition_penalty=1.3"; "" where it sets nothing of that kind.
+    """
+    told = model.generation_config.to_diff_dict()
+    return ", ".join(
+        f"{name}={shorten(str(value), 40, placeholder='…')}"
+        for name, value in sorted(told.items())
+        if not _NEUTRAL.fullmatch(name)
+    )
 
 
 def _lay_out(

@@ -37,7 +37,7 @@ from lrputils.model import chats
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import NO_ANSWERS, find_class
+from lrputils.model.readout import NO_ANSWERS, find_class, listed
 
 EMBEDDED = Path(__file__).parents[1] / "assets" / "reviewer"
 NAME = "lrputils reviewer"  # what pages call it
@@ -141,7 +141,7 @@ class Classifier:
         """
         names = dict(names or {})
         if stray := [name for name in names.values() if find_class(name, self.labels) is None]:
-            raise ValueError(f"{stray} are none of the classes {', '.join(self.labels)}")
+            raise ValueError(f"{stray} are none of the classes {listed(self.labels)}")
         found: dict[Any, int | None] = {}
         for label in (labels := list(labels)):
             if isinstance(label, Hashable) and label not in found:
@@ -159,7 +159,7 @@ class Classifier:
             warn(
                 f"{len(strays)} of {len(labels)} labels name no class: "
                 f"{', '.join(dict.fromkeys(strays[:4]))}; those of {self.name!r} are "
-                f"{', '.join(self.labels)}. Accuracy is left out, and all else goes on; "
+                f"{listed(self.labels)}. Accuracy is left out, and all else goes on; "
                 + about("labels")
                 + " says what a label is called in the model",
                 stacklevel=3,
@@ -406,6 +406,14 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
             f"{type(model).__name__} comes without its tokenizer: load_classifier(model, tokenizer)"
         )
     describe(model, rules=False)
+    precision = next(model.parameters()).dtype
+    if precision in (torch.float16, torch.bfloat16):
+        warn(
+            f"this {type(model).__name__} computes in {str(precision).removeprefix('torch.')}: "
+            "leave-one-out is a difference of close numbers, and few of its digits are left "
+            "there. model.float() makes it float32",
+            stacklevel=3,
+        )
     return Classifier(model, tokenizer, Path(model.config.name_or_path).name or "a model at hand")
 
 

@@ -325,6 +325,25 @@ def replacements(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {name: token for name, token in ids.items() if token is not None}
 
 
+def check_token(embedding: torch.nn.Module, token: int, asked: str) -> None:
+    """Refuse a token that cannot stand in the place of others, as what was `asked` for needs it.
+
+    Raises:
+        ValueError: the model has no word embedding of it, or one that is not finite.
+    """
+    words = embedding.weight
+    if not 0 <= token < len(words):
+        raise ValueError(
+            f"{asked} needs the token {token}, and the model has embeddings of the tokens 0 to "
+            f"{len(words) - 1}: the tokenizer has tokens that the model does not know"
+        )
+    if not bool(torch.isfinite(words[token]).all()):
+        raise ValueError(
+            f"{asked} needs the token {token}, whose word embedding in the model is not finite: "
+            "it was never trained. Choose another one"
+        )
+
+
 def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
     """Return the token to pad with; a decoder without one pads with its end-of-text token."""
     known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -52,7 +53,10 @@ class Contrast(NamedTuple):
 Target: TypeAlias = int | str | Contrast | Sequence[int | str] | Tensor | None
 # What of an answer's tokens is explained, and added up; as a `target` by name, the first without.
 ANSWER_OUTPUTS = "log-probability", "logit", "contrast"
-NO_ANSWERS = "is no language model: it says a class, and answers and chats are not for it"
+NO_ANSWERS = (
+    "is no language model: it gives a class or a score, and answers are not for it; a chat that it "
+    "scores is one text, tokenizer.apply_chat_template(chat, tokenize=False)"
+)
 
 
 def contrast(first: int | str, second: int | str) -> Contrast:
@@ -67,6 +71,12 @@ def contrast(first: int | str, second: int | str) -> Contrast:
     if first == second:
         raise ValueError(f"contrast({first!r}, {second!r}) compares a class with itself")
     return Contrast(first, second)
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Return the classes' names for a message: of many the first ones, and how many there are."""
+    more = f", … ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def find_class(label: Any, names: Sequence[str], classes: int | None = None) -> int | None:
@@ -84,7 +94,7 @@ def find_class(label: Any, names: Sequence[str], classes: int | None = None) -> 
         found = [number for number, name in enumerate(names) if spelled(name) == spelled(said)]
         if len(found) > 1:
             raise ValueError(
-                f"{said!r} names {len(found)} of the classes {', '.join(names)}: rename them in "
+                f"{said!r} names {len(found)} of the classes {listed(names)}: rename them in "
                 "model.config.id2label"
             )
         if found:
@@ -111,7 +121,7 @@ def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
         if classes > 1 and names and _problem(model) == "regression":
             raise ValueError(
                 f"{type(model).__name__} gives {classes} scores and predicts none of them: choose "
-                f"one by target=, of {', '.join(names)}"
+                f"one by target=, of {listed(names)}"
             )
         return logits.detach().argmax(1)
     pair = isinstance(target, Contrast)
@@ -124,9 +134,11 @@ def resolve_target(target: Target, logits: Tensor, model: nn.Module) -> Tensor:
             find_class(each, names, classes) if isinstance(each, str) else each for each in rows
         ]
         if None in numbers:
-            known = ", ".join(names) or "the tokens: give its number"
             stray = rows[numbers.index(None)]
-            raise ValueError(about("target", stray) + f" is none of {known}")
+            known = listed(names) or "the tokens: give its number"
+            near = get_close_matches(str(stray), names, n=3)
+            meant = f"; close to it: {', '.join(near)}" if near else ""
+            raise ValueError(about("target", stray) + f" is none of {known}{meant}")
     try:
         chosen = torch.as_tensor(numbers, device=logits.device)
     except (TypeError, ValueError):

@@ -125,15 +125,26 @@ class Units:
     @property
     def mask(self) -> Tensor:
         """Boolean (batch, tokens): true at the first token of each unit, where its score stands."""
-        before = torch.nn.functional.pad(self.numbers[:, :-1], (1, 0), value=-1)
-        return (self.numbers >= 0) & (self.numbers != before)
+        columns = torch.arange(self.numbers.shape[1], device=self.numbers.device)
+        return (self.numbers >= 0) & (self._first() == columns)
 
     def sum(self, scores: Tensor) -> Tensor:
         """Add up each unit's scores (…, batch, tokens) at its first token; 0 elsewhere."""
-        columns = torch.arange(self.numbers.shape[1], device=self.numbers.device)
-        first = torch.where(self.mask, columns, 0).cummax(1).values.to(scores.device)
+        first = self._first().to(scores.device)
         inside = scores.masked_fill((self.numbers < 0).to(scores.device), 0)
         return torch.zeros_like(scores).scatter_add(-1, first.expand_as(scores), inside)
+
+    def _first(self) -> Tensor:
+        """The column of the first token of each token's unit, (batch, tokens).
+
+        A unit need not be one piece: a span over both texts of a pair has a separator inside.
+        """
+        columns = torch.arange(self.numbers.shape[1], device=self.numbers.device)
+        columns = columns.expand_as(self.numbers)
+        known = self.numbers.clamp(min=0)
+        outside = columns.masked_fill(self.numbers < 0, self.numbers.shape[1] - 1)
+        first = torch.full_like(self.numbers, self.numbers.shape[1] - 1)
+        return first.scatter_reduce(1, known, outside, "amin").gather(1, known)
 
 
 def divide(
@@ -169,6 +180,8 @@ def words_of(source: Source, units: str | Sequence[Span]) -> list[Word]:
         number = bisect_right(begins, place) - 1
         if number >= 0 and place < spans[number][1]:
             pieces.setdefault(spans[number], []).append(token)
+    if not isinstance(units, str):  # whole tokens go: a span that ends inside of one has all of it
+        pieces = {_covered(source, own): own for own in pieces.values()}
     return [
         Word(
             text[slice(*span)].strip(),
@@ -178,6 +191,12 @@ def words_of(source: Source, units: str | Sequence[Span]) -> list[Word]:
         )
         for span, own in pieces.items()
     ]
+
+
+def _covered(source: Source, tokens: Sequence[int]) -> Span:
+    """The characters from the first of some tokens to the last."""
+    spans = [span for token in tokens if (span := source.spans[token]) is not None]
+    return min(begin for begin, _ in spans), max(end for _, end in spans)
 
 
 def _places(source: Source) -> dict[int, int]:

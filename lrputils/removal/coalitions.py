@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.inputs import Inputs, has_answers, special_tokens, to_the_left
+from lrputils.model.inputs import Inputs, check_token, has_answers, special_tokens, to_the_left
 from lrputils.model.readout import (
     ANSWER_OUTPUTS,
     Target,
@@ -74,6 +74,7 @@ class Coalitions:
         elif (output := output or OUTPUTS[0]) not in OUTPUTS:
             raise ValueError(f"output={output!r} is not one of {OUTPUTS}")
         self._output = output
+        self._checked: set[str] = set()  # removals whose replacement the model has
         self.texts = split(architecture, inputs, output)
         self.units, self.where = units_of(architecture, inputs, self.texts, units, special=special)
         self._window = window(architecture)
@@ -136,6 +137,10 @@ class Coalitions:
                     "`clf.encode(texts)`, with a tokenizer that has the token"
                 )
             swap_id = known[removal]
+            if swap_id is not None and removal not in self._checked:
+                words = self.architecture.model.get_input_embeddings()
+                check_token(words, swap_id, f"removal={removal!r}")
+                self._checked.add(removal)
             return Row(number, tokens, swapped=tuple(gone), swap_id=swap_id, start=first)
         head, read = self._heads[number], self.texts[number].read
         if removal == "attention-mask" and tokens > self._window and (left or head_stays):

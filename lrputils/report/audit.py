@@ -89,7 +89,7 @@ def audit(
         notes = read_json(path)
     if notes.get("rows") != facts["rows"]:  # measured once beside the rows
         if not quiet:
-            print("checking the rules …", file=sys.stderr)
+            print("checking the rules, and timing a batch …", file=sys.stderr)
         forecast = audit_plan.expected(classifier, whole or texts, settings)
         checks = gates(classifier, next(texts.parts(2)), settings.max_length)
         notes = {
@@ -98,6 +98,8 @@ def audit(
             "forecast": asdict(forecast),
         }
         write_json(path, notes)
+    if not quiet:
+        print("writing the page …", file=sys.stderr)
     run = Audited(pd.read_parquet(out / results.ROWS), settings.units)
     verdict = answers.verdict(run)
     sound = all(check["passed"] for check in notes["gates"].values())

@@ -211,6 +211,8 @@ class Lead(NamedTuple):
             return f"{self.best}: nothing else costs as little."
         value, low, high = self.difference[:3]
         gap = f"{value:+.3f} [{low:.3f}, {high:.3f}], on {self.difference.share:.0%} of the texts"
+        doubted = self.outcome == CANNOT_TELL and low > 0 and self.difference.share_low > 0.5
+        gap += "; with one text more against it the interval would hold zero" if doubted else ""
         told = {
             CLEAR: f"Use {self.best}: ahead of all others, of {self.rival} by {gap}.",
             ALIKE: f"Use {self.best} or {self.rival}: alike within {MARGIN} ({gap}).",

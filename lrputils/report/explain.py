@@ -11,13 +11,15 @@ import torch
 
 from lrputils import stats
 from lrputils.attribution import METHODS, attribute
+from lrputils.attribution.gradients import completeness_gap
 from lrputils.data.given import OWN, Text, is_text
 from lrputils.mistakes import about
-from lrputils.model.chats import Chat, is_chat
+from lrputils.model.chats import Chat, generation_settings, is_chat
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.readout import Target
 from lrputils.model.units import Span, Word
 from lrputils.removal.leave_one_out import leave_one_out
+from lrputils.removal.shapley import shapley_values
 from lrputils.report.heatmap import Heatmap, Heatmaps
 from lrputils.report.words import WordMaps, named
 
@@ -120,18 +122,30 @@ def _explain(
             + " explains its beginning"
         )
     answered = inputs.get("answer_mask", torch.zeros(1, len(inputs.tokens[0])))[0].tolist()
+    if not isinstance(units, str):
+        units = [(int(begin), int(end)) for begin, end in units]
     unit = units if isinstance(units, str) else "span"
     how: dict[str, Any] = {"target": target, "units": units if unit == units else [units]}
     over = inputs.units(how["units"])
     found: dict[str, np.ndarray] = {}
+    errors: dict[str, float] = {}  # of sampled values
+    gaps: dict[str, float] = {}  # between what scores sum to and the change that they explain
     each: Sequence[np.ndarray] = ()  # of an answer's tokens
     for name in names:
         given = {**how, **options.get(name, {})}
         if name == "loo" and answer is not None and given.get("precision", "float32") == "float32":
             each = leave_one_out(classifier, inputs, per_token=True, **given)[0].cpu().numpy()
             found[name] = np.sum(each, 0)
+        elif name == "shapley":
+            sampled = shapley_values(classifier, inputs, **given)
+            found[name] = sampled.scores[0].cpu().numpy()
+            errors[name] = float(sampled.errors.max())
         else:
-            found[name] = attribute(classifier, inputs, name, **given)[0].cpu().numpy()
+            scores = attribute(classifier, inputs, name, **given)
+            found[name] = scores[0].cpu().numpy()
+            if name == "ig" and unit == "token":
+                start = {key: given[key] for key in ("target", "baseline") if key in given}
+                gaps[name] = float(completeness_gap(classifier, inputs, scores, **start)[0])
     maps = {METHODS[name].label: scores for name, scores in found.items()}
     shown = Heatmap.of(classifier, text, maps, **how, max_length=max_length, answer=answer)
     spelled = [t for t, own in zip(inputs.tokens[0], answered, strict=True) if own]
@@ -140,7 +154,9 @@ def _explain(
         shown.said[-1].special = shown.special
     if own:
         end = ", cut where it grew long" if cut else ""
-        told = f"The answer is the model's own, its most probable token each time{end}."
+        settings = generation_settings(classifier.model)
+        under = f", under its generation_config's {settings}" if settings else ""
+        told = f"The answer is the model's own, its most probable token each time{under}{end}."
         shown.remark = f"{told} {shown.remark}".strip()
     loo = found.get("loo")
     if loo is None and len(inputs.tokens[0]) <= _CHEAP:
@@ -150,6 +166,13 @@ def _explain(
         note = _YARDSTICK.format(unit=unit)
         if name != "loo":
             note = tracking(scores, loo, content, shown.words, unit)
+        if errors.get(name):
+            note += f" Its values are sampled, with standard errors up to {errors[name]:.2g}."
+        if abs(gaps.get(name, 0.0)) > 0.05 * abs(scores.sum() + gaps.get(name, 0.0)):
+            note += (
+                f" Its scores sum to {scores.sum():+.2f}, and from its baseline to the text the "
+                f"output changes by {scores.sum() + gaps[name]:+.2f}: more steps close the gap."
+            ).replace("-", "−")
         shown.notes[METHODS[name].label] = note
     return shown
 

@@ -90,16 +90,21 @@ class Heatmap(WordMaps):
             said = "Predicted" if target is None else "Class"
             several = classifier.model.config.problem_type == "multi_label_classification"
             said = "Most probable label" if several and target is None else said
-            caption = f"{said}: {label}, probability {probability:.2f}"
+            caption = f"{said}: {label}, probability {_probability(probability)}"
         elif reading.target.dim() == 2:
             caption = f"{label}: logits differ by {value:+.2f}"
         found = cls(inputs.tokens[0], maps, words=_words(inputs, units), caption=caption)
         content = inputs.content_mask[0]
         unknown = content & (inputs["input_ids"][0] == inputs.replacements.get("unk", -1))
+        if units != "token" and inputs.sources:
+            found.measured, found.whole = (inputs.units(units).numbers[0] >= 0).cpu().numpy(), True
         pieces = [list(word.pieces) for word in found.words]
         found.answer, found.origin = (label, probability), f"Model {classifier.name}"
         if classifier.revision:
             found.origin += f", revision {classifier.revision}"
+        precision = str(reading.output.dtype).removeprefix("torch.")
+        if precision in ("float16", "bfloat16"):
+            found.origin += f", computed in {precision}"
         if classifier.prompt is not None:
             found.origin += f", asked “{classifier.prompt.template}”"
         found.special = frozenset(n for n, own in enumerate(pieces) if not content[own].any())
@@ -148,7 +153,10 @@ class Heatmap(WordMaps):
             lines += ["", f"{red} for the class, {blue} against it; {scales}"]
         else:  # for a file or another program
             table = self.to_frame().set_index("word").rename(index=visible, columns=visible)
-            lines += ["", table.rename_axis(None).to_string(float_format="{:+.4g}".format)]
+            lines += [
+                "",
+                table.rename_axis(None).to_string(float_format="{:+.4g}".format, na_rep="–"),
+            ]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -263,6 +271,11 @@ def _answer(classifier: Classifier, reading: Reading) -> tuple[str, float | None
         return names[0], float(probabilities(classifier.model, reading.logits[:1])[0, chosen[0]])
     except ValueError:  # a lone logit names no class, unless someone named it
         return ("score" if names[0] == "LABEL_0" else names[0]), None
+
+
+def _probability(value: float) -> str:
+    """A probability in two digits; none is rounded to 0 or 1."""
+    return "below 0.01" if value < 0.005 else "above 0.99" if value > 0.995 else f"{value:.2f}"
 
 
 def _columns(text: str) -> int:

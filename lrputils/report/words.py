@@ -57,6 +57,8 @@ class WordMaps:
         notes: name → a sentence to stand under that map.
         unknown: places of the words that the tokenizer does not know, in whole or in part.
         special: places of the words that are not in the text, as [CLS]; no headline names them.
+        measured: boolean (tokens,), False at tokens outside of all units that were scored.
+        whole: whether a unit's tokens have no scores of their own, so that no piece has one.
         remark: a sentence about the text, to stand above the maps.
         writers: name → how that map's scores are written.
         said: of each token of an answer its own map, by its name; a page shows it when it is asked.
@@ -79,6 +81,8 @@ class WordMaps:
         self.unknown: frozenset[int] = frozenset()
         self.special: frozenset[int] = frozenset()
         self.remark = ""
+        self.measured = np.ones(len(self.tokens), bool)
+        self.whole = False
         self.said: list[WordMaps] = []
         for name, scores in self.maps.items():
             if scores.shape != (len(self.tokens),):
@@ -100,12 +104,15 @@ class WordMaps:
         """
         if not pieces:
             words = {"word": [word.text for word in self.words]}
-            return pd.DataFrame(words | {name: self.by_word(name) for name in self.maps})
+            known = [self.measured[list(word.pieces)].any() for word in self.words]
+            scores = {name: np.where(known, self.by_word(name), np.nan) for name in self.maps}
+            return pd.DataFrame(words | scores)
         rows = [(word.text, piece) for word in self.words for piece in word.spellings]
         places = [place for word in self.words for place in word.pieces]
         frame = pd.DataFrame(rows, columns=["word", "piece"])
         frame["token"] = [self.tokens[place] for place in places]
-        return frame.assign(**{name: scores[places] for name, scores in self.maps.items()})
+        scores = {name: np.where(self.measured, own, np.nan) for name, own in self.maps.items()}
+        return frame.assign(**{name: own[places] for name, own in scores.items()})
 
     def by_word(self, name: str) -> np.ndarray:
         """Return a map's score of every word, `(words,)`: the sum over its pieces."""
@@ -149,7 +156,14 @@ class WordMaps:
     def parts(self, word: Word) -> list[tuple[str, list[int]]]:
         """Return a word and, if it has several pieces, each: its text, and its tokens' places."""
         pieces = zip(word.spellings, ([place] for place in word.pieces), strict=True)
-        return [(word.text, list(word.pieces)), *(pieces if len(word.pieces) > 1 else ())]
+        several = len(word.pieces) > 1 and not self.whole
+        return [(word.text, list(word.pieces)), *(pieces if several else ())]
+
+    def written(self, name: str, pieces: list[int]) -> str:
+        """Return the score of some tokens in a map as it is written; a dash where it has none."""
+        if not self.measured[pieces].any():
+            return "–"
+        return self.writers[name](self.maps[name][pieces].sum())
 
 
 def _writer(*scores: np.ndarray) -> Callable[[float], str]:

@@ -192,7 +192,8 @@ def time_goes(bench: Bench) -> Rows:
         work()
         whole = np.median([bench.seconds(work) for _ in range(3)])
         found = dict.fromkeys(KINDS, 0.0)
-        with profile(activities=list(ProfilerActivity) if cuda else [ProfilerActivity.CPU]) as seen:
+        watched = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * cuda
+        with profile(activities=watched) as seen:
             work()
         for event in seen.key_averages():
             spent = event.self_device_time_total if cuda else event.self_cpu_time_total

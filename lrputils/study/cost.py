@@ -91,6 +91,12 @@ _MINUTES = 300  # seconds that nobody minds
 _FEW, _SHORTER = 20, (256, 128, 64)  # texts and tokens that are proposed where all take longer
 
 
+_COPIES = (
+    "; {} repeat an earlier text, and intervals would count them as texts of their own: leave "
+    "copies out"
+)
+
+
 @dataclass(frozen=True)
 class Forecast:
     """What an evaluation will take, by one process on one device.
@@ -102,6 +108,7 @@ class Forecast:
         texts: how many there are.
         tokens: of all texts, as far as they are not cut.
         cut: texts that are too long.
+        copies: texts that repeat an earlier one; an interval would count each by itself.
         peak_bytes: most memory, as `_Spent` counts it.
         shorter: what would take minutes where all does not: option → seconds.
         price: of an hour of the device.
@@ -117,6 +124,7 @@ class Forecast:
     shorter: Mapping[str, float] = field(default_factory=dict)
     price: float | None = None
     workers: int = 1
+    copies: int = 0
 
     @property
     def total(self) -> float:
@@ -134,7 +142,8 @@ class Forecast:
             cost += f"; {duration(self.total / self.workers)} by {self.workers} workers"
         lines = {
             "texts": f"{self.texts:,}, {self.tokens:,} tokens, {self.cut:,} texts too long"
-            + ", cut" * bool(self.cut),
+            + ", cut" * bool(self.cut)
+            + _COPIES.format(self.copies) * bool(self.copies),
             "time": f"about {duration(self.total)} on one {self.device}: {told}",
             "shorter": ", ".join(f"{duration(s)} with {way}" for way, s in self.shorter.items()),
             "memory": f"{self.peak_bytes / 2**30:.2f} GiB a process",
@@ -186,7 +195,7 @@ def forecast(
     if isinstance(texts, TextStream) and texts.each:
         texts = replace(texts, each=partial(_with_few_answers, classifier, said))
     encode = partial(classifier.encode, max_length=max_length, truncate=truncate)
-    numbers, longest, cut = _counted(texts, encode, units)
+    numbers, longest, cut, copies = _counted(texts, encode, units)
     probe, most = encode([longest]), int(numbers[0].max())
     precision = reference.options.get("precision", "float32")
     with measured(classifier.device) as spent:
@@ -241,7 +250,8 @@ def forecast(
         ways = {f"--max-length {size}": cuts[size] for size in fits[:1]}
         if numbers.shape[1] > _FEW:
             ways[f"--limit {_FEW}"] = sum(seconds(_FEW).values())
-    size = {"texts": numbers.shape[1], "tokens": int(numbers[0].sum()), "cut": cut}
+    size = {"texts": numbers.shape[1], "tokens": int(numbers[0].sum())}
+    size |= {"cut": cut, "copies": copies}
     told = {"peak_bytes": spent.peak_bytes, "shorter": ways, **told}
     return Forecast(whole, str(classifier.device), **size, **told)
 
@@ -258,20 +268,23 @@ def _with_few_answers(classifier: Classifier, said: list[tuple[str, float]], tex
 
 def _counted(
     texts: Texts | TextStream, encode: Callable[[Texts], Inputs], units: str
-) -> tuple[np.ndarray, Text, int]:
+) -> tuple[np.ndarray, Text, int, int]:
     """Return each text's tokens, own tokens and rows of leave-one-out (3, texts), the longest text,
-    and how many are cut.
+    how many are cut, and how many repeat an earlier one.
     """
     counts, longest, most, cut = [], "", 0, 0
+    seen: set[int] = set()
     for part in texts.parts(256):
         inputs = encode(part)
         removed = inputs.lengths if units == "token" else inputs.units(units).mask.sum(1)
         counts.append(torch.stack([inputs.lengths, inputs.content_mask.sum(1), removed]).cpu())
         cut += len(inputs.truncated)
+        seen |= {hash(repr(text)) for text in part}
         row = int(inputs.lengths.argmax())
         if inputs.lengths[row] > most:
             longest, most = part[row], int(inputs.lengths[row])
-    return torch.cat(counts, dim=1).numpy(), longest, cut
+    numbers = torch.cat(counts, dim=1).numpy()
+    return numbers, longest, cut, numbers.shape[1] - len(seen)
 
 
 def _row_model(

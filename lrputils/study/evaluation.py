@@ -76,7 +76,11 @@ class Evaluation(Run):
 
     def _shown(self) -> tuple[str, pd.DataFrame]:
         table = self.summary("r_content").drop(REFERENCE)[["value", "low", "high"]]
-        told = f"{len(self.tokens)} texts: mean r with LOO over own tokens, and its 95% interval"
+        copies = len(self.tokens) - len(set(self.tokens))
+        of = f" ({copies} of them copies, which the interval counts)" if copies else ""
+        told = (
+            f"{len(self.tokens)} texts{of}: mean r with LOO over own tokens, and its 95% interval"
+        )
         return told, table.rename(columns={"value": "r"})
 
 

@@ -71,7 +71,8 @@ def test_without_an_answer_a_chat_gets_the_models_own(clf):
     shown = lrp.explain(clf, [CHAT], "mask-gradient")[0]
     assert shown.answer[0] == greedy(clf, CHAT, 64)
     told = "The answer is the model's own, its most probable token each time"
-    assert shown.remark == f"{told}, cut where it grew long."
+    assert shown.remark.startswith(f"{told}, under its generation_config's suppress_tokens=[")
+    assert shown.remark.endswith(", cut where it grew long.")
     for prompt in (CHAT, "A dog"):
         own = lrp.explain(clf, prompt, "mask-gradient", answer="own")
         assert (own.answer[0], own.remark[: len(told)]) == (clf.reply(prompt)[0], told)

@@ -1,0 +1,202 @@
+"""What users met that was wrong in silence, or said in a way that misleads: the right answer."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tokenizers import processors
+
+import lrputils as lrp
+from lrputils import stats
+from lrputils.__main__ import main
+from lrputils.attribution.gradients import completeness_gap
+from lrputils.report.audit_answers import CANNOT_TELL, Lead
+from lrputils.study.cost import forecast
+from tests import languages
+
+TEXT = "an unwatchable film that is never dull"
+
+
+@pytest.fixture(scope="module")
+def clf():
+    return lrp.load_classifier(device="cpu")
+
+
+def without(clf, inputs, gone):
+    """The predicted class's logit without some columns of a single text."""
+    mask = inputs.attention_mask.clone()
+    mask[0, gone] = 0
+    with torch.inference_mode():
+        given = {name: inputs[name] for name in ("input_ids", "token_type_ids") if name in inputs}
+        whole = clf.model(**given, attention_mask=inputs.attention_mask).logits[0]
+        left = clf.model(**given, attention_mask=mask).logits[0, whole.argmax()]
+    return float(whole.max()), float(left)
+
+
+def test_a_span_over_both_texts_of_a_pair_is_one_unit(clf):
+    inputs = clf.encode([("a good film", "never dull at all")])
+    spans = [[(7, 17), (18, 22)]]  # "film", across the separator, "never"; and "dull"
+    across = [3, 5]
+    assert [inputs.tokens[0][i] for i in across] == ["film", "never"]
+    loo = lrp.leave_one_out(clf, inputs, units=spans)[0]
+    whole, left = without(clf, inputs, across)
+    assert loo[3] == pytest.approx(whole - left, abs=1e-4)
+    assert loo.nonzero().flatten().tolist() == [3, 6]
+    assert inputs.units(spans).mask[0].nonzero().flatten().tolist() == [3, 6]
+    shapley = lrp.shapley_values(clf, inputs, units=spans, permutations="all")
+    assert shapley.scores[0].nonzero().flatten().tolist() == [3, 6]
+    single = lrp.attribute(clf, inputs, "attnlrp")[0]
+    summed = lrp.attribute(clf, inputs, "attnlrp", units=spans)[0]
+    assert summed[3] == pytest.approx(float(single[across].sum()), abs=1e-5)
+    assert "film\nnever" in inputs.units(spans).texts[0]
+
+
+def test_a_span_over_two_messages_is_one_unit():
+    lm = languages.load()
+    chat = [{"role": "system", "content": "the cat"}, {"role": "user", "content": "is a thing"}]
+    inputs = lm.encode([chat], answer="he is")
+    spans = [[(4, 10), (11, 12)]]  # "cat", a line break, "is"; and "a"
+    units = inputs.units(spans)
+    assert int(units.mask.sum()) == 2
+    loo = lrp.leave_one_out(lm, inputs, units=spans)
+    assert bool((loo[0] != 0).sum() == 2)
+
+
+@pytest.mark.parametrize("spans", [[[3, 14]], np.array([[3, 14]]), torch.tensor([[3, 14]])])
+def test_spans_come_as_lists_and_arrays_too(clf, spans):
+    shown = lrp.explain(clf, TEXT, units=spans)
+    right = lrp.explain(clf, TEXT, units=[(3, 14)])
+    pd.testing.assert_frame_equal(shown.to_frame(), right.to_frame())
+
+
+def test_what_was_not_measured_has_no_score_and_a_span_is_called_by_what_goes(clf, tmp_path):
+    shown = lrp.explain(clf, TEXT, "loo", units=[(3, 9)])  # "unwatc"
+    frame = shown.to_frame().set_index("word").LOO
+    assert frame.dropna().index.tolist() == ["unwatchable"]
+    page = shown.save(tmp_path / "x.html").read_text()
+    assert "film –" in page
+    assert "+0" not in str(shown).replace("+0.", "")
+
+
+def test_a_reply_says_what_bends_it():
+    lm = languages.speaking()
+    lm.model.generation_config.repetition_penalty = 1.7
+    lm.model.generation_config.temperature = 0.3  # of sampling, which a reply does not do
+    chat = [{"role": "user", "content": "the cat"}]
+    remark = lrp.explain(lm, chat, "loo").remark
+    assert "its most probable token each time, under its generation_config's " in remark
+    assert "repetition_penalty=1.7" in remark
+    assert "temperature" not in remark
+
+
+def test_half_precision_is_said(clf):
+    half = copy.deepcopy(clf.model).half()
+    with pytest.warns(UserWarning, match=r"computes in float16: .* model\.float\(\) makes it"):
+        found = lrp.load_classifier(half, clf.tokenizer)
+    shown = lrp.explain(found, TEXT, "grad-x-input")
+    assert shown.origin.endswith("computed in float16")
+
+
+@pytest.mark.parametrize("call", ["pad", "ig"])
+@pytest.mark.parametrize("fault", ["beyond", "nan"])
+def test_a_replacement_that_the_model_does_not_know_is_named(clf, call, fault):
+    clf = lrp.Classifier(copy.deepcopy(clf.model), clf.tokenizer, "tried")
+    inputs = clf.encode(["a good film"])
+    if fault == "beyond":
+        inputs.replacements = {**inputs.replacements, "pad": 99_999}
+    else:
+        with torch.no_grad():
+            clf.model.get_input_embeddings().weight[inputs.replacements["pad"]] = torch.nan
+    said = "'pad' needs the token .*, (and the model has embeddings of|whose word embedding)"
+    how = {"method": "loo", "removal": "pad"} if call == "pad" else {"method": "ig"}
+    with pytest.raises(ValueError, match=said):
+        lrp.attribute(clf, inputs, **how)
+
+
+def test_a_thousand_labels_are_not_printed(clf):
+    clf = lrp.Classifier(copy.deepcopy(clf.model), clf.tokenizer, "tried")
+    clf.model.classifier = torch.nn.Linear(clf.model.config.hidden_size, 1000).eval()
+    clf.model.config.id2label = {number: f"class {number}" for number in range(1000)}
+    with pytest.raises(ValueError, match=r"… \(1000 in all\); close to it: class 777") as error:
+        lrp.attribute(clf, clf.encode(["a film"]), "loo", target="cls 7777")
+    assert len(str(error.value)) < 300
+
+
+def test_copies_are_counted(clf):
+    texts = ["a good film", "a bad film", "a good film"]
+    assert "3 texts (1 of them copies" in str(lrp.evaluate(clf, texts, ["attnlrp"]))
+    assert "1 repeat an earlier text" in str(forecast(clf, texts, ["attnlrp"]))
+    assert "copies" not in str(lrp.evaluate(clf, texts[:2], ["attnlrp"]))
+    assert "repeat" not in str(forecast(clf, texts[:2], ["attnlrp"]))
+
+
+def test_a_baseline_is_a_text_or_an_embedding(clf):
+    inputs, other = clf.encode("a good film"), clf.encode("a bad film")
+    scores = lrp.attribute(clf, inputs, "ig", baseline=other.input_ids, steps=64)
+    assert scores[0].nonzero().flatten().tolist() == [2]  # the one word that differs
+    with torch.inference_mode():
+        ends = [float(clf.model(**x.model_kwargs()).logits[0, 1]) for x in (inputs, other)]
+    gap = completeness_gap(clf, inputs, scores, target=1, baseline=other.input_ids)
+    assert float(gap) == pytest.approx(ends[0] - ends[1] - float(scores.sum()), abs=1e-4)
+    zero = torch.zeros(clf.model.config.hidden_size)
+    torch.testing.assert_close(
+        lrp.attribute(clf, inputs, "ig", baseline=zero),
+        lrp.attribute(clf, inputs, "ig", baseline="zero"),
+    )
+    for wrong, said in (
+        (torch.zeros(3), r"has shape \(3,\): embeddings are"),
+        (torch.zeros(1, 2).long(), "as many tokens as the one explained"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            lrp.attribute(clf, inputs, "ig", baseline=wrong)
+
+
+def test_a_map_s_own_errors_stand_beside_it(clf):
+    few = {"ig": {"steps": 2}, "shapley": {"permutations": 4}}
+    notes = lrp.explain(clf, TEXT, ["ig", "shapley"], options=few).notes
+    assert "more steps close the gap" in notes["Integrated Gradients"]
+    assert "standard errors up to" in notes["Shapley values"]
+    many = {"ig": {"steps": 512}, "shapley": {"permutations": "all"}}
+    notes = lrp.explain(clf, TEXT, ["ig", "shapley"], options=many).notes
+    assert "close the gap" not in notes["Integrated Gradients"]
+    assert "standard errors" not in notes["Shapley values"]
+
+
+def test_a_shell_says_first_what_a_text_takes(capsys):
+    assert main(["explain", TEXT, "--dry-run"]) == 0
+    assert "about" in capsys.readouterr().out
+    long = "a film that is never dull " * 90
+    assert main(["explain", long, "--max-length", "40", "--methods", "attnlrp"]) == 0
+    assert "device hours" in capsys.readouterr().err
+
+
+def test_no_probability_is_rounded_to_none(clf):
+    sure = lrp.Classifier(copy.deepcopy(clf.model), clf.tokenizer, "tried")
+    with torch.no_grad():
+        sure.model.classifier.weight *= 40
+    assert "probability above 0.99" in lrp.explain(sure, TEXT, "grad-x-input").caption
+    shown = lrp.explain(sure, TEXT, "grad-x-input", target="positive")
+    assert "probability below 0.01" in shown.caption
+
+
+def test_a_doubted_lead_says_what_it_is_doubted_for():
+    gaps = np.r_[np.full(28, 0.06), np.full(2, -0.01)] + np.linspace(-0.02, 0.02, 30)
+    gap = stats.paired_difference(gaps, np.zeros(30))
+    lead = Lead("one", stats.estimate(gaps), CANNOT_TELL, "other", gap, "", 200.0)
+    assert gap.low > 0
+    assert gap.lead == 0
+    assert "with one text more against it the interval would hold zero" in str(lead)
+
+
+def test_blank_tokens_of_a_chat_are_its_own():
+    lm = languages.load()
+    chat = [{"role": "user", "content": "x    x"}]
+    right = int(lm.encode([chat]).content_mask.sum())
+    lm.tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)
+    offsets = lm.tokenizer("x    x", return_offsets_mapping=True)["offset_mapping"]
+    assert any(begin == end for begin, end in offsets)  # of blanks nothing is left
+    assert int(lm.encode([chat]).content_mask.sum()) == right
