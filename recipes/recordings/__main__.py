@@ -46,6 +46,7 @@ KINDS = {
     "prompted": "recipes.recordings.language:prompted",
     "pinned": "recipes.recordings.language:pinned",
     "answers": "recipes.recordings.language:answers",
+    "factorial": "recipes.recordings.factorial:measure",
 }
 Kind = Literal[*KINDS]
 _OWN_DEFAULTS = {"refactored": {"controls": False}}
@@ -91,6 +92,7 @@ def record(
         prompted        a language model's maps of the label that it says next
         pinned          its leave-one-out with the first token's weights held
         answers         a language model's maps of its answers to chats, by sentences
+        factorial       agreement with each of LRP's four rules on or off, on a run's texts
 
     Args:
         kind (KIND): what is recorded
