@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections import defaultdict
 
+import jupytext.cli
 import nbformat
 import pytest
 
@@ -43,6 +46,21 @@ def test_a_label_has_one_colour_in_all_legends_of_the_book():
     methods = {m.label for m in METHODS.values()}
     for label in {*methods, *LOOKS} & colours.keys():
         assert colours[label] == {looks([label])[label].colour.lower()}
+
+
+@pytest.mark.parametrize("newer", [".md", ".ipynb"])
+def test_twins_are_paired_and_in_a_fresh_clone_a_sync_changes_neither(newer, tmp_path, capsys):
+    """Whichever a clone happens to write last."""
+    shutil.copy(BOOK.root / "pyproject.toml", tmp_path)
+    twins = []
+    for chapter in CHAPTERS:
+        for suffix in (".md", ".ipynb"):
+            twin = shutil.copy(chapter.with_suffix(suffix), tmp_path)
+            os.utime(twin, (0, 1_000 if suffix == newer else 500))
+            twins.append(str(twin))
+        jupytext.cli.jupytext(["--sync", str(twin)])
+    said = capsys.readouterr().out.replace("Updating the timestamp of", "Unchanged")
+    assert {*re.findall("Unchanged (.+)", said)} == {*twins}
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.stem)

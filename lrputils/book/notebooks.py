@@ -14,7 +14,9 @@ from nbformat import NotebookNode
 
 from lrputils.runs.folders import atomic_write
 
+# Twins are paired, so that `jupytext --sync` and Jupyter know of each other's.
 _METADATA = {
+    "jupytext": {"default_lexer": "ipython3", "formats": "ipynb,md:myst"},
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
