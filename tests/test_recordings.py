@@ -8,6 +8,7 @@ import nbformat
 import pyarrow.parquet as pq
 
 from lrputils.book.layout import find_book
+from lrputils.report.display import ANSWER
 
 BOOK = find_book()
 README = (BOOK.root / "results/README.md").read_text(encoding="utf-8")
@@ -25,6 +26,5 @@ def test_a_number_is_computed_again_without_the_package(monkeypatch):
         exec(re.search(r"```python\n(.*?)```", README, re.DOTALL)[1], {})
     cells = nbformat.read(BOOK.chapter("05_layer_ablation").with_suffix(".ipynb"), 4).cells
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    glued = {o.metadata.get("scrapbook", {}).get("name"): o for o in outputs if "metadata" in o}
-    printed = glued["sum_mini"].data["application/papermill.record/text/plain"]
-    assert said.getvalue().startswith(f"{float(printed):+.4f} [0.05")
+    (answer,) = (o.data[ANSWER] for o in outputs if ANSWER in o.get("data", {}))
+    assert said.getvalue().startswith(f"{answer['facts']['sum_mini']:+.4f} [0.05")

@@ -1,8 +1,8 @@
 """What executed chapters found of a reader's own model: the first page of a book about it.
 
-A chapter binds its answer as `your_answer` (`lrputils.report.display.bind`), a sentence that is
-empty where it was given no model and no texts. What its tables and figures show is read back here
-at full precision, and written as CSV.
+A chapter's answer (`lrputils.report.display.Answer`) has a sentence about the reader's own run,
+which is empty where it was given no model and no texts. What its tables and figures show is read
+back here at full precision, and written as CSV.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import nbformat
 import pandas as pd
 from nbformat import NotebookNode
 
-from lrputils.report.display import TABLE
+from lrputils.report.display import ANSWER, TABLE
 
-_ANSWER = "your_answer"
 _PAGE = """\
 # Your results
 
@@ -40,9 +39,8 @@ def read_answer(notebook: NotebookNode) -> str:
     """Return what an executed chapter answers for the reader's own model; "" if nothing."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
-            if output.get("metadata", {}).get("scrapbook", {}).get("name") == _ANSWER:
-                (text,) = output["data"].values()
-                return ast.literal_eval(text)
+            if found := output.get("metadata", {}).get(ANSWER):
+                return found["own"]
     return ""
 
 

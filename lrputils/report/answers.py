@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lrputils.report.audit_answers import FEWEST
+from lrputils.report.display import escaped
 from lrputils.stats import Difference
 
 
@@ -16,9 +17,9 @@ def ahead(first: str, second: str, gap: Difference) -> str:
     return f"{first} less {second} is {size}, {told}"
 
 
-def answer(name: str, texts: int, *parts: str, own: bool) -> str:
-    """Return a reader's `own` run's answer, of parts like `ahead`'s; "" of the book's own."""
+def about_run(name: str, texts: int, *parts: str, own: bool) -> str:
+    """Return a reader's `own` run's answer in Markdown, of parts like `ahead`'s; "" of ours."""
     if not own:
         return ""
     few = f" {FEWEST} texts are the least that decide." if texts < FEWEST else ""
-    return f"On {name}, {texts} texts: {'; '.join(parts)}.{few}"
+    return f"On {escaped(name)}, {texts} texts: {'; '.join(parts)}.{few}"

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from lrputils.report.words import visible
+
 # The values in full precision travel beside the rounded HTML under this MIME type, so that the
 # comparison of a chapter's outputs does not depend on how a last digit was rounded.
 TABLE = "application/vnd.lrputils.table+json"
+# Of an answer, as an output and in its metadata.
+ANSWER = "application/vnd.lrputils.answer+json"
 # Columns of differences that are kept beside a table, and not shown.
 _KEPT = ("share_low", "share_high", "median", "lead")
 
@@ -103,6 +108,53 @@ def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return frame
 
 
+class Answer:
+    """A chapter's answer: shown on its first screen, written there by the cell that computes it.
+
+    So an executed notebook carries its numbers wherever it is opened. `show` is for a first cell,
+    `write` for the later one.
+    """
+
+    def __init__(self) -> None:
+        self._place = {"display_id": "answer"}
+
+    def show(self) -> None:
+        """Display where the answer will stand."""
+        self._publish("**Answer.** The last cells compute it.", {}, update=False)
+
+    def write(self, text: str, own: str = "", **facts: Any) -> None:
+        """Write the answer, in Markdown, to where it stands.
+
+        Args:
+            text: with {name} or {name:.2f} where a fact goes; line breaks are blanks, an empty line
+                begins a paragraph.
+            own: what the chapter says of a reader's own run, a paragraph of its own; "" if nothing.
+            facts: as of `bind`; texts are shown as they are written.
+        """
+        known = dict(_flat(facts))
+        shown = {k: escaped(v) if isinstance(v, str) else v for k, v in known.items()}
+        paragraphs = [" ".join(part.split()) for part in text.format(**shown).split("\n\n")]
+        whole = "\n\n".join([*paragraphs, own]).strip()
+        self._publish(whole, {"own": own}, update=True)
+        # The tests of outputs compare it here: they cannot see what an earlier cell shows now.
+        _publish({ANSWER: {"text": whole, "facts": known}})
+
+    def _publish(self, text: str, facts: dict[str, str], *, update: bool) -> None:
+        data, metadata = {"text/markdown": text, "text/plain": text}, {ANSWER: facts}
+        _publish(data, metadata, transient=self._place, update=update)
+
+
+def _publish(*parts: dict[str, Any], **options: Any) -> None:
+    from IPython.display import publish_display_data  # only a notebook has one
+
+    publish_display_data(*parts, **options)
+
+
+def escaped(text: str) -> str:
+    """Return a text of a reader's, as the name of a model, so that Markdown shows it as it is."""
+    return re.sub(r"([\\`*_\[\]{}<>$|~])", r"\\\1", visible(text))
+
+
 def bind(**facts: Any) -> None:
     """Bind facts to names, for ``{glue:text}`NAME` `` in the prose; nothing is shown.
 
@@ -112,11 +164,17 @@ def bind(**facts: Any) -> None:
     """
     from myst_nb import glue
 
+    for name, value in _flat(facts):
+        glue(name, value, display=False)
+
+
+def _flat(facts: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each fact's name and value, of one of several parts each part's."""
     for name, value in facts.items():
         if isinstance(value, tuple):
             names = name, f"{name}_low", f"{name}_high"
-            bind(**dict(zip(names, value[:3], strict=True)))
+            yield from _flat(dict(zip(names, value[:3], strict=True)))
         elif isinstance(value, (Mapping, pd.Series)):
-            bind(**{f"{name}_{key}": part for key, part in value.items()})
+            yield from _flat({f"{name}_{key}": part for key, part in value.items()})
         else:
-            glue(name, value.item() if hasattr(value, "item") else value, display=False)
+            yield name, value.item() if hasattr(value, "item") else value

@@ -5,6 +5,7 @@ Another chapter joins by a line in `ALONE` and its numbers in a test.
 
 from __future__ import annotations
 
+import re
 import json
 
 import nbformat
@@ -113,6 +114,11 @@ def test_it_answers_by_name_and_says_that_six_texts_are_few(executed, chapter):
     said = read_answer(executed[chapter])
     assert said.startswith(f"On {NAME}, 6 texts: ")
     assert "too few texts to put one ahead" in said
+    first = next(cell for cell in executed[chapter].cells if cell.cell_type == "code")
+    (shown,) = (output.data["text/markdown"] for output in first.outputs)
+    assert shown.startswith("**Answer.** ")
+    assert shown.endswith(said)
+    assert re.search(r"[+−-]?0\.\d\d", said)
     committed = nbformat.read(BOOK.chapter(chapter).with_suffix(".ipynb"), 4)
     assert read_answer(committed) == ""
 

@@ -27,10 +27,13 @@ mystnb:
 ---
 import pandas as pd
 
-from lrputils.report.display import bind, show
+from lrputils.report.display import Answer, show
 
+answer = Answer()
+answer.show()
 values = pd.DataFrame({"r": [factor / 3, 0.5]}, index=[("a", "b"), ("a", "c")])
-bind(your_answer="" if unused == "x" else f"On *{unused}*: r = {factor / 3:.2f}.")
+own = "" if unused == "x" else f"On *{unused}*: r = {factor / 3:.2f}."
+answer.write("**Answer.** It is {third:.2f}.", own, third=factor / 3)
 show(values)
 ```
 """

@@ -16,6 +16,7 @@ from tests.net import recompute
 HERE = Path(__file__).resolve().parent
 CHAPTERS = HERE.parents[1] / "chapters"
 GLUED = "application/papermill.record/text/plain"
+ANSWER = "application/vnd.lrputils.answer+json"
 TABLE = "application/vnd.lrputils.table+json"
 
 
@@ -105,9 +106,12 @@ def _outputs(chapter: str) -> list[dict]:
 @cache
 def _glued(chapter: str) -> dict:
     bound = [output for output in _outputs(chapter) if "scrapbook" in output.get("metadata", {})]
-    return {
+    found = {
         output["metadata"]["scrapbook"]["name"]: _number(output["data"][GLUED]) for output in bound
     }
+    for output in _outputs(chapter):  # an answer's facts
+        found |= output.get("data", {}).get(ANSWER, {}).get("facts", {})
+    return found
 
 
 def _number(text: str | list[str]) -> float | str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lrputils import stats
-from lrputils.report.answers import ahead, answer
+from lrputils.report.answers import about_run, ahead
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ def test_a_direction_is_said_only_where_the_verdict_and_the_texts_carry_it(shift
 
 
 def test_an_answer_is_of_a_reader_s_run_alone():
-    assert answer("mine", 20, "A", "B", own=True) == "On mine, 20 texts: A; B."
-    assert answer("mine", 6, "A", own=True).endswith("20 texts are the least that decide.")
-    assert answer("mine", 872, "A", own=False) == ""
+    assert about_run("mine", 20, "A", "B", own=True) == "On mine, 20 texts: A; B."
+    assert about_run("mine", 6, "A", own=True).endswith("20 texts are the least that decide.")
+    assert about_run("mine", 872, "A", own=False) == ""
