@@ -5,8 +5,8 @@ Another chapter joins by a line in `ALONE` and its numbers in a test.
 
 from __future__ import annotations
 
-import re
 import json
+import re
 
 import nbformat
 import numpy as np
