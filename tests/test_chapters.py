@@ -74,6 +74,11 @@ class TestChapter:
         assert len(declared(notebook, chapter.stem)) <= 10
         assert sum("parameters" in cell.metadata.get("tags", []) for cell in notebook.cells) <= 1
 
+    def test_few_numbers_of_its_prose_are_only_on_the_built_page(self, chapter):
+        """What a cell displays stands in the notebook, too; a placeholder is filled by a build."""
+        if chapter.stem != "claims":
+            assert chapter.read_text("utf-8").count("{glue:") <= 14
+
     def test_its_code_fits_the_page_and_what_it_defines_a_screen(self, chapter):
         cells = (c for c in read_text(chapter).cells if c.cell_type == "code")
         for lines in (cell.source.splitlines() for cell in cells):

@@ -22,7 +22,7 @@ from lrputils.book.regression import (
     stated_tolerance,
     values_agree,
 )
-from lrputils.report.display import TABLE
+from lrputils.report.display import ANSWER, TABLE
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,22 @@ def table(value: float, text: str) -> list[dict]:
     return shown(**{"text/plain": text, TABLE: {"index": ["a"], "columns": {"r": [value]}}})
 
 
+def answer(text: str, facts: dict[str, str]) -> list[dict]:
+    return [{**shown(**{"text/markdown": text})[0], "metadata": {ANSWER: facts}}]
+
+
+def written(r: float) -> list[dict]:
+    return shown(**{ANSWER: {"text": f"It is {r:.2f}.", "facts": {"r": r}}})
+
+
 @pytest.mark.parametrize(
     ("ours", "reference", "same"),
     [
+        # Where an answer stands, an earlier cell's run does not know it yet.
+        (answer("The last cells compute it.", {}), answer("It is 0.50.", {"own": ""}), True),
+        (shown(**{"text/markdown": "x"}), answer("It is 0.50.", {"own": ""}), False),
+        (written(0.5000001), written(0.5), True),
+        (written(0.51), written(0.5), False),
         (table(0.7424999, "a  0.742"), table(0.7425001, "a  0.743"), True),  # at full precision
         (table(0.75, "a  0.743"), table(0.7425001, "a  0.743"), False),
         (table(0.7425001, "b  0.743"), table(0.7425001, "a  0.743"), False),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
+import numpy as np
 import pytest
 import torch
 
 import lrputils as lrp
+from lrputils import stats
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT
 from lrputils.runs import frame
+from lrputils.study.agreement import WORDS, agreement
 from recipes.recordings.factorial import FACTORS, composites
 from tests import tiny
 
@@ -50,8 +55,6 @@ def cells():
 @pytest.mark.parametrize("place", ["sum", "word", "post-norm"])
 def test_corners_repeat_the_recorded_maps(cells, place):
     """AttnLRP and CP-LRP stand in another recording, too: the same r on the same texts."""
-    from lrputils.study.agreement import WORDS, agreement
-
     maps = frame.read_maps("maps", runs=["minilm-sst2", "minilm-imdb"])
     maps = maps[(maps.rules == "") & maps.removal.isin(["", "attention-mask"])]
     maps = maps[maps.method.isin(["loo", "attnlrp", "cp-lrp"]) & maps.readout.isin(["", place])]
@@ -60,3 +63,32 @@ def test_corners_repeat_the_recorded_maps(cells, place):
         other = r[r.method == method].r
         own = cells[place][tuple(map(bool, corner))].reindex(other.index)
         assert (own - other).abs().max() < 2e-3
+
+
+def test_the_norm_s_rule_carries_most_of_it_in_every_run(cells):
+    """What chapter 3 says of its table, at every read-out: shares, and what closing costs."""
+    for place, wide in cells.items():
+        for run, r in wide.groupby(["model", "data"]):
+            shares = _shapley(r)
+            every = r[True, True, True, False] - r[False, False, False, False]
+            assert np.allclose(sum(shares.values()), every, atol=1e-5)
+            norm = shares["norm"]
+            rest = shares["activation"] + shares["halving"]
+            assert stats.leads(norm - rest) == 1, (place, run)
+            quarrel = r[True, True, True, False] - r[True, True, False, True]
+            assert norm.mean() > 3 * quarrel.mean(), (place, run)
+            closing = r[True, True, True, True] - r[True, True, True, False]
+            assert stats.estimate(closing, method="t").high < 0, (place, run)
+
+
+def _shapley(r):
+    """The mean over orders of what each rule adds, by its definition."""
+    names = FACTORS[:3]
+    found = dict.fromkeys(names, 0.0)
+    for order in permutations(names):
+        on = dict.fromkeys(names, False)
+        for name in order:
+            before = r[*on.values(), False]
+            on[name] = True
+            found[name] = found[name] + (r[*on.values(), False] - before) / 6
+    return found
