@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 
 import nbformat
 import numpy as np
@@ -31,7 +32,7 @@ TEXTS = (
 )
 # What a run cannot stand in, by chapter.
 ALONE = {
-    "03_sst": set(),
+    "03_sst": {"tab-rules"},  # each rule on or off, recorded
     "04_imdb": {"tab-sentences"},  # texts of at least four sentences
     "05_layer_ablation": {
         "fig-ablation-imdb",  # chunks of 16 tokens stand there, of one token in the other
@@ -45,6 +46,10 @@ ALONE = {
     },
 }
 BOOK = find_book()
+# The others take minutes together: `make rehearse`.
+CHAPTERS = [
+    pytest.param(name, marks=() if name == "03_sst" else pytest.mark.rehearsal) for name in ALONE
+]
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +65,14 @@ def mine(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def executed(mine, tmp_path_factory):
-    """Every chapter of `ALONE`, executed with them, by name."""
+    """A chapter of `ALONE`, executed with them once, by its name."""
     out = tmp_path_factory.mktemp("executed")
-    paths = execute(BOOK, dict.fromkeys(ALONE, mine), Execution(quiet=True), out=out)
-    return {name: nbformat.read(path, 4) for name, path in paths.items()}
+
+    @cache
+    def run(name):
+        return nbformat.read(execute(BOOK, {name: mine}, Execution(quiet=True), out=out)[name], 4)
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -94,10 +103,10 @@ def captioned(notebook):
     }
 
 
-@pytest.mark.parametrize("chapter", ALONE)
+@pytest.mark.parametrize("chapter", CHAPTERS)
 def test_figures_and_tables_show_the_run_under_its_name(executed, chapter):
     committed = nbformat.read(BOOK.chapter(chapter).with_suffix(".ipynb"), 4)
-    before, after = captioned(committed), captioned(executed[chapter])
+    before, after = captioned(committed), captioned(executed(chapter))
     assert before.keys() == after.keys()
     assert ALONE[chapter] <= before.keys()
     unnamed = {name for name in before if NAME not in after[name]}
@@ -109,12 +118,12 @@ def test_figures_and_tables_show_the_run_under_its_name(executed, chapter):
         assert len(own & changed) >= share * len(own)
 
 
-@pytest.mark.parametrize("chapter", ALONE)
+@pytest.mark.parametrize("chapter", CHAPTERS)
 def test_it_answers_by_name_and_says_that_six_texts_are_few(executed, chapter):
-    said = read_answer(executed[chapter])
+    said = read_answer(executed(chapter))
     assert said.startswith(f"On {NAME}, 6 texts: ")
     assert "too few texts to put one ahead" in said
-    first = next(cell for cell in executed[chapter].cells if cell.cell_type == "code")
+    first = next(cell for cell in executed(chapter).cells if cell.cell_type == "code")
     (shown,) = (output.data["text/markdown"] for output in first.outputs)
     assert shown.startswith("**Answer.** ")
     assert shown.endswith(said)
@@ -153,7 +162,7 @@ def assert_sets(tables, rows, name):
 
 
 def test_chapter_3_has_the_numbers_of_evaluate(executed, rows):
-    tables = read_tables(executed["03_sst"])
+    tables = read_tables(executed("03_sst"))
     plain = rows[(rows.family == "") & (rows.method != "loo")]
     assert_means(tables, plain[plain.readout == "word"], NAME, "sst")
     at_sum = plain[plain.readout == "sum"].groupby("method").r.mean()
@@ -161,13 +170,14 @@ def test_chapter_3_has_the_numbers_of_evaluate(executed, rows):
     assert lead == pytest.approx(at_sum["attnlrp"] - at_sum["cp-lrp"], abs=1e-4)
 
 
+@pytest.mark.rehearsal
 def test_chapter_4_has_the_numbers_of_evaluate(executed, mine):
     clf, texts = (
         lrp.load_classifier(mine["model"]),
         lrp.load_texts(mine["dataset"], limit=6, seed=0),
     )
     rows = lrp.evaluate(clf, texts, ["attnlrp", "ig"], chunk=16, progress=False).rows
-    tables = read_tables(executed["04_imdb"])
+    tables = read_tables(executed("04_imdb"))
     assert_means(tables, rows[rows.method != "loo"], NAME, "imdb")
     whole = tables["tab-imdb-promised"].loc[(NAME, "the whole text")]
     loo = lrp.leave_one_out(clf, inputs := clf.encode([*texts]), progress=False)
@@ -175,12 +185,14 @@ def test_chapter_4_has_the_numbers_of_evaluate(executed, mine):
     assert float(whole.promised) == pytest.approx(float(promised), abs=1e-4)
 
 
-@pytest.fixture(scope="session", params=["computed", "read"])
+@pytest.fixture(
+    scope="session", params=[pytest.param("computed", marks=pytest.mark.rehearsal), "read"]
+)
 def layer_ablation(request, tmp_path_factory):
     """Chapter 5 of the run that it computes, and of the one that `rows=` names."""
     name, out = "05_layer_ablation", tmp_path_factory.mktemp("read")
     if request.param == "computed":
-        return request.getfixturevalue("executed")[name]
+        return request.getfixturevalue("executed")(name)
     given = {name: {"rows": str(request.getfixturevalue("evaluated"))}}
     return nbformat.read(execute(BOOK, given, Execution(quiet=True), out)[name], 4)
 
@@ -205,6 +217,7 @@ def mean_r(clf, method, **how):
     return np.mean(found)
 
 
+@pytest.mark.rehearsal
 @pytest.mark.parametrize(
     ("chapter", "table", "row", "column", "expected"),
     [
@@ -234,5 +247,5 @@ def mean_r(clf, method, **how):
 def test_later_chapters_have_the_numbers_of_the_package(
     executed, mine, chapter, table, row, column, expected
 ):
-    found = read_tables(executed[chapter])[table].loc[row, column]
+    found = read_tables(executed(chapter))[table].loc[row, column]
     assert found == pytest.approx(expected(lrp.load_classifier(mine["model"])), abs=1e-4)
