@@ -5,13 +5,17 @@ It has a process of its own, in which all models land "on cuda:0": `pytest` does
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 import lrputils as lrp
+import lrputils.linear_attention as la
 from lrputils.__main__ import main
+from lrputils.data.images import load_images
 from tests import languages
 from tests.pretended_device import CUDA
 
@@ -124,6 +128,19 @@ def test_an_answer_of_a_language_model(method):
     there, here = scores
     assert there.device == CUDA
     assert_same(there, here, 1e-6)
+
+
+def test_a_network_of_chapter_2_is_trained_there():
+    data = load_images("digits", side=4)
+    few = {"train_images": data.train_images[:40], "train_labels": data.train_labels[:40]}
+    data = replace(data, **few)
+    setting = la.Setting("learned", "mean", "unit")
+    there, here = (
+        la.train(data, setting, 0, epochs=1, device=device).state_dict()
+        for device in ("cuda", "cpu")
+    )
+    for name in here:
+        assert_same(there[name], here[name], 1e-5)
 
 
 def test_explained_and_saved(both, tmp_path):

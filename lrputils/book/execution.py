@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import partial
 from importlib.metadata import version
 from itertools import islice
@@ -82,12 +82,13 @@ def execute(
     Args:
         book: where the chapters are.
         given: the parameters of each chapter to execute: `load_parameters`' answer.
-        how: see `Execution`; two chapters are at work at once where there are two cores.
+        how: see `Execution`; two chapters are at work at once where there are two cores, the later
+            ones first, which are longer. One at a time they go in the order of `given`.
         out: where the notebooks go instead.
 
     Raises:
-        BookError: a chapter failed, or a model or data that one is given are not there. No other
-            chapter begins then; one that had begun ends, and is kept.
+        BookError: a model or data that a chapter is given are not there, and none is executed; or
+            chapters failed, each with its reason: the others are executed and kept.
     """
     folder = out or book.build_folder / "executed" / Path(how.profile).stem
     sources, executed, jobs = _sources(book), {}, []
@@ -110,15 +111,32 @@ def execute(
     # A process a chapter, so that the peak memory of its children is that of one kernel.
     pool = ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=1)
     with patch.dict(os.environ, OMP_NUM_THREADS=threads), pool:
-        left = reversed(jobs)  # the later chapters are the longer ones
+        left = iter(jobs if processes == 1 else jobs[::-1])
         running = {pool.submit(job) for job in islice(left, processes)}
+        failed: list[str] = []
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
-            for name, seconds in (future.result() for future in done):
+            for future in done:
+                told = _told(future)
+                failed += [str(future.exception())] * bool(future.exception())
                 if not how.quiet:
-                    print(f"{name}: {seconds:.0f} s", file=sys.stderr)
+                    print(told, file=sys.stderr)
             running |= {pool.submit(job) for job in islice(left, len(done))}
+    if failed:
+        rest = f"; the other {len(given) - len(failed)} are there" if failed[1:] else ""
+        raise BookError("; ".join(failed) + rest)
     return executed
+
+
+def _told(future: Future[tuple[str, float]]) -> str:
+    """Say how a chapter ended; what is no mistake of a chapter's is raised."""
+    problem = future.exception()
+    if problem is None:
+        name, seconds = future.result()
+        return f"{name}: {seconds:.0f} s"
+    if not isinstance(problem, BookError):
+        raise problem
+    return f"{problem}"
 
 
 def _run_chapter(

@@ -34,16 +34,21 @@ _ASSETS = Path(__file__).parents[1] / "assets/linear_attention"
 
 @one_thread()
 def train(
-    data: ImageData, setting: Setting, seed: int, *, epochs: int | None = None
+    data: ImageData,
+    setting: Setting,
+    seed: int,
+    *,
+    epochs: int | None = None,
+    device: str | torch.device = "cpu",
 ) -> LinearAttention:
-    """Train one network on `data` and return it in float64, without gradients.
+    """Train one network on `data`, on a device, and return it here in float64, without gradients.
 
     Adam with cross-entropy, as in the paper: learning rate 1e-3, betas 0.9 and 0.999. `epochs` is
     `epochs_for` the data by default. The paper gives no batch size for training; 8 is the one that
     it gives for LOO. Training runs in float32: the same seed gives the same network on the same
     computer only.
     """
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = LinearAttention(
             setting,
@@ -52,15 +57,17 @@ def train(
             mean=float(data.train_images.mean()),
             deviation=float(data.train_images.std()),
         )
-        pixels = network.scaled(torch.from_numpy(data.train_images))
-        labels = torch.from_numpy(data.train_labels)
+        # Weights and order are drawn here, so that a seed means the same on every device.
+        pixels = network.scaled(torch.from_numpy(data.train_images)).to(device)
+        labels = torch.from_numpy(data.train_labels).to(device)
+        network = network.to(device)
         optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
         for _ in range(epochs_for(data, setting) if epochs is None else epochs):
-            for batch in torch.randperm(len(labels)).split(8):
+            for batch in torch.randperm(len(labels)).to(device).split(8):
                 optimizer.zero_grad()
                 cross_entropy(network.from_pixels(pixels[batch]), labels[batch]).backward()
                 optimizer.step()
-    return network.double().eval().requires_grad_(False)
+    return network.cpu().double().eval().requires_grad_(False)
 
 
 def epochs_for(data: ImageData, setting: Setting) -> int:
@@ -69,17 +76,26 @@ def epochs_for(data: ImageData, setting: Setting) -> int:
 
 
 def networks(
-    data: ImageData, setting: Setting, seeds: int, *, train_here: bool = False
+    data: ImageData,
+    setting: Setting,
+    seeds: int,
+    *,
+    train_here: bool = False,
+    device: str | torch.device = "cpu",
 ) -> list[LinearAttention]:
     """Return one network per training seed (0, 1, …): shipped ones where they exist, else trained.
 
-    `train_here` trains even where weights are shipped; ValueError for less than one seed.
+    `train_here` trains even where weights are shipped, on the `device`; ValueError for less than
+    one seed.
     """
     if seeds < 1:
         raise ValueError(f"seeds={seeds}: at least one network is needed")
     shipped = data.name == _SHIPPED_DATA and data.side == 14 and seeds <= SHIPPED.get(setting, 0)
     here = train_here or not shipped
-    return [train(data, setting, n) if here else load_shipped(setting, n) for n in range(seeds)]
+    return [
+        train(data, setting, n, device=device) if here else load_shipped(setting, n)
+        for n in range(seeds)
+    ]
 
 
 def load_shipped(
