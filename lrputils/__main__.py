@@ -355,6 +355,25 @@ def evaluate(
     return None if rank() else out
 
 
+def check(*, model: str | None = None, device: str = "auto") -> Any:
+    """Prove the propagation rules on a model.
+
+    Prove the rules of LRP on a model: print its operations and their rules, and how far CP-LRP's
+    relevance is from the logit, without constants, at the words and at each layer.
+
+    Args:
+        model (DIR): a folder, a name on the hub, or nothing for the package's own
+        device: auto, cpu, cuda, …
+
+    Example:
+        lrputils check --model DIR
+    """
+    from lrputils.model.classifier import load_classifier
+    from lrputils.propagation.conservation import check as proved
+
+    return proved(load_classifier(model, device=device))
+
+
 def methods() -> Any:
     """List the methods.
 
@@ -365,7 +384,7 @@ def methods() -> Any:
     return METHODS
 
 
-_VERBS = [explain, execute, build, bench, audit, evaluate, methods]
+_VERBS = [explain, execute, build, bench, audit, evaluate, check, methods]
 
 
 def _tell(message: Warning, *_: Any, **__: Any) -> None:

@@ -1,12 +1,14 @@
 """Which families of transformers are covered, and how: tried on a tiny random model of each.
 
 `python -m recipes.families` prints the table and writes `results/families.csv`. A family is covered
-by rules, by removal alone, or refused; what is refused has its sentence. Every score of
-Leave-One-Out that is not refused is compared with plain forward passes, one text at a time.
+by rules, with the gap of their proof (rounded up to a power of ten), by removal alone, or refused;
+what is refused has its sentence. Every score of Leave-One-Out that is not refused is compared with
+plain forward passes, one text at a time.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import lrputils as lrp  # before transformers, which it keeps importable
+from lrputils.model.operations import laid_out, short_text
+from lrputils.propagation.composites import CP_LRP, conserved
 from lrputils.runs.options import run_alone
 
 import pandas as pd  # isort: skip
@@ -101,19 +105,37 @@ def _try_family(kind: str) -> dict[str, str]:
             same = _is_plain(model, inputs, removal, said)
             answers.append(removal if same else f"{removal} (differs)")
     gradients = _asked(lambda: lrp.attribute(model, inputs, "grad-x-input"))
-    rules = _asked(lambda: lrp.attribute(model, inputs, "attnlrp"))
+    rules = _asked(lambda: _with_rules(model, inputs))
     if isinstance(gradients, str):
         reasons.setdefault(gradients, []).append("gradients")
+    if isinstance(rules, str):
+        reasons.setdefault(rules, []).append("rules")
     if any("does not run on" in why for why in reasons):  # the settings do not fit together
         return {"family": kind, "covered": "not tried", "reason": next(iter(reasons))}
-    covered = "by rules" if isinstance(rules, Tensor) else "by removal" if answers else "refused"
+    ruled = isinstance(rules, float)
+    covered = "by rules" if ruled else "by removal" if answers else "refused"
     return {
         "family": kind,
         "covered": covered,
         "removals": ", ".join(answers),
         "gradients": "yes" if isinstance(gradients, Tensor) else "no",
+        "gap": f"{10.0 ** math.ceil(math.log10(max(rules, 1e-7))):.0e}" if ruled else "",
         "reason": "; ".join(f"{', '.join(asked)}: {why}" for why, asked in reasons.items()),
     }
+
+
+def _with_rules(model: nn.Module, inputs: lrp.Inputs) -> float:
+    """What CP-LRP loses or makes of the relevance, in the model without constants.
+
+    Raises:
+        TypeError: no rules cover the model.
+        ValueError: a map of LRP is not finite.
+    """
+    for method in ("attnlrp", "cp-lrp"):
+        if not lrp.attribute(model, inputs, method).isfinite().all():
+            raise ValueError(f"{method} is not finite")
+    architecture = laid_out(model)
+    return conserved(architecture, short_text(architecture), None, CP_LRP)[0][0]
 
 
 def _asked(verb: Callable[[], Any]) -> Any:
@@ -188,7 +210,7 @@ def table(kinds: Iterable[str] = KINDS) -> pd.DataFrame:
     for kind in kinds:
         rows.append(_try_family(kind))
         print(f"{len(rows)}: {kind}, {rows[-1]['covered']}", file=sys.stderr, flush=True)
-    columns = ["family", "covered", "removals", "gradients", "reason"]
+    columns = ["family", "covered", "removals", "gradients", "gap", "reason"]
     return pd.DataFrame(rows, columns=columns).fillna("").sort_values(["covered", "family"])
 
 

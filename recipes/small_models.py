@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import lrputils as lrp
-from lrputils.model.attention import routed
+from lrputils.model.operations import routed
 from lrputils.runs.options import run_alone
 from lrputils.study import zoo
 

@@ -65,7 +65,7 @@ def attribute(
     over = Inputs.of(inputs).units(units) if summed else None
     if "units" in chosen.options:
         arguments["units"] = units
-    architecture = describe(model, rules=chosen.rules)
+    architecture = describe(model)
     if prove_batch(architecture, inputs).together:
         scores = chosen.function(architecture, inputs, target=target, **arguments)
     else:

@@ -24,7 +24,7 @@ def _grad_x_input(
     Args:
         readout: where the gradient is taken: "word", "sum" or "post-norm", see `READOUTS`.
     """
-    reading = read(describe(model, rules=False), inputs, target=target, readout=readout)
+    reading = read(describe(model), inputs, target=target, readout=readout)
     return reading.relevance(reading.gradient())
 
 
@@ -55,7 +55,7 @@ def _integrated_gradients(
     Raises:
         ValueError: an unknown baseline, or a baseline token that is not known.
     """
-    architecture = describe(model, rules=False)
+    architecture = describe(model)
     for name, value in (("steps", steps), ("batch_tokens", batch_tokens)):
         if not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} must be a whole number from 1 on; got {value!r}")
@@ -149,7 +149,7 @@ def completeness_gap(
     Raises:
         ValueError: an unknown baseline.
     """
-    architecture = describe(model, rules=False)
+    architecture = describe(model)
     reading = read(architecture, inputs, target=target)
     start = _baseline(architecture, inputs, reading, baseline)
     begin = read(architecture, inputs, target=reading.target, change=lambda _: start)

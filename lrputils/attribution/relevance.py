@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from lrputils.attribution.registry import method
-from lrputils.model.architectures import Handle, describe
-from lrputils.model.attention import Recorder, routed, stepwise
+from lrputils.model.architectures import Handle
+from lrputils.model.attention import Recorder, stepwise
+from lrputils.model.operations import laid_out, routed
 from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import (
     ATTN_LRP,
     CP_LRP,
     Composite,
     check_composite,
+    covered,
     installed,
     propagating,
 )
@@ -63,11 +65,13 @@ def lrp_everywhere(
     of `composite` let flow back. With the plain gradient, `GRADIENT`, this is the mask gradient
     (`lrputils.removal.mask_gradient`).
     """
-    check_composite(composite, architecture := describe(model))
+    check_composite(composite, architecture := covered(model))
     with installed(architecture, composite.rule) as route:
         seen = Recorder(route.function)
         route.function = seen if blocks else route.function
         reading = read(architecture, inputs, target=target)
+    if blocks:
+        route.check_calls()
     sites, values = zip(*reading.places.values(), strict=True)
     flowing = torch.autograd.grad(reading.output.sum(), [*sites, *seen.outputs])
     found = dict(zip(reading.places, map(reading.relevance, flowing, values), strict=False))
@@ -152,8 +156,9 @@ def _rollout(
     if variant not in ("paper", "abnar"):
         raise ValueError(f"unknown variant {variant!r}: 'paper' (no residual) or 'abnar'")
     recorder = Recorder(stepwise)
-    with torch.no_grad(), routed(architecture := describe(model), recorder):
+    with torch.no_grad(), routed(architecture := laid_out(model), recorder) as operations:
         reading = read(architecture, inputs, target=target)
+    operations.check_calls()
     row = reading.read.to(reading.value.dtype) / reading.read.sum(1, keepdim=True)
     for weights in reversed(recorder.weights):
         step = torch.einsum("bq,bqk->bk", row, weights.detach().mean(1))
@@ -168,8 +173,9 @@ def _attention_x_grad(model: Handle, inputs: Mapping[str, Any], *, target: Targe
     The sum runs over layers, heads and queries j.
     """
     recorder = Recorder(stepwise)
-    with routed(architecture := describe(model), recorder):
+    with routed(architecture := laid_out(model), recorder) as operations:
         reading = read(architecture, inputs, target=target)
+        operations.check_calls()
         gradients = torch.autograd.grad(reading.output.sum(), recorder.weights)
     total = torch.zeros_like(reading.valid, dtype=reading.value.dtype)
     for weights, gradient in zip(recorder.weights, gradients, strict=True):

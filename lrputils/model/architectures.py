@@ -1,10 +1,10 @@
 """The parts of a Hugging Face model: its layers, attention modules and embeddings.
 
-`describe(handle)` answers for the families in `lrputils.model.families` and refuses everything else
-by name; with `rules=False` it also describes what is known of any other classifier or next-token
-model, which is enough to remove tokens. It reads the model and changes nothing. A layer is one
-*call* of a block, so that ALBERT, whose twelve layers are twelve calls of one block, counts like
-any other model.
+`describe(handle)` answers for the families in `lrputils.model.families`, and describes what is
+known of any other classifier or next-token model, which is enough to remove tokens and, once its
+layers are found (`lrputils.model.operations`), for rules. It reads the model and changes nothing.
+A layer is one *call* of a block, so that ALBERT, whose twelve layers are twelve calls of one
+block, counts like any other model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
-from lrputils.model.families import ACTIVATIONS, FAMILIES, LINEAR, Family
+from lrputils.model.families import FAMILIES, Family
 from lrputils.model.inputs import checked_tensors
 
 
@@ -37,6 +37,8 @@ WITHOUT_RULES = (
     "What needs no rules works: leave_one_out, shapley_values, leave_two_out, perturbation curves, "
     "and the methods 'loo', 'shapley', 'grad-x-input' and 'ig'"
 )
+# Where the modules of a family come from, beside the family's own file.
+_PLAIN = "torch.nn.modules.", "transformers.activations", "transformers.pytorch_utils"
 _NEXT_TOKEN = "LMHeadModel", "ForCausalLM"  # how the names of language models end
 # Settings of a covered model that change what it computes to what has no rule.
 _CHANGING = "add_cross_attention", "use_bidirectional_attention", "final_logit_softcapping"
@@ -101,7 +103,7 @@ class Architecture:
         rotary = getattr(self.config, "rope_parameters", None) or {}
         kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
         default = all(own.get("rope_type", "default") == "default" for own in kinds)
-        return self.kind.rules and default
+        return self.kind.parts and default
 
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
@@ -218,19 +220,18 @@ class Architecture:
         return torch.where(mask.bool(), input_ids, pad), mask
 
 
-def describe(handle: Handle, *, rules: bool = True) -> Architecture:
-    """Find the layers, attention modules and embeddings of a supported model.
+def describe(handle: Handle) -> Architecture:
+    """Find what is known of a model: of a family, its parts; of another one, what it takes.
 
     Args:
         handle: the model, what keeps it as `.model` (a `Classifier`, a pipeline), or a compiled or
             data-parallel wrapper. An `Architecture` is returned as such.
-        rules: False also takes a model without rules, described without layers and attentions.
 
     Raises:
-        TypeError: the model, or one of its modules, is not covered; the message names the class and
-            the reason. Nothing is approximated silently.
+        TypeError: no classifier or next-token model of texts, or one with an adapter; the message
+            names the class and the reason.
     """
-    if isinstance(handle, Architecture) and (handle.kind.rules or not rules):
+    if isinstance(handle, Architecture):
         return handle
     model = _model_of(handle)
     for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
@@ -241,19 +242,12 @@ def describe(handle: Handle, *, rules: bool = True) -> Architecture:
             raise TypeError(f"{type(model).__name__} has an adapter at {path!r}: {merged}")
     try:
         return _parts(model, _family(model))
-    except AttributeError as missing:
-        raise TypeError(
-            f"{type(model).__name__}: {missing}; this version of transformers lays the model out "
-            "differently"
-        ) from missing
-    except TypeError as reason:
+    except (TypeError, AttributeError) as reason:
         if kind := _no_classifier(model):
             raise TypeError(f"{type(model).__name__} {kind}") from None
-        family = _without_rules(model)
+        family = _without_parts(model)
         if family is None:
-            raise
-        if rules:
-            raise TypeError(f"{reason}. {WITHOUT_RULES}") from None
+            raise TypeError(str(reason)) from reason
         return _parts(model, family)
 
 
@@ -306,18 +300,14 @@ def _family(model: nn.Module) -> Family:
             f"here. Pass a plain {head.__name__}"
         )
     for path, module in model.named_modules():
-        cls, hooks = type(module), [*module._forward_hooks.values()]
-        hooks += module._forward_pre_hooks.values()
-        if any(not getattr(h, "__module__", "").startswith("transformers.") for h in hooks):
-            raise TypeError(
-                f"{name} has a hook at {path!r}, which may change what is computed: remove it"
-            )
-        own = cls.__module__.startswith(f"transformers.models.{family.name}.")
-        if not (own or module is model or cls in (*LINEAR, *ACTIVATIONS, nn.LayerNorm)):
-            raise TypeError(
-                f"{name} is not covered: no rule for {path!r}, a "
-                f"{cls.__module__}.{cls.__qualname__}"
-            )
+        place, known = type(module).__module__, f"transformers.models.{family.name}."
+        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+        hooks += [vars(module)["forward"]] if "forward" in vars(module) else []
+        own = "transformers.", "lrputils."
+        if any(not getattr(hook, "__module__", "").startswith(own) for hook in hooks):
+            raise TypeError(f"{name} has a hook or another forward pass at {path!r}")
+        if module is not model and not place.startswith((*_PLAIN, known)):
+            raise TypeError(f"{name} has a {place}.{type(module).__qualname__} at {path!r}")
     for setting in ("is_decoder",) * (not family.causal) + _CHANGING:
         if value := getattr(model.config, setting, None):
             raise TypeError(f"{name} with {setting}={value} is not covered")
@@ -341,8 +331,8 @@ def _no_classifier(model: nn.Module) -> str:
     return ""
 
 
-def _without_rules(model: nn.Module) -> Family | None:
-    """What is known of a model without rules; None where tokens cannot be removed from it."""
+def _without_parts(model: nn.Module) -> Family | None:
+    """What is known of a model of no family; None where tokens cannot be removed from it."""
     if not isinstance(model, PreTrainedModel) or model.main_input_name != "input_ids":
         return None
     takes = inspect.signature(model.forward).parameters
@@ -352,7 +342,7 @@ def _without_rules(model: nn.Module) -> Family | None:
         model.config.get_text_config().model_type,
         causal=_is_a(model, *_NEXT_TOKEN) or hasattr(model, "score") or "past_key_values" in takes,
         token_types="token_type_ids" in takes,
-        rules=False,
+        parts=False,
     )
 
 
@@ -363,7 +353,7 @@ def _words(model: nn.Module) -> nn.Module:
 
 def _parts(model: nn.Module, family: Family) -> Architecture:
     backbone = getattr(model, model.base_model_prefix, model)
-    blocks = tuple(backbone.get_submodule(family.blocks)) if family.rules else ()
+    blocks = tuple(backbone.get_submodule(family.blocks)) if family.parts else ()
     if family.shared_blocks:
         layers, groups = backbone.config.num_hidden_layers, len(blocks)
         turns = [blocks[int(layer / (layers / groups))] for layer in range(layers)]
@@ -384,5 +374,5 @@ def _parts(model: nn.Module, family: Family) -> Architecture:
         embedding_norm=family.embedding_norm and backbone.get_submodule(family.embedding_norm),
         language_model=_is_a(model, *_NEXT_TOKEN),
         # XLNet states −1: it has no limit.
-        max_positions=min(tables, default=None if family.rules or stated == -1 else stated),
+        max_positions=min(tables, default=None if family.parts or stated == -1 else stated),
     )

@@ -1,31 +1,13 @@
-"""Route every attention call of one model through a given function.
-
-This is transformers' official extension point, used so that it can be undone: one attention
-function and one mask function are registered under one name, once, and look up whose call they
-serve. What a call is routed to belongs to one model and one thread; every other call gets the
-model's own attention. `set_attn_implementation` gives the model the registered name while any
-thread routes it, and its previous one when the last thread has finished.
-"""
+"""One attention call, and functions that answer it: fused, step by step, recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import count
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-from lrputils.model.architectures import Architecture, Handle, describe
-from lrputils.model.forwards import is_replaced, replaced, shared
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -128,105 +110,6 @@ class Recorder:
         self.outputs.append(output)
         self.weights.append(weights)
         return output, weights
-
-
-class Route:
-    """One model's attention in one thread; `layer` is the running one, None outside blocks."""
-
-    def __init__(self, architecture: Architecture, function: AttentionFunction):
-        self.architecture = architecture
-        self.function = function
-        self.layer: int | None = None
-        self._layers = count()  # of this pass: a block that serves several comes again
-        self._forwards: dict[nn.Module, Callable] = {architecture.backbone: self._whole}
-        self._forwards |= dict.fromkeys(architecture.blocks, self._block)
-        if own := architecture.kind.own_attention:
-            self._forwards |= {part: own(part, _attention) for part in architecture.attentions}
-
-    def _whole(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        self._layers = count()
-        before = _running.set(self)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            _running.reset(before)
-
-    def _block(self, original: Callable, *args: Any, **kwargs: Any) -> Any:
-        self.layer = next(self._layers)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self.layer = None
-
-
-_NAME = "lrputils"
-# Of this thread: whose forward pass is running.
-_running: ContextVar[Route | None] = ContextVar("running", default=None)
-_original: dict[int, str] = {}  # a model's config → what its attention was set to
-
-
-@contextmanager
-def routed(model: Handle, function: AttentionFunction) -> Iterator[Route]:
-    """Inside the block, this thread's attention calls of `model` go through `function`.
-
-    Raises:
-        TypeError: the model is not covered (see `describe`).
-        RuntimeError: this thread already routes this model.
-    """
-    architecture = describe(model)
-    if is_replaced(architecture.backbone):
-        raise RuntimeError(
-            f"the attention of this {type(architecture.model).__name__} is already taken over in "
-            "this thread: leave the first `with` block before entering a second one on the same "
-            "model"
-        )
-    route = Route(architecture, function)
-    # All parts of a covered model share one config, and so may several models.
-    model = architecture.model
-    named = shared(("config", id(model.config)), _named(model))
-    settable = model._can_set_attn_implementation()  # MPNet, which cannot, would warn
-    with replaced(route._forwards), named if settable else nullcontext():
-        yield route
-
-
-@contextmanager
-def _named(model: nn.Module) -> Iterator[None]:
-    """Set the model to the registered name, and back."""
-    key = id(model.config)
-    _original[key] = model.config._attn_implementation
-    model.set_attn_implementation(_NAME)
-    yield
-    model.set_attn_implementation(_original.pop(key))
-
-
-def _attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:
-    route = _running.get()
-    if route is None or module not in route.architecture.attentions:
-        kernel = ALL_ATTENTION_FUNCTIONS.get(_original.get(id(module.config)), None)
-        kernel = sdpa_attention_forward if kernel in (None, _attention) else kernel
-        return kernel(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return route.function(AttentionCall(route.layer, query, key, value, attention_mask, scaling))
-
-
-def _mask(*args: Any, config: Any = None, **kwargs: Any) -> Tensor | None:
-    if _running.get() is None:
-        original = _original.get(id(config), "sdpa")
-        return ALL_MASK_ATTENTION_FUNCTIONS[original](*args, config=config, **kwargs)
-    # Without a mask the function could not know that a decoder is causal.
-    return sdpa_mask(*args, config=config, **{**kwargs, "allow_is_causal_skip": False})
-
-
-AttentionInterface.register(_NAME, _attention)
-AttentionMaskInterface.register(_NAME, _mask)
 
 
 def with_all_heads(key_or_value: Tensor, query: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class Classifier:
     @cached_property
     def architecture(self) -> Architecture:
         """Where the model's layers, attention and embeddings are, as far as they are known."""
-        return describe(self.model, rules=False)
+        return describe(self.model)
 
     @cached_property
     def identity(self) -> str:
@@ -241,6 +241,10 @@ class Classifier:
         architecture = describe(self.model)
         if not architecture.language_model:
             raise ValueError(f"{type(self.model).__name__} is a classifier already")
+        if not architecture.kind.parts:
+            raise TypeError(
+                f"{type(self.model).__name__} has no classifier with a layer of scores here"
+            )
         if template.count("{text}") != 1:
             raise ValueError(
                 about("template", template)
@@ -387,7 +391,7 @@ def _stored(
     config = model.config.get_text_config()
     if config.pad_token_id is None:  # decoders' heads find a text's end by it
         config.pad_token_id = _inputs.padding_id(tokenizer)
-    describe(model, rules=False)
+    describe(model)
     model = model.to(device=device, dtype=dtype).eval().requires_grad_(False)
     return Classifier(model, tokenizer, name, commit)
 
@@ -405,7 +409,7 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
         raise ValueError(
             f"{type(model).__name__} comes without its tokenizer: load_classifier(model, tokenizer)"
         )
-    describe(model, rules=False)
+    describe(model)
     precision = next(model.parameters()).dtype
     if precision in (torch.float16, torch.bfloat16):
         warn(

@@ -1,20 +1,17 @@
-"""The supported transformers families: the names of their parts, and the modules they use.
+"""Families of transformers whose exact leave-one-out has shortcuts: the names of their parts.
 
-Data, and which operation each module is: no other module tests for a family's name, or for the
-class of a norm or activation. A new family is one entry here and, where it brings an operation that
-no rule covers, a rule.
+Data: no other module tests for a family's name. What a rule is placed at is an operation, whatever
+the family (`lrputils.model.operations`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import activations
 from transformers.modeling_outputs import BaseModelOutput
-from transformers.pytorch_utils import Conv1D
 
 
 @dataclass(frozen=True)
@@ -42,13 +39,7 @@ class Family:
         vision: whether the tokens are image patches behind one [CLS] token.
         token_types: whether the model takes `token_type_ids`.
         positions_after_padding: whether positions count from `pad_token_id + 1`, not from 0.
-        operations: classes of its own → their operation (see `operation`): "norm", an RMSNorm
-            x · gain / rms(x); "product", a SwiGLU block down(act(gate(x)) · up(x)); "head", one
-            that calls `torch.tanh` as a function.
-        gain: of its norms, how much more than their weight.
-        own_attention: makes a forward pass for an attention module that does not go through
-            transformers' interface.
-        rules: whether its operations are known, so that there are rules for them.
+        parts: whether its parts are known, so that there are shortcuts for them.
         relative_positions: makes a forward pass, of the module that holds the blocks, for given
             positions, where the model's own counts columns.
     """
@@ -65,48 +56,8 @@ class Family:
     vision: bool = False
     token_types: bool = False
     positions_after_padding: bool = False
-    operations: Mapping[str, str] = field(default_factory=dict)
-    gain: float = 0.0
-    own_attention: Callable | None = None
-    rules: bool = True
+    parts: bool = True
     relative_positions: Callable | None = None
-
-    def operation(self, module: nn.Module) -> str | None:
-        """Which operation with rules of its own a module is: see `Composite`; None for the rest."""
-        if isinstance(module, nn.LayerNorm):
-            return "norm"
-        if isinstance(module, ACTIVATIONS):
-            return "activation"
-        return self.operations.get(type(module).__name__)
-
-
-def _mpnet_attention(attention: nn.Module, answer: Callable) -> Callable:
-    """A forward pass of one attention module whose attention is what `answer` returns.
-
-    MPNet's does not go through transformers' interface. Each of its scores gets a bias that depends
-    on how far query and key are apart; to the rules it is a constant, a part of the mask.
-
-    `answer(module, query, key, value, mask)` takes tensors `(batch, heads, tokens, size)` and a
-    mask of summands, and returns the output `(batch, tokens, heads, size)` and the weights.
-    """
-
-    def _forward(
-        inner: Callable,
-        hidden: Tensor,
-        mask: Tensor | None = None,
-        bias: Tensor | None = None,
-        output_attentions: bool = False,
-        **_: Any,
-    ) -> tuple:
-        shape = (*hidden.shape[:-1], -1, attention.attention_head_size)
-        maps = (attention.q, attention.k, attention.v)
-        factors = (linear(hidden).view(shape).transpose(1, 2) for linear in maps)
-        summands = [part for part in (bias, mask) if part is not None]
-        output, weights = answer(attention, *factors, sum(summands) if summands else None)
-        output = attention.o(output.flatten(2))
-        return (output, weights) if output_attentions else (output,)
-
-    return _forward
 
 
 def _mpnet_at_positions(encoder: nn.Module, positions: Tensor) -> Callable:
@@ -147,7 +98,6 @@ def _roberta_like(name: str, prefix: str) -> Family:
         name=name,
         heads=(f"{prefix}ForSequenceClassification",),
         positions_after_padding=True,
-        operations={f"{prefix}ClassificationHead": "head"},
     )
 
 
@@ -159,7 +109,6 @@ def _llama_like(name: str, prefix: str) -> Family:
         attention="self_attn",
         norm_after_attention="post_attention_layernorm",
         causal=True,
-        operations={f"{prefix}RMSNorm": "norm", f"{prefix}MLP": "product"},
     )
 
 
@@ -175,7 +124,6 @@ FAMILIES = {
             norm_after_attention="attention.LayerNorm",
             projections=tuple(f"attention.attn.{name}" for name in "qkvo"),
             token_types=False,
-            own_attention=_mpnet_attention,
             relative_positions=_mpnet_at_positions,
         ),
         replace(_BERT, name="electra", heads=("ElectraForSequenceClassification",)),
@@ -215,7 +163,6 @@ FAMILIES = {
             _llama_like("gemma3", "Gemma3"),
             heads=("Gemma3TextForSequenceClassification", "Gemma3ForCausalLM"),
             norm_after_attention="pre_feedforward_layernorm",
-            gain=1.0,
         ),
         Family(
             "vit",
@@ -228,35 +175,3 @@ FAMILIES = {
         ),
     )
 }
-
-# Elementwise functions with f(0) = 0, so that f(x)/x, the identity rule's factor, stays bounded.
-ACTIVATIONS = (
-    nn.Tanh,
-    nn.ReLU,
-    nn.ReLU6,
-    nn.LeakyReLU,
-    nn.GELU,
-    nn.SiLU,
-    nn.Mish,
-    nn.Hardswish,
-    activations.GELUActivation,
-    activations.NewGELUActivation,
-    activations.GELUTanh,
-    activations.FastGELUActivation,
-    activations.QuickGELUActivation,
-    activations.AccurateGELUActivation,
-    activations.SiLUActivation,
-    activations.MishActivation,
-    activations.ReLUSquaredActivation,
-    activations.LinearActivation,
-)
-LINEAR = (
-    nn.Linear,
-    Conv1D,
-    nn.Conv2d,
-    nn.Embedding,
-    nn.Dropout,
-    nn.Identity,
-    nn.ModuleList,
-    nn.Sequential,
-)

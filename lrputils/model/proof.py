@@ -173,14 +173,14 @@ class _Measurement:
             )
         self.start = self._counted(whole)
         reads, empty = "", True
-        if architecture.kind.rules:
+        if architecture.kind.parts:
             together = self._shares()
         else:
             reads = self._reads(without)
             # Under the mask a query may see less than usual, as that of the head's own token.
             together = self._shares() and (bool(reads) or self._shares([0, len(self.short) - 1]))
             empty = not reads and self._is_empty(together)
-        if architecture.kind.rules and not together:
+        if architecture.kind.parts and not together:
             raise ValueError(
                 f"{self.name} gives a text other logits beside a longer one, of {len(ids)} tokens: "
                 "pass shorter texts, or set another rope_type in its configuration"

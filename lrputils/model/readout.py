@@ -32,7 +32,7 @@ READOUTS = {
 
 def readouts(architecture: Architecture) -> list[str]:
     """The read-outs of `READOUTS` that this model has: "post-norm" needs that LayerNorm."""
-    if not architecture.kind.rules:
+    if not architecture.kind.parts:
         return ["word"]
     return [
         name for name in READOUTS if name != "post-norm" or architecture.embedding_norm is not None
@@ -257,7 +257,7 @@ class Reading:
 
     Attributes:
         output: what is explained, logits `(batch,)` or their contrast, or what is said of an
-            answer, in the graph; out of it where the model reads its words twice.
+            answer, in the graph.
         logits: all logits `(batch, classes)`, detached; next-token logits of the last token; of
             answers `(batch, answer tokens, classes)`.
         target: the explained class of each row, `(batch,)`; of a contrast `(batch, 2)`; of
@@ -270,6 +270,7 @@ class Reading:
             an answer, at the prompt's last.
         read: boolean `(batch, tokens)`, all tokens that are read: of an answer one before each.
         places: `site` and `value` of every read-out that the model has, by name.
+        start: what a decoder that reads the same words reads before them, in the graph.
         inputs: the states `(batch, tokens, size)` that each layer takes, in the graph.
         outputs: those that it gives.
     """
@@ -283,6 +284,7 @@ class Reading:
     head: Tensor
     read: Tensor
     places: Mapping[str, tuple[Tensor, Tensor]]
+    start: Tensor | None
     inputs: list[Tensor]
     outputs: list[Tensor]
 
@@ -297,8 +299,8 @@ class Reading:
             (gradient,) = torch.autograd.grad(self.output.sum(), self.site, allow_unused=True)
         if gradient is None:
             raise ValueError(
-                "this model passes no gradient back to its words, or reads them twice: use what "
-                "removes tokens, as leave_one_out"
+                "this model passes no gradient back to its words: use what removes tokens, as "
+                "leave_one_out"
             )
         return gradient
 
@@ -351,6 +353,7 @@ def read(
             chosen = resolve_output(target, len(logits))
             said = score_tokens(logits, answers.ids, ANSWER_OUTPUTS[int(chosen[0])])
             output = (said * answers.mask).sum(1)
+    start = places.pop("start", (None,))[0]
     site, value = places[readout]
     own = arguments.get("input_ids", site[..., 0]).shape
     if site.shape[:2] != own:
@@ -364,8 +367,7 @@ def read(
     head = one_hot(architecture.head_tokens(valid), valid.shape[1]).bool()
     reads = head if answers is None else marked.roll(-1, 1)
     return Reading(
-        # What reads its words twice would get a half of their gradient.
-        output=output.detach() if model.config.is_encoder_decoder else output,
+        output=output,
         logits=logits.detach(),
         target=chosen,
         site=site,
@@ -374,6 +376,7 @@ def read(
         head=head,
         read=reads,
         places=places,
+        start=start,
         inputs=taken,
         outputs=given,
     )
@@ -411,11 +414,12 @@ def _catching(
     places: dict[str, tuple[Tensor, Tensor]] = {}
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
+    read: list[Tensor] = []
 
-    def _embeddings(inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
-        output = inner(*args, **kwargs)
-        if "word" in places:  # GPT-2 looks token types up in the same table
-            return output
+    def _embeddings(inner: Forward, ids: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        output = inner(ids, *args, **kwargs)
+        if "word" in places:
+            return _again(ids, output)
         words = architecture.word_embeddings
         if not isinstance(output, Tensor):
             raise ValueError(
@@ -428,23 +432,45 @@ def _catching(
             word = change(word)
             output = word + positions
         places["word"] = output.detach().requires_grad_(), word.detach()
-        # Some models without rules scale their words in place.
-        return places["word"][0] if architecture.kind.rules else places["word"][0].clone()
+        read.append(ids)
+        # Some models scale their words in place.
+        return places["word"][0] if architecture.kind.parts else places["word"][0].clone()
+
+    def _again(ids: Tensor, output: Tensor) -> Tensor:
+        """The same words for a decoder, one later; GPT-2 looks token types up in the same table."""
+        first, site = read[0], places["word"][0]
+        if not architecture.config.is_encoder_decoder or ids.shape != first.shape:
+            return output
+        if torch.equal(ids, first):
+            return site.clone()
+        if not torch.equal(ids[:, 1:], first[:, :-1]):
+            raise ValueError(
+                f"{type(architecture.model).__name__} reads other words in its decoder: use what "
+                "removes tokens, as leave_one_out"
+            )
+        places["start"] = output[:, :1].detach().requires_grad_(), output[:, :1].detach()
+        return torch.cat([places["start"][0], site[:, :-1]], dim=1)
 
     def _norm(inner: Forward, x: Tensor) -> Tensor:
         output = inner(x)
         places.update({"sum": (x, x.detach()), "post-norm": (output, output.detach())})
         return output
 
-    def _block(inner: Forward, hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def _block(inner: Forward, *args: Any, **kwargs: Any) -> Any:
+        given = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+        hidden = next(x for x in given if x.is_floating_point())
         # Without a norm nothing stands between the sum and the first block.
         places.setdefault("sum", (hidden, hidden.detach()))
         inputs.append(hidden)
-        output = inner(hidden, *args, **kwargs)
+        output = inner(*args, **kwargs)
         outputs.append(output[0] if isinstance(output, tuple) else output)
         return output
 
-    forwards = {architecture.word_embeddings: _embeddings}
+    tables = [architecture.word_embeddings]
+    if architecture.config.is_encoder_decoder:
+        shared = (m for m in architecture.model.modules() if isinstance(m, nn.Embedding))
+        tables += [m for m in shared if m.weight is tables[0].weight and m is not tables[0]]
+    forwards: dict[nn.Module, Forward] = dict.fromkeys(tables, _embeddings)
     forwards |= dict.fromkeys(architecture.blocks, _block)
     if architecture.embedding_norm is not None:
         forwards[architecture.embedding_norm] = _norm

@@ -17,35 +17,33 @@ thread, until the block ends: the forward pass computes what it computed before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from numbers import Integral
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
-from lrputils.model.architectures import Architecture, Handle, describe
-from lrputils.model.attention import (
-    AttentionCall,
-    AttentionFunction,
-    Route,
-    fused,
-    routed,
-)
-from lrputils.model.forwards import Forward, replaced
+from lrputils.model.architectures import WITHOUT_RULES, Architecture, Handle
+from lrputils.model.attention import AttentionCall, AttentionFunction, fused
+from lrputils.model.operations import Operations, Rulebook, laid_out, routed, short_text
+from lrputils.model.readout import Target, read
 from lrputils.propagation import rules
 
 # operation → name of a rule → the rule
-RULES: Mapping[str, Mapping[str, Callable]] = {
+RULES: Mapping[str, Mapping[str, Callable | None]] = {
     "attention": rules.ATTENTION,
     "product": rules.PRODUCT,
     "activation": rules.ACTIVATION,
     "head": rules.ACTIVATION,
     "norm": rules.NORM,
 }
+
+# Kinds of operations that are not linear.
+_GATES = {"sigmoid", "softplus", "exp", "hardsigmoid"}
+_BENT = "activation", "curve", "held", "softmax", "times", "divided"
 
 
 @dataclass(frozen=True)
@@ -106,8 +104,8 @@ class Composite:
             layers=layer_numbers(layers), attention=CP_LRP.attention, product=CP_LRP.product
         )
 
-    def rule(self, operation: str, layer: int | None) -> Callable:
-        """The rule of an operation in a layer; `None` is outside the layers."""
+    def rule(self, operation: str, layer: int | None) -> Callable | None:
+        """The rule of an operation in a layer; layer None is outside the layers."""
         for place, name in self.exceptions:
             if place == (layer, operation):
                 return RULES[operation][name]
@@ -131,8 +129,10 @@ GRADIENT = Composite(
 )
 
 
-# Names the rule of an operation in a layer, as `Composite.rule` does.
-Rulebook = Callable[[str, int | None], Callable]
+# Gaps up to this size are rounding, of what flows in float32; below it, a twentieth.
+TOLERANCE = 1e-4
+# Of each model by its state: why rules do not cover it; empty where they do.
+_proofs: WeakKeyDictionary[nn.Module, dict[tuple, str]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -149,10 +149,99 @@ def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
         ValueError: the composite names a layer that the model does not have.
         RuntimeError: rules are already installed in this model, in this thread.
     """
-    architecture = describe(model)
+    architecture = covered(model)
     check_composite(composite, architecture)
     with installed(architecture, composite.rule):
         yield architecture
+
+
+def covered(handle: Handle) -> Architecture:
+    """A model whose rules were proved on itself, once, by two short passes without constants.
+
+    There CP-LRP's relevance of the words has to sum to the output, with the gates of products held
+    and with their products halved.
+
+    Raises:
+        TypeError: it does not, by more than `TOLERANCE`, or there is an operation without a rule;
+            the message names it.
+        ValueError: the model does not run (see `lrputils.model.proof.prove`).
+    """
+    architecture = laid_out(handle)
+    model, weights = architecture.model, next(architecture.model.parameters())
+    parts = tuple((id(part), len(part._forward_hooks)) for part in model.modules())
+    known, state = _proofs.setdefault(model, {}), (weights.dtype, parts)
+    if state not in known:
+        known[state] = _refusal(architecture)
+    if known[state]:
+        raise TypeError(f"{known[state]}. {WITHOUT_RULES}")
+    return architecture
+
+
+def is_covered(handle: Handle) -> bool:
+    """Whether rules cover a model: see `covered`."""
+    try:
+        covered(handle)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _refusal(architecture: Architecture) -> str:
+    """Why rules do not cover a model; empty where they do."""
+    name, inputs = type(architecture.model).__name__, short_text(architecture)
+    for composite in (CP_LRP, CP_LRP.but(product="halved")):
+        try:
+            gaps, operations = conserved(architecture, inputs, None, composite)
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            return f"{name} is not covered by rules: {str(error).splitlines()[0]}"
+        if not gaps[0] <= tolerance(architecture):
+            met = (name for name, kind in operations.met.items() if kind in _BENT)
+            return (
+                f"{name} is not covered by rules: without constants CP-LRP loses or makes "
+                f"{gaps[0]:.1g} of the relevance that flows; of its operations these are not "
+                f"linear: {', '.join(sorted(met))}"
+            )
+        if operations.met.keys() & _GATES:
+            break  # a gate's relevance, which "halved" gives it, goes through its own Jacobian
+    return ""
+
+
+def tolerance(architecture: Architecture) -> float:
+    """The largest gap that is rounding at a model's precision."""
+    wide = torch.finfo(next(architecture.model.parameters()).dtype).bits >= 32
+    return TOLERANCE if wide else 500 * TOLERANCE
+
+
+@torch.inference_mode(False)
+def conserved(
+    architecture: Architecture, inputs: Mapping[str, Any], target: Target, composite: Composite
+) -> tuple[tuple[float, ...], Operations]:
+    """What relevance loses without constants: at the words, then at each layer's input.
+
+    Returns:
+        the largest |Σ R − output| over the texts, as a share of max(|output|, Σ |R|), a place; and
+        the operations that were met.
+    """
+    with installed(architecture, composite.rule, constants=False) as operations:
+        reading = read(architecture, inputs, target=target)
+    places = [reading.site, *(state for state in reading.inputs if state.requires_grad)]
+    places += [] if reading.start is None else [reading.start]
+    flowing = torch.autograd.grad(
+        reading.output.sum(), places, allow_unused=True, materialize_grads=True
+    )
+    received = [
+        (state * gradient).detach().double().flatten(2).sum(2)
+        for state, gradient in zip(places, flowing, strict=True)
+    ]
+    if reading.start is not None:
+        received[0] = torch.cat([received[0], received.pop()], dim=1)
+    gaps = []
+    for state, relevance in zip(places, received, strict=False):
+        output = reading.output.detach().double()
+        scale = torch.maximum(relevance.abs().sum(1), output.abs())
+        off = (relevance.sum(1) - output).abs() / scale.clamp(min=torch.finfo(state.dtype).tiny)
+        gaps.append(float(off.max()))
+    return tuple(gaps), operations
 
 
 def check_composite(composite: Composite, architecture: Architecture) -> None:
@@ -171,8 +260,13 @@ def installed(
     architecture: Architecture,
     rulebook: Rulebook,
     kernel: AttentionFunction = fused,
-) -> Iterator[Route]:
-    """Install the rules that `rulebook` names; `kernel` then computes the attention."""
+    *,
+    constants: bool = True,
+) -> Iterator[Operations]:
+    """Install the rules that `rulebook` names; `kernel` then computes the attention.
+
+    Without `constants` no summand is added that does not depend on the text.
+    """
 
     def _attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         rule = rulebook("attention", call.layer)
@@ -180,55 +274,8 @@ def installed(
         inside = getattr(rule, "inside", None)
         return (inside(call, kernel), None) if inside else kernel(call)
 
-    with ExitStack() as undo:
-        route = undo.enter_context(routed(architecture, _attention))
-        undo.enter_context(replaced(_forwards(architecture, rulebook, route)))
-        yield route
-
-
-def _forwards(
-    architecture: Architecture, rulebook: Rulebook, route: Route
-) -> Mapping[nn.Module, Forward]:
-    """The replacement for each norm, activation and gated product of the model."""
-    kind = architecture.kind
-
-    def _norm(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
-        return rulebook("norm", route.layer)(inner, module, x, kind.gain)
-
-    def _activation(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
-        return rulebook("head" if route.layer is None else "activation", route.layer)(inner, x)
-
-    def _gated_mlp(module: nn.Module, inner: Forward, x: Tensor) -> Tensor:
-        gated = module.act_fn(module.gate_proj(x))
-        left, right = rulebook("product", route.layer)(gated, module.up_proj(x))
-        return module.down_proj(left * right)
-
-    def _tanh_head(module: nn.Module, inner: Forward, *args: Any, **kwargs: Any) -> Any:
-        with _TanhRule(rulebook("head", None)):
-            return inner(*args, **kwargs)
-
-    ruled = {"norm": _norm, "activation": _activation, "product": _gated_mlp, "head": _tanh_head}
-    return {
-        module: partial(ruled[operation], module)
-        for module in architecture.model.modules()
-        if (operation := kind.operation(module))
-    }
-
-
-class _TanhRule(TorchFunctionMode):
-    """Gives `torch.tanh`, called as a function, the activation's rule, and changes nothing else."""
-
-    def __init__(self, rule: Callable):
-        super().__init__()
-        self.rule = rule
-
-    def __torch_function__(
-        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
-    ) -> Any:
-        # Inside here the mode is off, so that the rule's own call of tanh is the plain one.
-        if function is torch.tanh:
-            return self.rule(torch.tanh, *args)
-        return function(*args, **(kwargs or {}))
+    with routed(architecture, _attention, rulebook, constants=constants) as operations:
+        yield operations
 
 
 def layer_numbers(layers: Iterable[int]) -> frozenset[int]:

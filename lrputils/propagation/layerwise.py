@@ -23,15 +23,15 @@ moves the zero of x (the book's page on what a function leaves open).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Handle, describe
-from lrputils.model.attention import stepwise
+from lrputils.model.architectures import Handle
+from lrputils.model.attention import AttentionCall, stepwise
 from lrputils.model.readout import (
     GRADIENT_TOKENS,
     Target,
@@ -43,6 +43,7 @@ from lrputils.propagation.composites import (
     CP_LRP,
     Composite,
     check_composite,
+    covered,
     installed,
     layer_numbers,
 )
@@ -87,7 +88,7 @@ def bypass_at(
     batch_tokens: int = GRADIENT_TOKENS,
 ) -> dict[str, Tensor]:
     """`layerwise_bypass` at several read-outs, whose passes through the layers are the same."""
-    architecture = describe(model)
+    architecture = covered(model)
     variants = [layer_numbers(layers) for layers in layer_sets]
     if not variants:
         raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
@@ -121,24 +122,38 @@ def bypass_at(
     return found
 
 
-def _switching(switched: set[int], operation: str, layer: int | None) -> Callable:
-    """The rule of an operation in a layer, as in `Composite.rule`.
+class _Switch:
+    """Between AttnLRP's and CP-LRP's shares in a layer it chooses when the backward pass runs."""
 
-    Between AttnLRP's and CP-LRP's shares it chooses when the backward pass runs.
-    """
-    pair: list[Any] = [each.rule(operation, layer) for each in (ATTN_LRP, CP_LRP)]
-    attnlrp, cp = pair
-    if attnlrp is cp:
-        return attnlrp
+    inside = None
 
-    def _kept(shares: Sequence[float], gradient: Tensor) -> Tensor | None:
-        share = shares[layer in switched]
-        return None if share == 0 else gradient * share
+    def __init__(self, switched: set[int], layer: int | None, rules: Sequence[Any]):
+        self.switched, self.layer, self.rules = switched, layer, rules
 
-    shares = list(zip(attnlrp.shares, cp.shares, strict=True))
-    return lambda *factors: tuple(
-        with_backward(x, x, partial(_kept, share)) for x, share in zip(factors, shares, strict=True)
-    )
+    def _kept(self, x: Tensor, attnlrp: float, cp: float) -> Tensor:
+        def _back(gradient: Tensor) -> Tensor | None:
+            share = cp if self.layer in self.switched else attnlrp
+            return None if share == 0 else gradient * share
+
+        return with_backward(x, x, _back)
+
+    def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
+        """Return the factors of one call, or of a gated product."""
+        return tuple(map(self._kept, factors, *(rule.shares for rule in self.rules)))
+
+    def apart(self, *factors: Tensor) -> list[Tensor]:
+        """Return the factors of a product, as `Shares` does."""
+        return [self._kept(x, *(rule.half for rule in self.rules)) for x in factors]
+
+    def weighing(self, weights: Tensor) -> Tensor:
+        """Return the weights of a softmax, as `Shares` does."""
+        return self._kept(weights, 1, 0)
+
+
+def _switching(switched: set[int], operation: str, layer: int | None) -> Any:
+    """The rule of an operation in a layer, as in `Composite.rule`."""
+    rules = [each.rule(operation, layer) for each in (ATTN_LRP, CP_LRP)]
+    return rules[0] if rules[0] is rules[1] else _Switch(switched, layer, rules)
 
 
 @torch.inference_mode(False)
@@ -169,24 +184,20 @@ def relevance_paths(
         ValueError: an unknown read-out, a layer that the model does not have, or what `read`
             refuses.
     """
-    architecture = describe(model)
+    architecture = covered(model)
     check_composite(composite, architecture)
     factors = []
 
-    def _tapped(operation: str, layer: int | None) -> Callable:
-        rule: Any = composite.rule(operation, layer)
-        if operation != "attention":
-            return rule
+    with installed(architecture, composite.rule, stepwise) as operations:
+        answer = operations.function
 
-        def _kept(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-            factors.append((v, q, k))  # in the graph
-            return rule(q, k, v)
+        def _tapped(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+            factors.append((call.value, call.query, call.key))  # in the graph
+            return answer(call)
 
-        _kept.inside = rule.inside  # type: ignore[attr-defined]
-        return _kept
-
-    with installed(architecture, _tapped, stepwise):
+        operations.function = _tapped
         reading = read(architecture, inputs, target=target, readout=readout)
+    operations.check_calls()
     below = reading.inputs
     tensors = [below[0], *(factor for layer in factors for factor in layer)]
     whole, *arriving = torch.autograd.grad(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Architecture, Handle, describe
+from lrputils.model.architectures import Architecture, Handle
 from lrputils.model.attention import AttentionCall, additive, with_all_heads
 from lrputils.propagation.composites import (
     ATTN_LRP,
@@ -25,6 +25,7 @@ from lrputils.propagation.composites import (
     CP_LRP,
     GRADIENT,
     Composite,
+    covered,
     installed,
 )
 from lrputils.propagation.rules import PRODUCT, UNITS
@@ -201,7 +202,7 @@ def refactored(
         TypeError: the model is not covered.
         RuntimeError: rules are already installed in this model, in this thread.
     """
-    architecture = describe(model)
+    architecture = covered(model)
     kind, heads = architecture.kind, architecture.model.config.num_attention_heads
 
     def _attention(call: AttentionCall) -> tuple[Tensor, None]:

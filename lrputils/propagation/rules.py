@@ -15,22 +15,24 @@ is x_i · Σ_j W_ji g(z_j) at ε = 0: the plain gradient; the bias keeps its own
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import Function
 
 
 class _Function(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, back: Callable[[Tensor], Tensor | None]) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, y: Callable[[], Tensor], back: Callable[[Tensor], Tensor | None]
+    ) -> Tensor:
         ctx.back = back
         ctx.set_materialize_grads(False)
-        return y.view_as(y)
+        return y()  # no argument, which would be returned as a view and could not be overwritten
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, None, None]:
@@ -39,7 +41,7 @@ class _Function(Function):
 
 def with_backward(x: Tensor, y: Tensor, back: Callable[[Tensor], Tensor | None]) -> Tensor:
     """Return y, from which `back(g(y))` flows to x when the backward pass runs; None is nothing."""
-    return _Function.apply(x, y.detach(), back)
+    return _Function.apply(x, y.detach, back)
 
 
 def scaled(x: Tensor, factor: float | Tensor) -> Tensor:
@@ -56,14 +58,38 @@ class Shares:
         shares: one a factor.
         inside: of attention, what takes the kernel's place: from a call and the kernel, the same
             output with other gradients. None is the kernel itself.
+        half: of attention that is no one call, the share of each factor of its products; None
+            where the rule has no such form.
     """
 
-    def __init__(self, *shares: float, inside: Callable[..., Tensor] | None = None):
-        self.shares, self.inside = shares, inside
+    def __init__(
+        self,
+        *shares: float,
+        inside: Callable[..., Tensor] | None = None,
+        half: float | None = None,
+    ):
+        self.shares, self.inside, self.half = shares, inside, half
 
     def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
         """Return the factors as they are, with gradients that keep their shares."""
         return tuple(map(_kept, factors, self.shares))
+
+    def apart(self, *factors: Tensor) -> list[Tensor]:
+        """Return the factors of a product that is no part of one attention call."""
+        return [_kept(factor, 1 if self.half is None else self.half) for factor in factors]
+
+    def weighing(self, weights: Tensor) -> Tensor:
+        """Return the weights of a softmax that is no part of one attention call.
+
+        Raises:
+            TypeError: the rule is one for whole attention calls.
+        """
+        if self.half is None:
+            raise TypeError(
+                "this rule is one for attention in one call, or as its two products and softmax; "
+                "this model's is another: use 'attnlrp', 'cp' or 'gradient'"
+            )
+        return weights if self.shares[0] else weights.detach()
 
 
 def _kept(factor: Tensor, share: float) -> Tensor:
@@ -133,7 +159,7 @@ def _identity_softmax(z: Tensor, dim: int) -> Tensor:
     So g(Z) = A / Z · g(A), and 0 where Z = 0; near Z = 0 the ratio has no bound. The paper names it
     for its layer ablation.
     """
-    return _identity_rule(partial(torch.softmax, dim=dim), z)
+    return identity_rule(partial(torch.softmax, dim=dim), z)
 
 
 # AttnLRP halves both products and keeps the softmax's own Jacobian. O_jp = Σ_i A_ji V_ip (You et
@@ -147,10 +173,10 @@ def _identity_softmax(z: Tensor, dim: int) -> Tensor:
 # The shares are those that halving gives the bracketed product (q · k) · v: `lrputils.products`.
 _Q, _K, _V = 1 / 4, 1 / 4, 1 / 2
 ATTENTION = {
-    "attnlrp": Shares(_Q, _K, _V),
+    "attnlrp": Shares(_Q, _K, _V, half=1 / 2),
     # CP-LRP: A is a constant, so that O is linear in V, and V gets all of the relevance:
     #     R(V_ip) = Σ_j A_ji V_ip / O_jp · R(O_jp),   R(Q) = R(K) = 0.
-    "cp": Shares(0, 0, 1),
+    "cp": Shares(0, 0, 1, half=1),
     # Two controls between them: AttnLRP with its softmax closed, where what A would get is lost,
     # and CP-LRP with AttnLRP's softmax opened.
     "half-value": Shares(0, 0, _V),
@@ -171,14 +197,14 @@ ATTENTION = {
         ),
     ),
     # No rule: the plain gradient through both products and the softmax.
-    "gradient": Shares(1, 1, 1),
+    "gradient": Shares(1, 1, 1, half=1),
 }
 
 
 # --- activations ----------------------------------------------------------------------------------
 
 
-def _identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """The identity rule for an elementwise y = f(x) with f(0) = 0: R(x) = R(y).
 
     So g(x) = y / x · g(y), and g(x) = 0 where x = 0.
@@ -189,41 +215,46 @@ def _identity_rule(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return with_backward(x, y, ratio.mul)
 
 
-ACTIVATION = {"identity": _identity_rule, "gradient": lambda function, x: function(x)}
+# None is the plain gradient.
+ACTIVATION = {"identity": identity_rule, "gradient": None}
 
 
 # --- normalisation --------------------------------------------------------------------------------
 
 
-def _held_norm(norm: nn.Module, x: Tensor, more: float = 0.0, *, mean: bool = False) -> Tensor:
-    """A norm whose deviation is a constant; it multiplies by w, its weight and so much `more`.
+def held_layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    mean: bool = False,
+) -> Tensor:
+    """LayerNorm whose deviation is a constant; its arguments are those of torch's `layer_norm`.
 
-    LayerNorm y = w ⊙ (x − mean x) / σ + b is then linear in x, with bias b: You et al., Eq. 1
-    applies, and g(x) = (w ⊙ g(y) − mean(w ⊙ g(y))) / σ. With the `mean` held, too, as in one
-    published CP-LRP (github.com/AmeenAli/XAI_Transformers, read), g(x) = w ⊙ g(y) / σ. RMSNorm
-    y = w ⊙ x / ρ with ρ = √(mean x² + ε): g(x) = w ⊙ g(y) / ρ, computed in float32 at least, as in
-    the models that use it.
+    y = w ⊙ (x − mean x) / σ + b is then linear in x, with bias b: You et al., Eq. 1 applies, and
+    g(x) = (w ⊙ g(y) − mean(w ⊙ g(y))) / σ. With the `mean` held, too, as in one published CP-LRP
+    (github.com/AmeenAli/XAI_Transformers, read), g(x) = w ⊙ g(y) / σ.
+
+    RMSNorm, y = w ⊙ x / ρ with ρ = √(mean x² + ε), needs no function: with ρ held it is a product
+    with a constant.
     """
-    weight = norm.weight + more if more else norm.weight
-    eps = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
-    if not isinstance(norm, nn.LayerNorm):
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        square = wide.detach().pow(2).mean(-1, keepdim=True)
-        return weight * (wide * torch.rsqrt(square + eps)).to(x.dtype)
-    y, _, inverse_std = torch.native_layer_norm(x.detach(), weight.shape, weight, norm.bias, eps)
+    y, _, inverse_std = torch.native_layer_norm(input.detach(), normalized_shape, weight, bias, eps)
+    dims = [*range(-len(normalized_shape), 0)]
 
     def _back(gradient: Tensor) -> Tensor:
-        gradient = gradient * weight
+        gradient = gradient if weight is None else gradient * weight
         if not mean:
-            gradient = gradient - gradient.mean(-1, keepdim=True)
+            gradient = gradient - gradient.mean(dims, keepdim=True)
         return gradient * inverse_std.to(gradient.dtype)
 
-    return with_backward(x, y, _back)
+    return with_backward(input, y, _back)
 
 
-# Of a norm's own forward pass, the norm, its input and what is added to its weight.
-NORM = {
-    "held-std": lambda inner, *given: _held_norm(*given),
-    "held": lambda inner, *given: _held_norm(*given, mean=True),
-    "gradient": lambda inner, norm, x, more: inner(x),
+# None is the plain gradient, of what a norm divides by, too.
+NORM: dict[str, Callable | None] = {
+    "held-std": held_layer_norm,
+    "held": partial(held_layer_norm, mean=True),
+    "gradient": None,
 }

@@ -91,7 +91,7 @@ def leave_one_out(
         }
         options |= {"target": target, "batch_tokens": batch_tokens, "tolerance": tolerance}
         return certified_loo(model, inputs, precision=precision, **options).scores
-    architecture = describe(model, rules=False)
+    architecture = describe(model)
     _check_removal(architecture, removal)
     how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
     f = Coalitions(architecture, inputs, units=units, special=True, per_token=per_token, **how)
@@ -135,6 +135,11 @@ def certified_loo(
             dtype does not have.
     """
     architecture = describe(model)
+    if not architecture.kind.parts:
+        raise TypeError(
+            f"precision={precision!r} is for models whose parts are known, and "
+            f"{type(architecture.model).__name__} is none: leave precision out"
+        )
     _check_removal(architecture, removal)
     if units != "token":
         raise ValueError(f"precision={precision!r} is for units='token': leave precision out")
@@ -198,7 +203,7 @@ def leave_two_out(
         TypeError: the model is not covered.
         ValueError: an unknown option, or inputs that do not say which tokens are special.
     """
-    architecture = describe(model, rules=False)
+    architecture = describe(model)
     how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
     f = Coalitions(architecture, inputs, units=units, special=True, **how)
     content = units_of(architecture, inputs, f.texts, units)[1].cpu().numpy()

@@ -24,9 +24,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Architecture, Handle, describe
-from lrputils.model.attention import AttentionCall, Recorder, fused, routed, with_all_heads
+from lrputils.model.architectures import Architecture, Handle
+from lrputils.model.attention import AttentionCall, Recorder, fused, with_all_heads
 from lrputils.model.inputs import tensor_rows
+from lrputils.model.operations import laid_out, routed
 from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
 
 FORMS = ("exact-block", "first-order")
@@ -80,7 +81,7 @@ def mask_gradient(
         ValueError: an unknown form, no group, a gate outside (0, 1] (0 too for "exact-block"), an
             option of groups without groups, or what `read` refuses.
     """
-    architecture = describe(model)
+    architecture = laid_out(model)
     if form not in FORMS:
         raise ValueError(f"form={form!r} is not one of {FORMS}")
     if groups is None and (gate is not None or with_open):
@@ -158,8 +159,9 @@ def _at(
     architecture: Architecture, inputs: Mapping[str, Any], target: Target, gates: Gates
 ) -> Tensor:
     """Every token's score where the gates stand."""
-    with routed(architecture, blocks := Recorder(gates)):
+    with routed(architecture, blocks := Recorder(gates)) as operations:
         reading = read(architecture, inputs, target=target)
+    operations.check_calls()
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     return block_scores(reading, blocks.calls, gradients, gates).sum(0)
 

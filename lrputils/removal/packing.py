@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lrputils.data.given import sides
 from lrputils.model.architectures import Architecture
-from lrputils.model.attention import AttentionCall, fused
+from lrputils.model.attention import AttentionCall, fused, with_all_heads
 from lrputils.removal.rows import Row, Text, logits_of, prepare, put, window
 from lrputils.removal.shortcuts import fast_linear
 
@@ -131,8 +131,9 @@ def shareable(architecture: Architecture, longest: int) -> bool:
     """
     return (
         architecture.kind.causal
-        and architecture.kind.rules
+        and architecture.kind.parts
         and longest <= window(architecture)
+        and architecture.config._attn_implementation == "sdpa"  # whose masks may be wider than keys
         and all("forward" not in vars(module) for module in architecture.backbone.modules())
     )
 
@@ -172,9 +173,12 @@ class _Beginnings:
         places = [self.numbers.index(row.text) for row in rows]
 
         def _behind(kept: Tensor, own: Tensor) -> Tensor:
-            kept = kept[:, :, :longest]
-            kept = kept.expand(len(rows), -1, -1, -1) if alone else kept[places]
-            return torch.cat([kept, own], dim=2)
+            # With some masks a model repeats keys for its heads, with others it does not.
+            heads, groups = kept.shape[1], own.shape[1]
+            same = kept[:, :: heads // groups] if heads > groups else with_all_heads(kept, own)
+            same = same[:, :, :longest]
+            same = same.expand(len(rows), -1, -1, -1) if alone else same[places]
+            return torch.cat([same, own], dim=2)
 
         def _attention(call: AttentionCall) -> tuple[Tensor, None]:
             keys, values = self.layers[call.layer]

@@ -72,7 +72,7 @@ def perturbation_curves(
     """
     if not isinstance(chunk, int) or chunk < 1:
         raise ValueError(f"chunk={chunk!r} is not a positive number of tokens")
-    architecture = describe(model, rules=False)
+    architecture = describe(model)
     how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
     f = Coalitions(architecture, inputs, units=units, **how)
     where = f.where.cpu().numpy()

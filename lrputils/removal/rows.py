@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.attention import AttentionFunction, fused, routed
+from lrputils.model.attention import AttentionFunction, fused
 from lrputils.model.forwards import ArgumentRow, is_replaced, replaced, run_rows
 from lrputils.model.inputs import to_the_left
+from lrputils.model.operations import routed
 from lrputils.model.proof import ends, prove
 from lrputils.model.readout import ANSWER_OUTPUTS, answers_in, score_tokens
 from lrputils.removal.shortcuts import head_token_alone
@@ -90,7 +91,7 @@ class Row(NamedTuple):
 
 def window(architecture: Architecture) -> float:
     """How many tokens back a query sees: in a longer text, a deletion would pull others in."""
-    if not architecture.kind.rules:
+    if not architecture.kind.parts:
         return float("inf")  # nothing is deleted
     config = architecture.backbone.config
     kinds = getattr(config, "layer_types", None) or ("sliding_attention",)
@@ -148,7 +149,7 @@ def logits_of(
     keys): of the longest start's tokens, which come first, each row sees its own.
     """
     read, answering = [texts[row.text].read for row in rows], texts[0].answer is not None
-    if not architecture.kind.rules:
+    if not architecture.kind.parts:
         plain = [_as_it_is(architecture, texts[row.text], row) for row in rows]
         zeroed = [row.swapped for row in rows if row._zeroed]
         logits = run_rows(architecture, plain, zeroed, read if answering else [])

@@ -98,7 +98,7 @@ def shapley_values(
         raise ValueError(f"permutations={permutations!r} is not an even number from 4 on")
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed={seed!r} is not a whole number from 0 on")
-    architecture = describe(model, rules=False)
+    architecture = describe(model)
     how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
     f = Coalitions(architecture, inputs, units=units, **how)
     designs = [

@@ -25,8 +25,9 @@ from transformers import activations
 from transformers.pytorch_utils import Conv1D
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.attention import AttentionCall, additive, fused, routed
+from lrputils.model.attention import AttentionCall, additive, fused
 from lrputils.model.forwards import Forward, matmul_precision, replaced
+from lrputils.model.operations import routed
 
 # Activation → oneDNN's name for it, and which formula.
 _FUSED = {

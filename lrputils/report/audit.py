@@ -20,6 +20,7 @@ import pandas as pd
 from lrputils.data.texts import TextStream
 from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
+from lrputils.propagation.composites import is_covered
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
 from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, judged, label
@@ -103,7 +104,7 @@ def audit(
     run = Audited(pd.read_parquet(out / results.ROWS), settings.units)
     verdict = answers.verdict(run)
     sound = all(check["passed"] for check in notes["gates"].values())
-    said = _headline(verdict, classifier.architecture.kind.rules, sound)
+    said = _headline(verdict, is_covered(classifier), sound)
     html = _page(classifier, texts, run, facts, notes, verdict, said)
     (out / PAGE).write_text(html, encoding="utf-8")
     if not quiet:
@@ -236,7 +237,7 @@ def _page(
         facts=facts,
         unit=run.units,
         judged=changed.names,
-        ruled=classifier.architecture.kind.rules,
+        ruled=is_covered(classifier),
         sound=bool(gates.passed.all()),
         verdict=verdict,
         headline=headline,

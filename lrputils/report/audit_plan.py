@@ -15,6 +15,7 @@ from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import has_answers
 from lrputils.model.readout import readouts
+from lrputils.propagation.composites import is_covered
 from lrputils.propagation.conservation import TOLERANCE, check
 from lrputils.report.figures.style import NAMES
 from lrputils.runs import datasets
@@ -53,7 +54,7 @@ def variants(classifier: Classifier) -> list[Variant | LayerSweep]:
     found: list[Variant | LayerSweep] = [
         Variant(datasets.variant_name(REFERENCE, other), REFERENCE, other)
     ]
-    ruled = classifier.architecture.kind.rules
+    ruled = is_covered(classifier)
     for name, (method, options, _) in COMPARED.items():
         if ruled or not METHODS[method].rules:
             found.append(Variant(name, method, options))
@@ -143,7 +144,7 @@ def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -
         A row a check: `off` by how much, `allowed`, and whether it `passed`.
     """
     inputs = classifier.encode(texts, max_length, truncate=True)
-    ruled = classifier.architecture.kind.rules
+    ruled = is_covered(classifier)
     method = LRP[0] if ruled else GRADIENTS[1]
     together = attribute(classifier, inputs, method)
     alone = [classifier.encode([text], max_length, truncate=True) for text in texts]
@@ -156,7 +157,7 @@ def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -
         report = check(classifier.model, inputs, target="logit" if has_answers(inputs) else None)
         rows = {
             "the logits stay the same under the rules": (report.logit_change, _ROUNDING),
-            "CP-LRP without biases conserves relevance": (max(report.gaps), TOLERANCE),
+            "CP-LRP without constants conserves relevance": (report.words, TOLERANCE),
             **rows,
         }
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["off", "allowed"])

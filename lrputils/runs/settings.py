@@ -181,14 +181,14 @@ class Settings(Explained):
         import torch
 
         from lrputils.attribution import METHODS
-        from lrputils.model.architectures import describe
         from lrputils.model.readout import ANSWER_OUTPUTS, readouts, resolve_target
+        from lrputils.propagation.composites import covered
         from lrputils.removal.certified import check_options
         from lrputils.study.evaluation import REFERENCE
         from lrputils.study.variants import LayerSweep, Variant
 
         if self.layers or any(METHODS[name].rules for name in self.methods):
-            describe(classifier)
+            covered(classifier)
         methods: list[str | Variant | LayerSweep] = [*self.methods]
         had = set(readouts(classifier.architecture)) | {"word"}
         places = [place for place in self.readouts or ("word",) if place in had]

@@ -22,9 +22,10 @@ from torch import Tensor, nn
 
 from lrputils import stats
 from lrputils.data.texts import Texts
-from lrputils.model.attention import AttentionCall, fused, routed
+from lrputils.model.attention import AttentionCall, fused
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
+from lrputils.model.operations import routed
 from lrputils.model.readout import read
 from lrputils.propagation.composites import ATTN_LRP, Composite
 from lrputils.propagation.layerwise import PATHS, relevance_paths

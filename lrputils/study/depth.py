@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
-from lrputils.model.attention import AttentionCall, Recorder, additive, fused, routed
+from lrputils.model.attention import AttentionCall, Recorder, additive, fused
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
+from lrputils.model.operations import routed
 from lrputils.model.readout import read
 from lrputils.removal.mask_gradient import Gates, block_scores
 from lrputils.study.by_text import in_batches

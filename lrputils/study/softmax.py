@@ -31,12 +31,18 @@ import torch
 from torch import Tensor
 
 from lrputils import stats
-from lrputils.model.architectures import Handle, describe
+from lrputils.model.architectures import Handle
 from lrputils.model.attention import AttentionCall, Recorder
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Target, read
-from lrputils.propagation.composites import ATTN_LRP, Composite, check_composite, installed
+from lrputils.propagation.composites import (
+    ATTN_LRP,
+    Composite,
+    check_composite,
+    covered,
+    installed,
+)
 from lrputils.removal.mask_gradient import (
     exact_block,
     first_order,
@@ -109,11 +115,12 @@ def _softmax_maps(
         TypeError: the model is not covered, or `composite` is none.
         ValueError: what `check_composite` and `read` refuse.
     """
-    architecture = describe(model)
+    architecture = covered(model)
     check_composite(composite, architecture)
     with installed(architecture, composite.rule) as route:
         route.function = blocks = Recorder(route.function)
         reading = read(architecture, inputs, target=target)
+    route.check_calls()
     gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     layers: list[dict[str, Tensor]] = []
     with torch.no_grad():

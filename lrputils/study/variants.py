@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from lrputils.attribution import METHODS, attribute
 from lrputils.model.architectures import describe
 from lrputils.model.inputs import Inputs
+from lrputils.model.operations import laid_out
 from lrputils.model.readout import READOUTS, readouts
 from lrputils.propagation.composites import Composite
 from lrputils.propagation.layerwise import bypass_at
@@ -86,7 +87,7 @@ class LayerSweep:
         self, model: nn.Module, inputs: Inputs, target: Tensor, units: str = "token"
     ) -> dict[Label, Tensor]:
         """Return `{label: scores}` of all ablations, scores (batch, tokens)."""
-        sets = layer_sets(describe(model).layers, self.families)
+        sets = layer_sets(laid_out(model).layers, self.families)
         places = [self.readout] if isinstance(self.readout, str) else self.readout
         found = bypass_at(places, model, inputs, list(sets.values()), target)
         if units != "token":

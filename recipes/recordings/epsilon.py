@@ -28,13 +28,13 @@ import torch
 from torch import Tensor, nn
 
 from lrputils import stats
-from lrputils.model.architectures import Handle, describe
+from lrputils.model.architectures import Handle
 from lrputils.model.attention import AttentionCall, additive
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import Forward, replaced
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Target, read
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, installed
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, covered, installed
 from lrputils.propagation.rules import Shares, scaled
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.study.by_text import in_batches
@@ -90,7 +90,7 @@ def _epsilon_lrp(
     Raises:
         ValueError: a model whose residual sums are not what its norms take.
     """
-    architecture = describe(model)
+    architecture = covered(model)
     if architecture.embedding_norm is None:
         raise ValueError(
             f"{type(architecture.model).__name__} has its norms before its sums: only encoders "
@@ -119,10 +119,10 @@ def rules(composite: Composite, epsilon: float) -> Callable[[str, int | None], C
     """The rulebook of `composite` with ε at every output that a rule divides by."""
 
     def norm_rule(rule: Callable, layer: int | None) -> Callable:
-        def norm(inner: Forward, module: nn.Module, x: Tensor, attribute: str) -> Tensor:
+        def norm(input: Tensor, normalized_shape: Any, *given: Any, **more: Any) -> Tensor:
             # In a layer x is a residual sum. At the embeddings (layer None) it is a read-out.
-            x = x if layer is None else damped(x, epsilon)
-            return damped(rule(inner, module, x, attribute), epsilon)
+            x = input if layer is None else damped(input, epsilon)
+            return damped(rule(x, normalized_shape, *given, **more), epsilon)
 
         return norm
 

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
-from lrputils.model.attention import AttentionCall, Recorder, routed, stepwise
+from lrputils.model.attention import AttentionCall, Recorder, stepwise
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
+from lrputils.model.operations import routed
 from lrputils.propagation.composites import ATTN_LRP, Composite
 from lrputils.propagation.layerwise import bypass_at
 from lrputils.removal.coalitions import Coalitions

@@ -18,17 +18,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from lrputils.data.texts import Texts
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionCall, fused
 from lrputils.model.classifier import Classifier
-from lrputils.model.families import LINEAR
 from lrputils.model.forwards import replaced, run
 from lrputils.model.inputs import Inputs
+from lrputils.model.operations import Rulebook
 from lrputils.model.readout import read
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Rulebook, installed
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, installed
 
 # Component → what it is: the state that enters a layer, what its attention mixes (before W_O), what
 # its feed-forward part adds.
@@ -92,7 +93,7 @@ class _Sites:
         self.change, self.values = change, {site: [] for site in SITES}
         self.forwards = dict.fromkeys(architecture.blocks, self._block)
         for block in architecture.blocks:  # whose last linear map ends the feed-forward part
-            maps = [m for m in block.modules() if isinstance(m, LINEAR) and hasattr(m, "weight")]
+            maps = [m for m in block.modules() if isinstance(m, (nn.Linear, Conv1D))]
             self.forwards[maps[-1]] = self._fed
 
     def _seen(self, site: str, value: Tensor) -> Tensor:

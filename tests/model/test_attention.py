@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from lrputils.model.architectures import describe
-from lrputils.model.attention import Recorder, fused, routed, stepwise
+from lrputils.model.attention import Recorder, fused, stepwise
+from lrputils.model.operations import routed
 from tests import tiny
 
 

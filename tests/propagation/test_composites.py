@@ -100,7 +100,7 @@ def test_bypassing_all_layers_is_cp_and_none_is_attnlrp(name):
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_the_gradient_composite_is_the_plain_gradient(name):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
-    if "norm" in describe(model).kind.operations.values():
+    if "RMSNorm" in str(model):
         # Their own norms round to float32, whatever the model's dtype.
         model, inputs = tiny.build(name, dtype=torch.float32), tiny.texts()
     plain = read(describe(model), inputs)

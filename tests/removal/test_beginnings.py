@@ -7,8 +7,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from lrputils.model.architectures import describe
-from lrputils.model.attention import fused, routed
+from lrputils.model.attention import fused
 from lrputils.model.inputs import Inputs
+from lrputils.model.operations import routed
 from lrputils.removal import packing
 from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
 from tests import tiny

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lrputils.model.architectures import describe
-from lrputils.model.attention import routed
 from lrputils.model.forwards import replaced
+from lrputils.model.operations import routed
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import (
     FORMS,

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.model.attention import fused, routed, with_all_heads
+from lrputils.model.attention import fused, with_all_heads
+from lrputils.model.operations import routed
 from lrputils.propagation.composites import GRADIENT
 from lrputils.study.softmax import _measures, _softmax_maps, measure
 from tests import tiny

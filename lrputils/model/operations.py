@@ -1,0 +1,629 @@
+"""A network is its operations: what depends on the text is seen, ruled or replaced at each of them.
+
+A mode of torch sees every call while a forward pass of one model runs in one thread; no module is
+asked what it is. What depends on the text requires a gradient, since the words do and parameters
+do not. A function answers the model's attention calls, of the fused kernel or spelled out as a
+product, a softmax and a product. With a rulebook gradients follow its rules:
+
+| operation on what depends on the text | what flows back |
+|---|---|
+| attention, or its products and softmax where they are no one call | its rule |
+| a product of two such tensors, entry by entry | the product's rule |
+| an elementwise function, in one call or spelled out | one unit, by the activation's rule |
+| a norm; a divisor, a root, a deviation | the norm's rule |
+| what is linear | the gradient |
+| anything else | refused, by its name |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from lrputils.model.architectures import WITHOUT_RULES, Architecture, Handle, describe
+from lrputils.model.attention import AttentionCall, AttentionFunction, additive
+from lrputils.model.forwards import is_replaced, replaced
+from lrputils.model.proof import prove_batch
+
+# Names the rule of an operation in a layer; None is outside the layers.
+Rulebook = Callable[[str, int | None], Any]
+
+# The names by which torch hands a call over, by what is done with it.
+_NAMES = {
+    "product": "matmul __matmul__ __rmatmul__ bmm baddbmm einsum",
+    "linear map": "linear addmm conv1d conv2d mm",
+    "softmax": "softmax",
+    "attention": "scaled_dot_product_attention",
+    "layer norm": "layer_norm",
+    "root norm": "rms_norm",
+    # Entry by entry.
+    "times": "mul __mul__ __rmul__ mul_ __imul__ multiply",
+    "divided": "div __truediv__ true_divide div_ __itruediv__ __rtruediv__ __rdiv__ divide",
+    "plus": "add __add__ __radd__ add_ __iadd__ sub __sub__ __rsub__ rsub sub_ __isub__ subtract",
+    "sign": "neg __neg__ negative",
+    "activation": "gelu silu silu_ tanh tanh_ relu relu_ relu6 elu elu_ leaky_relu mish selu celu "
+    "hardswish hardtanh quick_gelu erf abs clamp clamp_ clamp_min clamp_max hardshrink softsign "
+    "tanhshrink",
+    "curve": "sigmoid sigmoid_ pow __pow__ square exp softplus hardsigmoid expm1",
+    "held": "rsqrt sqrt var std norm vector_norm linalg_vector_norm reciprocal",
+    "linear": "view reshape transpose permute cat stack concat concatenate chunk split unbind "
+    "__getitem__ __setitem__ contiguous to float half double bfloat16 type type_as dropout "
+    "dropout_ where masked_fill masked_fill_ sum mean nansum repeat repeat_interleave expand "
+    "expand_as flatten unflatten squeeze unsqueeze roll flip pad index_add index_add_ index_select "
+    "index_copy index_put index_put_ gather scatter scatter_ scatter_add scatter_add_ swapaxes "
+    "swapdims clone movedim moveaxis unfold tril triu view_as reshape_as take_along_dim narrow "
+    "select unsafe_chunk unsafe_split split_with_sizes tensor_split hstack vstack cumsum "
+    "as_strided masked_select masked_scatter copy_ broadcast_to broadcast_tensors max amax min "
+    "amin topk sort diagonal diag_embed avg_pool1d adaptive_avg_pool1d new_tensor requires_grad_ "
+    "fill_ zero_ ravel fft_fftn fft_fft real view_as_real _grouped_mm normal_",
+    "plain": "detach size dim numel stride shape data_ptr is_contiguous item tolist",
+}
+_KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+_ENTRYWISE = {"times", "divided", "plus", "sign", "activation", "curve"}
+
+
+def _is_live(x: Any) -> bool:
+    """Whether it depends on the text."""
+    if not isinstance(x, Tensor):
+        return False
+    return (x.requires_grad and not isinstance(x, nn.Parameter)) or _is_pending(x)
+
+
+def _is_pending(x: Any) -> bool:
+    unit = getattr(x, "_unit", None)
+    return unit is not None and unit.pending
+
+
+def _gates(x: Any) -> bool:
+    """Whether an elementwise function gave it."""
+    unit = getattr(x, "_unit", None)
+    return unit is not None and unit.curved
+
+
+@dataclass
+class _Unit:
+    """Of which tensor another one is an elementwise function.
+
+    Attributes:
+        root: that tensor; None for the tensor itself.
+        curved: whether the function is not linear.
+        rule: of the activation that it is, if no graph leads back yet: the rule is applied once, to
+            the whole function, where the value is used otherwise than entry by entry.
+        used: what was made of it then.
+        divides: whether it is a reciprocal root or deviation, by which a norm multiplies.
+    """
+
+    root: Tensor | None
+    curved: bool = False
+    rule: Callable | None = None
+    used: Tensor | None = None
+    divides: bool = False
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """How far an attention is spelled out: scores, then weights when their softmax was taken."""
+
+    query: Tensor
+    key: Tensor
+    scaling: float = 1.0
+    mask: Tensor | None = None
+    weighs: bool = False
+
+
+def _is_pending(x: Any) -> bool:
+    unit = getattr(x, "_unit", None)
+    return unit is not None and unit.rule is not None
+
+
+def _is_live(x: Any) -> bool:
+    """Whether it depends on the text."""
+    if not isinstance(x, Tensor):
+        return False
+    return (x.requires_grad and not isinstance(x, nn.Parameter)) or _is_pending(x)
+
+
+def _gates(x: Any) -> bool:
+    """Whether an elementwise function that is not linear gave it."""
+    unit = getattr(x, "_unit", None)
+    return unit is not None and unit.curved
+
+
+def _divides(x: Any) -> bool:
+    """Whether a norm multiplies by it, which is no gate."""
+    unit = getattr(x, "_unit", None)
+    return unit is not None and unit.divides
+
+
+def _members(parts: Iterable[Any]) -> Iterator[Any]:
+    for part in parts:
+        if isinstance(part, (list, tuple)):
+            yield from _members(part)
+        else:
+            yield part
+
+
+def _settle(x: Any) -> Any:
+    """What is used otherwise than entry by entry: an elementwise function, by its rule."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(_settle, x)) if any(map(_is_pending, _members(x))) else x
+    if not _is_pending(x):
+        return x
+    unit = x._unit
+    if unit.used is None:
+        unit.used = unit.rule(lambda _: x, unit.root)
+        unit.used._unit = _Unit(None, curved=True)
+    return unit.used
+
+
+class Operations(TorchFunctionMode):
+    """What is done with the operations of one model in one thread.
+
+    Attributes:
+        function: answers the attention calls of the blocks.
+        rulebook: names the rule of an operation in a layer; None is the plain gradient.
+        constants: whether summands that do not depend on the text are added. Without them CP-LRP
+            conserves.
+        layer: the running one; None outside the blocks.
+        met: what was done with operations on what depends on the text, by their names.
+        apart: whether an attention was met that is no call: its products and softmax have rules.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        function: AttentionFunction,
+        rulebook: Rulebook | None = None,
+        constants: bool = True,
+    ):
+        super().__init__()
+        self.architecture = architecture
+        self.function = function
+        self.rulebook = rulebook
+        self.constants = constants
+        self.layer: int | None = None
+        self.met: dict[str, str] = {}
+        self.apart = False
+        self._layers = count()  # of this pass: a block that serves several comes again
+        self._on = False
+        self._trained = any(part.requires_grad for part in architecture.model.parameters())
+
+    @property
+    def forwards(self) -> dict[nn.Module, Callable]:
+        """Forward passes between which the mode is on, and which count the layers."""
+        found = dict.fromkeys((self.architecture.model, self.architecture.backbone), self._whole)
+        return found | dict.fromkeys(self.architecture.blocks, self._block)
+
+    def _whole(self, inner: Callable, *args: Any, **kwargs: Any) -> Any:
+        if self._on:
+            return inner(*args, **kwargs)
+        self._layers, self._on = count(), True
+        try:
+            with self:
+                return inner(*args, **kwargs)
+        finally:
+            self._on = False
+
+    def _block(self, inner: Callable, *args: Any, **kwargs: Any) -> Any:
+        self.layer = next(self._layers)
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            self.layer = None
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Answer one call; inside, the mode is off."""
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        kind = _KINDS.get(name)
+        if kind == "plain":
+            return func(*args, **kwargs)
+        if kwargs and kind in ("product", "linear map"):
+            args = (*args, *(kwargs.pop(key) for key in _FACTORS if key in kwargs))
+        inside = self.layer is not None
+        if inside and kind == "attention":
+            return self._attend(*map(_settle, args), **kwargs)
+        if inside and kind == "product" and getattr(args[0], "_scores", _NONE).weighs:
+            return self._answer(args[0]._scores, _settle(args[1]))
+        ruled = self.rulebook is not None and torch.is_grad_enabled()
+        if ruled and any(map(_is_live, _members((*args, *kwargs.values())))):
+            output = self._ruled(name, kind, func, args, kwargs)
+        elif ruled and self._trained:
+            with torch.no_grad():
+                output = func(*args, **kwargs)
+        else:
+            output = func(*args, **kwargs)
+        if inside and kind in _SPELLED and isinstance(output, Tensor):
+            self._follow(name, kind, output, args, kwargs)
+        return output
+
+    def _ruled(self, name: str, kind: str | None, func: Callable, args: tuple, kwargs: dict) -> Any:
+        """The output of an operation on what depends on the text, its gradient by the rules."""
+        if name != "__get__":
+            self.met.setdefault(name, kind or "refused")
+        if name not in _CARRYING:
+            args = tuple(map(self._weighed, args))
+        changes = name.startswith("__i") or (name.endswith("_") and not name.startswith("__"))
+        if kind in _ENTRYWISE:
+            entrywise = self._in_place if changes else self._entrywise
+            return entrywise(name, kind, func, args, kwargs)
+        args = _settle(args)
+        kwargs = {key: _settle(value) for key, value in kwargs.items()}
+        if changes or name == "__setitem__":
+            _forget(args[0])
+        if kind in _HANDLERS:
+            return _HANDLERS[kind](self, name, func, args, kwargs)
+        output = func(*args, **kwargs)
+        if kind is None and name != "__get__" and any(map(_is_live, _members((output,)))):
+            raise TypeError(
+                f"{type(self.architecture.model).__name__} computes {name!r} of what depends on "
+                "the text, and there is no rule for that"
+            )
+        return output
+
+    def _rule(self, operation: str) -> Any:
+        return self.rulebook(operation, self.layer)  # type: ignore[misc]
+
+    def check_calls(self) -> None:
+        """Refuse a model of which an attention was met that `function` did not answer.
+
+        Raises:
+            TypeError: there was one, or none at all; or the model reads its words twice.
+        """
+        name = type(self.architecture.model).__name__
+        if self.architecture.config.is_encoder_decoder:
+            raise TypeError(f"{name} reads its words twice, in an encoder and in a decoder")
+        if self.apart or "attention" not in self.met:
+            raise TypeError(
+                f"{name} has an attention that is not softmax(Q·Kᵀ + mask)·V in one call or three "
+                f"steps, and this method needs its weights. {WITHOUT_RULES}; LRP may work, too"
+            )
+
+    # --- attention --------------------------------------------------------------------------------
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """Answer a call of the fused kernel."""
+        if is_causal:
+            seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
+            attn_mask = seen.tril()[None, None]
+        scale = query.shape[-1] ** -0.5 if scale is None else scale
+        return self._answer(_Scores(query, key, scale, attn_mask), value)
+
+    def _answer(self, scores: _Scores, value: Tensor) -> Tensor:
+        """An attention's output, `(batch, heads, tokens, size)`, as `function` gives it."""
+        self.met.setdefault("attention", "attention")
+        factors = scores.query, scores.key, value
+        call = AttentionCall(self.layer, *factors, scores.mask, scores.scaling)  # type: ignore
+        return self.function(call)[0].transpose(1, 2)
+
+    def _follow(self, name: str, kind: str, output: Tensor, args: tuple, kwargs: dict) -> None:
+        """Note on the output how far it spells an attention out: Q·Kᵀ, scaled, masked, softmax."""
+        if kind == "product" and output.dim() == 4:
+            left, right = args[:2]
+            if name in ("matmul", "__matmul__") and isinstance(right, Tensor):
+                output._scores = _Scores(left, right.transpose(-2, -1))
+            return
+        mine = next((part for part in args[:2] if hasattr(part, "_scores")), None)
+        if mine is None:
+            if kind == "softmax" and output.dim() > 2:
+                self.apart |= output.dim() > 3 or output.shape[-2] == output.shape[-1]
+            return
+        self.apart |= mine._scores.weighs and name not in _CARRYING
+        known, other = mine._scores, next((part for part in args[:2] if part is not mine), None)
+        after = None
+        if kind == "softmax":
+            dim = kwargs.get("dim", other)
+            after = replace(known, weighs=True) if dim in (-1, 3) and not known.weighs else None
+        elif name in _CARRYING:
+            after = known
+        elif known.weighs or _is_live(other):
+            after = None
+        elif name in ("add", "__add__", "__radd__", "__iadd__", "add_"):
+            summand = torch.as_tensor(other, dtype=output.dtype, device=output.device)
+            after = replace(known, mask=additive(known.mask, output.dtype) + summand)
+        elif kind in ("times", "divided") and known.mask is None and mine is args[0]:
+            factor = float(other) if getattr(other, "numel", int)() < 2 else None
+            if factor is not None:
+                factor = 1 / factor if kind == "divided" else factor
+                after = replace(known, scaling=known.scaling * factor)
+        if after is not None:
+            output._scores = after
+        elif output is mine:
+            del output._scores
+
+    # --- elementwise functions --------------------------------------------------------------------
+
+    def _entrywise(self, name: str, kind: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        """A sum, product or function, entry by entry; several of one tensor are one unit."""
+        alive = [x for x in args if _is_live(x)]
+        constants = [x for x in args if isinstance(x, Tensor) and not _is_live(x)]
+        if kind == "plus" and any(x.numel() > 1 for x in constants):
+            # A mask or a bias is no part of an elementwise function, as a number is.
+            if not self.constants:
+                return _without_constant(name, _settle(alive[0]), _settle(args))
+            return func(*_settle(args), **kwargs)
+        units = [getattr(x, "_unit", None) or _Unit(None) for x in alive]
+        pairs = zip(alive, units, strict=True)
+        roots = [x if unit.root is None else unit.root for x, unit in pairs]
+        rule = self._rule("head" if self.layer is None else "activation")
+        if any(root is not roots[0] for root in roots) or not alive:
+            return self._of_several(kind, func, args, kwargs)
+        curved = any(unit.curved for unit in units)
+        squared = len(alive) == 2 and kind in ("times", "divided")
+        pending = kind == "activation" or any(unit.rule for unit in units) or (squared and curved)
+        if kind == "plus" and not (self.constants or curved) and len(alive) == 1:
+            return _without_constant(name, alive[0], args)
+        if pending and rule is not None:
+            with torch.no_grad():
+                output = func(*args, **kwargs)
+            if output.shape == roots[0].shape:
+                output._unit = _Unit(roots[0], True, rule)
+                return output
+            return self._of_several(kind, func, args, kwargs)
+        output = func(*args, **kwargs)
+        if output is not alive[0] and output.shape == roots[0].shape:
+            divides = kind == "divided" and (args[0] is not alive[0] or name.startswith("__r"))
+            bent = curved or squared or divides or kind in ("curve", "activation")
+            output._unit = _Unit(roots[0], bent)
+        return output
+
+    def _of_several(self, kind: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        """A sum, product or quotient of different tensors."""
+        left, right, *others = _settle(args)
+        if kind == "divided" and _is_live(right) and self._rule("norm") is not None:
+            right = right.detach()
+        elif kind == "times" and not (_divides(left) or _divides(right)):
+            # The gate is what a function gave, else the left one.
+            rule = self._rule("product")
+            if _gates(right) and not _gates(left):
+                right, left = rule(right, left)
+            else:
+                left, right = rule(left, right)
+        return func(left, right, *others, **kwargs)
+
+    def _in_place(self, name: str, kind: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        """What overwrites its first argument."""
+        mine, *others = args
+        alone = not any(map(_is_live, others))
+        if not _is_pending(mine) and (kind == "plus" or (alone and kind in ("times", "divided"))):
+            if kind == "plus" and alone and not self.constants:
+                return mine
+            mine._unit = _Unit(None)
+            return func(mine, *map(_settle, others), **kwargs)
+        plain = name.strip("_")
+        plain = {"itruediv": "div", "imul": "mul", "iadd": "add", "isub": "sub"}.get(plain, plain)
+        function = getattr(torch, plain, None) or getattr(nn.functional, plain)
+        before = mine if _is_pending(mine) else mine.clone()
+        output = _settle(self._entrywise(plain, kind, function, (before, *others), kwargs))
+        _forget(mine)
+        return mine.copy_(output)
+
+    # --- the rest ---------------------------------------------------------------------------------
+
+    def _product(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        """A product of matrices: the attention's rule for one that is no call of its own."""
+        if name == "baddbmm":
+            bias, *factors = args
+            output = self._product("bmm", torch.bmm, tuple(factors), {}) * kwargs.get("alpha", 1)
+            kept = self.constants or _is_live(bias)
+            return output + kwargs.get("beta", 1) * bias if kept else output
+        first = [args[0]] if name == "einsum" else []
+        factors = [part for part in _members(args) if isinstance(part, Tensor)]
+        if sum(map(_is_live, factors)) > 1:
+            factors = self._rule("attention").apart(*factors)
+        return func(*first, *factors, **kwargs)
+
+    def _linear_map(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        if name == "addmm":
+            output = torch.mm(*args[1:3])
+            return output + args[0] if self.constants or _is_live(args[0]) else output
+        if _is_live(args[1]):
+            args = (*self._rule("attention").apart(*args[:2]), *args[2:])
+        if not self.constants:
+            args = (*args[:2], None, *args[3:])
+            kwargs = {key: value for key, value in kwargs.items() if key != "bias"}
+        return func(*args, **kwargs)
+
+    def _softmax(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        output = func(*args, **kwargs)
+        # As a part of an attention it follows the rule of the whole.
+        spelled = self.layer is not None and hasattr(args[0], "_scores")
+        return output if spelled else self._rule("attention").weighing(output)
+
+    def _weighed(self, x: Any) -> Any:
+        """What is used otherwise than to weigh values: a softmax by its rule."""
+        if getattr(x, "_scores", _NONE).weighs and _is_live(x):
+            return self._rule("attention").weighing(x)
+        return x
+
+    def _held(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Any:
+        output = func(*args, **kwargs)
+        if self._rule("norm") is not None:
+            return output.detach()
+        output._unit = _Unit(None, divides=True)
+        return output
+
+    def _layer_norm(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        names = "input", "normalized_shape", "weight", "bias", "eps"
+        given = dict(zip(names, args, strict=False)) | kwargs
+        given["bias"] = given.get("bias") if self.constants else None
+        rule = self._rule("norm")
+        return func(**given) if rule is None else rule(**given)
+
+    def _root_norm(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        """RMSNorm in one call: x · w / rms(x) with rms(x) held."""
+        if self._rule("norm") is None:
+            return func(*args, **kwargs)
+        names = "input", "normalized_shape", "weight", "eps"
+        given = dict(zip(names, args, strict=False)) | kwargs
+        plain = func(**{**given, "input": given["input"].detach(), "weight": None})
+        ratio = (plain / given["input"].detach()).nan_to_num()
+        output = given["input"] * ratio
+        return output if given.get("weight") is None else output * given["weight"]
+
+
+def _forget(x: Any) -> None:
+    """Drop what is noted of a tensor that is overwritten."""
+    for note in ("_unit", "_scores"):
+        if hasattr(x, note):
+            delattr(x, note)
+
+
+def _without_constant(name: str, x: Tensor, args: tuple) -> Tensor:
+    """A sum of x and a constant, without the constant."""
+    other = args[1] if args[0] is x else args[0]
+    shape = torch.broadcast_shapes(x.shape, getattr(other, "shape", ()))
+    # x − c, c − x as a function of both, and as x's own method.
+    minus = "sub" in name and (args[0] is not x) != name.strip("_").startswith("rsub")
+    return -x.expand(shape) if minus else x.expand(shape) * 1
+
+
+_NONE = _Scores(None, None)  # type: ignore[arg-type]
+# Kinds that can be a part of a spelled-out attention.
+_SPELLED = {"product", "softmax", "plus", "times", "divided", "linear"}
+# Names of factors, in their order, where they are given by name.
+_FACTORS = "input", "self", "mat1", "batch1", "weight", "other", "mat2", "batch2"
+_CARRYING = {"dropout", "to", "float", "type_as", "contiguous", "__get__"}
+_HANDLERS: dict[str | None, Callable] = {
+    "product": Operations._product,
+    "linear map": Operations._linear_map,
+    "softmax": Operations._softmax,
+    "held": Operations._held,
+    "layer norm": Operations._layer_norm,
+    "root norm": Operations._root_norm,
+}
+
+
+# Of each model by its modules: the blocks that compute its layers.
+_blocks: WeakKeyDictionary[nn.Module, tuple[tuple, tuple[nn.Module, ...]]] = WeakKeyDictionary()
+
+
+def short_text(architecture: Architecture) -> dict[str, Tensor]:
+    """Inputs of one short text, or image: what is measured of a model on them holds for others."""
+    config, generator = architecture.config, torch.Generator().manual_seed(0)
+    weight = next(architecture.model.parameters())
+    if architecture.kind.vision:
+        size = config.image_size
+        height, width = size if isinstance(size, (list, tuple)) else (size, size)
+        pixels = torch.randn((1, config.num_channels, height, width), generator=generator)
+        return {"pixel_values": pixels.to(weight)}
+    tokens = min(8, architecture.max_positions or 8)
+    ids = torch.randint(config.vocab_size, (1, tokens), generator=generator)
+    ends = [getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos")]
+    for end in ends:  # a token that means something would be read otherwise
+        ids[ids == (-1 if end is None or isinstance(end, list) else end)] = config.vocab_size // 2
+    if config.is_encoder_decoder and isinstance(ends[-1], int):
+        ids[0, -1] = ends[-1]  # by which it finds a text's end
+    ids = ids.to(weight.device)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+class _Layers(TorchFunctionMode):
+    """Which modules compute attention, seen from outside: members of a list of modules."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        lists = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
+        members = dict.fromkeys(member for part in lists for member in part)
+        self.forwards = {member: partial(self._enter, member) for member in members}
+        self.inside: list[nn.Module] = []
+        self.blocks: list[nn.Module] = []
+        self._found = False
+
+    def _enter(self, member: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
+        self.inside.append(member)
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            self.inside.pop()
+            if self._found and not self.inside:
+                self.blocks.append(member)
+                self._found = False
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        """Note an attention: a fused kernel, or a softmax over keys."""
+        output = func(*args, **(kwargs or {}))
+        kind = _KINDS.get(getattr(func, "__name__", ""))
+        over_keys = kind == "softmax" and output.dim() > 2
+        self._found |= bool(self.inside) and (kind == "attention" or over_keys)
+        return output
+
+
+def laid_out(handle: Handle) -> Architecture:
+    """`describe`, with the blocks of a model of no family found by one short pass.
+
+    A layer is a call of the outermost member of a list of modules inside of which there is an
+    attention.
+
+    Raises:
+        TypeError: see `describe`.
+        ValueError: what `prove_batch` refuses.
+    """
+    architecture = describe(handle)
+    model = architecture.model
+    if architecture.kind.parts or architecture.blocks:
+        return architecture
+    parts = tuple(map(id, model.modules()))
+    if model not in _blocks or _blocks[model][0] != parts:
+        inputs = short_text(architecture)
+        prove_batch(architecture, inputs)
+        layers = _Layers(model)
+        with torch.no_grad(), replaced(layers.forwards), layers:
+            model(**architecture.arguments(inputs))
+        _blocks[model] = parts, tuple(layers.blocks)
+    return replace(architecture, blocks=_blocks[model][1])
+
+
+@contextmanager
+def routed(
+    model: Handle,
+    function: AttentionFunction,
+    rulebook: Rulebook | None = None,
+    *,
+    constants: bool = True,
+) -> Iterator[Operations]:
+    """Inside the block, this thread's attention calls of `model` go through `function`.
+
+    Args:
+        model: any that `describe` takes.
+        function: answers each call.
+        rulebook: names the rules that gradients follow, by operation and layer.
+        constants: see `Operations`.
+
+    Raises:
+        TypeError: the model is not covered (see `describe`).
+        RuntimeError: this thread already routes this model.
+    """
+    architecture = laid_out(model)
+    if is_replaced(architecture.backbone):
+        raise RuntimeError(
+            f"the attention of this {type(architecture.model).__name__} is already taken over in "
+            "this thread: leave the first `with` block before entering a second one on the same "
+            "model"
+        )
+    operations = Operations(architecture, function, rulebook, constants)
+    with replaced(operations.forwards):
+        yield operations
