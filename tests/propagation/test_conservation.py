@@ -46,7 +46,7 @@ def test_a_head_of_the_users_own_made_of_known_parts():
     assert lrp.check(model).passed
     model.classifier[1] = nn.Sigmoid().eval()
     assert not lrp.check(model).passed
-    with pytest.raises(TypeError, match="loses or makes.*sigmoid"):
+    with pytest.raises(TypeError, match=r"loses or makes.*sigmoid"):
         lrp.attribute(model, tiny.texts(), "attnlrp")
 
 
