@@ -250,8 +250,8 @@ class Operations(TorchFunctionMode):
 
     def _ruled(self, name: str, kind: str | None, func: Callable, args: tuple, kwargs: dict) -> Any:
         """The output of an operation on what depends on the text, its gradient by the rules."""
-        if name != "__get__":
-            self.met.setdefault(name, kind or "refused")
+        if kind is not None:  # else it gives nothing that depends on the text, or is refused
+            self.met.setdefault(name, kind)
         if name not in _CARRYING:
             args = tuple(map(self._weighed, args))
         changes = name.startswith("__i") or (name.endswith("_") and not name.startswith("__"))

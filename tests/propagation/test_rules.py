@@ -157,3 +157,20 @@ def agree(composite, length, attention_rule, **options):
     logits, slow = reference.bert(model, ids, target, attention_rule, **options)
     assert close(reading.logits[0], logits)
     assert close(fast, slow)
+
+
+@pytest.mark.parametrize("eps", [1e-6, 1e-2])
+def test_rms_norm_spelled_out(eps):
+    """A norm that no function computes: its reciprocal root is held, in the model itself."""
+    model, inputs = tiny.build("llama", dtype=torch.float64), tiny.texts((5,))
+    norm, taken = model.model.norm, []
+    norm.variance_epsilon = eps
+    norm.register_forward_hook(lambda module, given, output: taken.append((given[0], output)))
+    with propagating(model, ATTN_LRP) as architecture:
+        reading = read(architecture, inputs)
+    x, y = taken[-1]
+    (flowing,) = torch.autograd.grad(reading.output.sum(), y, retain_graph=True)
+    (gradient,) = torch.autograd.grad(reading.output.sum(), x)
+    relevance = (y * flowing).detach()[0]
+    slow = reference.rms_norm(x.detach()[0], norm.weight, eps, relevance, 0.0)
+    assert close((x * gradient).detach()[0], slow, 1e-6)
