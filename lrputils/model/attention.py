@@ -69,8 +69,9 @@ class AttentionCall:
         return (weights @ value).transpose(1, 2).contiguous()
 
 
-# An attention function returns the output `(batch, tokens, heads, size)`, and A or None for it.
-AttentionFunction = Callable[[AttentionCall], tuple[Tensor, Tensor | None]]
+# An attention function returns the output `(batch, tokens, heads, size)`, and A or None for it; or
+# None alone, which leaves the call to the model.
+AttentionFunction = Callable[[AttentionCall], tuple[Tensor, Tensor | None] | None]
 
 
 def fused(call: AttentionCall) -> tuple[Tensor, None]:

@@ -71,24 +71,6 @@ _KINDS = {name: kind for kind, names in _NAMES.items() for name in names.split()
 _ENTRYWISE = {"times", "divided", "plus", "sign", "activation", "curve"}
 
 
-def _is_live(x: Any) -> bool:
-    """Whether it depends on the text."""
-    if not isinstance(x, Tensor):
-        return False
-    return (x.requires_grad and not isinstance(x, nn.Parameter)) or _is_pending(x)
-
-
-def _is_pending(x: Any) -> bool:
-    unit = getattr(x, "_unit", None)
-    return unit is not None and unit.pending
-
-
-def _gates(x: Any) -> bool:
-    """Whether an elementwise function gave it."""
-    unit = getattr(x, "_unit", None)
-    return unit is not None and unit.curved
-
-
 @dataclass
 class _Unit:
     """Of which tensor another one is an elementwise function.
@@ -232,10 +214,13 @@ class Operations(TorchFunctionMode):
         if kwargs and kind in ("product", "linear map"):
             args = (*args, *(kwargs.pop(key) for key in _FACTORS if key in kwargs))
         inside = self.layer is not None
+        answer = None
         if inside and kind == "attention":
-            return self._attend(*map(_settle, args), **kwargs)
-        if inside and kind == "product" and getattr(args[0], "_scores", _NONE).weighs:
-            return self._answer(args[0]._scores, _settle(args[1]))
+            answer = self._attend(*map(_settle, args), **kwargs)
+        elif inside and kind == "product" and getattr(args[0], "_scores", _NONE).weighs:
+            answer = self._answer(args[0]._scores, _settle(args[1]))
+        if answer is not None:
+            return answer
         ruled = self.rulebook is not None and torch.is_grad_enabled()
         if ruled and any(map(_is_live, _members((*args, *kwargs.values())))):
             output = self._ruled(name, kind, func, args, kwargs)
@@ -302,7 +287,7 @@ class Operations(TorchFunctionMode):
         is_causal: bool = False,
         scale: float | None = None,
         enable_gqa: bool = False,
-    ) -> Tensor:
+    ) -> Tensor | None:
         """Answer a call of the fused kernel."""
         if is_causal:
             seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
@@ -310,12 +295,13 @@ class Operations(TorchFunctionMode):
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         return self._answer(_Scores(query, key, scale, attn_mask), value)
 
-    def _answer(self, scores: _Scores, value: Tensor) -> Tensor:
-        """An attention's output, `(batch, heads, tokens, size)`, as `function` gives it."""
+    def _answer(self, scores: _Scores, value: Tensor) -> Tensor | None:
+        """An attention's output, `(batch, heads, tokens, size)`, as `function` gives it, if any."""
         self.met.setdefault("attention", "attention")
         factors = scores.query, scores.key, value
         call = AttentionCall(self.layer, *factors, scores.mask, scores.scaling)  # type: ignore
-        return self.function(call)[0].transpose(1, 2)
+        answer = self.function(call)
+        return None if answer is None else answer[0].transpose(1, 2)
 
     def _follow(self, name: str, kind: str, output: Tensor, args: tuple, kwargs: dict) -> None:
         """Note on the output how far it spells an attention out: Q·Kᵀ, scaled, masked, softmax."""

@@ -268,7 +268,7 @@ def installed(
     Without `constants` no summand is added that does not depend on the text.
     """
 
-    def _attention(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    def _attention(call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
         rule = rulebook("attention", call.layer)
         call = call.with_factors(*rule(*call.factors))
         inside = getattr(rule, "inside", None)

@@ -191,7 +191,7 @@ def relevance_paths(
     with installed(architecture, composite.rule, stepwise) as operations:
         answer = operations.function
 
-        def _tapped(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        def _tapped(call: AttentionCall) -> tuple[Tensor, Tensor | None] | None:
             factors.append((call.value, call.query, call.key))  # in the graph
             return answer(call)
 

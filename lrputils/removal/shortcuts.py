@@ -25,7 +25,7 @@ from transformers import activations
 from transformers.pytorch_utils import Conv1D
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.attention import AttentionCall, additive, fused
+from lrputils.model.attention import AttentionCall, additive
 from lrputils.model.forwards import Forward, matmul_precision, replaced
 from lrputils.model.operations import routed
 
@@ -90,10 +90,10 @@ class _Attention:
     def _output(self, inner: Forward, states: Tensor) -> Tensor:
         return inner(states[:, :1]).expand_as(states)
 
-    def __call__(self, call: AttentionCall) -> tuple[Tensor, None]:
-        """Plain attention, in the last layer of the head's token alone."""
+    def __call__(self, call: AttentionCall) -> tuple[Tensor, None] | None:
+        """The last layer's attention, of the head's token alone; the other layers' is left."""
         if call.layer < self.layers - 1:
-            return fused(call)
+            return None
         heads, tokens, size = call.query.shape[1:]
         by_head = (heads, size, -1)
         query = call.query[:, :, 0] * call.scaling

@@ -24,6 +24,7 @@ OPTIONS = {
     "routes": {"readouts": ["word"]},
 }
 KEYS = ["id", "method", "readout", "family", "layer", "rules", "removal", "setting", "form"]
+KEYS += ["norm", "activation", "halving", "softmax"]
 KEYS += ["variant", "epsilon", "k", "randomised", "edit", "route", "part", "i", "j"]
 KEYS += ["site", "token", "source", "units", "leaning", "triple"]
 # What moves with the last bits of float32 on another processor, or with time.
@@ -44,6 +45,8 @@ def test_three_texts_give_their_rows_again(kind, at_hand):
     clf, texts = at_hand
     kept = results.load("sst" if kind == "texts" else kind, "minilm-sst2", HOME).rows
     kept = kept.astype({"id": str})
+    if kind == "factorial":  # without the norm's rule a map at the sum is what rounding leaves
+        kept = kept[kept.norm | (kept.readout != "sum")]
     lengths = {i: len(texts[texts.ids.index(i)].split()) for i in kept.id.unique()}
     few = sorted(lengths, key=lengths.get)[1:4]
     chosen = texts.take([texts.ids.index(i) for i in few])
