@@ -96,11 +96,11 @@ def explain(
     chats = classifier.architecture.language_model and classifier.tokenizer.chat_template
     if chats and isinstance(prompt, str):
         print(_PLAIN, file=sys.stderr)
-    if not chats and (dry_run or len(text) > _LONG):
-        told = _expected(classifier, prompt, methods, units, max_length)
-        if dry_run:
-            return told
-        print(told, file=sys.stderr)
+    if not chats and dry_run:
+        return _expected(classifier, prompt, methods, units, max_length)
+    if not chats and len(text) > _LONG:
+        with suppress(ValueError):  # of a text that is too long, which is refused below
+            print(_expected(classifier, prompt, methods, units, max_length), file=sys.stderr)
     elif dry_run:
         raise ValueError("--dry-run is of a classifier's text: an answer's cost depends on it")
     shown = explain_text(
@@ -122,7 +122,8 @@ def _expected(
     from lrputils.study.cost import forecast
 
     others = [name for name in methods if name != "loo"]
-    return forecast(classifier, [text], others, units=units, max_length=max_length, batch_size=1)
+    how = {"units": units, "max_length": max_length, "truncate": max_length is not None}
+    return forecast(classifier, [text], others, batch_size=1, **how)
 
 
 def _prompt(text: str) -> Any:

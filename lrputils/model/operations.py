@@ -358,7 +358,7 @@ class Operations(TorchFunctionMode):
         curved = any(unit.curved for unit in units)
         squared = len(alive) == 2 and kind in ("times", "divided")
         pending = kind == "activation" or any(unit.rule for unit in units) or (squared and curved)
-        if kind == "plus" and not (self.constants or curved) and len(alive) == 1:
+        if kind == "plus" and not (self.constants or curved or _is_small(args)) and len(alive) == 1:
             return _without_constant(name, alive[0], args)
         if pending and rule is not None:
             with torch.no_grad():
@@ -476,6 +476,11 @@ def _forget(x: Any) -> None:
             delattr(x, note)
 
 
+def _is_small(summands: tuple) -> bool:
+    """Whether a number among them only keeps a deviation from zero."""
+    return any(isinstance(x, float) and abs(x) < 1e-3 for x in summands)
+
+
 def _without_constant(name: str, x: Tensor, args: tuple) -> Tensor:
     """A sum of x and a constant, without the constant."""
     other = args[1] if args[0] is x else args[0]
@@ -519,6 +524,10 @@ def short_text(architecture: Architecture) -> dict[str, Tensor]:
     ends = [getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos")]
     for end in ends:  # a token that means something would be read otherwise
         ids[ids == (-1 if end is None or isinstance(end, list) else end)] = config.vocab_size // 2
+    words = getattr(architecture.model.get_input_embeddings(), "weight", None)
+    if words is not None:  # what is wrong with one word is said of the texts that hold it
+        broken = ~torch.isfinite(words[ids.to(words.device)]).all(-1).cpu()
+        ids[broken] = next(iter(ids[~broken].tolist()), 0)
     if config.is_encoder_decoder and isinstance(ends[-1], int):
         ids[0, -1] = ends[-1]  # by which it finds a text's end
     ids = ids.to(weight.device)

@@ -76,8 +76,8 @@ def measure(
 
     Returns:
         `id`, `target`, `label`, `logit`; `norm`, `activation`, `halving`, `softmax`, whether each
-        follows its rule; `readout`; `r`, Pearson's with leave-one-out over all tokens; without
-        special ones `r_content`, `spearman_content`; and `size`, the map's mean |score| there.
+        follows its rule; `readout`; `r`, Pearson's with leave-one-out over all tokens, and
+        `r_content`, without special ones.
     """
     recorded = load("maps", run).rows
     exact = recorded[(recorded.method == "loo") & (recorded.removal == "attention-mask")]
@@ -107,12 +107,9 @@ def _compare(
         for place, scores in maps.items():
             scores = scores.detach().float().cpu()
             followed = {name: [rule] * texts for name, rule in zip(FACTORS, rules, strict=True)}
-            size = scores.abs().masked_fill(~content, 0).sum(1) / content.sum(1)
             yield {
                 **followed,
                 "readout": [place] * texts,
                 "r": stats.pearson(scores, loo, where=valid),
                 "r_content": stats.pearson(scores, loo, where=content),
-                "spearman_content": stats.spearman(scores, loo, where=content),
-                "size": size.numpy(),
             }

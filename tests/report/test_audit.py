@@ -9,6 +9,7 @@ from html import unescape
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import lrputils as lrp
 from lrputils.__main__ import main
@@ -301,10 +302,13 @@ def test_a_finished_audit_takes_more_texts_and_is_not_taken_for_fewer(placeholde
 def test_of_a_model_without_rules_gradients_are_judged(placeholder, tmp_path):
     tokenizer = placeholder.tokenizer
     size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    size |= {"intermediate_size": 24}
-    ids = {"pad_token_id": 0, "cls_token_id": tokenizer.cls_token_id, "local_attention": 4}
-    model = tiny.made("ModernBert", vocab_size=len(tokenizer), **size, **ids)
-    clf, texts = lrp.Classifier(model, tokenizer, "modern"), stream_texts("reviews", limit=4)
+    size |= {"intermediate_size": 24, "max_position_embeddings": 512}
+    model = tiny.made("Bert", vocab_size=len(tokenizer), pad_token_id=0, **size)
+    model.bert.pooler.activation = torch.nn.Sigmoid()  # f(0) is not zero: nothing conserves
+    clf, texts = (
+        lrp.Classifier(model.eval(), tokenizer, "sigmoid"),
+        stream_texts("reviews", limit=4),
+    )
     page = audit.audit(clf, texts, tmp_path, SETTINGS, quiet=True).read_text(encoding="utf-8")
     assert "Do gradients track Leave-One-Out here?" in page
     assert "Integrated Gradients, 8 steps and Gradient × input need none" in page
