@@ -117,10 +117,10 @@ def execute(
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                told = _told(future)
+                ending = _ending(future)
                 failed += [str(future.exception())] * bool(future.exception())
                 if not how.quiet:
-                    print(told, file=sys.stderr)
+                    print(ending, file=sys.stderr)
             running |= {pool.submit(job) for job in islice(left, len(done))}
     if failed:
         rest = f"; the other {len(given) - len(failed)} are there" if failed[1:] else ""
@@ -128,7 +128,7 @@ def execute(
     return executed
 
 
-def _told(future: Future[tuple[str, float]]) -> str:
+def _ending(future: Future[tuple[str, float]]) -> str:
     """Say how a chapter ended; what is no mistake of a chapter's is raised."""
     problem = future.exception()
     if problem is None:
@@ -136,7 +136,7 @@ def _told(future: Future[tuple[str, float]]) -> str:
         return f"{name}: {seconds:.0f} s"
     if not isinstance(problem, BookError):
         raise problem
-    return f"{problem}"
+    return str(problem)
 
 
 def _run_chapter(

@@ -69,7 +69,6 @@ class Architecture:
         model: the whole model, with its head.
         backbone: the model under the head.
         blocks: the block that computes each layer, in order; ALBERT repeats one module.
-        attentions: the attention modules, one a layer; ALBERT's layers share one.
         word_embeddings: the module whose output is one vector per token before positions are added.
             For ViT the whole embedding module: its output less the position embeddings.
         embedding_norm: the LayerNorm right after the embeddings' sum, None where there is none.
@@ -81,7 +80,6 @@ class Architecture:
     model: nn.Module
     backbone: nn.Module
     blocks: tuple[nn.Module, ...]
-    attentions: frozenset[nn.Module]
     word_embeddings: nn.Module
     embedding_norm: nn.Module | None
     language_model: bool
@@ -369,7 +367,6 @@ def _parts(model: nn.Module, family: Family) -> Architecture:
         model=model,
         backbone=backbone,
         blocks=blocks,
-        attentions=frozenset(block.get_submodule(family.attention) for block in blocks),
         word_embeddings=backbone.embeddings if family.vision else _words(model),
         embedding_norm=family.embedding_norm and backbone.get_submodule(family.embedding_norm),
         language_model=_is_a(model, *_NEXT_TOKEN),

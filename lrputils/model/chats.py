@@ -26,7 +26,8 @@ Chat = Sequence[Mapping[str, Any]]
 PLAIN = "{text}"  # the template of a text around which nothing stands
 # What a generation_config sets that no greedy answer depends on, or where it ends.
 _NEUTRAL = re.compile(
-    "transformers_version|_from_model_config|(bos|eos|pad|decoder_start)_token_id|do_sample|temperature|top_[kp]|min_p|"
+    "transformers_version|_from_model_config|(bos|eos|pad|decoder_start)_token_id|do_sample|"
+    "temperature|top_[kp]|min_p|"
     "typical_p|.*_cutoff|num_beams|early_stopping|length_penalty|max_.*|use_cache|cache_.*|"
     "num_return_sequences|return_.*|output_.*"
 )

@@ -18,15 +18,14 @@ from transformers.modeling_outputs import BaseModelOutput
 class Family:
     """All that tells one transformers model family from another.
 
-    Paths of parts start at the backbone, those of `attention`, `norm_after_attention` and
-    `projections` at a block; classes are named as in the family's module,
+    Paths of parts start at the backbone, those of `norm_after_attention` and `projections` at a
+    block; classes are named as in the family's module,
     `transformers.models.<name>`.
 
     Attributes:
         name: the family's name in transformers.
         heads: classes of the whole models that are covered.
         blocks: the list of blocks.
-        attention: the module that calls the attention function.
         embedding_norm: the LayerNorm right after the embeddings' sum, if there is one.
         norm_after_attention: the first norm behind attention whose input is the residual stream;
             None where blocks are shared, so that the last layer's cannot be told from the others'.
@@ -47,7 +46,6 @@ class Family:
     name: str
     heads: tuple[str, ...] = ()
     blocks: str = ""
-    attention: str = ""
     embedding_norm: str | None = None
     norm_after_attention: str | None = None
     projections: tuple[str, str, str, str] | None = None
@@ -81,7 +79,6 @@ _BERT = Family(
     "bert",
     ("BertForSequenceClassification",),
     blocks="encoder.layer",
-    attention="attention.self",
     embedding_norm="embeddings.LayerNorm",
     norm_after_attention="attention.output.LayerNorm",
     projections=(
@@ -106,7 +103,6 @@ def _llama_like(name: str, prefix: str) -> Family:
         name,
         (f"{prefix}ForSequenceClassification", f"{prefix}ForCausalLM"),
         blocks="layers",
-        attention="self_attn",
         norm_after_attention="post_attention_layernorm",
         causal=True,
     )
@@ -120,7 +116,6 @@ FAMILIES = {
         _roberta_like("xlm_roberta", "XLMRoberta"),
         replace(
             _roberta_like("mpnet", "MPNet"),
-            attention="attention.attn",
             norm_after_attention="attention.LayerNorm",
             projections=tuple(f"attention.attn.{name}" for name in "qkvo"),
             token_types=False,
@@ -132,7 +127,6 @@ FAMILIES = {
             name="distilbert",
             heads=("DistilBertForSequenceClassification",),
             blocks="transformer.layer",
-            attention="attention",
             norm_after_attention="sa_layer_norm",
             projections=tuple(f"attention.{name}_lin" for name in ("q", "k", "v", "out")),
             token_types=False,
@@ -142,7 +136,6 @@ FAMILIES = {
             name="albert",
             heads=("AlbertForSequenceClassification",),
             blocks="encoder.albert_layer_groups",
-            attention="attention",
             norm_after_attention=None,
             projections=None,
             shared_blocks=True,
@@ -151,7 +144,6 @@ FAMILIES = {
             "gpt2",
             ("GPT2ForSequenceClassification", "GPT2LMHeadModel"),
             blocks="h",
-            attention="attn",
             norm_after_attention="ln_2",
             causal=True,
         ),
@@ -168,7 +160,6 @@ FAMILIES = {
             "vit",
             ("ViTForImageClassification",),
             blocks="layers",
-            attention="attention",
             norm_after_attention="layernorm_after",
             projections=tuple(f"attention.{name}_proj" for name in "qkvo"),
             vision=True,

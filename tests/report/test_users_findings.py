@@ -16,7 +16,7 @@ from lrputils.__main__ import main
 from lrputils.attribution.gradients import completeness_gap
 from lrputils.report.audit_answers import CANNOT_TELL, Lead
 from lrputils.study.cost import forecast
-from tests import languages
+from tests import languages, tiny
 
 TEXT = "an unwatchable film that is never dull"
 
@@ -200,3 +200,53 @@ def test_blank_tokens_of_a_chat_are_its_own():
     offsets = lm.tokenizer("x    x", return_offsets_mapping=True)["offset_mapping"]
     assert any(begin == end for begin, end in offsets)  # of blanks nothing is left
     assert int(lm.encode([chat]).content_mask.sum()) == right
+
+
+def intermediate_of(model):
+    return model.bert.encoder.layer[1].intermediate
+
+
+def other_forward(model):
+    part = intermediate_of(model)
+    inner = part.forward
+    part.forward = lambda states: 2 * inner(states)
+
+
+def other_hook(model):
+    intermediate_of(model).register_forward_hook(lambda module, given, output: 2 * output)
+
+
+class Doubled(torch.nn.Module):
+    """The same change as a part of the network."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, states):
+        return 2 * self.inner(states)
+
+
+@pytest.mark.parametrize("change", [other_forward, other_hook])
+@pytest.mark.parametrize("method", ["attnlrp", "cp-lrp", "loo", "mask-gradient", "grad-x-input"])
+def test_what_runs_is_what_is_explained(change, method):
+    changed, plain = tiny.build("bert"), tiny.build("bert")
+    before = lrp.attribute(tiny.build("bert"), tiny.texts(), method)
+    change(changed)
+    plain.bert.encoder.layer[1].intermediate = Doubled(intermediate_of(plain)).eval()
+    found, right = (lrp.attribute(m, tiny.texts(), method) for m in (changed, plain))
+    torch.testing.assert_close(found, right)
+    assert (found - before).abs().max() > 1e-2 * before.abs().max()
+
+
+def test_a_hook_that_only_looks_changes_nothing_and_a_backward_hook_is_refused():
+    model, right = tiny.build("bert"), lrp.attribute(tiny.build("bert"), tiny.texts(), "attnlrp")
+    seen = []
+    intermediate_of(model).register_forward_hook(lambda module, given, output: seen.append(1))
+    torch.testing.assert_close(lrp.attribute(model, tiny.texts(), "attnlrp"), right)
+    assert seen
+    model = tiny.build("bert")
+    layer = model.bert.encoder.layer[0]
+    layer.register_full_backward_hook(lambda module, back, out: (back[0] / 2, *back[1:]))
+    with pytest.raises(TypeError, match="not covered by rules"):
+        lrp.attribute(model, tiny.texts(), "attnlrp")
