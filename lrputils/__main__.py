@@ -268,7 +268,6 @@ def audit(
     from lrputils.data.texts import stream_texts
     from lrputils.report import audit as auditing
     from lrputils.report.audit_plan import expected, settings
-    from lrputils.runs.engines import rank
 
     if out is None and not dry_run:
         raise ValueError(_NOWHERE)
@@ -276,7 +275,7 @@ def audit(
     classifier, texts = chosen.load()
     if dry_run:
         return expected(classifier, texts, asked)
-    if not (quiet or rank() or (out / "provenance.json").is_file()):
+    if not (quiet or (out / "run.json").is_file()):
         print(expected(classifier, texts, asked), file=sys.stderr)
     whole = stream_texts(chosen.dataset, **(chosen.of_texts | {"limit": None, "seed": None}))
     return auditing.audit(
@@ -305,23 +304,18 @@ def evaluate(
 ) -> Any:
     """Measure methods on a data set of any size.
 
-    Measure methods on every text of a data set, against exact leave-one-out. DIR/rows.parquet gets
-    a row a text and method: correlations (r, spearman), the prediction, and the map itself (scores,
-    pieces: the tokens). DIR/provenance.json says where they come from.
+    Measure methods on every text of a data set, against exact leave-one-out. DIR/rows is a folder
+    of Parquet files with a row per text and method: correlations (r, spearman), the prediction, and
+    the map itself (scores, pieces: the tokens). DIR/run.json says what was measured, and by what.
 
-    Texts are read as they are needed; their number does not matter. What was killed goes on by the
-    same command, and to what is finished a command adds methods, or texts by a higher --limit.
-    Several processes share the work, and give the same rows:
-
-        torchrun --nproc-per-node=4 --max-restarts=3 -m lrputils evaluate --dataset D --out DIR
-
-    With several nodes DIR is a folder that all of them see. Ray shares the work without one, over
-    the cores or GPUs of this machine, or of a cluster:
+    Texts are read as they are needed; their number does not matter. The same command goes on after
+    a kill; one that asks for more adds methods, or texts by a higher --limit. Ray shares the work,
+    over the cores or GPUs of this machine, or of a cluster, and the rows are the same:
 
         lrputils evaluate --engine ray --address auto --dataset D --out DIR
 
     Args:
-        engine: who measures: this process and torchrun's, or workers of ray
+        engine: who measures: this process, or workers of ray
         address: of ray's cluster, auto or ray://…; without one it is started here
         dry_run: say what it will take, and write nothing
         price: of a device hour, for --dry-run
@@ -330,7 +324,6 @@ def evaluate(
     """
     from lrputils.runs.cluster import Ray
     from lrputils.runs.datasets import evaluate_dataset
-    from lrputils.runs.engines import rank
     from lrputils.study.cost import forecast
 
     if out is None and not dry_run:
@@ -343,7 +336,7 @@ def evaluate(
         workers = cluster.count() if cluster else 1
         asked = settings.asked(classifier)
         return forecast(classifier, texts, **asked, price=price, workers=workers)
-    out = evaluate_dataset(
+    return evaluate_dataset(
         classifier,
         texts,
         out,
@@ -353,7 +346,6 @@ def evaluate(
         engine=cluster,
         quiet=quiet,
     )
-    return None if rank() else out
 
 
 def check(*, model: str | None = None, device: str = "auto") -> Any:

@@ -146,7 +146,7 @@ def test_files(placeholder, exact, name, tmp_path, monkeypatch):
     monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: placeholder)
     command = ["evaluate", "--dataset", str(path), "--methods", "loo", "--out"]
     assert main([*command, str(tmp_path / "out"), "--quiet"]) == 0
-    rows = pd.read_parquet(tmp_path / "out/rows.parquet")
+    rows = pd.read_parquet(tmp_path / "out/rows")
     for ours, theirs in zip(rows.scores, exact, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)  # as they are kept
 

@@ -94,7 +94,7 @@ def execute(
     sources, executed, jobs = _sources(book), {}, []
     for name, parameters in given.items():
         check_inputs(read_text(book.chapter(name)), name, parameters)
-    writable(folder)
+    writable(folder).mkdir(parents=True, exist_ok=True)
     for name, parameters in given.items():
         text, output = book.chapter(name), folder / f"{name}.ipynb"
         executed[name] = output

@@ -21,6 +21,7 @@ import lrputils
 from lrputils.book.layout import DEFAULT, Book, BookError
 from lrputils.book.notebooks import read_text
 from lrputils.book.values import check_value
+from lrputils.runs.parts import RUN
 
 _OF_TEXTS = ("dataset", "columns", "split", "limit")  # what `load_texts` is given in a chapter
 # A month 13 is a ValueError, as is what is no UTF-8.
@@ -183,7 +184,7 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
             from lrputils.model.classifier import find_device
 
             find_device(given["device"])
-        if "rows" in given and not Path(given["rows"], "provenance.json").is_file():
+        if "rows" in given and not Path(given["rows"], RUN).is_file():
             raise FileNotFoundError(
                 f"rows={given['rows']!r} holds no run: `lrputils evaluate --methods … --readouts "
                 "word,sum,post-norm --layers --curves N --out DIR` writes one"

@@ -51,7 +51,7 @@ _KINDS = {
 # What configurations and tokenizer files say of where they come from, or of the last batch.
 _PASSING = (
     *("_name_or_path", "name_or_path", "architectures", "transformers_version"),
-    *("is_local", "local_files_only", "truncation", "padding"),
+    *("is_local", "local_files_only", "truncation", "padding", "_from_model_config"),
 )
 _VOCABULARIES = "tokenizer.json", "vocab.*", "*.model"
 # What the libraries' messages mean here: theirs give advice that this package does not follow.
@@ -108,9 +108,13 @@ class Classifier:
     def parts(self) -> dict[str, Any]:
         """All that decides its maps: `identity`, digests of its `configuration` and `tokenizer`.
 
-        And those of its `prompt`, where it has one.
+        And those of its `prompt`, where it has one; of a language model the `generation`
+        configuration, by which it answers.
         """
-        return ({} if self.prompt is None else self.prompt._asdict()) | {
+        told: dict[str, Any] = {} if self.prompt is None else self.prompt._asdict()
+        if self.architecture.language_model:
+            told["generation"] = _digest_json(self.model.generation_config.to_json_string())
+        return told | {
             "identity": self.identity,
             "configuration": _digest_json(self.model.config.to_json_string(use_diff=False)),
             "tokenizer": _digest_tokenizer(self.tokenizer),
@@ -503,13 +507,12 @@ def _plainly(what: str) -> Iterator[None]:
 
 
 def find_device(device: str | torch.device) -> torch.device:
-    """Return the device of this name, "auto" for a GPU if there is one: a rank of torchrun's own.
+    """Return the device of this name, "auto" for a GPU if there is one.
 
     Raises:
         ValueError: it cannot be used here.
     """
-    rank, gpus = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
-    found = f"cuda:{rank % gpus}" if gpus else "cpu"
+    found = "cuda:0" if torch.cuda.device_count() else "cpu"
     try:
         return torch.empty(0, device=found if device == "auto" else device).device
     except (RuntimeError, AssertionError) as error:

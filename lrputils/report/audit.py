@@ -18,7 +18,6 @@ from typing import Any
 import pandas as pd
 
 from lrputils.data.texts import TextStream
-from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.propagation.composites import is_covered
 from lrputils.report import audit_answers as answers
@@ -28,9 +27,8 @@ from lrputils.report.display import show, side_by_side
 from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import NAMES, Drawing
 from lrputils.report.heatmap import STYLE, Heatmap, templates
-from lrputils.runs import datasets, results
-from lrputils.runs.engines import rank
-from lrputils.runs.folders import read_json, write_json
+from lrputils.runs import datasets
+from lrputils.runs.folders import atomic_write, disk_told, read_json, write_json
 from lrputils.runs.settings import Settings
 from lrputils.study.cost import duration
 from lrputils.study.evaluation import REFERENCE
@@ -50,7 +48,7 @@ def audit(
     parameters: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> Path:
-    """Audit a classifier on texts into `out`: rows, provenance, and the page `audit.html`.
+    """Audit a classifier on texts into `out`: a run, and the page `audit.html`.
 
     A killed run goes on by the same call; a finished one takes more texts, or the page alone is
     written again.
@@ -66,7 +64,7 @@ def audit(
         quiet: no progress.
 
     Returns:
-        The page; on other ranks than the first, which write none, the folder.
+        The page.
 
     Raises:
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
@@ -78,35 +76,31 @@ def audit(
     options = {**(parameters or {}), "maps": maps}
     how = {"variants": variants, "command": command, "parameters": options, "quiet": quiet}
     datasets.evaluate_dataset(classifier, texts, out, settings, **how)
-    if rank():
-        return out
-    facts = results.facts(out)
-    there = facts["data"]["texts"]
-    if (options.get("limit") or there) < there:
-        again = about("limit", there) + " writes its page again"
-        raise ValueError(f"{out} is an audit of {there} texts: " + again)
+    recording = datasets.read(out)
+    rows, facts = recording.rows, recording.provenance
     path, notes = out / NOTES, {}
     with suppress(FileNotFoundError, ValueError):  # of a damaged one too, they are measured again
         notes = read_json(path)
-    if notes.get("rows") != facts["rows"]:  # measured once beside the rows
+    if notes.get("texts") != facts["texts"]:  # measured once beside the rows
         if not quiet:
             print("checking the rules, and timing a batch …", file=sys.stderr)
         forecast = audit_plan.expected(classifier, whole or texts, settings)
         checks = gates(classifier, next(texts.parts(2)), settings.max_length)
         notes = {
-            "rows": facts["rows"],
+            "texts": facts["texts"],
             "gates": checks.to_dict("index"),
             "forecast": asdict(forecast),
         }
         write_json(path, notes)
     if not quiet:
         print("writing the page …", file=sys.stderr)
-    run = Audited(pd.read_parquet(out / results.ROWS), settings.units)
+    run = Audited(rows, settings.units)
     verdict = answers.verdict(run)
     sound = all(check["passed"] for check in notes["gates"].values())
     said = _headline(verdict, is_covered(classifier), sound)
     html = _page(classifier, texts, run, facts, notes, verdict, said)
-    (out / PAGE).write_text(html, encoding="utf-8")
+    with disk_told(out), atomic_write(out / PAGE) as partial:
+        partial.write_text(html, encoding="utf-8")
     if not quiet:
         print(said, *[verdict] * sound, file=sys.stderr)
     return out / PAGE
@@ -200,7 +194,7 @@ def _page(
         classifier: the audited one.
         texts: those it read.
         run: the rows.
-        facts: their provenance.
+        facts: what `lrputils.runs.datasets.read` says of them.
         notes: `gates` and `forecast`, as `audit` writes them.
         verdict: of the rows.
         headline: what the page says first.
@@ -215,7 +209,7 @@ def _page(
     gates = pd.DataFrame.from_dict(notes["gates"], orient="index")
     exact = {column: gates[column].map("{:.1e}".format) for column in ("off", "allowed")}
     checks = gates.assign(**exact, passed=gates.passed.map({True: "yes", False: "NO"}))
-    missed = _worst(classifier, texts, run, verdict, facts["parameters"].get("target"))
+    missed = _worst(classifier, texts, run, verdict, facts["options"].get("target"))
     parts = {name: verdict.table.loc[name] for name in verdict.table.index.unique(0)}
     tables = {
         "verdict": side_by_side(parts).rename(index=NAMES),
@@ -242,7 +236,7 @@ def _page(
         verdict=verdict,
         headline=headline,
         leads=answers.at_budgets(found),
-        error_rate=answers.error_rate(facts["data"]["texts"]),
+        error_rate=answers.error_rate(facts["texts"]),
         calls={label(name): call(name, verdict.readout, run.units) for name in run.names},
         gains=gains,
         in_layers=answers.in_layers(gains),

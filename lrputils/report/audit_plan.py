@@ -96,8 +96,8 @@ def call(name: str, readout: str, units: str = "token") -> str:
 
 
 def settings(**sizes: Any) -> Settings:
-    """Return those of `lrputils evaluate`, in small shards: the time left is known early."""
-    return Settings(methods=(), **{"shard": 4, "batch_size": 4, **sizes})
+    """Return those of `lrputils evaluate`, in small parts: the time left is known early."""
+    return Settings(methods=(), **{"part_size": 4, "batch_size": 4, **sizes})
 
 
 def judged(run: Run) -> tuple[str, str]:
@@ -113,7 +113,7 @@ class Audited(Run):
         if "options" in rows:
             names = (rows.method + " " + rows.options).str.strip()
             rows = rows.assign(method=names).drop(columns="options")
-        self.rows = rows.assign(position=(rows.method == REFERENCE).cumsum() - 1)
+        self.rows = rows
         there = set(rows.method)
         self.names = [name for name in (*LRP, *COMPARED, REFERENCE) if name in there]
 

@@ -1,6 +1,6 @@
-"""Ray shares out the shards of a run: over the cores or GPUs of one machine, or over a cluster.
+"""Ray shares out the parts of a run: over the cores or GPUs of one machine, or over a cluster.
 
-A worker is an actor with the model in its memory. It is sent a shard's texts and sends back its
+A worker is an actor with the model in its memory. It is sent a part's texts and sends back its
 rows, which the driver writes; so there is no shared folder, and a killed driver goes on as a run
 without Ray does. Whoever joins the cluster is given work, and what a lost worker had is given to
 another.
@@ -12,21 +12,21 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from typing import Any
 
 import pandas as pd
 
 from lrputils.data.files import is_path
-from lrputils.mistakes import about
 from lrputils.model.chats import Prompt
 from lrputils.model.classifier import Classifier, load_classifier
-from lrputils.runs.engines import Shard
+from lrputils.runs.parts import Measure, Measured, Part, versions
 
-_TRIES = 3  # how often a shard may take its worker with it
+_TRIES = 3  # how often a part may take its worker with it
 _LOOK = 5.0  # seconds between two looks at what the cluster has
 
 
@@ -34,27 +34,25 @@ class _Worker:
     """A process of the cluster."""
 
     def load(
-        self, place: str | None, device: str, prompt: Prompt, parts: Mapping[str, Any]
+        self, place: str | None, device: str, prompt: Prompt, wanted: Mapping[str, Any]
     ) -> None:
         classifier = load_classifier(place, device=device)
         self.classifier = classifier.zero_shot(*prompt) if prompt else classifier
-        own = self.classifier.parts
-        if other := [name for name in parts if own[name] != parts[name]]:
+        own = {**self.classifier.parts, **versions(self.classifier.device.type)}
+        if other := [name for name in own if own[name] != wanted[name]]:
             raise ValueError(
-                f"a worker finds another model as {place!r}, with other {', '.join(other)}: put "
-                "the same files there on every machine"
+                f"a worker finds another model as {place!r}, or other code, with other "
+                f"{', '.join(other)}: put the same files there on every machine"
             )
 
-    def measure(
-        self, measure: Callable[..., pd.DataFrame], *given: Any
-    ) -> tuple[pd.DataFrame, float]:
+    def measure(self, measure: Measure, part: Part) -> tuple[Mapping[str, pd.DataFrame], float]:
         began = time.monotonic()
-        return measure(self.classifier, *given), time.monotonic() - began
+        return measure(self.classifier, part), time.monotonic() - began
 
 
 @dataclass(frozen=True)
 class Ray:
-    """An engine of `lrputils.runs.engines.in_shards`.
+    """An engine of `lrputils.runs.parts.measure_parts`.
 
     Attributes:
         model: what every worker loads: a folder that is on all machines, or a hub name.
@@ -64,7 +62,6 @@ class Ray:
 
     Raises:
         ImportError: Ray is not installed.
-        ValueError: the process is one of `torchrun`'s.
     """
 
     model: str | None = None
@@ -75,47 +72,48 @@ class Ray:
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
             raise ImportError("Ray is not installed: pip install 'lrputils[ray]'")
-        if "RANK" in os.environ:
-            raise ValueError(about("engine", "ray") + " and torchrun both share out: take one")
 
-    def __call__(
-        self,
-        todo: Mapping[str, Shard],
-        shared: tuple[Classifier],
-        keep: Callable[[str, pd.DataFrame, float], Any],
-    ) -> None:
-        """Measure shards, the costliest first, and hand over the rows and seconds of each."""
+    def __call__(self, classifier: Classifier, measure: Measure, parts: Iterable[Part]) -> Measured:
+        """Yield each part with its rows and seconds as it is done, in any order."""
         place = self.model and (os.path.abspath(self.model) if is_path(self.model) else self.model)
-        queue, lost = sorted(todo, key=lambda name: todo[name].cost), Counter()
+        todo, lost = iter(parts), Counter[int]()
         with self._connected() as ray:
-            gpus, running = int(self._gpus(ray)), {}  # what is awaited → worker, its shard or ""
+            gpus, running = int(self._gpus(ray)), {}  # what is awaited → worker, its part or None
+            wanted = {**classifier.parts, **versions("cuda" if gpus else "cpu")}
             start = ray.remote(_Worker).options(num_cpus=self.cpus, num_gpus=gpus).remote
-            while wanted := len(queue) + sum(bool(name) for _, name in running.values()):
-                for _ in range(min(self._count(ray), wanted) - len(running)):
+            ahead = [*islice(todo, 1)]
+            while ahead or any(part for _, part in running.values()):
+                idle = self._count(ray) - len(running)
+                ahead += islice(todo, max(0, idle - len(ahead)))
+                for _ in range(min(idle, len(ahead))):
                     worker = start()
-                    loading = worker.load.remote(
-                        place, self.device, shared[0].prompt, shared[0].parts
-                    )
-                    running[loading] = worker, ""
+                    loading = worker.load.remote(place, self.device, classifier.prompt, wanted)
+                    running[loading] = worker, None
                 for answer in ray.wait([*running], timeout=_LOOK)[0]:
-                    worker, name = running.pop(answer)
+                    worker, part = running.pop(answer)
                     try:
                         result = ray.get(answer)
                     except ray.exceptions.RayTaskError as error:
                         raise error.cause from None
                     except ray.exceptions.RayError as error:  # the worker is gone
-                        lost[name] += 1
-                        if lost[name] == _TRIES:
-                            doing = f"at shard {name}" if name else "while they loaded the model"
+                        number = -1 if part is None else part.number
+                        lost[number] += 1
+                        if lost[number] == _TRIES:
+                            doing = f"at part {number}" if part else "while they loaded the model"
                             said = f"{_TRIES} workers died {doing}, of memory perhaps: {error}"
                             raise ValueError(said) from error
-                        queue += [name] if name else []
+                        ahead += [part] if part else []
                         continue
-                    if name:
-                        keep(name, *result)
-                    if queue:
-                        shard = todo[name := queue.pop()]
-                        running[worker.measure.remote(shard.measure, *shard.given())] = worker, name
+                    if part:
+                        yield part, *result
+                    ahead = ahead or [*islice(todo, 1)]
+                    if ahead:
+                        running[worker.measure.remote(measure, ahead[0])] = worker, ahead.pop(0)
+
+    def kind(self, classifier: Classifier) -> str:
+        """Return the kind of device that workers have."""
+        with self._connected() as ray:
+            return "cuda" if self._gpus(ray) else "cpu"
 
     def count(self) -> int:
         """Return how many workers the cluster has room for now."""

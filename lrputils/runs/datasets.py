@@ -1,40 +1,49 @@
-"""One run: what is measured of a data set of any size, alone or on every rank of `torchrun`.
+"""Evaluating a data set of any size into a folder: `lrputils evaluate`; the audit calls it too.
 
-`record` writes rows with provenance, whatever measures them; `evaluate_dataset` is `lrputils
-evaluate`, the audit calls it too, and the book's recordings are kinds of `recipes/recordings`.
+What a run's folder holds, and how a killed one goes on, is in `lrputils.runs.parts`.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
-from pyarrow.dataset import dataset
+import pyarrow as pa
 
 from lrputils import stats
 from lrputils.attribution import METHODS
+from lrputils.data.given import sides
 from lrputils.data.texts import Texts, TextStream
 from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
-from lrputils.runs import results
-from lrputils.runs.engines import Engine, Shard, in_shards, rank, recover
-from lrputils.runs.folders import TEXTS, atomic_write
-from lrputils.runs.results import key
+from lrputils.model.readout import READOUTS
+from lrputils.runs import parts
+from lrputils.runs.parts import Engine, Facts, Here, Part
+from lrputils.runs.results import Recording, compact, hardware, revision
 from lrputils.runs.settings import Settings
-from lrputils.runs.shelf import Shelf, store
-from lrputils.study.evaluation import REFERENCE, evaluate
-from lrputils.study.variants import Label, LayerSweep, Variant
+from lrputils.study.evaluation import REFERENCE, evaluate, variants_of
+from lrputils.study.variants import LayerSweep, Variant
 
-_GROWING = ("methods", "limit")  # what a call may add to a finished run
+_GROWING = ("methods", "limit")  # what a call may add to a run
+_CURVES = ("morf", "lerf", "delta", "morf_curve", "lerf_curve")
+_SCHEMA = pa.schema(
+    {"id": pa.string(), "position": pa.int64(), "method": pa.string(), "options": pa.string()}
+    | {"readout": pa.string(), "family": pa.string(), "layer": pa.int32(), "tokens": pa.int32()}
+    | {"target": pa.int64(), "label": pa.int64(), "logit": pa.float32(), "r": pa.float32()}
+    | {"r_content": pa.float32(), "r_normalised": pa.float32(), "flipped": pa.bool_()}
+    | {"spearman": pa.float32(), "bound": pa.float32()}
+    | {name: pa.float32() for name in _CURVES[:3]}
+    | {name: pa.list_(pa.float32()) for name in (*_CURVES[3:], "scores")}
+    | {"pieces": pa.list_(pa.string()), "content": pa.list_(pa.bool_()), "cut": pa.bool_()}
+)
 
 
 def evaluate_dataset(
@@ -49,52 +58,101 @@ def evaluate_dataset(
     engine: Engine | None = None,
     quiet: bool = False,
 ) -> Path:
-    """Evaluate methods on texts into `out`: `rows.parquet`, and `provenance.json`.
+    """Evaluate methods on texts into the folder `out`, which `read` reads.
 
-    A row a text and method, in the texts' order: the columns of `measure`, maps among them. A run
-    is a set of texts and methods, and what is missing is measured: a killed one goes on by the same
-    call, and to a finished one a call adds methods, with the exact maps that are there, or texts,
-    by a higher limit. Under `torchrun` every rank makes the same call.
+    What is missing is measured: a killed run goes on by the same call, and a call adds methods,
+    with the exact maps that are there, or texts, by a higher limit.
 
     Args:
         classifier: `load_classifier`'s answer.
         texts: `stream_texts`' answer.
         out: the run's folder.
         settings: see `Settings`.
-        variants: what else is measured; `parameters` tell runs of other variants apart.
-        command: what to call to get the same rows; for the provenance.
-        parameters: how the texts were chosen; they decide the rows too.
-        engine: who measures: `lrputils.runs.cluster.Ray`, or this process and `torchrun`'s.
+        variants: what else is measured.
+        command: what to call to get the same rows; for readers.
+        parameters: how the texts were chosen.
+        engine: who measures: `lrputils.runs.cluster.Ray`, or this process.
         quiet: no progress.
 
     Raises:
-        ValueError: a run of something else lies in `out`, or another one works there; methods to
-            add to fewer texts than it has; a text cannot be encoded, or is too long and not to be
-            cut; the model returns NaN; a shard is damaged.
-        OSError: the disk is full.
+        ValueError: a run of something else, or of more texts, lies in `out`; a text cannot be
+            encoded, or is too long and not to be cut; the model returns NaN.
+        OSError: the folder cannot be written, or the disk is full.
     """
     out, settings = Path(out), settings or Settings()
-    options = {**(parameters or {}), **asdict(settings)}
-    before = _before(out, _plan(classifier, texts, options), _GROWING)
-    if before:
-        there, held = before["data"]["texts"], before["parameters"]
-        methods = tuple(dict.fromkeys((*held["methods"], *settings.methods)))
-        settings, limit = replace(settings, methods=methods), options.get("limit")
-        if limit and limit <= there:
-            if limit < there and len(methods) > len(held["methods"]):
-                raise ValueError(
-                    f"{out} has {there} texts, and methods are added to all of them: "
-                    + about("limit", there)
-                )
-            options["limit"] = held["limit"]
-        options["methods"] = methods
     asked = settings.asked(classifier, variants)
+    named, engine = files(asked), engine or Here()
+    options = {**(parameters or {}), **asdict(settings)}
+    facts = Facts(
+        model={"name": classifier.name, **classifier.parts},
+        data={"name": texts.name, "identity": texts.identity},
+        options={name: value for name, value in options.items() if name not in _GROWING},
+        versions=parts.versions(engine.kind(classifier)),
+        told={
+            "command": command,
+            "date": datetime.now(UTC).date().isoformat(),
+            "revision": revision(),
+            "hardware": hardware(classifier.device),
+        },
+    )
+    there = parts.count(out) if parts.agree(out, facts) else 0
+    if (options.get("limit") or there) < there:
+        raise ValueError(f"{out} has {there} texts: " + about("limit", there) + " or more goes on")
+    measured = parts.measure_parts(
+        out,
+        facts,
+        texts,
+        [*named],
+        partial(measure_part, asked, named, settings.labels),
+        classifier,
+        size=settings.part_size,
+        count=_survey(classifier, texts, settings),
+        first=next(iter(named)),
+        engine=engine,
+        schema=_SCHEMA,
+        quiet=quiet,
+    )
+    if not measured:
+        print(f"{out} is complete: nothing to do", file=sys.stderr)
+    return out
 
-    def rows(loaded: Classifier, some: Texts, known: pd.DataFrame | None) -> pd.DataFrame:
-        return compact(measure(loaded, some, asked, known))
 
-    how = {"options": options, "command": command, "engine": engine, "quiet": quiet}
-    return record(rows, classifier, texts, out, settings, before=before, **how)
+def files(asked: Mapping[str, Any]) -> dict[str, Variant | LayerSweep]:
+    """Return what is measured by the names of its files, leave-one-out first."""
+    found = {}
+    for variant in variants_of(asked["methods"], asked["options"], progress=False):
+        name = "layers" if isinstance(variant, LayerSweep) else variant.name.split()[0]
+        digest = hashlib.sha256(repr(variant).encode()).hexdigest()
+        found[f"{name}-{digest[:8]}"] = variant
+    return found
+
+
+def measure_part(
+    asked: Mapping[str, Any],
+    named: Mapping[str, Variant | LayerSweep],
+    labels: Mapping[str, str] | None,
+    loaded: Classifier,
+    part: Part,
+) -> dict[str, pd.DataFrame]:
+    """Return the rows of what is missing of a part, by name."""
+    missing = [named[name] for name in part.missing]
+    texts = part.texts
+    if texts.labels:  # those that name no class were said of all texts
+        texts = replace(texts, labels=tuple(loaded.number_labels(texts.labels, labels)))
+    rows = measure(loaded, texts, {**asked, "methods": missing}, part.known)
+    rows["position"] += part.start
+    absent = [name for name in _SCHEMA.names if name not in rows]
+    rows = rows.assign(**dict.fromkeys(absent))[_SCHEMA.names]
+    found = {}
+    for name, variant in zip(part.missing, missing, strict=True):
+        if isinstance(variant, LayerSweep):
+            own = rows.family != ""
+        else:
+            method, _, options = variant.name.partition(" ")
+            own = (rows.family == "") & (rows.method == method) & (rows.options == options)
+            own &= rows.readout == variant.label.readout
+        found[name] = rows[own]
+    return found
 
 
 def measure(
@@ -105,51 +163,48 @@ def measure(
 ) -> pd.DataFrame:
     """Evaluate texts as `Settings.asked` says. A row a text and method.
 
-    Of the methods that have `known` rows of these texts none is measured again.
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: the texts.
+        asked: what is measured, and how.
+        known: rows of the exact maps of these texts, which are not measured again.
 
     Returns:
-        The columns of `lrputils.study.evaluation.Evaluation.rows` but `position`, and `spearman`
-        (with leave-one-out, over all tokens or units), `scores` (tokens,), `pieces` (the tokens'
-        strings), `content` (false at special tokens; of words or sentences true at first tokens)
-        and `cut` (the text was longer); an ablation has no map. Where variants have options, such
-        as "groups=2", also `options`.
+        The columns of `lrputils.study.evaluation.Evaluation.rows`, and `options` of the method,
+        such as "groups=2", `spearman` (with leave-one-out, over all tokens or units), `scores`
+        (tokens,), `pieces` (the tokens' strings), `content` (false at special tokens; of words or
+        sentences true at first tokens) and `cut` (the text was longer).
 
     Raises:
         ValueError: a text that cannot be encoded, or a model that returns NaN.
     """
-    reference = None
-    if known is not None:
-        lacking = {*METHODS} - {*known.method[known.family == ""]}
-        missing = [m for m in asked["methods"] if _name(m) in lacking]
-        if not missing:
-            return known
-        reference = [*map(np.array, known.scores[known.method == REFERENCE])]
-        asked = {**asked, "methods": missing}
+    reference = None if known is None else [*map(np.array, known.scores)]
     found = evaluate(classifier, texts, **asked, reference=reference, progress=False)
+    if known is not None and [*map(tuple, known.pieces)] != [*found.tokens]:
+        raise ValueError(
+            f"the exact maps of texts {texts.ids[0]!r} to {texts.ids[-1]!r} are of other tokens, "
+            "or of another answer of the model's own: name another folder"
+        )
     cut = set(classifier.encode(texts, asked["max_length"], truncate=True).truncated)
+    exact, units = found.maps[REFERENCE], asked["units"] != "token"
     kept = []
-    for text, *parts in found.rows[["position", *Label._fields]].itertuples(index=False):
-        label = Label(*parts)
+    for row in found.rows.itertuples():
+        text, label = row.position, (row.method, row.readout, row.family, row.layer)
         scores, content = found.maps[label][text], found.content[text]
-        where = None if asked["units"] == "token" else content
-        own = (None, None, None) if label.family else (scores, list(found.tokens[text]), content)
-        row = dict(zip(("scores", "pieces", "content"), own, strict=True))
-        r = stats.spearman(scores, found.maps[REFERENCE][text], where=where)
-        kept.append({"spearman": float(r[0]), **row, "cut": text in cut})
+        r = stats.spearman(scores, exact[text], where=content if units else None)
+        kept.append(
+            {
+                "spearman": float(r[0]),
+                "scores": scores,
+                "pieces": list(found.tokens[text]),
+                "content": content,
+                "cut": text in cut,
+            }
+        )
     rows = found.rows.join(pd.DataFrame(kept))
-    if known is not None:
-        known = known.assign(position=(known.method == REFERENCE).cumsum() - 1)
-        rows = pd.concat([known, rows[rows.method != REFERENCE]])
-        rows = rows.sort_values("position", kind="stable", ignore_index=True)
-    parts = rows.method.str.partition(" ")
-    if parts[2].any():
-        rows = rows.assign(method=parts[0], options=parts[2])
-    return rows.drop(columns="position")
-
-
-def _name(asked: str | Variant | LayerSweep) -> str:
-    """The method's name, or its variant's; layers have none."""
-    return asked if isinstance(asked, str) else getattr(asked, "name", "")
+    named = rows.method.str.partition(" ")
+    rows = rows.assign(method=named[0], options=named[2])
+    return compact(rows)
 
 
 def variant_name(method: str, options: Mapping[str, Any]) -> str:
@@ -158,147 +213,66 @@ def variant_name(method: str, options: Mapping[str, Any]) -> str:
     return " ".join([method, ", ".join(told)]).strip()
 
 
-def record(
-    rows_of: Callable[[Classifier, Texts, pd.DataFrame | None], pd.DataFrame],
-    classifier: Classifier,
-    texts: Texts | TextStream,
-    out: str | Path,
-    settings: Settings,
-    *,
-    options: Mapping[str, Any],
-    command: str,
-    before: Mapping[str, Any] | None = None,
-    engine: Engine | None = None,
-    quiet: bool = False,
-) -> Path:
-    """Write what `rows_of` returns of some texts at a time, with provenance, into `out`.
+def read(out: str | Path) -> Recording:
+    """Read a run's folder: a row a text and method, in the texts' order, the exact map first.
 
-    It is given the classifier, the texts, and the rows that are known of them or None. Of the
-    `settings` those of texts and shards are read. `options`, as JSON can hold them, decide the rows
-    beside model and texts; `before` is the provenance of a run to which they add; the rest is as in
-    `evaluate_dataset`.
+    Returns:
+        The rows of `measure` without columns that no row has, and what `run.json` says with, of the
+        rows, `texts`, how many are `cut`, `accuracy` (the share that is classified right, None
+        where one has no label) and `seconds`.
+
+    Raises:
+        FileNotFoundError: there is no run.
+        ValueError: a part is damaged, of another run, or not finished.
     """
-    out = Path(out)
-    plan = _plan(classifier, texts, options)
-    before = before or _before(out, plan) or {}
-    if before.get("plan") == key(plan):
-        _say(f"{out} is finished: nothing to do")
-        return out
-    known = before["data"]["texts"] if before else 0
-
-    def cut(work: Path) -> dict[str, Shard]:
-        if not rank():
-            if before != (_found(out) or {}):
-                raise ValueError(f"another process wrote into {out}: give the same command again")
-            if not (work / TEXTS).is_file():
-                with atomic_write(work / TEXTS) as draft:
-                    store(classifier, texts, draft, settings, quiet=quiet)
-        shelf = Shelf(work / TEXTS)
-        if shelf.whole.cut and settings.max_length is None:  # else it was asked for
-            share = f"{shelf.whole.cut} of {shelf.whole.texts}"
-            _say(f"{share} texts are too long, and cut: see `cut` in the rows of `evaluate`")
-        each = before["rows"]["count"] // known if before else 0
-        return {
-            f"{part.Index:08d}": Shard(
-                partial(_measure, rows_of),
-                partial(_given, shelf, part.Index, out, known, each),
-                part.texts,
-                part.cost,
-                part.digest,
-            )
-            for part in shelf.parts.itertuples()
-        }
-
-    def finish(paths: Sequence[Path], seconds: float) -> tuple[Sequence[Path], dict[str, Any]]:
-        whole = Shelf(paths[0].parent / TEXTS).whole
-        facts = results.provenance(
-            command=" && ".join(filter(None, (before.get("command"), command))),
-            parameters=options,
-            seconds=seconds + before.get("seconds", 0),
-            device=classifier.device,
-            model={"name": classifier.name, **classifier.parts},
-            data={"name": texts.name, "identity": texts.identity, "texts": int(whole.texts)},
-        )
-        share = accuracy(paths) if settings.target is None else None
-        return paths, {**facts, "accuracy": share, "cut": int(whole.cut)}
-
-    how = {"shared": (classifier,), "engine": engine, "quiet": quiet}
-    return in_shards(out, plan, cut, finish, **how)
+    facts, files_ = parts.read(Path(out))
+    rows = pd.concat(files_, ignore_index=True)
+    known = (REFERENCE, *METHODS)
+    order = rows[["position"]].assign(
+        method=pd.Categorical(rows.method, dict.fromkeys(known)),
+        options=rows.options,
+        family=rows.family,
+        readout=pd.Categorical(rows.readout, READOUTS),
+    )
+    rows = rows.loc[order.sort_values([*order], kind="stable").index]
+    rows = rows.dropna(axis=1, how="all").reset_index(drop=True)
+    once = rows.drop_duplicates("position")
+    right = None
+    if "label" in rows and once.label.notna().all():
+        right = float((once.target == once.label).mean())
+    found = {"texts": len(once), "cut": int(once.cut.sum()), "accuracy": right}
+    return Recording(rows, {**facts, **found, "methods": [*rows.method.unique()]})
 
 
-def _given(
-    shelf: Shelf, number: int, out: Path, known: int, each: int
-) -> tuple[tuple[Texts, pd.DataFrame | None], ...]:
-    """Return a shard's texts: those with rows in `out`, `each` many, with them, and the others."""
-    texts, first = shelf.take(number), int(shelf.parts.texts[:number].sum())
-    there, pieces = min(max(known - first, 0), len(texts)), []
-    if there:
-        places = np.arange(first * each, (first + there) * each)
-        old = dataset(out / results.ROWS).take(places).to_pandas()
-        pieces.append((texts.take(range(there)), old))
-    if there < len(texts):
-        pieces.append((texts.take(range(there, len(texts))), None))
-    return tuple(pieces)
+def _survey(classifier: Classifier, texts: Texts | TextStream, settings: Settings) -> int:
+    """Read all texts once, before hours of work; return how many there are.
 
+    Labels that the model does not have, and texts that are cut, are said.
 
-def _measure(
-    rows_of: Callable[[Classifier, Texts, pd.DataFrame | None], pd.DataFrame],
-    classifier: Classifier,
-    *pieces: tuple[Texts, pd.DataFrame | None],
-) -> pd.DataFrame:
-    return pd.concat([rows_of(classifier, *piece) for piece in pieces], ignore_index=True)
-
-
-def compact(rows: pd.DataFrame) -> pd.DataFrame:
-    """Keep four decimals of measured values: a tenth of what another processor moves them by."""
-    floats = rows.select_dtypes("float").columns
-    rows[floats] = rows[floats].astype("float32").round(4)
-    return rows
-
-
-def accuracy(paths: Sequence[Path]) -> float | None:
-    """Return the share of texts that are classified right, None where one has no label."""
-    columns = ["id", "target", "label"]
-    if not {*columns} <= {*pq.read_schema(paths[0]).names}:
-        return None
-    parts = [pd.read_parquet(path, columns=columns).drop_duplicates("id") for path in paths]
-    texts = pd.concat(parts)
-    return float((texts.target == texts.label).mean()) if texts.label.notna().all() else None
-
-
-def _plan(
-    classifier: Classifier, texts: Texts | TextStream, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    model = classifier.parts
-    return {"model": model.pop("identity"), **model, "texts": texts.identity, **options}
-
-
-def _found(out: Path) -> dict[str, Any] | None:
-    """Return the provenance in `out`; the first rank sees that it is that of the rows."""
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return results.facts(out, checked=not rank())
-
-
-def _before(
-    out: Path, plan: Mapping[str, Any], growing: Collection[str] = ()
-) -> dict[str, Any] | None:
-    """Return the provenance of a finished run in `out` that differs in what may grow, at most."""
-    if not rank():
-        recover(out)
-    if (facts := _found(out)) and facts.get("plan") != key(plan):
-        model = facts.get("model", {})
-        told = {**model, "model": model.get("identity"), "texts": facts["data"]["identity"]}
-        told = {name: value for name, value in told.items() if name not in ("name", "identity")}
-        told, now = {**told, **facts["parameters"]}, json.loads(json.dumps(plan))
-        other = [name for name in {**now, **told} if told.get(name) != now.get(name)]
-        if other := [name for name in other if name not in growing]:
+    Raises:
+        ValueError: a text cannot be encoded, or is too long and not to be cut.
+    """
+    count = cut = 0
+    given: list[Any] = []
+    for part in _unanswered(texts).parts(1_024):
+        try:
+            inputs = classifier.encode(part, settings.max_length, truncate=True)
+        except ValueError as error:
+            raise ValueError(f"texts {part.ids[0]!r} to {part.ids[-1]!r}: {error}") from error
+        if inputs.truncated and settings.long == "refuse":
+            row = inputs.truncated[0]
             raise ValueError(
-                f"{out} holds a finished run of {model.get('name')!r} on "
-                f"{facts['data']['name']!r} with other {', '.join(other)}: name another folder"
+                f"text {part.ids[row]!r} ({sides(part[row])[0][:40]!r}…) has more than "
+                f"{inputs.lengths[row]} tokens: leave it out, or cut such texts (--long cut)"
             )
-    return facts
+        count, cut = count + len(part), cut + len(inputs.truncated)
+        given += part.labels or [None] * len(part)
+    if cut and settings.max_length is None:  # else it was asked for
+        said = f"{cut} of {count} texts are too long, and cut"
+        print(f"{said}: see `cut` in the rows of `evaluate`", file=sys.stderr)
+    classifier.warn_of_labels(given, classifier.number_labels(given, settings.labels))
+    return count
 
 
-def _say(sentence: str) -> None:
-    if not rank():
-        print(sentence, file=sys.stderr)
+def _unanswered(texts: Texts | TextStream) -> Texts | TextStream:
+    return replace(texts, each=None) if isinstance(texts, TextStream) else texts

@@ -19,7 +19,9 @@ import pandas as pd
 import torch
 
 from lrputils.removal.mask_gradient import BOTH, added
-from lrputils.runs.results import PROVENANCE, load, read
+from lrputils.runs.datasets import read
+from lrputils.runs.parts import RUN
+from lrputils.runs.results import load
 
 # Run → the names of its model, with layers × width, and of its data.
 RUNS = {
@@ -80,10 +82,10 @@ def read_run(folder: str | Path, **needed: Any) -> pd.DataFrame:
     needed = {**needed, "units": "token"}
     options = " ".join(map(_as_option, needed.items()))
     command = f"`lrputils evaluate --model … --dataset … {options} --out DIR`"
-    if not (Path(folder) / PROVENANCE).is_file():
+    if not (Path(folder) / RUN).is_file():
         raise FileNotFoundError(f"{folder} holds no run: {command} writes one that is shown here")
     run = read(folder)
-    told = run.provenance["parameters"]
+    told = {**run.provenance["options"], "methods": run.provenance["methods"]}
     if missing := [name for name, value in needed.items() if _lacks(told.get(name), value)]:
         raise ValueError(
             f"the run in {folder} was made without the {', '.join(missing)} that are shown here: "

@@ -8,12 +8,9 @@ describe.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -23,18 +20,15 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from lrputils import __version__
-from lrputils.runs.folders import atomic_write, read_json, write_json
+from lrputils.runs.folders import atomic_write, disk_told, read_json, write_json
 from lrputils.study.by_text import Run
 
 ROWS, PROVENANCE = "rows.parquet", "provenance.json"
-_NEW = "{}.new"  # of a pair that is written and not yet in its place
 _PACKED = {"compression": "zstd", "compression_level": 15}
 _SCORES = "scores"
-_GROUP = 2**26  # bytes of rows that are held at a time
 _VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "pandas")
 
 
@@ -104,56 +98,22 @@ def facts(folder: Path, *, checked: bool = False) -> dict[str, Any]:
     return provenance
 
 
-def write(
-    folder: str | Path, rows: pd.DataFrame | Sequence[Path], provenance: Mapping[str, Any]
-) -> Path:
-    """Write a recording into `folder`: rows, and the provenance, which names their sha256.
-
-    Both replace those that are there in one step: a process that is killed leaves the old pair, or
-    a new one that `settle` puts in its place. Of rows in several Parquet files only a few are in
-    memory at a time.
-    """
+def write(folder: str | Path, rows: pd.DataFrame, provenance: Mapping[str, Any]) -> Path:
+    """Write a recording into `folder`: rows, then the provenance, which names their sha256."""
     folder = Path(folder)
-    settle(folder)
-    with atomic_write(folder / _NEW.format(ROWS)) as draft:
-        if isinstance(rows, pd.DataFrame):
-            rows.to_parquet(draft, index=False, **_packing(pa.Schema.from_pandas(rows)))
-        else:
-            _join(rows, draft)
-        count = pq.read_metadata(draft).num_rows
-        whole = {**provenance, "rows": {"count": count, "sha256": _digest(draft)}}
-    write_json(folder / _NEW.format(PROVENANCE), whole)
-    settle(folder)
+    with disk_told(folder), atomic_write(folder / ROWS) as draft:
+        rows.to_parquet(draft, index=False, **_packing(pa.Schema.from_pandas(rows)))
+        told = {"count": len(rows), "sha256": _digest(draft)}
+    with disk_told(folder):
+        write_json(folder / PROVENANCE, {**provenance, "rows": told})
     return folder
 
 
-def settle(folder: Path) -> None:
-    """Put rows and provenance that were written whole in their places; the provenance goes last."""
-    new = {name: folder / _NEW.format(name) for name in (ROWS, PROVENANCE)}
-    if new[PROVENANCE].is_file():
-        for name, path in new.items():
-            with suppress(FileNotFoundError):  # a process was killed after this one
-                os.replace(path, folder / name)
-    new[ROWS].unlink(missing_ok=True)
-
-
-def _join(files: Sequence[Path], draft: Path) -> None:
-    """Write the rows of all files into one, in order, in groups of bounded size."""
-    schema = pq.read_schema(files[0])
-    for path in files:  # a column without a value in one file has a type in another
-        schema = pa.unify_schemas([schema, pq.read_schema(path)], promote_options="permissive")
-    schema, held = schema.remove_metadata(), []
-    with pq.ParquetWriter(draft, schema, **_packing(schema)) as sink:
-        for path in files:
-            try:
-                held.append(pq.read_table(path, page_checksum_verification=True).cast(schema))
-            except (OSError, pa.ArrowException) as error:
-                raise ValueError(
-                    f"{path} is damaged: the same command measures it again"
-                ) from error
-            if path is files[-1] or sum(table.nbytes for table in held) > _GROUP:
-                sink.write_table(pa.concat_tables(held))
-                held.clear()
+def compact(rows: pd.DataFrame) -> pd.DataFrame:
+    """Keep four decimals of measured values: a tenth of what another processor moves them by."""
+    floats = rows.select_dtypes("float").columns
+    rows[floats] = rows[floats].astype("float32").round(4)
+    return rows
 
 
 def _packing(schema: pa.Schema) -> dict[str, Any]:
@@ -184,8 +144,8 @@ def provenance(
         **facts,
         "date": datetime.now(UTC).date().isoformat(),
         "seconds": round(seconds, 1),
-        "device": _hardware(device),
-        "revision": _revision(),
+        "device": hardware(device),
+        "revision": revision(),
         "versions": {
             "python": platform.python_version(),
             "lrputils": __version__,
@@ -194,7 +154,7 @@ def provenance(
     }
 
 
-def _hardware(device: str | torch.device) -> str:
+def hardware(device: str | torch.device) -> str:
     """Name the kind of processor without identifying the machine."""
     device = torch.device(device)
     if device.type == "cuda":
@@ -203,7 +163,7 @@ def _hardware(device: str | torch.device) -> str:
     return f"{platform.machine()} CPU, {threads} thread{'s' if threads > 1 else ''}"
 
 
-def _revision() -> str:
+def revision() -> str:
     """Return the commit of the code that runs; its version where no repository has its files."""
     git = partial(
         subprocess.check_output, cwd=Path(__file__).parents[1], text=True, stderr=subprocess.DEVNULL
@@ -215,11 +175,6 @@ def _revision() -> str:
         return commit + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return f"lrputils {__version__}"
-
-
-def key(plan: Mapping[str, Any]) -> str:
-    """Return a plan's digest; the provenance has it, so that a finished run is known again."""
-    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lrputils.study.variants import LayerSweep, Variant
 
 _LONG = ("cut", "refuse")
-_LOO = 4  # what is set aside for a text, in leave-one-outs: an audit's variants take as much
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Explained:
         units: what is removed and scored: token, word or sentence
         labels (A=B,C=D): what a label A, C is called in the model; in Python also as a dictionary
         max_length: cut texts to N tokens (default: the model's own limit)
-        batch_size: texts a batch; batches are formed inside a shard, so that the rows do not depend
+        batch_size: texts a batch; batches are formed inside a part, so that the rows do not depend
             on who measured it
     """
 
@@ -130,8 +129,7 @@ class Settings(Explained):
         precision (P): of loo: float32 (exact), bf16, on a GPU tf32; checked on rows that run in
             both, and rows have their bound
         tolerance: run a text again in float32 where r with float32's loo may be 1 - X
-        shard: most texts a shard, what a kill can lose; of long texts it has fewer, so that no more
-            than about two minutes are lost
+        part_size: texts a part; a kill loses the part that is open
     """
 
     methods: tuple[str, ...] = ("attnlrp", "cp-lrp")
@@ -141,7 +139,7 @@ class Settings(Explained):
     long: str = "cut"
     precision: str = "float32"
     tolerance: float = 0.002
-    shard: int = 64
+    part_size: int = 64
 
     def __post_init__(self) -> None:
         from lrputils.attribution import METHODS
@@ -158,16 +156,6 @@ class Settings(Explained):
         refuse_unknown("readout", self.readouts or (), READOUTS)
         if self.long not in _LONG:
             raise ValueError(about("long", self.long) + f" is not one of {list(_LONG)}")
-
-    def work(self, tokens: int) -> float:
-        """Return how many tokens are read for a text of so many: by all methods, pass by pass."""
-        from lrputils.attribution import METHODS
-
-        passes = sum(METHODS[name].passes(tokens) for name in {"loo", *self.methods})
-        if self.curves:  # two along each map, on half of the text on average
-            maps = 1 + len(self.methods) * len(self.readouts or ("word",))
-            passes += maps * tokens / self.curves
-        return tokens * max(passes, _LOO * tokens)
 
     def asked(
         self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()

@@ -2,5 +2,5 @@
 
 Each kind has a `measure(classifier, texts, *, batch_size, max_length, …)`, which returns a row a
 text and whatever the module's first lines say. `python -m recipes.recordings KIND` writes the rows
-with their provenance, in shards that a killed run goes on from.
+with their provenance; a killed recording goes on by the same command.
 """

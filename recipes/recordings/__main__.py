@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,10 +19,12 @@ import pandas as pd
 import yaml
 
 from lrputils.runs.options import run_alone
-from lrputils.runs.settings import Chosen, Settings
+from lrputils.runs.settings import Chosen
 
 if TYPE_CHECKING:  # the help needs no torch
     from lrputils.data.texts import Texts, TextStream
+    from lrputils.model.classifier import Classifier
+    from lrputils.runs import parts
 
 # Kind → module and function that measures it.
 KINDS = {
@@ -49,6 +53,7 @@ KINDS = {
     "factorial": "recipes.recordings.factorial:measure",
 }
 Kind = Literal[*KINDS]
+_FILE = "rows"  # of a part
 _OWN_DEFAULTS = {"refactored": {"controls": False}}
 
 
@@ -61,7 +66,7 @@ def record(
     max_length: int | None = None,
     batch_size: int = 16,
     longest: int | None = None,
-    shard: int = 16,
+    part_size: int = 16,
     out: Path,
     quiet: bool = False,
     command: str = "",
@@ -101,26 +106,75 @@ def record(
         max_length: cut texts to N tokens
         batch_size: texts a batch
         longest: leave out texts of more words
-        shard: most texts a shard
+        part_size: texts a part; a kill loses the part that is open
         out: where the rows go
         quiet: no progress
     """
-    from lrputils.runs import datasets
-
     measure = resolve_name(KINDS[kind])
     sizes = {"max_length": max_length, "batch_size": batch_size}
     own = _own(kind, measure, o or (), sizes)
     classifier, texts = chosen.load()
-    return datasets.record(
-        lambda loaded, some, _: rounded(measure(loaded, some, **own)),
+    return record_texts(
+        partial(measure, **own),
         classifier,
         _take_short(texts, longest),
         out,
-        Settings((), max_length=max_length, shard=shard),
-        options={**chosen.of_texts, **own, "longest": longest, "shard": shard},
+        options={**chosen.of_texts, **own, "longest": longest, "part_size": part_size},
         command=command,
         quiet=quiet,
     )
+
+
+def record_texts(
+    measure: Callable[[Classifier, Texts], pd.DataFrame],
+    classifier: Classifier,
+    texts: Texts | TextStream,
+    out: Path,
+    *,
+    options: Mapping[str, Any],
+    command: str,
+    quiet: bool = False,
+) -> Path:
+    """Write what `measure` returns of texts, part by part, and its provenance, into `out`.
+
+    A killed recording goes on by the same call.
+
+    Raises:
+        FileExistsError: `out` holds a recording.
+    """
+    from lrputils.runs import parts, results
+
+    if (out / results.PROVENANCE).exists():
+        raise FileExistsError(f"{out} holds a recording: remove it, or name another folder")
+
+    def rows_of(loaded: Classifier, part: parts.Part) -> dict[str, pd.DataFrame]:
+        return {_FILE: rounded(measure(loaded, part.texts))}
+
+    model = {"name": classifier.name, **classifier.parts}
+    data = {"name": texts.name, "identity": texts.identity}
+    facts = parts.Facts(model, data, options, parts.versions(classifier.device.type), {})
+    how = {"size": options["part_size"], "quiet": quiet}
+    work = out / "unfinished"
+    parts.measure_parts(work, facts, texts, [_FILE], rows_of, classifier, **how)
+    told, rows = parts.read(work)
+    rows = pd.concat(rows, ignore_index=True)
+    once = rows.drop_duplicates("id")
+    labelled = {"target", "label"} <= {*rows} and once.label.notna().all()
+    results.write(
+        out,
+        rows,
+        results.provenance(
+            command=command,
+            parameters=options,
+            seconds=told["seconds"],
+            device=classifier.device,
+            model=model,
+            data={**data, "texts": len(once)},
+            accuracy=float((once.target == once.label).mean()) if labelled else None,
+        ),
+    )
+    shutil.rmtree(work)
+    return out
 
 
 def main(arguments: list[str] | None = None) -> Path:
@@ -130,7 +184,7 @@ def main(arguments: list[str] | None = None) -> Path:
 
 def rounded(rows: pd.DataFrame) -> pd.DataFrame:
     """Keep four decimals of what was measured, and of a map 14 bits: more would not be squeezed."""
-    from lrputils.runs.datasets import compact
+    from lrputils.runs.results import compact
 
     rows = rows.reset_index(drop=True)
     if "scores" in rows:

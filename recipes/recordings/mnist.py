@@ -1,4 +1,4 @@
-"""Chapter 2's experiment as recorded runs: many networks, a shard each.
+"""Chapter 2's experiment as recorded runs: many networks, one after the other.
 
 `python -m recipes.recordings.mnist KIND --networks DIR --out results/mnist/RUN` trains, measures
 and writes; what was killed goes on by the same command. What the rows mean is said
@@ -10,10 +10,10 @@ rounds otherwise.
 
 from __future__ import annotations
 
+import shutil
 import sys
-from functools import partial
+import time
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -21,10 +21,11 @@ from torch import Tensor
 
 import lrputils.linear_attention as la
 from lrputils.data.images import ImageData, load_images
+from lrputils.progress import bar
 from lrputils.propagation.rules import scaled
 from lrputils.runs import results
-from lrputils.runs.engines import Shard, in_shards, recover
 from lrputils.runs.options import run_alone
+from lrputils.runs.parts import keep, whole
 from recipes.recordings.__main__ import rounded
 from recipes.recordings.epsilon import EPSILONS, damped
 
@@ -187,50 +188,44 @@ def record_mnist(
         quiet: no progress
 
     Raises:
-        ValueError: no seeds or images, no such kind or setting, `out` holds the shards of a run
-            on other data, or another process records into it.
-        FileExistsError: `out` holds a finished run.
+        ValueError: no seeds or images, or no such kind or setting.
+        FileExistsError: `out` holds a recording.
     """
     la.check_choice("kind", kind, _MEASURED)
     if min(seeds, images, len(settings), epochs or 1) < 1:
         raise ValueError(f"seeds={seeds}, images={images}, {len(settings)} settings: none may be 0")
     chosen = [la.Setting(*name.split("-")) for name in settings]
-    recover(out)
     if (out / results.PROVENANCE).exists():
-        raise FileExistsError(f"{out} holds a finished run: remove it, or name another folder")
+        raise FileExistsError(f"{out} holds a recording: remove it, or name another folder")
     data = load_images(dataset)
-    decided = {"kind": kind, "seeds": seeds, "images": images}
-    plan = {"data": data.name, "identity": data.identity, "epochs": epochs} | decided
+    decided = {"kind": kind, "images": images}
+    told = {"data": data.name, "identity": data.identity, "epochs": epochs} | decided
     taken = {setting.name: epochs or la.epochs_for(data, setting) for setting in chosen}
-
-    def measure(setting: la.Setting, seed: int) -> pd.DataFrame:
-        network = _trained(networks / str(seed), data, setting, seed, epochs=epochs)
-        rows = _MEASURED[kind](network, torch.from_numpy(data.test_images[:images]))
-        rows = rows.assign(setting=setting.name, seed=seed)
-        if kind == "linear-attention":
-            test, labels = map(torch.from_numpy, (data.test_images, data.test_labels))
-            right = la.accuracy(network, test, labels)
-            rows = rows.assign(label=data.test_labels[rows["id"]], accuracy=right)
-            rows = rows.drop(columns="r_normalised")  # it is r, or −r where flipped
-        return rows
-
-    def cut(work: Path) -> dict[str, Shard]:
-        # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
-        return {
-            f"{setting.name}.{seed}": Shard(partial(measure, setting, seed))
-            for seed in range(seeds)
-            for setting in chosen
-        }
-
-    def finish(paths: list[Path], seconds: float) -> tuple[pd.DataFrame, dict[str, Any]]:
-        return rounded(pd.concat(map(pd.read_parquet, paths))), results.provenance(
-            command=command,
-            parameters=decided | {"settings": list(taken), "epochs": taken},
-            seconds=seconds,
-            data={"name": data.name, "split": data.note, "identity": data.identity},
-        )
-
-    return in_shards(out, plan, cut, finish, unit="networks", quiet=quiet)
+    work, files, began = out / "unfinished", [], time.monotonic()
+    # Seeds outermost: every setting is there, if with fewer seeds, wherever a run is ended.
+    wanted = [(setting, seed) for seed in range(seeds) for setting in chosen]
+    for setting, seed in bar(not quiet, iterable=wanted, log=True, unit=" networks"):
+        path = work / f"{setting.name}.{seed}.parquet"
+        if not whole(path, told):
+            network = _trained(networks / str(seed), data, setting, seed, epochs=epochs)
+            rows = _MEASURED[kind](network, torch.from_numpy(data.test_images[:images]))
+            rows = rows.assign(setting=setting.name, seed=seed)
+            if kind == "linear-attention":
+                test, labels = map(torch.from_numpy, (data.test_images, data.test_labels))
+                right = la.accuracy(network, test, labels)
+                rows = rows.assign(label=data.test_labels[rows["id"]], accuracy=right)
+                rows = rows.drop(columns="r_normalised")  # it is r, or −r where flipped
+            keep(path, rows, told)
+        files.append(path)
+    facts = results.provenance(
+        command=command,
+        parameters=decided | {"seeds": seeds, "settings": list(taken), "epochs": taken},
+        seconds=time.monotonic() - began,
+        data={"name": data.name, "split": data.note, "identity": data.identity},
+    )
+    results.write(out, rounded(pd.concat(map(pd.read_parquet, files))), facts)
+    shutil.rmtree(work)
+    return out
 
 
 def _trained(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import multiprocessing
 import re
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 import lrputils
 from lrputils.__main__ import _VERBS, main
 from lrputils.runs import folders
+from lrputils.runs.datasets import read
 from tests.book.alone import say_help
 
 ROOT = Path(__file__).parents[2]
@@ -140,8 +140,7 @@ def test_labels_are_called_otherwise_in_the_model(option, tmp_path, capsys):
     assert main([*command, "--quiet", "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().err
     assert ("Accuracy is left out, and all else goes on; --labels says" in said) == (not option)
-    facts = json.loads((tmp_path / "out/provenance.json").read_text())
-    assert facts["accuracy"] == (1.0 if option else None)
+    assert read(tmp_path / "out").provenance["accuracy"] == (1.0 if option else None)
     assert main([*command[:3], "--dry-run", "--labels", "good"]) == 1
     assert "--labels 'good': write label=class, as Positive=LABEL_1" in capsys.readouterr().err
 

@@ -19,6 +19,7 @@ from lrputils.__main__ import main
 from lrputils.book.execution import execute
 from lrputils.book.layout import Execution, find_book
 from lrputils.book.results_page import read_answer, read_tables
+from lrputils.runs.datasets import read
 from tests import untrained
 
 NAME = "a-model-of-mine"
@@ -88,7 +89,7 @@ def evaluated(mine, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def rows(evaluated):
-    return pd.read_parquet(evaluated / "rows.parquet")
+    return read(evaluated).rows
 
 
 def captioned(notebook):

@@ -13,6 +13,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import ray
 from ray.cluster_utils import Cluster
@@ -20,13 +21,16 @@ from ray.cluster_utils import Cluster
 from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import EMBEDDED, load_classifier
-from lrputils.runs import datasets, results
+from lrputils.runs import cluster as shared
+from lrputils.runs import datasets, parts
 from lrputils.runs.cluster import Ray
+from lrputils.runs.parts import Here
 from lrputils.runs.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-COMMON = ["--methods", "attnlrp", "--limit", "12", "--shard", "2", "--device", "cpu", "--quiet"]
-SETTINGS = Settings(methods=("attnlrp",), shard=2)
+COMMON = ["--methods", "attnlrp", "--limit", "12", "--part-size", "2"]
+COMMON += ["--device", "cpu", "--quiet"]
+SETTINGS = Settings(methods=("attnlrp",), part_size=2)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,31 +72,24 @@ def evaluate(environment):
 
 @pytest.fixture(scope="module")
 def alone(evaluate, tmp_path_factory):
-    return bytes_of(evaluate(out=tmp_path_factory.mktemp("alone")))
+    return evaluate(out=tmp_path_factory.mktemp("alone"))
 
 
-def bytes_of(out):
-    assert {path.name for path in Path(out).iterdir()} == {results.ROWS, results.PROVENANCE}
-    return (Path(out) / results.ROWS).read_bytes()
+def assert_rows(out, expected):
+    pd.testing.assert_frame_equal(datasets.read(out).rows, datasets.read(expected).rows)
 
 
-def test_two_hundred_texts_by_ray_torchrun_and_one_process(tmp_path):
+def test_two_hundred_texts_by_ray_and_one_process(tmp_path):
     common = [*COMMON[:2], "--limit", "200", "--max-length", "16", *COMMON[-3:]]
-    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    for name, before, more in (
-        ("one", [], []),
-        ("ranks", ranks, []),
-        ("ray", [], ["--engine", "ray"]),
-    ):
-        line = [sys.executable, *before, "-m", "lrputils", "evaluate", *common, *more]
+    for name, more in (("one", []), ("ray", ["--engine", "ray"])):
+        line = [sys.executable, "-m", "lrputils", "evaluate", *common, *more]
         subprocess.run([*line, "--out", str(tmp_path / name)], check=True)
-    rows = {name: bytes_of(tmp_path / name) for name in ("one", "ranks", "ray")}
-    assert rows["one"] == rows["ranks"] == rows["ray"]
+    assert_rows(tmp_path / "ray", tmp_path / "one")
 
 
 @pytest.mark.parametrize("how", ["its process is killed", "its actor is killed"])
-def test_a_worker_is_lost_in_a_shard(cluster, evaluate, alone, tmp_path, monkeypatch, how):
-    marker, real, out = tmp_path / "died", datasets._measure, tmp_path / "out"
+def test_a_worker_is_lost_in_a_part(cluster, evaluate, alone, tmp_path, monkeypatch, how):
+    marker, real, out = tmp_path / "died", datasets.measure_part, tmp_path / "out"
 
     def dying(*given):
         if not marker.exists():
@@ -104,8 +101,8 @@ def test_a_worker_is_lost_in_a_shard(cluster, evaluate, alone, tmp_path, monkeyp
             time.sleep(60)
         return real(*given)
 
-    monkeypatch.setattr(datasets, "_measure", dying)
-    assert bytes_of(evaluate(out=out, engine=Ray(device="cpu", address=cluster.address))) == alone
+    monkeypatch.setattr(datasets, "measure_part", dying)
+    assert_rows(evaluate(out=out, engine=Ray(device="cpu", address=cluster.address)), alone)
     assert marker.exists()
 
 
@@ -114,27 +111,26 @@ def test_a_node_comes_and_another_goes(cluster, evaluate, alone, tmp_path):
     cluster.wait_for_nodes()
     assert engine.count() == 2
 
-    def watched(todo, shared, keep):
-        def noted(*given):
-            keep(*given)
-            kept.append(given[0])
-            if len(kept) == 1:
-                cluster.remove_node(second)
-                cluster.add_node(**ROOM)
+    class Watched(Here):
+        def __call__(self, *given):
+            for part, *measured in engine(*given):
+                yield part, *measured
+                kept.append(part.number)
+                if len(kept) == 1:
+                    cluster.remove_node(second)
+                    cluster.add_node(**ROOM)
 
-        engine(todo, shared, noted)
-
-    assert bytes_of(evaluate(out=tmp_path / "out", engine=watched)) == alone
+    assert_rows(evaluate(out=tmp_path / "out", engine=Watched()), alone)
     assert len(kept) == len({*kept}) == 6
 
 
 def test_methods_and_texts_are_added(cluster, evaluate, tmp_path):
     engine = Ray(device="cpu", address=cluster.address)
-    both = Settings(methods=("attnlrp", "cp-lrp"), shard=2)
+    both = Settings(methods=("attnlrp", "cp-lrp"), part_size=2)
     for out, by in ((tmp_path / "one", None), (tmp_path / "ray", engine)):
         evaluate(out=out, texts=stream_texts(limit=10), parameters={"limit": 10}, engine=by)
         evaluate(out=out, settings=both, engine=by)
-    assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "ray")
+    assert_rows(tmp_path / "ray", tmp_path / "one")
 
 
 def test_the_driver_is_killed_and_started_again(cluster, alone, tmp_path):
@@ -142,12 +138,12 @@ def test_the_driver_is_killed_and_started_again(cluster, alone, tmp_path):
     line = [sys.executable, "-m", "lrputils", "evaluate", *COMMON, "--out", str(out)]
     line += ["--engine", "ray", "--address", cluster.address]
     with subprocess.Popen(line) as driver:
-        while not [*out.glob("shards/*.rows.parquet")] and driver.poll() is None:
+        while not [*out.glob("rows/*/*.parquet")] and driver.poll() is None:
             time.sleep(0.02)
         driver.kill()
-    assert (out / "shards").is_dir()
+    assert 0 < len([*out.glob("rows/*/loo-*.parquet")]) < 6
     subprocess.run(line, check=True)
-    assert bytes_of(out) == alone
+    assert_rows(out, alone)
 
 
 def test_a_model_that_workers_do_not_have_is_said_once(cluster, tmp_path, evaluate):
@@ -166,12 +162,20 @@ def test_a_model_that_workers_do_not_have_is_said_once(cluster, tmp_path, evalua
         evaluate(out=tmp_path / "out", engine=engine)
 
 
+def test_a_worker_of_another_version_is_refused(cluster, tmp_path, evaluate, monkeypatch):
+    real = parts.versions
+    monkeypatch.setattr(datasets.parts, "versions", lambda kind: {**real(kind), "torch": "1.13"})
+    monkeypatch.setattr(shared, "versions", lambda kind: {**real(kind), "torch": "1.13"})
+    with pytest.raises(ValueError, match="with other torch: put the same files there"):
+        evaluate(out=tmp_path / "out", engine=Ray(device="cpu", address=cluster.address))
+
+
 def test_a_worker_that_always_dies_is_given_up(cluster, tmp_path, evaluate, monkeypatch):
     def dying(*given):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr(datasets, "_measure", dying)
-    with pytest.raises(ValueError, match=r"3 workers died at shard 0000000\d, of memory perhaps"):
+    monkeypatch.setattr(datasets, "measure_part", dying)
+    with pytest.raises(ValueError, match=r"3 workers died at part \d, of memory perhaps"):
         evaluate(out=tmp_path / "out", engine=Ray(device="cpu", address=cluster.address))
 
 

@@ -114,7 +114,7 @@ def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):
     chosen += ["--label-column", "same", "--limit", "4", "--quiet", "--device", "cpu"]
     assert main(["evaluate", *chosen, "--out", str(tmp_path / "rows")]) == 0
     assert main(["audit", *chosen, "--out", str(tmp_path / "audit")]) == 0
-    rows = pd.read_parquet(tmp_path / "rows" / "rows.parquet")
+    rows = pd.read_parquet(tmp_path / "rows" / "rows")
     assert all(list(pieces).count("[SEP]") == 2 for pieces in rows.pieces)
     told = (tmp_path / "audit" / "audit.html").read_text()
     assert "<br>" in told

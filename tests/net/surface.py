@@ -41,7 +41,7 @@ explain "a film" --model none/
 explain "a film" --out film.pdf
 evaluate --limit 2
 evaluate --out x --long never
-evaluate --out x --shard 0
+evaluate --out x --part-size 0
 evaluate --out x --dataset missing.csv
 evaluate --out x --dataset empty.csv
 evaluate --out x --dataset gap.csv
@@ -151,7 +151,7 @@ def rows() -> Iterator[str]:
                 status, _, errors = said(asked)
                 assert status == 0, (verb, errors)
             yield f"{verb}: {', '.join(sorted(path.name for path in out.iterdir()))}"
-            schema = pq.read_schema(out / "rows.parquet")
+            schema = pq.read_schema(next(out.rglob("*.parquet")))
             yield from (
                 f"    {name}: {kind}" for name, kind in zip(schema.names, schema.types, strict=True)
             )

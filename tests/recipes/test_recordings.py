@@ -42,6 +42,6 @@ def test_replaced_tokens_are_replaced_in_the_order_of_the_scores(clf):
 
 
 def test_the_command_line_records_and_goes_on(tmp_path):
-    said = ["uniform", "--limit", "3", "--seed", "0", "--shard", "2", "--quiet", "--out"]
+    said = ["uniform", "--limit", "3", "--seed", "0", "--part-size", "2", "--quiet", "--out"]
     folder = __main__.main([*said, str(tmp_path / "a")])
     assert len(pd.read_parquet(folder / "rows.parquet")) == 12

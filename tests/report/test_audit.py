@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from html import unescape
@@ -16,12 +17,12 @@ from lrputils.__main__ import main
 from lrputils.data.texts import stream_texts
 from lrputils.report import audit, audit_answers, audit_plan
 from lrputils.report.audit_answers import FEWEST
-from lrputils.runs import datasets, results
+from lrputils.runs import datasets
 from tests import tiny
 from tests.book.browser import PHONE, WIDE, unreadable
 
 HOSTILE = '<script>alert("1")</script> & a <b>film</b>'
-SETTINGS = audit_plan.settings(shard=6, batch_size=6)
+SETTINGS = audit_plan.settings(part_size=6, batch_size=6)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def done(placeholder, table, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(done):
-    return audit_plan.Audited(pd.read_parquet(done / results.ROWS))
+    return audit_plan.Audited(datasets.read(done).rows)
 
 
 @pytest.fixture(scope="module")
@@ -228,20 +229,20 @@ class TestPage:
 
 class TestFolder:
     def test_a_killed_audit_goes_on(self, placeholder, table, done, tmp_path, monkeypatch):
-        real, seen = datasets._given, []
+        real, seen = datasets.measure_part, []
 
-        def once(shelf, number, *more):
-            seen.append(number)
-            return real(shelf, number, *more) if len(seen) != 2 else 1 / 0
+        def once(*given):
+            seen.append(given[-1].number)
+            return real(*given) if len(seen) != 2 else 1 / 0
 
-        monkeypatch.setattr(datasets, "_given", once)
+        monkeypatch.setattr(datasets, "measure_part", once)
         again = (placeholder, stream_texts(table), tmp_path, SETTINGS)
         with pytest.raises(ZeroDivisionError):
             audit.audit(*again, quiet=True, command="lrputils …")
         assert not (tmp_path / audit.PAGE).exists()
         assert audit.audit(*again, quiet=True, command="lrputils …") == tmp_path / audit.PAGE
         assert seen == [0, 1, 1]
-        rows = [pd.read_parquet(folder / results.ROWS) for folder in (tmp_path, done)]
+        rows = [datasets.read(folder).rows for folder in (tmp_path, done)]
         pd.testing.assert_frame_equal(*rows)
 
     def test_of_a_finished_one_the_page_is_written_again(
@@ -251,6 +252,20 @@ class TestFolder:
         monkeypatch.setattr(audit_plan, "forecast", None)
         (done / audit.PAGE).unlink()
         audit.audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
+        assert (done / audit.PAGE).read_text(encoding="utf-8") == html
+
+    def test_a_page_that_cannot_be_written_whole_leaves_the_old_one(
+        self, placeholder, table, done, html, monkeypatch
+    ):
+        def full(path, text, encoding):
+            with path.open("w") as file:
+                file.write(text[:5_000])
+            raise OSError(errno.ENOSPC, "no room")
+
+        monkeypatch.setattr(audit.Path, "write_text", full)
+        with pytest.raises(OSError, match="is full"):
+            audit.audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
+        monkeypatch.undo()
         assert (done / audit.PAGE).read_text(encoding="utf-8") == html
 
 
@@ -295,7 +310,7 @@ def test_a_finished_audit_takes_more_texts_and_is_not_taken_for_fewer(placeholde
 
     assert "; 3 texts of <b>reviews" in audited(3)
     assert "; 5 texts of <b>reviews" in audited(5)
-    with pytest.raises(ValueError, match="is an audit of 5 texts: limit=5 writes its page again"):
+    with pytest.raises(ValueError, match="has 5 texts: limit=5 or more goes on"):
         audited(3)
 
 
@@ -313,7 +328,7 @@ def test_of_a_model_without_rules_gradients_are_judged(placeholder, tmp_path):
     assert "Do gradients track Leave-One-Out here?" in page
     assert "Integrated Gradients, 8 steps and Gradient × input need none" in page
     assert not any(name in page for name in ("AttnLRP", "CP-LRP", 'id="layers"', "read-out"))
-    run = audit_plan.Audited(pd.read_parquet(tmp_path / results.ROWS))
+    run = audit_plan.Audited(datasets.read(tmp_path).rows)
     r = run.rows[run.rows.method == "grad-x-input"].set_index("position")[audit_answers.R]
     assert run.names == ["grad-x-input", "ig steps=8", "loo"]
     found = audit_answers.verdict(run).table.value["Gradient × input", "word"]
@@ -338,7 +353,7 @@ def test_an_audit_by_words_says_so_and_counts_loo_s_passes(tmp_path):
     page = out.read_text(encoding="utf-8")
     assert "removes one word at a time" in page
     assert "units=&#39;word&#39;" in page
-    run = audit_plan.Audited(pd.read_parquet(tmp_path / results.ROWS), "word")
+    run = audit_plan.Audited(datasets.read(tmp_path).rows, "word")
     exact = run.rows[run.rows.method == "loo"]
     passes = audit_answers.r_by_text(run, "word").attrs["passes"]["LOO"]
     assert passes == pytest.approx(exact.content.map(sum).mean())

@@ -108,8 +108,8 @@ def test_the_interval_of_a_verdict_makes_up_for_the_number_of_maps():
     r |= {("attnlrp", "word"): r["attnlrp", "sum"] - 0.3, ("loo", "word"): np.ones(20)}
     r |= {("cp-lrp", place): np.full(20, 0.1) for place in ("word", "sum")}
     rows = pd.DataFrame(
-        [(*key, "", r[key][text]) for text in range(20) for key in sorted(r, reverse=True)],
-        columns=["method", "readout", "family", "r_content"],
+        [(text, *key, "", r[key][text]) for text in range(20) for key in sorted(r, reverse=True)],
+        columns=["position", "method", "readout", "family", "r_content"],
     )
     found = verdict(Audited(rows))
     assert (found.method, found.readout, found.answer) == ("attnlrp", "sum", CANNOT_TELL)

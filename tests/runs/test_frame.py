@@ -53,7 +53,7 @@ def test_a_run_of_evaluate_is_read_as_its_rows(own_run):
     read = frame.read_run(out, methods=["attnlrp"])
     shown = ["model", "data", "id", "method", "readout", "target", "tokens"]
     assert [*read][:2] == ["model", "data"]
-    pd.testing.assert_frame_equal(read[shown], rows[shown])
+    pd.testing.assert_frame_equal(read[shown], rows[shown], check_dtype=False)
     np.testing.assert_allclose(read.r, rows.r, atol=1e-3)
 
 

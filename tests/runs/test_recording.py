@@ -9,15 +9,11 @@ import lrputils as lrp
 from lrputils.data.texts import stream_texts
 from lrputils.model.readout import READOUTS
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP
-from lrputils.runs import datasets, results
-from lrputils.runs.settings import Settings
+from lrputils.runs import results
 from lrputils.study import conventions
 from lrputils.study.variants import Label, layer_sets
 from recipes.recordings import __main__ as recordings
 from recipes.recordings import evaluations as kind
-from recipes.recordings.__main__ import rounded
-
-SETTINGS = Settings((), shard=2)
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +22,12 @@ def texts():
 
 
 def record(classifier, texts, out, chunk=1):
-    def measure(loaded, some, known):
-        return rounded(kind.texts(loaded, some, chunk=chunk))
+    def measure(loaded, some):
+        return kind.texts(loaded, some, chunk=chunk)
 
-    options = {"options": {"chunk": chunk}, "command": "lrputils …", "quiet": True}
-    return datasets.record(measure, classifier, texts, out, SETTINGS, **options)
+    options = {"chunk": chunk, "part_size": 2}
+    how = {"options": options, "command": "python …", "quiet": True}
+    return recordings.record_texts(measure, classifier, texts, out, **how)
 
 
 @pytest.fixture(scope="module")
@@ -67,28 +64,15 @@ def test_a_killed_run_goes_on_and_gives_the_same_rows(
     monkeypatch.setattr(kind, "texts", dies_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         record(classifier, texts, tmp_path / "run")
-    with pytest.raises(ValueError, match="unfinished recording with chunk = 1, now it is 2"):
+    with pytest.raises(ValueError, match=r"with other chunk \(1, now 2\): name another folder"):
         record(classifier, texts, tmp_path / "run", chunk=2)
     record(classifier, texts, tmp_path / "run")
-    assert len(calls) == 4  # three shards, one of them twice
+    assert len(calls) == 4  # three parts, one of them twice
     again = pd.read_parquet(tmp_path / "run" / results.ROWS)
     pd.testing.assert_frame_equal(again, pd.read_parquet(folder / results.ROWS))
     assert {p.name for p in (tmp_path / "run").iterdir()} == {results.ROWS, results.PROVENANCE}
-    with pytest.raises(ValueError, match="with other chunk: name another folder"):
-        record(classifier, texts, tmp_path / "run", chunk=2)
-
-
-def test_a_second_run_into_the_folder_is_refused(classifier, tmp_path, monkeypatch):
-    real, texts = kind.texts, lrp.load_texts("reviews", limit=2)
-
-    def with_a_rival(*given, **options):
-        with pytest.raises(ValueError, match="another process is recording into"):
-            record(classifier, texts, tmp_path)
-        return real(*given, **options)
-
-    monkeypatch.setattr(kind, "texts", with_a_rival)
-    record(classifier, texts, tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == {results.ROWS, results.PROVENANCE}
+    with pytest.raises(FileExistsError, match="holds a recording: remove it, or name another"):
+        record(classifier, texts, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

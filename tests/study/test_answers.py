@@ -13,7 +13,6 @@ import torch
 import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.data.texts import stream_texts
-from lrputils.runs import results
 from lrputils.runs.folders import read_json
 from lrputils.study import cost
 from tests import languages, tiny
@@ -70,12 +69,12 @@ def test_a_shell_evaluates_answers_of_both_kinds_of_files(lm, files):
     for kind in ("jsonl", "csv"):
         given = ["--dataset", str(files / f"rows.{kind}"), "--out", str(files / kind)]
         assert main(["evaluate", *how, *given, "--answers", "answer"]) == 0
-        rows = pd.read_parquet(files / kind / "rows.parquet")
+        rows = pd.read_parquet(files / kind / "rows")
         inputs = lm.encode(ROWS[1]["messages"], answer=ROWS[1]["answer"])
         loo = lrp.leave_one_out(lm, inputs)[0]
         kept = rows[(rows.id == "1") & (rows.method == "loo")].scores.item()
         torch.testing.assert_close(torch.tensor(kept), loo.float(), rtol=1e-4, atol=1e-4)
-        assert results.facts(files / kind)["parameters"]["answers"] == "answer"
+        assert read_json(files / kind / "run.json")["options"]["answers"] == "answer"
     assert main(["evaluate", *how, *given]) == 1  # of the next token it is another run
 
 
