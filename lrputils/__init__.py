@@ -37,7 +37,7 @@ _NAMES = {
     "propagation.composites": "ATTN_LRP Composite CP_LRP propagating",
     "propagation.conservation": "check",
     "propagation.layerwise": "layerwise_bypass relevance_paths",
-    "removal.leave_one_out": "certified_loo leave_one_out leave_two_out",
+    "removal.leave_one_out": "leave_one_out leave_two_out",
     "removal.perturbation": "curve_mean perturbation_curves",
     "removal.shapley": "shapley_values",
     "report.explain": "explain",

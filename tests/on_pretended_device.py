@@ -85,7 +85,6 @@ CALLS = {
         for removal in REMOVALS
     },
     "LOO by words": lambda clf, x: lrp.leave_one_out(clf, x, units="word"),
-    "LOO in bf16": lambda clf, x: lrp.leave_one_out(clf, x, precision="bf16"),
     "half-removal": lambda clf, x: lrp.attribute(clf, x, "mask-gradient", groups=2, with_open=True),
     "read-outs": lambda clf, x: lrp.attribute(clf, x, "attnlrp", readout="post-norm"),
     "a target": lambda clf, x: lrp.attribute(clf, x, "cp-lrp", target="negative"),

@@ -1,13 +1,8 @@
-"""Forward passes: a model's own, with single modules exchanged, and at another precision.
+"""Forward passes: a model's own, with single modules exchanged.
 
 A replacement belongs to one instance, not to its class. The instance holds one dispatcher while
 any thread needs it; a thread that replaces nothing gets the original. So two threads can use one
 model with different rules, and the last one to finish restores the instance.
-
-GPUs multiply float32 matrices faster if they may round the factors to TF32 (10 bits of mantissa),
-some CPUs if they may round them to bfloat16 (7 bits). Sums and results stay float32. torch keeps
-the choice in process-wide settings; here it is a block that always restores them. A setting is a
-permission: where the hardware has no such product it changes nothing.
 """
 
 from __future__ import annotations
@@ -24,15 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lrputils.mistakes import about
 from lrputils.model.architectures import Architecture
 from lrputils.model.inputs import padded
 
 Forward = Callable[..., Any]
 # One text by the names of the model's arguments, (tokens,) each.
 ArgumentRow = Mapping[str, np.ndarray]
-# Which precisions a kind of device may be asked for, the full one first.
-PRECISIONS = {"cpu": ("float32", "tf32", "bf16"), "cuda": ("float32", "tf32")}
 
 # What stands in place of modules' own forward passes in this thread, the innermost block's last.
 _replaced: ContextVar[tuple[Mapping[nn.Module, Forward], ...]] = ContextVar("replaced", default=())
@@ -178,33 +170,3 @@ def run_rows(
     with replaced({architecture.word_embeddings: _without} if len(zeroed) else {}):
         logits = run(architecture, arguments, last)
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
-
-
-@contextmanager
-def matmul_precision(precision: str, device: str | torch.device = "cpu") -> Iterator[None]:
-    """Compute float32 matrix products inside the block at this precision.
-
-    Everything that multiplies matrices is affected: linear layers, attention, their backward pass.
-    What was set before comes back when the block ends, also by an exception.
-
-    Args:
-        precision: "float32"; "tf32", factors rounded to 10 bits; or "bf16", to 7 bits (CPUs).
-        device: a device, or its type: each kind has settings of its own.
-
-    Raises:
-        ValueError: this kind of device does not have the precision.
-    """
-    kind = torch.device(device).type
-    known = PRECISIONS.get(kind, ("float32",))
-    if precision not in known:
-        raise ValueError(
-            about("precision", precision)
-            + f" is not available on {kind!r} devices; choose from {known}"
-        )
-    settings = (torch.backends.cuda if kind == "cuda" else torch.backends.mkldnn).matmul
-    before = settings.fp32_precision
-    settings.fp32_precision = "ieee" if precision == "float32" else precision
-    try:
-        yield
-    finally:
-        settings.fp32_precision = before

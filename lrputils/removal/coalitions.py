@@ -158,9 +158,7 @@ class Coalitions:
         kept, shifted = partial(np.delete, self._every[number], gone), removal == "delete"
         return Row(number, left, kept, shifted=shifted, start=min(first, left - read))
 
-    def run(
-        self, rows: Sequence[Row], name: str, *, progress: bool = True, precision: str = "float32"
-    ) -> Tensor:
+    def run(self, rows: Sequence[Row], name: str, *, progress: bool = True) -> Tensor:
         """f of rows of these texts, (rows,), under a progress bar of this name."""
         options = {"total": len(rows), "desc": name, "unit": "row", "delay": 3, "leave": False}
         with bar(progress, **options) as shown:
@@ -171,7 +169,6 @@ class Coalitions:
                 self._read,
                 **self._how,
                 done=shown.update,
-                precision=precision,
             )
 
     def values(

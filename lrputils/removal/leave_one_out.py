@@ -2,24 +2,21 @@
 
 Nothing is approximated. Each token, or pair, costs one row of a batch, and
 `lrputils.removal.packing` runs the rows of all texts together, a decoder's from the removed token
-on. In low precision `lrputils.removal.certified` says what it changed.
+on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Architecture, Handle, describe
-from lrputils.model.forwards import matmul_precision
-from lrputils.model.inputs import has_answers
+from lrputils.model.architectures import Handle, describe
 from lrputils.model.readout import Target
 from lrputils.model.units import Spans
-from lrputils.removal.certified import Certified, certified, check_options
 from lrputils.removal.coalitions import REMOVALS, Coalitions, units_of
 
 
@@ -32,8 +29,6 @@ def leave_one_out(
     removal: str = "attention-mask",
     output: str | None = None,
     per_token: bool = False,
-    precision: str = "float32",
-    tolerance: float = 0.002,
     batch_tokens: int | None = None,
     progress: bool = True,
 ) -> Tensor:
@@ -62,10 +57,6 @@ def leave_one_out(
             "log-probability", which is the default, "logit", or "contrast": the logit less the
             largest of all others. The answer itself stays.
         per_token: score each token of the answer by itself; their sum is the map.
-        precision: of matrix products. In "bf16", or on a GPU "tf32", it is faster where the device
-            has such products, and no longer exact: see `certified_loo`.
-        tolerance: how far from 1 the correlation of a text's map with float32's may be, in low
-            precision; checked on rows that run in both.
         batch_tokens: most tokens in one batch; the default suits the device. Where memory does not
             suffice it is halved.
         progress: on a terminal, draw a bar with rate and time left once this takes some seconds.
@@ -80,85 +71,18 @@ def leave_one_out(
         ValueError: an unknown option or unit, a target that is no class of the model, or a removal
             that the model or the inputs do not have.
     """
-    if precision != "float32":
-        if per_token:
-            raise ValueError(f"precision={precision!r} has no per_token: leave one of them out")
-        options: dict[str, Any] = {
-            "units": units,
-            "removal": removal,
-            "output": output,
-            "progress": progress,
-        }
-        options |= {"target": target, "batch_tokens": batch_tokens, "tolerance": tolerance}
-        return certified_loo(model, inputs, precision=precision, **options).scores
     architecture = describe(model)
-    _check_removal(architecture, removal)
-    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
-    f = Coalitions(architecture, inputs, units=units, special=True, per_token=per_token, **how)
-    without = f.values(f.each(), "LOO", removal=removal, progress=progress)
-    losses = [full - left for full, left in zip(f.whole, without, strict=True)]
-    return f.at_units(torch.cat(losses)).movedim(1, -1)
-
-
-def _check_removal(architecture: Architecture, removal: str) -> None:
     if removal not in REMOVALS:
         raise ValueError(f"removal={removal!r} is not one of {REMOVALS}")
     if architecture.kind.vision and removal != "attention-mask":
         raise ValueError(
             f"removal={removal!r} is about words; for image patches use 'attention-mask'"
         )
-
-
-def certified_loo(
-    model: Handle,
-    inputs: Mapping[str, Any],
-    *,
-    precision: str = "bf16",
-    tolerance: float = 0.002,
-    units: str | Spans = "token",
-    removal: str = "attention-mask",
-    progress: bool = True,
-    **options: Any,
-) -> Certified:
-    """`leave_one_out` in low precision, and how far that is from float32.
-
-    Other arguments are those of `leave_one_out`.
-
-    Args:
-        precision: "bf16", or on a GPU "tf32".
-        tolerance: how far from 1 the correlation of a text's map with float32's may be; texts that
-            may be above it run again in float32.
-
-    Raises:
-        TypeError: the model is not covered.
-        ValueError: what `leave_one_out` refuses, or a precision that the device or the model's
-            dtype does not have.
-    """
-    architecture = describe(model)
-    if not architecture.kind.parts:
-        raise TypeError(
-            f"precision={precision!r} is for models whose parts are known, and "
-            f"{type(architecture.model).__name__} is none: leave precision out"
-        )
-    _check_removal(architecture, removal)
-    if units != "token":
-        raise ValueError(f"precision={precision!r} is for units='token': leave precision out")
-    if has_answers(inputs):
-        raise ValueError(f"precision={precision!r} is not for answers: leave precision out")
-    check_options(architecture, precision, tolerance)
-    with matmul_precision("float32", next(architecture.model.parameters()).device):
-        f = Coalitions(architecture, inputs, special=True, **options)
-        rows = [f.row(number, unit, removal) for number, own in enumerate(f.each()) for unit in own]
-
-        def _run(numbers: Sequence[int], digits: str) -> Tensor:
-            shown = progress and digits == precision
-            chosen = [rows[number] for number in numbers]
-            return f.run(chosen, "LOO", progress=shown, precision=digits)
-
-        found = certified(f.texts, _run, precision, tolerance)
-    sizes = torch.tensor(list(map(len, f.texts)), device=f.whole.device)
-    losses = f.whole.repeat_interleave(sizes) - found.scores.to(f.whole)
-    return found._replace(scores=f.at_units(losses), exact=f.at_units(found.exact))
+    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
+    f = Coalitions(architecture, inputs, units=units, special=True, per_token=per_token, **how)
+    without = f.values(f.each(), "LOO", removal=removal, progress=progress)
+    losses = [full - left for full, left in zip(f.whole, without, strict=True)]
+    return f.at_units(torch.cat(losses)).movedim(1, -1)
 
 
 class LeaveTwoOut(NamedTuple):

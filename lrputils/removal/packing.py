@@ -45,7 +45,6 @@ def evaluate(
     *,
     batch_tokens: int | None = None,
     done: Callable[[int], Any] = lambda rows: None,
-    precision: str = "float32",
     beginnings: _Beginnings | None = None,
 ) -> Tensor:
     """Run the model on every row and return what `read` takes from the logits, in the rows' order.
@@ -58,7 +57,6 @@ def evaluate(
         batch_tokens: most tokens in one batch. One row is run however long it is. Where memory
             runs out the budget is halved, for the remaining rows.
         done: told of the number of rows of each batch that is done.
-        precision: of the products in linear layers: see `lrputils.removal.shortcuts.fast_linear`.
         beginnings: of all the texts. The run on the whole texts fills them, later ones use them.
 
     Returns:
@@ -83,7 +81,7 @@ def evaluate(
         plan = _plan(architecture, texts, rows, range(len(rows)), budget, cost, beginnings)
     result = None
     tokens = sum(row.length for row in rows)
-    with torch.inference_mode(), fast_linear(architecture, tokens, precision):
+    with torch.inference_mode(), fast_linear(architecture, tokens):
         while plan:
             step = plan[0]
             batch = [rows[i] for i in step.rows]

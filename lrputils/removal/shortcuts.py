@@ -7,9 +7,7 @@ A_i·h_i + b_V. So neither K nor V is computed.
 
 *Linear layers by oneDNN, on a CPU.* It multiplies by blocks of a weight and applies the activation
 while a block is in the cache. torch gives both to compiled models alone; called here are the
-functions that such a model calls. "bf16" rounds the factors of these products to bfloat16, and
-nothing else: the residual stream, normalisation, attention, the last block and the head stay in
-float32. That is ten times as accurate as a model in bfloat16.
+functions that such a model calls.
 """
 
 from __future__ import annotations
@@ -19,14 +17,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import activations
 from transformers.pytorch_utils import Conv1D
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionCall, additive
-from lrputils.model.forwards import Forward, matmul_precision, replaced
+from lrputils.model.forwards import Forward, replaced
 from lrputils.model.operations import routed
 
 # Activation → oneDNN's name for it, and which formula.
@@ -116,14 +113,11 @@ class _Attention:
 
 
 @contextmanager
-def fast_linear(
-    architecture: Architecture, tokens: int, precision: str = "float32"
-) -> Iterator[None]:
+def fast_linear(architecture: Architecture, tokens: int) -> Iterator[None]:
     """Inside the block, in this thread, the layers of the model's blocks use packed weights.
 
     Where that cannot be (another device or dtype, a torch without oneDNN), or `tokens`, the number
-    that will pass, is too small, nothing changes in float32. `precision` is that of the products:
-    "float32", "bf16", or on a GPU "tf32".
+    that will pass, is too small, nothing changes.
     """
     device = next(architecture.model.parameters()).device
     onednn = (
@@ -131,16 +125,8 @@ def fast_linear(
         and torch.backends.mkldnn.is_available()
         and torch.backends.mkldnn.enabled
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        # Processors without AVX-512 refuse to pack weights in bfloat16.
-        and (precision != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported())
     )
-    if precision == "tf32":
-        with matmul_precision(precision, device):
-            yield
-    elif precision == "bf16" or (onednn and tokens >= _TOKENS):
-        with replaced(_Linear(architecture, onednn, precision).forwards):
-            yield
-    else:
+    with replaced(_Linear(architecture).forwards if onednn and tokens >= _TOKENS else {}):
         yield
 
 
@@ -151,36 +137,21 @@ class _Linear:
     noted; from then on the layer returns the activated value.
     """
 
-    def __init__(self, architecture: Architecture, onednn: bool = True, precision: str = "float32"):
-        blocks = architecture.blocks
-        # The last block is computed for one token a row: rounding would save nothing there.
-        low = {m for block in blocks[:-1] for m in block.modules()} if precision == "bf16" else ()
+    def __init__(self, architecture: Architecture):
         self.forwards: dict[nn.Module, Forward] = {}
         self.pairs: dict[nn.Module, tuple[str, str]] = {}
         self.last: tuple[nn.Module, Tensor] | None = None
-        for module in dict.fromkeys(m for block in blocks for m in block.modules()):
-            plain = type(module) in (nn.Linear, Conv1D) and module.weight.dtype == torch.float32
-            if onednn and type(module) in _FUSED:
+        for module in dict.fromkeys(m for block in architecture.blocks for m in block.modules()):
+            if type(module) in _FUSED:
                 self.forwards[module] = partial(self._activate, _FUSED[type(module)])
-            elif plain and (onednn or module in low):
+            elif type(module) in (nn.Linear, Conv1D) and module.weight.dtype == torch.float32:
                 weight = module.weight.T if isinstance(module, Conv1D) else module.weight
-                dtype = torch.bfloat16 if module in low else torch.float32
-                weight = weight.detach().to(dtype).contiguous()
-                bias = None if module.bias is None else module.bias.to(dtype)
-                forward = partial(_rounded, weight, bias)
-                if onednn:
-                    weight = torch.ops.mkldnn._reorder_linear_weight(weight, None)
-                    forward = partial(self._multiply, module, weight, bias)
-                self.forwards[module] = forward
+                packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
+                self.forwards[module] = partial(self._multiply, module, packed)
 
-    def _multiply(
-        self, module: nn.Module, weight: Tensor, bias: Tensor | None, inner: Forward, x: Tensor
-    ) -> Tensor:
+    def _multiply(self, module: nn.Module, weight: Tensor, inner: Forward, x: Tensor) -> Tensor:
         pair = self.pairs.get(module, _ALONE)
-        x = x.to(weight.dtype)
-        y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, pair[0], [], pair[1])
-        # What is activated goes into the next product as it is.
-        y = y if pair != _ALONE else y.float()
+        y = torch.ops.mkldnn._linear_pointwise(x, weight, module.bias, pair[0], [], pair[1])
         self.last = module, y
         return y
 
@@ -190,7 +161,3 @@ class _Linear:
         done = self.last[0] in self.pairs
         self.pairs[self.last[0]] = pair
         return x if done else inner(x)
-
-
-def _rounded(weight: Tensor, bias: Tensor | None, inner: Forward, x: Tensor) -> Tensor:
-    return F.linear(x.to(weight.dtype), weight, bias).float()

@@ -133,7 +133,7 @@ def _explain(
     each: Sequence[np.ndarray] = ()  # of an answer's tokens
     for name in names:
         given = {**how, **options.get(name, {})}
-        if name == "loo" and answer is not None and given.get("precision", "float32") == "float32":
+        if name == "loo" and answer is not None:
             each = leave_one_out(classifier, inputs, per_token=True, **given)[0].cpu().numpy()
             found[name] = np.sum(each, 0)
         elif name == "shapley":

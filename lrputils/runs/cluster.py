@@ -84,11 +84,12 @@ class Ray:
             ahead = [*islice(todo, 1)]
             while ahead or any(part for _, part in running.values()):
                 idle = self._count(ray) - len(running)
-                ahead += islice(todo, max(0, idle - len(ahead)))
-                for _ in range(min(idle, len(ahead))):
+                loading = sum(part is None for _, part in running.values())
+                ahead += islice(todo, max(0, idle + loading - len(ahead)))
+                for _ in range(min(idle, len(ahead) - loading)):
                     worker = start()
-                    loading = worker.load.remote(place, self.device, classifier.prompt, wanted)
-                    running[loading] = worker, None
+                    loads = worker.load.remote(place, self.device, classifier.prompt, wanted)
+                    running[loads] = worker, None
                 for answer in ray.wait([*running], timeout=_LOOK)[0]:
                     worker, part = running.pop(answer)
                     try:
@@ -108,7 +109,8 @@ class Ray:
                         yield part, *result
                     ahead = ahead or [*islice(todo, 1)]
                     if ahead:
-                        running[worker.measure.remote(measure, ahead[0])] = worker, ahead.pop(0)
+                        part = ahead.pop(0)
+                        running[worker.measure.remote(measure, part)] = worker, part
 
     def kind(self, classifier: Classifier) -> str:
         """Return the kind of device that workers have."""

@@ -39,7 +39,7 @@ _SCHEMA = pa.schema(
     | {"readout": pa.string(), "family": pa.string(), "layer": pa.int32(), "tokens": pa.int32()}
     | {"target": pa.int64(), "label": pa.int64(), "logit": pa.float32(), "r": pa.float32()}
     | {"r_content": pa.float32(), "r_normalised": pa.float32(), "flipped": pa.bool_()}
-    | {"spearman": pa.float32(), "bound": pa.float32()}
+    | {"spearman": pa.float32()}
     | {name: pa.float32() for name in _CURVES[:3]}
     | {name: pa.list_(pa.float32()) for name in (*_CURVES[3:], "scores")}
     | {"pieces": pa.list_(pa.string()), "content": pa.list_(pa.bool_()), "cut": pa.bool_()}
@@ -120,7 +120,7 @@ def evaluate_dataset(
 def files(asked: Mapping[str, Any]) -> dict[str, Variant | LayerSweep]:
     """Return what is measured by the names of its files, leave-one-out first."""
     found = {}
-    for variant in variants_of(asked["methods"], asked["options"], progress=False):
+    for variant in variants_of(asked["methods"], {}, progress=False):
         name = "layers" if isinstance(variant, LayerSweep) else variant.name.split()[0]
         digest = hashlib.sha256(repr(variant).encode()).hexdigest()
         found[f"{name}-{digest[:8]}"] = variant

@@ -126,9 +126,6 @@ class Settings(Explained):
         curves: remove N tokens at once along every map, the most or the least relevant first:
             columns morf, lerf, delta and the curves
         long (HOW): cut or refuse longer texts
-        precision (P): of loo: float32 (exact), bf16, on a GPU tf32; checked on rows that run in
-            both, and rows have their bound
-        tolerance: run a text again in float32 where r with float32's loo may be 1 - X
         part_size: texts a part; a kill loses the part that is open
     """
 
@@ -137,8 +134,6 @@ class Settings(Explained):
     layers: bool = False
     curves: int | None = None
     long: str = "cut"
-    precision: str = "float32"
-    tolerance: float = 0.002
     part_size: int = 64
 
     def __post_init__(self) -> None:
@@ -149,10 +144,6 @@ class Settings(Explained):
         super().__post_init__()
         names = tuple(METHODS.find(name).name for name in self.methods)
         object.__setattr__(self, "methods", names)
-        if self.units != "token" and self.precision != "float32":
-            raise ValueError(
-                about("units", self.units) + " are measured in float32: leave precision out"
-            )
         refuse_unknown("readout", self.readouts or (), READOUTS)
         if self.long not in _LONG:
             raise ValueError(about("long", self.long) + f" is not one of {list(_LONG)}")
@@ -164,15 +155,13 @@ class Settings(Explained):
 
         Raises:
             TypeError: a method whose rules do not cover the model.
-            ValueError: an unknown class, or a precision that the model does not have.
+            ValueError: an unknown class.
         """
         import torch
 
         from lrputils.attribution import METHODS
         from lrputils.model.readout import ANSWER_OUTPUTS, readouts, resolve_target
         from lrputils.propagation.composites import covered
-        from lrputils.removal.certified import check_options
-        from lrputils.study.evaluation import REFERENCE
         from lrputils.study.variants import LayerSweep, Variant
 
         if self.layers or any(METHODS[name].rules for name in self.methods):
@@ -190,12 +179,7 @@ class Settings(Explained):
         classes = len(classifier.labels) or len(classifier.tokenizer)
         if not (classifier.architecture.language_model and self.target in ANSWER_OUTPUTS):
             resolve_target(self.target, torch.zeros(1, classes), classifier.model)
-        options = {}
-        if self.precision != "float32":
-            loo: dict[str, Any] = {"precision": self.precision, "tolerance": self.tolerance}
-            check_options(classifier.architecture, **loo)
-            options[REFERENCE] = loo
         names = ("max_length", "batch_size", "target", "units")
         how = {name: getattr(self, name) for name in names}
-        how |= {"options": options, "chunk": self.curves, "truncate": self.long == "cut"}
+        how |= {"chunk": self.curves, "truncate": self.long == "cut"}
         return {"methods": (*methods, *variants), **how}

@@ -27,7 +27,6 @@ from lrputils.data.given import Text
 from lrputils.data.texts import Texts, TextStream, load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.removal.certified import rows_checked
 from lrputils.removal.packing import BATCH_TOKENS, PASS, shareable
 from lrputils.removal.packing import evaluate as run_rows
 from lrputils.removal.rows import Row, split
@@ -175,9 +174,8 @@ def forecast(
     other method takes the passes of its price (see `lrputils.METHODS`). A model that answers the
     texts itself answers the first few here, and those answers stand for the others'.
 
-    In low precision leave-one-out's rows are timed in it, and those that `certified_loo` checks in
-    float32 too; texts that it runs again are not foreseen. Memory is the peak over these rows, and
-    over a batch of the longest text by the cheapest of the methods.
+    Memory is the peak over these rows, and over a batch of the longest text by the cheapest of the
+    methods.
 
     Args:
         classifier: `load_classifier`'s answer.
@@ -189,7 +187,7 @@ def forecast(
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
     """
     asked: list[Any] = variants_of(methods, options or {}, progress=False)
-    reference, *others = asked
+    others = asked[1:]
     texts = texts if isinstance(texts, TextStream) else load_texts(texts)
     said: list[tuple[str, float]] = []
     if isinstance(texts, TextStream) and texts.each:
@@ -197,13 +195,11 @@ def forecast(
     encode = partial(classifier.encode, max_length=max_length, truncate=truncate)
     numbers, longest, cut, copies = _counted(texts, encode, units)
     probe, most = encode([longest]), int(numbers[0].max())
-    precision = reference.options.get("precision", "float32")
     with measured(classifier.device) as spent:
         if cheap := [variant for variant in others if isinstance(variant, Variant)]:
             least = min(cheap, key=lambda variant: variant.passes(most))
             least.maps(classifier.model, encode([longest] * batch_size), target, units)
         row_seconds = _row_model(classifier, probe)
-        low = row_seconds if precision == "float32" else _row_model(classifier, probe, precision)
     layers = classifier.architecture.layers
     extra = PASS.get(classifier.device.type, PASS["cuda"]) / batch_size
 
@@ -211,10 +207,7 @@ def forecast(
         """Return the seconds of each part, of the first texts, cut to so many tokens."""
         lengths, content, removed = np.minimum(numbers[:, :first], cut_to)
         left = lengths - lengths / np.maximum(removed, 1)  # tokens of a row
-        rows = removed * low(left)
-        if precision != "float32":
-            checked = rows_checked(lengths.astype(int), min(batch_size, len(lengths)))
-            rows = rows + checked * row_seconds(left)
+        rows = removed * row_seconds(left)
         if shareable(classifier.architecture, lengths.max()):
             rows = rows * _SHARED
         found = {REFERENCE: float((rows + row_seconds(lengths)).sum())}
@@ -287,12 +280,10 @@ def _counted(
     return numbers, longest, cut, numbers.shape[1] - len(seen)
 
 
-def _row_model(
-    classifier: Classifier, longest: Inputs, precision: str = "float32"
-) -> Callable[[np.ndarray], np.ndarray]:
+def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray], np.ndarray]:
     """Return the seconds of one row of a packed batch as a function of its length, timed at three.
 
-    `longest` is the longest text alone; `precision` as of `lrputils.certified_loo`.
+    `longest` is the longest text alone.
     """
     architecture = classifier.architecture
     text = split(architecture, longest)
@@ -301,7 +292,7 @@ def _row_model(
 
     def seconds(length: int) -> float:
         rows = [Row(0, length)] * max(1, budget // length)
-        work = partial(run_rows, architecture, text, rows, lambda x, _: x, precision=precision)
+        work = partial(run_rows, architecture, text, rows, lambda x, _: x)
         return timed(classifier.device, work)[0] / len(rows)
 
     seconds(lengths[0])  # the first batch is slower than the rest

@@ -22,7 +22,6 @@ from lrputils.data.texts import load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Target
-from lrputils.removal.leave_one_out import certified_loo
 from lrputils.removal.perturbation import Curves, curve_mean, perturbation_curves
 from lrputils.study.by_text import Run, naming, predicted
 from lrputils.study.variants import Label, LayerSweep, Variant
@@ -54,8 +53,7 @@ class Evaluation(Run):
             (after dividing each map by its sum, as the paper does) and `flipped` (the map's own sum
             was negative: the division flipped its signs); with curves also `morf_curve`,
             `lerf_curve` (steps + 1,), `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in
-            logits. With LOO in low precision its rows have `bound`: how far its correlation with
-            float32's may be from 1.
+            logits.
         maps: by `Label`, or a method's name, one float32 array (tokens,) a text, in their order.
         tokens: the strings of each text's tokens, special ones included.
         content: boolean (tokens,) a text, false at special tokens.
@@ -200,11 +198,6 @@ def _batch(
     loo, maps = Label(REFERENCE), {}
     if known is not None:
         maps[loo] = pad_sequence([torch.from_numpy(scores) for scores in known], batch_first=True)
-    reference: Any = variants[0]
-    bounds = None
-    if known is None and reference.options.get("precision", "float32") != "float32":
-        found = certified_loo(model, inputs, target=target, **reference.options)
-        maps[loo], bounds = found.scores.cpu(), np.where(found.redone, 0.0, found.bound)
     for variant in variants:
         if not (isinstance(variant, Variant) and variant.label in maps):
             maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target, units).items()}
@@ -213,8 +206,6 @@ def _batch(
     if units == "token":
         valid = inputs.valid_mask.cpu() & ~inputs.get("answer_mask", torch.tensor(0)).bool().cpu()
     compared = {name: compare(scores, maps[loo], valid, content) for name, scores in maps.items()}
-    if bounds is not None:
-        compared[loo] = [r | {"bound": b} for r, b in zip(compared[loo], bounds, strict=True)]
     curves = {} if chunk is None else _curves(classifier, inputs, target, maps, chunk, units)
     return [
         {

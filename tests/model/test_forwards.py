@@ -1,4 +1,4 @@
-"""Another forward pass for one instance or at another precision, and out again."""
+"""Another forward pass for one instance, and out again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from lrputils.model.forwards import PRECISIONS, matmul_precision, replaced
+from lrputils.model.forwards import replaced
 
 
 def plus(amount):
@@ -46,31 +46,3 @@ def test_another_thread_sees_the_original():
         assert pool.submit(look).result() == 5
         assert float(module(x)) == 1
     assert "forward" not in module.__dict__
-
-
-# --- the precision of matrix products: set inside the block, never pretended -------------------
-
-
-SETTINGS = {"cpu": torch.backends.mkldnn.matmul, "cuda": torch.backends.cuda.matmul}
-PAIRS = [(kind, precision) for kind, known in PRECISIONS.items() for precision in known]
-
-
-@pytest.mark.parametrize(("kind", "precision"), PAIRS)
-def test_the_precision_holds_inside_and_is_restored_after_an_error_too(kind, precision):
-    before = SETTINGS[kind].fp32_precision
-
-    def fail():
-        assert SETTINGS[kind].fp32_precision == {"float32": "ieee"}.get(precision, precision)
-        raise KeyError
-
-    with pytest.raises(KeyError), matmul_precision(precision, kind):
-        fail()
-    assert SETTINGS[kind].fp32_precision == before
-
-
-@pytest.mark.parametrize(
-    ("precision", "device"), [("half", "cpu"), ("bf16", "cuda"), ("tf32", "meta")]
-)
-def test_a_precision_that_the_device_lacks_is_named(precision, device):
-    with pytest.raises(ValueError, match=f"{precision}.*{device}.*float32"):
-        matmul_precision(precision, device).__enter__()

@@ -12,7 +12,7 @@ from lrputils.__main__ import main
 from lrputils.book.layout import find_book
 from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import declared
-from lrputils.runs import results
+from lrputils.runs.datasets import read
 from tests import languages
 
 TEMPLATE = "Text: {text}\nIs it A or B?"
@@ -109,13 +109,13 @@ def test_a_shell_makes_one_by_template_and_verbalizers(folder, tmp_path, capsys)
     out = tmp_path / "rows"
     given = [*how, "--dataset", str(data), "--calibrate", "2", "--out", str(out), "--quiet"]
     assert main(["evaluate", *given, "--methods", "cp-lrp"]) == 0
-    facts = results.facts(out)
+    facts = read(out).provenance
     assert facts["model"]["template"] == TEMPLATE
     assert len(facts["model"]["thresholds"]) == 2
     assert facts["accuracy"] is not None
     assert main(["evaluate", *given, "--methods", "cp-lrp"]) == 0  # finished
     assert main(["evaluate", *given, "--verbalizers", "a,b"]) == 1
-    assert "with other model, verbalizers, thresholds" in capsys.readouterr().err
+    assert "with other verbalizers (" in capsys.readouterr().err
     assert main(["explain", "a film", "--template", "{text} is"]) == 1
     assert "--template and --verbalizers come together" in capsys.readouterr().err
 

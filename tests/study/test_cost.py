@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lrputils.model.classifier import Classifier
-from lrputils.removal.leave_one_out import certified_loo, leave_one_out
+from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study import cost
 from lrputils.study.variants import LayerSweep, Variant, at_every_readout
@@ -66,21 +66,6 @@ class TestForecast:
         n = lengths_of(placeholder, WORDS)[2]
         assert n / 2 < sum(ran) / (8 * n) < 0.8 * n
         assert plan.seconds["loo"] == pytest.approx(sum(ran), rel=0.25)
-
-    def test_low_precision_counts_the_rows_that_run_again_in_float32(
-        self, placeholder, monkeypatch
-    ):
-        def row_model(classifier, longest, precision="float32"):
-            return lambda n: np.asarray(n, float) / (4 if precision == "bf16" else 1)
-
-        monkeypatch.setattr(cost, "_row_model", row_model)
-        options = {"precision": "bf16", "tolerance": 0.99}
-        plan = forecast(placeholder, WORDS, loo=options)
-        inputs = placeholder.encode(list(WORDS))
-        found = certified_loo(placeholder.model, inputs, **options)
-        assert not found.redone.any()
-        n, again = inputs.lengths, found.exact.sum(1)
-        assert plan.seconds["loo"] == float((n + n * (n - 1) / 4 + again * (n - 1)).sum())
 
     @pytest.mark.parametrize("chunk", [1, 4, 100])
     def test_curves_are_the_rows_that_the_curves_run(
