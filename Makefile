@@ -22,6 +22,8 @@ $(STAMP): requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --requirement requirements.txt
 	$(BIN)/pip install --quiet --no-deps --editable .
+	@# Chapters import `experiments`, which is no part of the package.
+	@echo "$(CURDIR)" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/experiments.pth"
 	@touch $@
 
 book: $(STAMP)  ## execute what changed, two chapters at once, and build _build/html (PROFILE=offline|smoke|paper)
@@ -71,7 +73,7 @@ settings: $(STAMP)  ## unit tests and outputs under four settings of instruction
 	done
 
 bench: $(STAMP)  ## measure speed, side by side, with the outputs compared
-	@$(BIN)/lrputils bench
+	@$(BIN)/python -m experiments.bench
 
 peers:  ## other libraries as judges: installs them into _build/peers, fails where they differ
 	$(PYTHON) -m venv _build/peers
@@ -80,7 +82,7 @@ peers:  ## other libraries as judges: installs them into _build/peers, fails whe
 	OMP_NUM_THREADS=$(THREADS) _build/peers/bin/python -m pytest tests/peers/judges.py
 
 families: $(STAMP)  ## how each family of transformers is covered, on a tiny model of it: results/families.csv
-	@$(BIN)/python -m recipes.families
+	@$(BIN)/python -m experiments.families
 
 cluster:  ## Ray for real: installs it into _build/ray, then kills workers, a node and the driver
 	$(PYTHON) -m venv _build/ray

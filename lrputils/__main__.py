@@ -210,36 +210,6 @@ def build(
         return build.build_html(source, book.build_folder.parent, single=single)
 
 
-def bench(
-    *,
-    model: str = "6x384",
-    only: tuple[str, ...] = (),
-    repeats: int = 5,
-    out: Path = Path("_build/bench"),
-    device: str = "cpu",
-) -> str:
-    """Measure speed, side by side.
-
-    Time this package against plain loops and other libraries, in turn, with the outputs compared,
-    and keep each group of measurements in DIR/bench.json when it is done. A ratio is the other
-    side's time over ours; its interval holds the median of all turns.
-
-    Args:
-        model: LAYERSxWIDTH, or a BERT's folder or name; of a language model --only answers
-        only: groups, measured (again) even if kept
-        repeats: turns
-        out: where the measurements are kept
-        device (DEVICE): cpu, cuda:1
-    """
-    from lrputils.runs import bench as measuring
-
-    path = measuring.bench(model, only=only, out=out, repeats=repeats, device=device)
-    groups, _ = measuring.load(path)
-    return "\n\n".join(
-        rows.to_string(index=False, float_format="{:.3g}".format) for rows in groups.values()
-    )
-
-
 def audit(
     *,
     chosen: Chosen = Chosen(limit=50, seed=0),  # noqa: B008  (frozen)
@@ -377,7 +347,7 @@ def methods() -> Any:
     return METHODS
 
 
-_VERBS = [explain, execute, build, bench, audit, evaluate, check, methods]
+_VERBS = [explain, execute, build, audit, evaluate, check, methods]
 
 
 def _tell(message: Warning, *_: Any, **__: Any) -> None:

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
+import experiments.linear_attention as la
 import lrputils as lrp
-import lrputils.linear_attention as la
 from lrputils.__main__ import main
 from lrputils.data.images import load_images
 from tests import languages

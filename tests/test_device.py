@@ -1,6 +1,7 @@
 """What has to hold on a GPU before its speed counts; without one, the same on the CPU.
 
-`pytest tests/test_device.py`, then `lrputils bench --device cuda`, which compares outputs too.
+`pytest tests/test_device.py`, then `python -m experiments.bench --device cuda`, which compares
+outputs too.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import pytest
 import torch
 
 import lrputils as lrp
+from experiments import zoo
+from experiments.bench.timing import untrained
 from lrputils.propagation.layerwise import layerwise_bypass
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study import zoo
-from lrputils.study.bench import untrained
 from lrputils.study.variants import layer_sets
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -119,7 +119,7 @@ def test_a_wrong_file_is_refused_before_a_model_is_loaded(shell, tmp_path):
 
 @few
 @given(
-    verb=st.sampled_from(["evaluate --dry-run", "bench"]),
+    verb=st.sampled_from(["evaluate --dry-run"]),
     option=st.sampled_from(["--dataset", "--model", "--split", "--limit", "--methods", "--out"]),
     value=st.sampled_from(["", ".", "/", "~", "none.csv", "a/b/c", "a/b@", "x\x00", "nan", "-1"])
     | st.text(max_size=12).filter(lambda text: not set(text) & set("/~")),

@@ -67,14 +67,17 @@ def test_what_is_imported_is_declared():
 
 
 def test_the_licences_of_what_is_carried_are_told():
-    cards = [*(ROOT / "lrputils" / "assets").rglob("README.md")]
+    cards = [
+        *ROOT.glob("lrputils/assets/*/README.md"),
+        *ROOT.glob("experiments/assets/*/README.md"),
+    ]
     told = [re.search(r"licen[cs]e\W+(mit|cc-by-4\.0)\b", card.read_text(), re.I) for card in cards]
     assert sorted({found[1].upper() for found in told}) == ["CC-BY-4.0", "MIT"]
     assert PROJECT["license"] == "MIT AND CC-BY-4.0"
     licence = (ROOT / "LICENSE").read_text(encoding="utf-8")
     for place in (
         "lrputils/assets/reviews/",
-        "lrputils/assets/questions/",
+        "experiments/assets/questions/",
         "vendor/mathjax/",
         "tests/book/axe/",
     ):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from experiments import zoo
 from lrputils.model.families import FAMILIES
-from lrputils.study import zoo
 
 if TYPE_CHECKING:  # transformers comes after lrputils, which keeps torchvision importable
     from transformers import PreTrainedModel

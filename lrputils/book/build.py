@@ -39,7 +39,8 @@ _CARRIED = (
     "results/**/*",
     "chapters/*.bib",
     "lrputils/assets/*/README.md",
-    "recipes/*/README.md",
+    "experiments/*/README.md",
+    "experiments/assets/*/README.md",
 )
 
 

@@ -54,7 +54,7 @@ KERNEL_ENVIRONMENT = {
 
 def _sources(book: Book) -> dict[str, str]:
     """Return the digests of what chapters read: the package, its assets, and the recorded runs."""
-    folders = (Path(lrputils.__file__).parent, book.root / "results")
+    folders = (Path(lrputils.__file__).parent, book.root / "experiments", book.root / "results")
     paths = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     read = [path for path in paths if "__pycache__" not in path.parts]
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in read}

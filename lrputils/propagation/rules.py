@@ -170,7 +170,7 @@ def _identity_softmax(z: Tensor, dim: int) -> Tensor:
 # which is Z ⊙ g(Z) with the softmax's own Jacobian; Z = s·Q·Kᵀ, halved again (You et al., Eqs. 4a
 # and 4b):
 #     R(Q_jd) = Σ_i s Q_jd K_id / (2 Z_ji) · R(Z_ji),   and the same for K.
-# The shares are those that halving gives the bracketed product (q · k) · v: `lrputils.products`.
+# The shares are those that halving gives the bracketed product (q · k) · v: `experiments.products`.
 _Q, _K, _V = 1 / 4, 1 / 4, 1 / 2
 ATTENTION = {
     "attnlrp": Shares(_Q, _K, _V, half=1 / 2),

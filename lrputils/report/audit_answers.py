@@ -389,7 +389,7 @@ def sensitivity(maps: pd.DataFrame, methods: tuple[str, str] = LRP) -> Sensitivi
     """Compare two methods under every convention that maps allow.
 
     Args:
-        maps: of LOO and the `methods`, as of `lrputils.runs.frame.read_maps`; a removal beside the
+        maps: of LOO and the `methods`, as of `experiments.frame.read_maps`; a removal beside the
             attention mask is "other".
     """
     maps = maps.drop(columns="tokens", errors="ignore")  # their number; here, which of them count

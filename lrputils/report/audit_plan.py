@@ -118,7 +118,7 @@ class Audited(Run):
         self.names = [name for name in (*LRP, *COMPARED, REFERENCE) if name in there]
 
     def maps(self) -> pd.DataFrame:
-        """Return the maps of LOO and the judged ones as `lrputils.runs.frame.read_maps` does.
+        """Return the maps of LOO and the judged ones as `experiments.frame.read_maps` does.
 
         A removal beside the attention mask is "other".
         """

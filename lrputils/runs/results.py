@@ -78,7 +78,7 @@ def find(
     known = sorted({f"{p.parts[-3]}/{p.parts[-2]}" for h in homes for p in h.glob("*/*/*.json")})
     raise FileNotFoundError(
         f"no recorded run {experiment}/{run}; there are {known}. Recorded runs lie in `results/` "
-        "of the book's repository, and `python -m recipes.recordings` makes them"
+        "of the book's repository, and `python -m experiments.recordings` makes them"
     )
 
 

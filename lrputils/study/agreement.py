@@ -1,7 +1,7 @@
 """From maps to correlations with leave-one-out, under a convention, with intervals over texts.
 
 A convention says which tokens count, whether maps are divided by their sums, and which coefficient
-compares two maps; the frame of maps (`lrputils.runs.frame`) has the choices made before. Every
+compares two maps; the frame of maps (`experiments.frame`) has the choices made before. Every
 result is a long table again, so that a study is a filter and a `groupby`.
 """
 
@@ -60,7 +60,7 @@ def agreement(
     absolute values would do nothing at all.
 
     Args:
-        maps: rows of `lrputils.runs.frame.read_maps`; those of method "loo" are the references, one
+        maps: rows of `experiments.frame.read_maps`; those of method "loo" are the references, one
             a removal, and a text without one is left out.
         counted: which tokens count, of `COUNTED`: all, all but [CLS], all but [SEP], neither.
         normalisations: of `NORMALISATIONS`.

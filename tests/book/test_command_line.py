@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def commands() -> list[str]:
     """Every module that is started by name, and every verb of `lrputils`."""
-    files = (f for room in ("lrputils", "recipes") for f in (ROOT / room).rglob("*.py"))
+    files = (f for room in ("lrputils", "experiments") for f in (ROOT / room).rglob("*.py"))
     named = [f for f in files if '__name__ == "__main__"' in f.read_text(encoding="utf-8")]
     dotted = [".".join(f.relative_to(ROOT).with_suffix("").parts) for f in named]
     verbs = [f"lrputils {verb.__name__}" for verb in _VERBS]

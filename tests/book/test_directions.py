@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+from experiments import frame
 from lrputils.book.layout import find_book
 from lrputils.book.notebooks import read_text
-from lrputils.runs import frame, results
+from lrputils.runs import results
 
 
 def swapped(rows, other="cp-lrp"):

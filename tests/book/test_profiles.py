@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import lrputils as lrp
-from lrputils import paper
+from experiments import paper
 from lrputils.book.execution import execute
 from lrputils.book.layout import BookError, Execution, find_book
 from lrputils.book.parameters import load_parameters

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import IPython
 import pytest
 
-from lrputils import linear_attention
+from experiments import linear_attention
 from lrputils.book.layout import find_book
 from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import declared

@@ -10,9 +10,9 @@ import torch
 from tokenizers import processors
 
 import lrputils as lrp
+from experiments import fine_tune
 from lrputils.__main__ import main
 from lrputils.model.inputs import encode
-from recipes import fine_tune
 from tests import untrained
 
 PAIRS = [("A good film.", "Bad"), ("Bad", "Not a bad film, all in all!")]

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import lrputils as lrp
+from experiments.families import logits_of, plain_loo
 from lrputils.model.architectures import WITHOUT_RULES
 from lrputils.model.inputs import Inputs
 from lrputils.model.proof import _Measurement
-from recipes.families import logits_of, plain_loo
 from tests import tiny
 from tests.tiny import made
 

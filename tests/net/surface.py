@@ -18,9 +18,9 @@ from pathlib import Path
 from unittest import mock
 
 import lrputils as lrp
+from experiments.recordings.__main__ import main as recordings
 from lrputils.__main__ import main
 from lrputils.report import audit_answers, audit_plan
-from recipes.recordings.__main__ import main as recordings
 
 import pyarrow.parquet as pq  # isort: skip
 import torch  # isort: skip
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).with_name("surface")
 TEXTS = FOLDER / "texts.csv"
 KINDS = ["texts", "maps", "remedy", "yardstick", "softmax", "refactored"]
-VERBS = ["", "explain", "execute", "build", "bench", "audit", "evaluate", "methods"]
+VERBS = ["", "explain", "execute", "build", "audit", "evaluate", "methods"]
 
 # A command, in an empty folder with the files of `_prepare`; the book is where it is.
 REFUSALS = """\
@@ -50,7 +50,6 @@ evaluate --out file --limit 1
 audit --out x --limit 0
 audit --out x --split test
 audit
-bench --model 2x50 --out x
 execute 13
 execute 3 --out x -p limit=0
 execute 3 --out x -p limt=2

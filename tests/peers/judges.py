@@ -24,8 +24,9 @@ from zennit.composites import LayerMapComposite
 from zennit.rules import Epsilon, Pass
 
 import lrputils as lrp
+from experiments.bench import sides
+from experiments.bench import timing as bench
 from lrputils.removal.coalitions import Coalitions
-from lrputils.study import bench, sides
 from tests import tiny
 
 # isort: split

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils import products
+from experiments import products
 from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.readout import read
 from lrputils.propagation import refactored as rf

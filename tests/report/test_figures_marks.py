@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 
+from experiments import frame
 from lrputils.attribution import METHODS
 from lrputils.attribution.registry import method
 from lrputils.report.display import TABLE
 from lrputils.report.figures.marks import dots, lines
 from lrputils.report.figures.style import COLORS, LOOKS, looks, of_method
-from lrputils.runs import frame
 
 
 def test_dots_stand_where_the_values_are():

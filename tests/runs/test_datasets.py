@@ -271,7 +271,7 @@ class TestAnotherRun:
 class TestDamage:
     @pytest.mark.parametrize("how", ["cut", "forged", "copied", "foreign", "gone"])
     def test_a_part_is_measured_again_and_that_is_said(self, placeholder, whole, out, how, capsys):
-        first, second = files(out)[0], files(out)[2]
+        first, second = files(out)[:2]
         content = bytearray(first.read_bytes())
         if how == "cut":
             first.write_bytes(content[:-9])

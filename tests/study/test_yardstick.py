@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import lrputils as lrp
-from lrputils.runs import frame
-from lrputils.study import conventions
+from experiments import conventions, frame
 
 TEXTS = ["a film that is never dull", "dull", "a slow and empty evening"]
 

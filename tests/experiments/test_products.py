@@ -1,0 +1,114 @@
+"""Product trees: every attribution against a second computation that knows nothing of the first."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments import paper, products
+from experiments.products import (
+    bracketings,
+    leave_one_out,
+    relevance,
+    symbols,
+)
+
+FIGURE_1 = paper.printed("figure_1")
+fractions = st.fractions(min_value=-9, max_value=9, max_denominator=8)
+
+
+@st.composite
+def random_trees(draw, values=fractions, largest=6):
+    """A random binary tree over 2 … `largest` factors with random values."""
+    nodes = list(symbols(draw(st.lists(values, min_size=2, max_size=largest))))
+    while len(nodes) > 1:
+        place = draw(st.integers(0, len(nodes) - 2))
+        nodes[place : place + 2] = [nodes[place] * nodes[place + 1]]
+    return nodes[0]
+
+
+# --- second implementations ------------------------------------------------------------------
+
+
+def depths(tree):
+    """The brackets open before each factor of a tree as it is written, the outermost counted."""
+    text = f"({tree})"
+    before = [text[: text.index(leaf.name)] for leaf in products.leaves(tree)]
+    return [part.count("(") - part.count(")") for part in before]
+
+
+# --- the paper -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("formula", "method"), list(FIGURE_1.index))
+def test_the_papers_numbers(formula, method):
+    verbs = {"AttnLRP": relevance, "LOO": leave_one_out}
+    x1, x2, x3 = symbols([2, 3, 4])
+    tree = {str(t): t for t in ((x1 * x2) * x3, x1 * (x2 * x3))}[formula]
+    assert list(verbs[method](tree).values()) == list(FIGURE_1.loc[formula, method])
+
+
+# --- relevance -------------------------------------------------------------------------------
+
+
+@given(random_trees())
+def test_relevance_is_the_product_halved_once_for_each_multiplication_above(tree):
+    assert list(relevance(tree).values()) == [tree.value / 2**depth for depth in depths(tree)]
+    assert sum(relevance(tree).values()) == tree.value
+
+
+def test_a_factor_that_occurs_twice_gets_the_sum_of_its_leaves():
+    a, b = symbols({"a": 2, "b": 3})
+    assert relevance((a * b) * a) == {"a": 9, "b": 3}
+
+
+# --- what depends on the function only -------------------------------------------------------
+
+
+@given(random_trees(largest=5), fractions)
+def test_leave_one_out_by_hand(tree, baseline):
+    leaves = products.leaves(tree)
+    for name, drop in leave_one_out(tree, baseline).items():
+        rest = prod(leaf.value for leaf in leaves if leaf.name != name)
+        own = next(leaf.value for leaf in leaves if leaf.name == name)
+        assert drop == (own - baseline) * rest
+
+
+# --- counting --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", range(1, 10))
+def test_bracketings_are_catalan_many_and_their_depths_all_differ(k):
+    trees = bracketings(symbols([1] * k))
+    recurrence = [1]
+    for n in range(1, k):
+        recurrence.append(sum(recurrence[i] * recurrence[n - 1 - i] for i in range(n)))
+    assert len(trees) == len(set(map(str, trees))) == recurrence[-1]
+    assert len({tuple(depths(tree)) for tree in trees}) == len(trees)
+
+
+# --- refusing --------------------------------------------------------------------------------
+
+
+def test_numbers_are_what_they_look_like():
+    values = [factor.value for factor in symbols([0.1, "1/10", np.float64(0.1), np.int64(3)])]
+    assert values == [Fraction(1, 10)] * 3 + [3]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: symbols([float("nan")]), ValueError, "'nan'"),
+        (lambda x: x[0] * 3, TypeError, "'Factor' and 'int'"),
+        (lambda x: bracketings(symbols([1] * 13)), ValueError, "1 to 12 factors, got 13"),
+        (lambda x: bracketings([]), ValueError, "got 0"),
+    ],
+)
+def test_mistakes_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call(symbols([2, 3, 4]))

@@ -1,0 +1,104 @@
+"""Small models of every family: gates, brackets in SwiGLU, shared keys, and no softmax."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+import lrputils as lrp
+from experiments import small_models as recipe
+from experiments import zoo
+from experiments.zoo import linear
+from lrputils.model.attention import AttentionCall
+from lrputils.model.readout import read
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, RULES, installed
+from tests import tiny
+
+
+@pytest.mark.parametrize(
+    ("product", "up"), [("halved", 1 / 2), ("quarter-up", 1 / 4), ("third-up", 1 / 3)]
+)
+def test_a_composite_sends_back_what_its_brackets_say(product, up):
+    generator, composite = torch.Generator().manual_seed(0), ATTN_LRP.but(product=product)
+    x, u = torch.randn(2, 5, generator=generator, dtype=torch.float64)
+    x, u = x.requires_grad_(), u.requires_grad_()
+    silu = RULES["activation"][composite.activation](torch.nn.functional.silu, x)
+    left, right = RULES["product"][composite.product](silu, u)
+    y = left * right
+    for share, factor in ((1 - up, x), (up, u)):
+        (back,) = torch.autograd.grad(y.sum(), factor, retain_graph=True)
+        torch.testing.assert_close(factor * back, share * y)
+
+
+def ungrouped(model):
+    """The same function with keys and values of its own for every query head: copies."""
+    config = copy.deepcopy(model.config)
+    groups = config.num_key_value_heads
+    config.num_key_value_heads = config.num_attention_heads
+
+    def copied(path, rows):
+        if not (".k_proj." in path or ".v_proj." in path):
+            return rows
+        times = config.num_attention_heads // groups
+        return rows.unflatten(0, (groups, -1)).repeat_interleave(times, 0).flatten(0, 1)
+
+    other = type(model)(config).to(model.dtype).eval().requires_grad_(False)
+    other.load_state_dict({path: copied(path, rows) for path, rows in model.state_dict().items()})
+    return other
+
+
+def test_shared_keys_and_values_are_no_further_product():
+    model, inputs = zoo.build("qwen3"), tiny.texts()
+    other = ungrouped(model)
+    assert other.config.num_key_value_heads == 2 * model.config.num_key_value_heads
+    for composite in (ATTN_LRP, CP_LRP):
+        maps = [lrp.attribute(each, inputs, composite) for each in (model, other)]
+        assert maps[0].abs().max() > 1e-4
+        torch.testing.assert_close(*maps)
+
+
+def test_linear_attention_by_its_definition():
+    factors = torch.randn(
+        (3, 2, 2, 5, 3), generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+    seen = torch.ones(2, 1, 1, 5, dtype=torch.bool)
+    seen[1, ..., -2:] = False
+    call = AttentionCall(0, *factors, seen, 0.7)
+    output = linear(call)[0]
+    for b, h, j in torch.cartesian_prod(*map(torch.arange, (2, 2, 5))).tolist():
+        q, keys, values = call.query[b, h, j], call.key[b, h], call.value[b, h]
+        kept = 3 if b else 5
+        slow = sum(0.7 / 8 * (q @ keys[i]) * values[i] for i in range(kept))
+        torch.testing.assert_close(output[b, j, h], slow)
+
+
+def test_without_a_softmax_the_rules_conserve():
+    model, inputs = tiny.build("bert"), tiny.texts()
+    architecture = lrp.describe(model)
+    with installed(architecture, CP_LRP.rule, linear, constants=False):
+        reading = read(architecture, inputs)
+        (back,) = torch.autograd.grad(reading.output.sum(), reading.inputs[:1])
+    total = (reading.inputs[0] * back).sum((1, 2))
+    torch.testing.assert_close(total, reading.output)
+
+
+def test_an_unknown_small_model_is_refused_with_the_list():
+    with pytest.raises(ValueError, match=r"no small model 'gpt3' of seed 0; there are bert \(5"):
+        zoo.load("gpt3")
+
+
+@pytest.mark.parametrize("name", ["bert-linear", "llama"])
+def test_what_the_recipe_trains_can_be_loaded(name, tmp_path):
+    def batches(generator):
+        ids = torch.randint(5, 90, (4, 6), generator=generator)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, ids[:, 0] % 2
+
+    trained = recipe.train(name, 0, batches, steps=2)
+    zoo.save({0: trained}, name, tmp_path)
+    loaded = zoo.load(name, 0, tmp_path)
+    inputs = batches(torch.Generator().manual_seed(0))[0]
+    with torch.no_grad():
+        pair = [each(**inputs).logits.double() for each in (trained, loaded.model)]
+    torch.testing.assert_close(*pair, rtol=1e-2, atol=1e-2)
