@@ -39,7 +39,7 @@ ALONE = {
         "fig-ablation-imdb",  # chunks of 16 tokens stand there, of one token in the other
         "tab-a3",  # the paper's printed numbers about themselves
     },
-    "06_specifications": {"tab-class"},  # what was appended to sentences, recorded
+    "06_specifications": set(),
     "07_remedy": set(),
     "08_yardstick": {
         "tab-example-pairs",  # the running example
@@ -224,9 +224,9 @@ def mean_r(clf, method, **how):
     [
         (
             "06_specifications",
-            "tab-named",
-            (NAME, "words"),
-            "own tokens",
+            "fig-leads",
+            (f"{NAME}: raw", "word", "neither"),
+            "value",
             lambda clf: mean_r(clf, "attnlrp") - mean_r(clf, "cp-lrp"),
         ),
         (
