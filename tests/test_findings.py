@@ -5,7 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 import nbformat
+import numpy as np
+import pandas as pd
+import pytest
 
+from lrputils import paper
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
 from lrputils.runs import frame
@@ -85,3 +89,121 @@ class TestSpecifications:
         lead = compare(rows, "attnlrp", "cp-lrp", ["coefficient"])
         assert lead.high["Pearson"] < 0
         assert (lead.low[["Spearman", "Kendall"]] > 0).all()
+
+
+class TestLayers:
+    shown = staticmethod(lambda name: tables("05_layer_ablation")[name].sort_index())
+
+    def curve(self, family, label, model):
+        headings = {"front": "in all layers below", "back": "in all layers above"}
+        return self.shown("fig-ablation").loc[headings[family], label, model]
+
+    def test_from_below_r_depends_on_the_model(self):
+        printed = self.curve("front", "r, sum to one", "the paper").value.to_numpy()
+        assert printed[-1] > 2 * printed[0]
+        mpnet, six, mini = (
+            self.curve("front", "r, sum to one", model).value.to_numpy()
+            for model in (FULL, SIX, MINI)
+        )
+        assert 0 < mpnet[-1] - mpnet[0] < printed[-1] - printed[0]
+        assert abs(mini[-1] - mini[0]) < 0.01
+        assert six.argmax() == 2  # of six layers the third
+
+    @pytest.mark.parametrize(("model", "falling"), [(MINI, 4), (FULL, 10)])
+    def test_from_below_the_rule_costs_delta_in_every_set(self, model, falling):
+        gains = self.curve("front", "gain in Δ", model)
+        assert not (gains.low > 0).any()
+        assert gains.value[:falling].is_monotonic_decreasing
+
+    def test_on_reviews_only_minilm_s_r_moves(self):
+        rows = frame.read_rows("imdb")
+        rows = rows[(rows.readout == "sum") & (rows.family == "front")]
+        means = rows.groupby(["model", "layer"]).r_normalised.mean()
+        printed = paper.ablations("imdb").r["front"]
+        for flat in (printed, means[FULL]):
+            assert flat.max() - flat.min() < 0.06
+        assert means[MINI].is_monotonic_decreasing
+
+    def test_over_own_tokens_the_model_decides_in_each_class(self):
+        halves = self.shown("fig-halves")
+        for model, sign in {MINI: -1, SIX: -1, FULL: 1}.items():
+            ends = halves.loc[f"{model}, SST-2", "own tokens"][["low", "high"]]
+            assert (np.sign(ends) == sign).all(axis=None)
+        by = ["model", "readout", "target"]
+        by_class = compare(halves_of_layers("sst"), "later", "earlier", by, of="part")
+        for model, sign in {MINI: -1, SIX: -1, FULL: 1}.items():
+            ends = by_class.loc[model][["low", "high"]]
+            assert (np.sign(ends) == sign).all(axis=None)
+
+    def test_the_later_half_lies_between_attnlrp_and_cp_lrp(self):
+        for end, sign in {"attnlrp": -1, "cp-lrp": 1}.items():
+            gap = compare(halves_of_layers("sst"), "later", end, ["model", "readout"], of="part")
+            assert len(gap) == 9
+            assert (gap.lead == sign).all()
+
+    def test_on_reviews_minilm_s_earlier_half_and_neither_of_mpnet(self):
+        by = ["model", "readout"]
+        gap = compare(halves_of_layers("imdb"), "later", "earlier", by, of="part")
+        assert (gap.loc[MINI].value < 0).all()
+        assert (gap.loc[FULL].lead == 0).all()
+
+    def test_with_special_tokens_the_sign_depends_on_readout_and_division(self):
+        halves = self.shown("fig-halves")
+        for model, sign in {MINI: 1, FULL: -1}.items():
+            raw = halves.loc[f"{model}, SST-2", "all tokens"]
+            assert sign * raw.value["sum"] > 0 > sign * raw.value["words"]
+        assert halves.value[f"{FULL}, SST-2", "all tokens, sum to one", "sum"] > 0
+
+    def test_on_sentences_attnlrp_leads_by_delta(self):
+        table = self.shown("tab-delta")
+        rows = [row for row in table.index if row[2] == "SST-2"]
+        assert len(rows) == 5
+        assert (table.loc[rows, "words low"] > 0).all()
+        others = table.loc[rows, ["sum", "LayerNorm"]].apply(pd.to_numeric, errors="coerce")
+        assert others.notna().sum().to_list() == [4, 4]
+        assert (others.dropna() > 0).all(axis=None)
+
+    def test_the_path_follows_the_removal_worse_in_one_class_of_one_model(self):
+        rows, classes = frame.read_rows("softmax"), pd.concat(map(frame.read_rows, ("sst", "imdb")))
+        text = ["model", "data", "id"]
+        rows = rows.merge(classes[[*text, "target"]].drop_duplicates(), on=text)
+        middle = rows.groupby("model").layer.transform("max") / 2
+        rows["half"] = np.where(rows.layer > middle, "later", "earlier")
+        column = "r_softmax_attended"
+        means = rows.groupby([*text, "target", "half"])[column].mean().reset_index()
+        by = ["model", "data", "target"]
+        gap = compare(means, "later", "earlier", by, of="half", column=column)
+        assert [*gap.index[gap.high < 0]] == [(FULL, "SST-2", 1)]
+        shares = self.shown("fig-linearisation").loc["SST-2", "path, r, attended mean", FULL]
+        assert shares.value.min() < 0
+
+
+def halves_of_layers(kind):
+    """Recorded r over own tokens of AttnLRP, CP-LRP, and with CP-LRP's rule in one half."""
+    rows = frame.read_rows(kind)
+    rows = rows[rows.method.isin(["attnlrp", "cp-lrp"])].drop(columns="r")
+    half = rows.groupby("model").layer.transform("max") // 2
+    earlier = (rows.family == "front") & (rows.layer == half)
+    later = (rows.family == "back") & (rows.layer == half + 1)
+    part = np.select([rows.family == "", earlier, later], [rows.method, "earlier", "later"], "")
+    return rows.rename(columns={"r_content": "r"}).assign(part=part)[part != ""]
+
+
+class TestTableA3:
+    """What the page of claims says of the paper's own table."""
+
+    @pytest.mark.parametrize(("data", "sign"), [("sst", 1), ("imdb", -1)])
+    def test_r_and_delta_do_not_rise_together_and_halves_differ_by_task(self, data, sign):
+        full = paper.ablations(data)
+        sets = full.drop(["attnlrp", "cp-lrp"], level=0)
+        assert sets.r.corr(sets.delta) < 0
+        later = sets.loc["back", 7] - sets.loc["front", 6]
+        assert sign * later.r > 0 > sign * later.delta
+        assert full.r.max() > full.r["cp-lrp", 0]
+        assert full.lerf["cp-lrp", 0] > full.lerf["attnlrp", 0]
+
+    @pytest.mark.parametrize(("data", "peaks"), [("sst", [2, 7, 10]), ("imdb", [7, 9])])
+    def test_where_single_layers_peak(self, data, peaks):
+        alone = paper.ablations(data).r["single"]
+        higher = (alone > alone.shift()) & (alone > alone.shift(-1))
+        assert [*alone.index[higher]] == peaks
