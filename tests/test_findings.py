@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import lrputils as lrp
 from lrputils import paper
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
@@ -207,3 +208,84 @@ class TestTableA3:
         alone = paper.ablations(data).r["single"]
         higher = (alone > alone.shift()) & (alone > alone.shift(-1))
         assert [*alone.index[higher]] == peaks
+
+
+class TestReviews:
+    shown = staticmethod(lambda name: tables("04_imdb")[name].sort_index())
+    label = staticmethod(lambda name: lrp.METHODS[name].label)
+
+    def test_minilm_tracks_loo_as_well_as_on_sentences_and_mpnet_less(self):
+        r = self.shown("tab-imdb-r")
+        for name in ("attnlrp", "cp-lrp"):
+            small, large = r.loc[MINI, self.label(name)], r.loc[FULL, self.label(name)]
+            assert abs(small["words"] - small["words, SST-2"]) < 0.03
+            assert large["words high"] < large["words, SST-2"]
+        assert r["words high"][MINI, self.label("ig")] < r["words, SST-2"][MINI, self.label("ig")]
+        assert r["sum to one"][MINI, "AttnLRP"] > r.paper[MINI, "AttnLRP"] + 0.1
+
+    def test_over_words_attnlrp_leads_and_else_in_mpnet_at_the_words(self):
+        rows = recorded_lrp("imdb")
+        for column in ("r_content", "r", "r_normalised"):
+            gap = compare(rows, "attnlrp", "cp-lrp", ["model", "readout"], column=column)
+            assert (gap.low[MINI] > 0).all()
+            leads = ["word", "sum", "post-norm"] if column == "r_content" else ["word"]
+            assert {*gap.loc[FULL].index[gap.low[FULL] > 0]} == {*leads}
+            assert (gap.high > 0).all()
+
+    def test_lrp_is_a_little_ahead_of_loo_in_minilm_and_not_told_in_mpnet(self):
+        logits = self.shown("tab-imdb-logits")
+        low, high = logits["times LOO's low"], logits["times LOO's high"]
+        for name in ("AttnLRP", "CP-LRP"):
+            assert 1 < low[MINI, name] < high[MINI, name] < 1.2
+            assert low[FULL, name] < 1 < high[FULL, name] < 1.5
+        assert high[MINI, self.label("rollout")] < 0.5
+        assert high[FULL, self.label("rollout")] < 0.5
+        assert logits["times LOO's"]["paper"][["AttnLRP", "CP-LRP"]].between(2, 2.2).all()
+
+    @pytest.mark.parametrize("model", [MINI, FULL])
+    def test_a_chosen_chunk_loses_less_or_more_and_the_whole_text_more(self, model):
+        gap = self.shown("tab-imdb-promised").loc[model]
+        low, high = gap["lost − promised low"], gap["lost − promised high"]
+        assert high["LOO's first chunk"] < 0 < low["LOO's last chunk"]
+        assert low["AttnLRP's first chunk"] < 0 < high["AttnLRP's first chunk"]
+        assert low["the whole text"] > 0
+
+    def test_cp_lrp_s_lead_falls_with_length_in_minilm_and_redundancy_is_not_why(self):
+        """At the sum, maps divided by their sums."""
+        leads = {kind: lead_of_cp_lrp(recorded_lrp(kind)) for kind in ("sst", "imdb")}
+        for rows in leads.values():
+            assert trend(rows.loc[MINI], "lead", "tokens").high < 0
+            told = trend(rows.loc[FULL], "lead", "tokens")
+            assert told.low < 0 < told.high
+        pairs = frame.read_rows("yardstick", ["minilm-sst2", "mpnet-sst2"])
+        pairs = pairs[pairs.method == "interactions"].set_index(["model", "id"])
+        share = [i[i > 0].sum() / np.abs(i).sum() for i in pairs.scores]
+        pairs = leads["sst"].assign(share=pd.Series(share, pairs.index)).dropna()
+        for model in (MINI, FULL):
+            assert trend(pairs.loc[model], "lead", "share").low > 0
+
+
+def recorded_lrp(kind):
+    """Recorded r of the two LRP variants in all layers, of the two models."""
+    rows = frame.read_rows(kind)
+    rows = rows[(rows.family == "") & rows.method.isin(["attnlrp", "cp-lrp"])]
+    return rows[rows.model != SIX]
+
+
+def lead_of_cp_lrp(rows):
+    """Each text's lead of CP-LRP, and its length."""
+    wide = rows[rows.readout == "sum"].pivot(
+        index=["model", "id", "tokens"], columns="method", values="r_normalised"
+    )
+    return (wide["cp-lrp"] - wide["attnlrp"]).rename("lead").dropna().reset_index("tokens")
+
+
+def trend(rows, first, second):
+    """Spearman's ρ of two columns, with its interval."""
+
+    def spearman(one, other, axis):
+        rho = lrp.spearman(np.atleast_2d(one), np.atleast_2d(other))
+        return rho if np.ndim(one) > 1 else rho[0]
+
+    pair = (rows[name].to_numpy(float) for name in (first, second))
+    return lrp.estimate(*pair, statistic=spearman)
