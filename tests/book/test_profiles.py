@@ -119,13 +119,14 @@ def _is_figure_2(tables, clf, texts, given):
     """Six panels, and 36 sets by r and Δ beside the printed ones, as `evaluate` measures them."""
     chunk = given.get("chunk", 1)
     task = "sst" if chunk == 1 else "imdb"
-    figure = tables[f"fig-ablation-{task}"].index
+    figure = tables["fig-ablation"].index
     assert len(figure.droplevel([2, 3]).unique()) == 6
     assert sum(figure.get_level_values(2) == NAME) == 72
     printed = paper.ablations(task).drop(["attnlrp", "cp-lrp"], level=0)
     printed = printed.r.loc[["front", "back", "single"]]
     assert len(printed) == 36
-    assert [*tables["tab-sets"]["r, paper"]] == pytest.approx([*printed])
+    drawn = tables["fig-ablation"].value.xs("the paper", level=2).xs("r, sum to one", level=1)
+    assert [*drawn] == pytest.approx([*printed])
     asked = ["attnlrp", LayerSweep(["word", "sum"])]
     rows = lrp.evaluate(clf, texts, asked, chunk=chunk, truncate=True, progress=False).rows
     assert_sets(tables, rows, NAME)

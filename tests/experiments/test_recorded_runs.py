@@ -15,7 +15,11 @@ from lrputils.study.variants import LayerSweep, Variant
 
 HOME = find_book().root / "results"
 # What made them: the same program, under three names.
-COMMANDS = ("lrputils record ", "python -m recipes.recordings", "python -m experiments.recordings")
+COMMANDS = (
+    "lrputils record ",
+    "python -m experiments.recordings",
+    "python -m experiments.recordings",
+)
 RUNS = sorted(path.parent for path in HOME.glob("*/*/provenance.json"))
 TEXTS = {"sst": "sst2/validation.parquet", "imdb": "imdb/test.parquet"}
 # Recorded values are kept to four decimals. Correlations of nearly constant maps, and perturbation

@@ -1,0 +1,290 @@
+"""What chapters say of their tables and figures holds for the values that these show."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+
+import lrputils as lrp
+from experiments import frame, paper
+from lrputils.book.layout import find_book
+from lrputils.book.results_page import read_tables
+from lrputils.study.agreement import COEFFICIENTS, agreement, compare
+
+BOOK = find_book()
+MINI, SIX, FULL = frame.MINILM, frame.MPNET6, frame.MPNET
+
+
+@cache
+def tables(chapter):
+    """The values that a committed chapter shows, by the name of the table or figure."""
+    return read_tables(nbformat.read(BOOK.chapter(chapter).with_suffix(".ipynb"), 4))
+
+
+class TestSpecifications:
+    shown = staticmethod(lambda name: tables("06_specifications")[name])
+
+    def test_over_own_tokens_attnlrp_leads_at_every_readout(self):
+        leads = self.shown("fig-leads").lead
+        assert len(leads.xs("neither", level=2)) == 12
+        assert (leads.xs("neither", level=2) == 1).all()
+
+    def test_cp_lrp_leads_only_where_cls_counts_and_behind_the_positions(self):
+        cells = self.shown("fig-leads").reset_index(names=["panel", "readout", "tokens"])
+        cp = cells[cells.lead == -1]
+        assert {*cp.tokens} == {"all", "no [SEP]"}
+        assert {*cp.readout} == {"sum", "post-norm"}
+        assert {*cp.panel} == {f"{MINI}: raw", f"{FULL}: raw", f"{FULL}: sum to one"}
+        assert cp.loc[cp.value.idxmin()].panel == f"{FULL}: sum to one"
+        assert cells.groupby("panel").value.min()[f"{FULL}: raw"] > -0.1
+
+    def test_the_class_turns_the_order_most_often_and_a_division_never(self):
+        turned = self.shown("tab-turns").turned.loc["both models"]
+        assert [*turned.index] == [
+            *("class", "tokens", "read-out", "removal", "coefficient", "normalisation")
+        ]
+        assert turned["normalisation"] == 0
+
+    def test_the_halves_differ_by_model_and_the_identity_costs_agreement(self):
+        shares = self.shown("tab-claims")
+        half, identity, closed = dict.fromkeys(shares.index.get_level_values(0))
+        lead = shares["first"] - shares["second"]
+        assert lead[half, MINI] < 0 < lead[half, FULL]
+        assert shares.second[identity].drop(frame.THIS_RUN).min() > 95
+        assert (lead[closed].drop(frame.THIS_RUN) < 0).all()
+
+    def test_mpnet_reaches_the_paper_s_attnlrp_and_not_its_cp_lrp(self):
+        levels = self.shown("tab-paper").loc[FULL]
+        behind = levels.loc["AttnLRP"].loc[["sum", "LayerNorm"]]
+        assert (behind.low < behind.paper).all()
+        assert (behind.paper < behind.high).all()
+        assert (levels.loc["CP-LRP"].high < levels.loc["CP-LRP"].paper).all()
+
+    def test_the_class_acts_through_the_vectors_of_cls(self):
+        """Moved into its word's vector, they give at the words the difference at the sum."""
+        moved = frame.read_rows("moved")
+        moved = moved[moved.method.isin(["attnlrp", "cp-lrp"])]
+        text = ["model", "target", "id"]
+
+        def gap(readout, column):
+            wide = moved[moved.readout == readout].pivot(
+                index=text, columns="method", values=column
+            )
+            return (wide["attnlrp"] - wide["cp-lrp"]).groupby(text[:2]).mean()
+
+        assert (gap("word", "r_moved") - gap("sum", "r")).abs().max() < 0.03
+        assert (gap("word", "r") - gap("sum", "r")).abs().max() > 0.1
+
+    def test_ranks_put_attnlrp_ahead_where_pearson_puts_cp_lrp_ahead(self):
+        """On MiniLM's raw maps at the sum, all tokens."""
+        maps = frame.read_maps("maps", runs=["minilm-sst2"])
+        maps = maps[(maps.rules == "") & maps.readout.isin(["", "sum"])]
+        maps = maps[maps.method.isin(["loo", "attnlrp", "cp-lrp"])]
+        maps = maps[(maps.method != "loo") | (maps.removal == "attention-mask")]
+        rows = agreement(maps, coefficients=[*COEFFICIENTS])
+        lead = compare(rows, "attnlrp", "cp-lrp", ["coefficient"])
+        assert lead.high["Pearson"] < 0
+        assert (lead.low[["Spearman", "Kendall"]] > 0).all()
+
+
+class TestLayers:
+    shown = staticmethod(lambda name: tables("05_layer_ablation")[name].sort_index())
+
+    def curve(self, family, label, model):
+        headings = {"front": "in all layers below", "back": "in all layers above"}
+        return self.shown("fig-ablation").loc[headings[family], label, model]
+
+    def test_from_below_r_depends_on_the_model(self):
+        printed = self.curve("front", "r, sum to one", "the paper").value.to_numpy()
+        assert printed[-1] > 2 * printed[0]
+        mpnet, six, mini = (
+            self.curve("front", "r, sum to one", model).value.to_numpy()
+            for model in (FULL, SIX, MINI)
+        )
+        assert 0 < mpnet[-1] - mpnet[0] < printed[-1] - printed[0]
+        assert abs(mini[-1] - mini[0]) < 0.01
+        assert six.argmax() == 2  # of six layers the third
+
+    @pytest.mark.parametrize(("model", "falling"), [(MINI, 4), (FULL, 10)])
+    def test_from_below_the_rule_costs_delta_in_every_set(self, model, falling):
+        gains = self.curve("front", "gain in Δ", model)
+        assert not (gains.low > 0).any()
+        assert gains.value[:falling].is_monotonic_decreasing
+
+    def test_on_reviews_only_minilm_s_r_moves(self):
+        rows = frame.read_rows("imdb")
+        rows = rows[(rows.readout == "sum") & (rows.family == "front")]
+        means = rows.groupby(["model", "layer"]).r_normalised.mean()
+        printed = paper.ablations("imdb").r["front"]
+        for flat in (printed, means[FULL]):
+            assert flat.max() - flat.min() < 0.06
+        assert means[MINI].is_monotonic_decreasing
+
+    def test_over_own_tokens_the_model_decides_in_each_class(self):
+        halves = self.shown("fig-halves")
+        for model, sign in {MINI: -1, SIX: -1, FULL: 1}.items():
+            ends = halves.loc[f"{model}, SST-2", "own tokens"][["low", "high"]]
+            assert (np.sign(ends) == sign).all(axis=None)
+        by = ["model", "readout", "target"]
+        by_class = compare(halves_of_layers("sst"), "later", "earlier", by, of="part")
+        for model, sign in {MINI: -1, SIX: -1, FULL: 1}.items():
+            ends = by_class.loc[model][["low", "high"]]
+            assert (np.sign(ends) == sign).all(axis=None)
+
+    def test_the_later_half_lies_between_attnlrp_and_cp_lrp(self):
+        for end, sign in {"attnlrp": -1, "cp-lrp": 1}.items():
+            gap = compare(halves_of_layers("sst"), "later", end, ["model", "readout"], of="part")
+            assert len(gap) == 9
+            assert (gap.lead == sign).all()
+
+    def test_on_reviews_minilm_s_earlier_half_and_neither_of_mpnet(self):
+        by = ["model", "readout"]
+        gap = compare(halves_of_layers("imdb"), "later", "earlier", by, of="part")
+        assert (gap.loc[MINI].value < 0).all()
+        assert (gap.loc[FULL].lead == 0).all()
+
+    def test_with_special_tokens_the_sign_depends_on_readout_and_division(self):
+        halves = self.shown("fig-halves")
+        for model, sign in {MINI: 1, FULL: -1}.items():
+            raw = halves.loc[f"{model}, SST-2", "all tokens"]
+            assert sign * raw.value["sum"] > 0 > sign * raw.value["words"]
+        assert halves.value[f"{FULL}, SST-2", "all tokens, sum to one", "sum"] > 0
+
+    def test_on_sentences_attnlrp_leads_by_delta(self):
+        table = self.shown("tab-delta")
+        rows = [row for row in table.index if row[2] == "SST-2"]
+        assert len(rows) == 5
+        assert (table.loc[rows, "words low"] > 0).all()
+        others = table.loc[rows, ["sum", "LayerNorm"]].apply(pd.to_numeric, errors="coerce")
+        assert others.notna().sum().to_list() == [4, 4]
+        assert (others.dropna() > 0).all(axis=None)
+
+    def test_the_path_follows_the_removal_worse_in_one_class_of_one_model(self):
+        rows, classes = frame.read_rows("softmax"), pd.concat(map(frame.read_rows, ("sst", "imdb")))
+        text = ["model", "data", "id"]
+        rows = rows.merge(classes[[*text, "target"]].drop_duplicates(), on=text)
+        middle = rows.groupby("model").layer.transform("max") / 2
+        rows["half"] = np.where(rows.layer > middle, "later", "earlier")
+        column = "r_softmax_attended"
+        means = rows.groupby([*text, "target", "half"])[column].mean().reset_index()
+        by = ["model", "data", "target"]
+        gap = compare(means, "later", "earlier", by, of="half", column=column)
+        assert [*gap.index[gap.high < 0]] == [(FULL, "SST-2", 1)]
+        shares = self.shown("fig-linearisation").loc["SST-2", "path, r, attended mean", FULL]
+        assert shares.value.min() < 0
+
+
+def halves_of_layers(kind):
+    """Recorded r over own tokens of AttnLRP, CP-LRP, and with CP-LRP's rule in one half."""
+    rows = frame.read_rows(kind)
+    rows = rows[rows.method.isin(["attnlrp", "cp-lrp"])].drop(columns="r")
+    half = rows.groupby("model").layer.transform("max") // 2
+    earlier = (rows.family == "front") & (rows.layer == half)
+    later = (rows.family == "back") & (rows.layer == half + 1)
+    part = np.select([rows.family == "", earlier, later], [rows.method, "earlier", "later"], "")
+    return rows.rename(columns={"r_content": "r"}).assign(part=part)[part != ""]
+
+
+class TestTableA3:
+    """What the page of claims says of the paper's own table."""
+
+    @pytest.mark.parametrize(("data", "sign"), [("sst", 1), ("imdb", -1)])
+    def test_r_and_delta_do_not_rise_together_and_halves_differ_by_task(self, data, sign):
+        full = paper.ablations(data)
+        sets = full.drop(["attnlrp", "cp-lrp"], level=0)
+        assert sets.r.corr(sets.delta) < 0
+        later = sets.loc["back", 7] - sets.loc["front", 6]
+        assert sign * later.r > 0 > sign * later.delta
+        assert full.r.max() > full.r["cp-lrp", 0]
+        assert full.lerf["cp-lrp", 0] > full.lerf["attnlrp", 0]
+
+    @pytest.mark.parametrize(("data", "peaks"), [("sst", [2, 7, 10]), ("imdb", [7, 9])])
+    def test_where_single_layers_peak(self, data, peaks):
+        alone = paper.ablations(data).r["single"]
+        higher = (alone > alone.shift()) & (alone > alone.shift(-1))
+        assert [*alone.index[higher]] == peaks
+
+
+class TestReviews:
+    shown = staticmethod(lambda name: tables("04_imdb")[name].sort_index())
+    label = staticmethod(lambda name: lrp.METHODS[name].label)
+
+    def test_minilm_tracks_loo_as_well_as_on_sentences_and_mpnet_less(self):
+        r = self.shown("tab-imdb-r")
+        for name in ("attnlrp", "cp-lrp"):
+            small, large = r.loc[MINI, self.label(name)], r.loc[FULL, self.label(name)]
+            assert abs(small["words"] - small["words, SST-2"]) < 0.03
+            assert large["words high"] < large["words, SST-2"]
+        assert r["words high"][MINI, self.label("ig")] < r["words, SST-2"][MINI, self.label("ig")]
+        assert r["sum to one"][MINI, "AttnLRP"] > r.paper[MINI, "AttnLRP"] + 0.1
+
+    def test_over_words_attnlrp_leads_and_else_in_mpnet_at_the_words(self):
+        rows = recorded_lrp("imdb")
+        for column in ("r_content", "r", "r_normalised"):
+            gap = compare(rows, "attnlrp", "cp-lrp", ["model", "readout"], column=column)
+            assert (gap.low[MINI] > 0).all()
+            leads = ["word", "sum", "post-norm"] if column == "r_content" else ["word"]
+            assert {*gap.loc[FULL].index[gap.low[FULL] > 0]} == {*leads}
+            assert (gap.high > 0).all()
+
+    def test_lrp_is_a_little_ahead_of_loo_in_minilm_and_not_told_in_mpnet(self):
+        logits = self.shown("tab-imdb-logits")
+        low, high = logits["times LOO's low"], logits["times LOO's high"]
+        for name in ("AttnLRP", "CP-LRP"):
+            assert 1 < low[MINI, name] < high[MINI, name] < 1.2
+            assert low[FULL, name] < 1 < high[FULL, name] < 1.5
+        assert high[MINI, self.label("rollout")] < 0.5
+        assert high[FULL, self.label("rollout")] < 0.5
+        assert logits["times LOO's"]["paper"][["AttnLRP", "CP-LRP"]].between(2, 2.2).all()
+
+    @pytest.mark.parametrize("model", [MINI, FULL])
+    def test_a_chosen_chunk_loses_less_or_more_and_the_whole_text_more(self, model):
+        gap = self.shown("tab-imdb-promised").loc[model]
+        low, high = gap["lost − promised low"], gap["lost − promised high"]
+        assert high["LOO's first chunk"] < 0 < low["LOO's last chunk"]
+        assert low["AttnLRP's first chunk"] < 0 < high["AttnLRP's first chunk"]
+        assert low["the whole text"] > 0
+
+    def test_cp_lrp_s_lead_falls_with_length_in_minilm_and_redundancy_is_not_why(self):
+        """At the sum, maps divided by their sums."""
+        leads = {kind: lead_of_cp_lrp(recorded_lrp(kind)) for kind in ("sst", "imdb")}
+        for rows in leads.values():
+            assert trend(rows.loc[MINI], "lead", "tokens").high < 0
+            told = trend(rows.loc[FULL], "lead", "tokens")
+            assert told.low < 0 < told.high
+        pairs = frame.read_rows("yardstick", ["minilm-sst2", "mpnet-sst2"])
+        pairs = pairs[pairs.method == "interactions"].set_index(["model", "id"])
+        share = [i[i > 0].sum() / np.abs(i).sum() for i in pairs.scores]
+        pairs = leads["sst"].assign(share=pd.Series(share, pairs.index)).dropna()
+        for model in (MINI, FULL):
+            assert trend(pairs.loc[model], "lead", "share").low > 0
+
+
+def recorded_lrp(kind):
+    """Recorded r of the two LRP variants in all layers, of the two models."""
+    rows = frame.read_rows(kind)
+    rows = rows[(rows.family == "") & rows.method.isin(["attnlrp", "cp-lrp"])]
+    return rows[rows.model != SIX]
+
+
+def lead_of_cp_lrp(rows):
+    """Each text's lead of CP-LRP, and its length."""
+    wide = rows[rows.readout == "sum"].pivot(
+        index=["model", "id", "tokens"], columns="method", values="r_normalised"
+    )
+    return (wide["cp-lrp"] - wide["attnlrp"]).rename("lead").dropna().reset_index("tokens")
+
+
+def trend(rows, first, second):
+    """Spearman's ρ of two columns, with its interval."""
+
+    def spearman(one, other, axis):
+        rho = lrp.spearman(np.atleast_2d(one), np.atleast_2d(other))
+        return rho if np.ndim(one) > 1 else rho[0]
+
+    pair = (rows[name].to_numpy(float) for name in (first, second))
+    return lrp.estimate(*pair, statistic=spearman)
