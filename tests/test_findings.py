@@ -9,11 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import experiments.linear_attention as la
 import lrputils as lrp
 from experiments import frame, paper
+from experiments.bench import groups as bench
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
-from lrputils.study.agreement import COEFFICIENTS, agreement, compare
+from lrputils.runs import results
+from lrputils.study.agreement import COEFFICIENTS, agreement, compare, over_texts
 
 BOOK = find_book()
 MINI, SIX, FULL = frame.MINILM, frame.MPNET6, frame.MPNET
@@ -288,3 +291,99 @@ def trend(rows, first, second):
 
     pair = (rows[name].to_numpy(float) for name in (first, second))
     return lrp.estimate(*pair, statistic=spearman)
+
+
+class TestLinearAttention:
+    shown = staticmethod(lambda name: tables("02_linear_attention")[name])
+
+    def test_raw_maps_track_loo_and_divided_ones_hold_zero(self):
+        table = self.shown("tab-table1")
+        with_loo = [f"{la.LEFT} vs LOO", f"{la.RIGHT} vs LOO"]
+        assert (table.raw > 0.7).all()
+        assert table.raw["IG vs LOO"] > 0.95
+        divided = table.loc[with_loo]
+        assert (divided["after sum-to-one low"] < 0).all()
+        assert (divided["after sum-to-one high"] > 0).all()
+        assert table["after sum-to-one low"]["IG vs LOO"] > 0.3
+
+    def test_five_forms_change_nothing_two_little_and_three_much(self):
+        by_form = self.shown("fig-forms").value.droplevel(0).unstack(0)
+        by_form = by_form.min(axis=1).sort_values()
+        assert (by_form > 0.9999).sum() == 5
+        assert by_form.iloc[2] < 0.9 < 0.97 < by_form.iloc[3]
+        assert len(by_form) == 10
+
+    def test_normalising_last_lowers_r_with_loo(self):
+        rows = frame.read_rows("refactored", ["minilm-sst2", "mpnet-sst2"])
+        r = over_texts(rows, ["model", "form"], "r_loo")
+        for model in (MINI, FULL):
+            last = r.loc[model].filter(like="normalised last", axis=0)
+            assert (last.high < r.low[model, "A·V, A = softmax(QKᵀ)"]).all()
+
+    def test_table_1_is_nearer_and_has_its_signs_with_left_as_qk_first(self):
+        near = settings_of_mnist()
+        printed = paper.printed("table_1").drop_duplicates("pair").set_index("pair").r
+        pair = [f"{la.LEFT} vs LOO", f"{la.RIGHT} vs LOO"]
+        swapped = printed.rename(dict(zip(pair, pair[::-1], strict=True)))
+        misses = [
+            (near[[la.GRAPHS, *pair]] - p[[la.GRAPHS, *pair]]).abs().max(axis=1)
+            for p in (printed, swapped)
+        ]
+        assert misses[1].min() < 0.55 * misses[0].min()
+        best = near.loc[misses[1].idxmin()]
+        assert best[pair[0]] > 0 > best[pair[1]]
+        same_signs = (near[pair[0]] < 0) & (near[pair[1]] > 0)
+        assert not same_signs.any()  # those of the paper under the labels of its Section 4.3
+        of_ig = near[["IG vs LOO", "IG from white vs LOO"]] - printed["IG vs LOO"]
+        both = pd.concat([misses[1], of_ig.abs().min(axis=1)], axis=1).max(axis=1)
+        assert both.min() > 2 * misses[1].min()
+
+    def test_the_stabiliser_moves_no_mean(self):
+        """The page of claims: at the paper's 10⁻⁶, in a network of each setting."""
+        kept = results.load("mnist", "epsilon").rows
+        at = kept.pivot(
+            index=["setting", "seed", "removal", "pair"], columns="epsilon", values="r_normalised"
+        )
+        at = at[~at.index.get_level_values("pair").str.endswith("ε = 0")]
+        assert (at[1e-6] - at[0.0]).abs().max() < 0.005
+
+
+def settings_of_mnist():
+    """Mean r after sum-to-one of each recorded setting of 80% accuracy or more, by pair."""
+    rows = [results.load("mnist", run).rows for run in ("linear-attention", "other-networks")]
+    rows = pd.concat(rows).astype({"setting": str, "removal": str, "pair": str, "r": float})
+    rows["r"] = rows.r.where(~rows.flipped, -rows.r)
+    able = rows.groupby(["setting", "seed"]).accuracy.first().groupby("setting").median() >= 0.8
+    means = rows[rows.setting.map(able)].groupby(["pair", "setting", "removal"]).r.mean()
+    graphs = means[la.GRAPHS].droplevel("removal").rename(la.GRAPHS)
+    return means.drop(la.GRAPHS).unstack("pair").join(graphs, on="setting")
+
+
+class TestCost:
+    def test_loo_is_some_fifteen_lrp_maps_of_a_sentence_and_over_200_of_the_longest(self):
+        maps = tables("09_cost")["tab-operations"]["LOO / LRP"]
+        assert 14 < maps.iloc[1] < 16
+        assert 200 < maps.iloc[-1] < 512 / 2
+
+    def test_the_longer_the_text_the_closer_the_clock_is_to_the_count(self):
+        drawn = tables("09_cost")["fig-cost-model"].value.loc["tokens"]
+        slower = drawn["measured"] / drawn["operations / rate"]
+        assert slower.is_monotonic_decreasing
+        assert slower.iloc[0] > 2 > slower.iloc[-1] > 1
+
+    def test_a_plain_loop_is_further_behind_on_a_gpu(self):
+        loops = []
+        for run in ("untrained-6x384", "h200-6x384", "h200-12x768"):
+            rows, _ = bench.load(run)
+            rows = pd.concat([rows["loo-sentences"], rows["loo-review"]])
+            loops.append(rows[rows.side == "plain loop"].ratio)
+        assert loops[0].max() < min(loops[1].min(), loops[2].min())
+
+    def test_python_takes_most_of_the_rest_on_sentences(self):
+        rows, machine = bench.load("untrained-6x384")
+        assert machine["processor"]["cores"] == 2
+        parts = rows["time"].set_index(["part", "texts"]).seconds.unstack()
+        share = parts / parts.sum()
+        busy = share[share.loc["Python"].idxmax()].drop("matrix products")
+        assert busy.idxmax() == "Python"
+        assert share.loc["Python"].min() < 0.1

@@ -127,14 +127,13 @@ def explain(
     *,
     removal: str = "zero",
     baseline: str = "zero",
-    readout: str = "pixel",
 ) -> dict[str, Tensor]:
     """Return the chapter's maps, each (batch, tokens): LOO, IG, and LRP through each graph."""
     maps = {
         "LOO": leave_one_out(network, images, removal=removal),
         "IG": integrated_gradients(network, images, baseline=baseline),
     }
-    return maps | {graph: attnlrp(network, images, graph, readout=readout) for graph in SHARES}
+    return maps | {graph: attnlrp(network, images, graph) for graph in SHARES}
 
 
 def emptied(network: LinearAttention, pixels: Tensor, how: str) -> Tensor:

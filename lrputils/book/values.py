@@ -43,7 +43,6 @@ WANTED: dict[str, _Rule] = {
     "rate": _from(0.001),
     "utilisation": _from(0.01, 1),
     "price": _from(0),
-    "faster": _from(1),
     "device": (lambda value: bool(_DEVICE.fullmatch(value)), "auto, cpu, cuda, cuda:N or mps"),
 }
 

@@ -14,7 +14,7 @@ from lrputils.book.layout import find_book
 COLUMNS = "text_column"
 # arguments after `execute`, what the sentence says of it
 MISTAKES = [
-    ("3 --out FILE", "FILE cannot be written: File exists"),
+    ("3 --out FILE", "FILE cannot be written: Not a directory"),
     ("3 --out FILE/run", "FILE/run cannot be written: Not a directory"),
     ("3 --out CHAPTERS", "is where the committed twins are; name another folder"),
     ("3 -p limit=2", "-p needs --out DIR"),
