@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import shlex
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+
 import nbformat
 import pandas as pd
 import pytest
 
 import lrputils as lrp
 from experiments import paper
+from lrputils.__main__ import main
 from lrputils.book.execution import execute
 from lrputils.book.layout import BookError, Execution, find_book
 from lrputils.book.parameters import load_parameters
 from lrputils.book.results_page import read_answer, read_tables
+from lrputils.runs import datasets
 from lrputils.study.variants import LayerSweep
 from tests import untrained
 from tests.book.test_own_run import assert_means, assert_sets
@@ -79,14 +86,70 @@ def stand_in(tmp_path_factory):
     return str(folder)
 
 
+def lines_of_make_paper():
+    """What `make paper` calls the package with, line by line."""
+    said = subprocess.check_output(["make", "-n", "paper"], cwd=find_book().root, text=True)
+    words = shlex.split(said.replace("\\\n", " "), comments=True)
+    starts = [n for n, word in enumerate(words) if word.endswith("bin/lrputils")]
+    return [words[n + 1 : end] for n, end in pairwise([*starts, len(words)])]
+
+
+@pytest.fixture(scope="session")
+def measured(reviews, stand_in, tmp_path_factory):
+    """The folders that `make paper` measures first, on a stand-in, with a kill in the middle."""
+    out, folders = tmp_path_factory.mktemp("paper"), {}
+    smaller = {"--model": stand_in, "--dataset": reviews, "--limit": "4", "--part-size": "2"}
+    for verb, *words in lines_of_make_paper():
+        if verb != "evaluate":
+            continue
+        for option, value in smaller.items():
+            words[words.index(option) + 1] = value
+        place = words[words.index("--out") + 1]
+        folders[place] = words[words.index("--out") + 1] = str(out / place)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(datasets, "measure_part", killed_after(1, datasets.measure_part))
+            assert main([verb, *words, "--quiet"]) == 130
+        first = {p: p.stat().st_mtime_ns for p in Path(folders[place]).rglob("*.parquet")}
+        assert main([verb, *words, "--quiet"]) == 0
+        assert first
+        assert first == {path: path.stat().st_mtime_ns for path in first}
+    return folders
+
+
+def killed_after(count, real):
+    """`real`, which is interrupted after so many calls."""
+    calls = iter(range(count))
+
+    def call(*given):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    return call
+
+
+def test_make_paper_measures_what_its_profiles_read_and_then_builds():
+    book, lines = find_book(), lines_of_make_paper()
+    assert [verb for verb, *_ in lines] == ["evaluate", "evaluate", "execute", "build"]
+    written = {line[line.index("--out") + 1] for line in lines if "--out" in line}
+    profiles = [load_parameters(book, which) for which in ("paper", "paper-imdb")]
+    read = {given["rows"] for each in profiles for given in each.values() if "rows" in given}
+    assert read == written
+    assert lines[-1][-2:] == ["--processes", "1"]
+
+
 @pytest.mark.rehearsal
 @pytest.mark.parametrize(("profile", "name"), PAPER)
-def test_the_paper_profiles_show_what_they_are_for(profile, name, reviews, stand_in, tmp_path):
+def test_the_paper_profiles_show_what_they_are_for(
+    profile, name, reviews, stand_in, measured, tmp_path
+):
     """Every line is given but for the model, the data and their number."""
     found = find_book()
     book = type(found)(found.root, tmp_path)
     given, small = (load_parameters(book, which)[name] for which in (profile, "smoke"))
     given = {**given, **{k: v for k, v in small.items() if k != "max_tokens"}}
+    if "rows" in given:
+        given |= {"rows": measured[given["rows"]], "limit": 4}
     if "model" in given:
         given["model"] = stand_in
     if given.get("dataset") == "mnist":
@@ -97,17 +160,16 @@ def test_the_paper_profiles_show_what_they_are_for(profile, name, reviews, stand
     notebook = nbformat.read(executed[name], 4)
     check = {"03_sst": _is_table_2, "04_imdb": _is_table_2, "05_layer_ablation": _is_figure_2}
     if name in check:
-        assert read_answer(notebook).startswith(f"On {NAME}, {given['limit']} texts: ")
-        texts = lrp.load_texts(
-            reviews, split=given.get("split", "test"), limit=given["limit"], seed=0
-        )
+        assert read_answer(notebook).startswith(f"On {NAME}, 4 texts: ")
+        split = "validation" if "sst2" in given["rows"] else "test"
+        texts = lrp.load_texts(reviews, split=split, limit=4, seed=0)
         check[name](read_tables(notebook), lrp.load_classifier(stand_in), texts, given)
 
 
 def _is_table_2(tables, clf, texts, given):
     """All methods' r, beside the paper's, and LeRF, MoRF and Δ."""
-    data = "imdb" if "max_tokens" in given else "sst"
-    how = {"max_length": given.get("max_tokens"), "truncate": True, "progress": False}
+    data = "imdb" if "imdb" in given["rows"] else "sst"
+    how = {"truncate": True, "progress": False}
     rows = lrp.evaluate(clf, texts, ["attnlrp"], chunk=16 if data == "imdb" else 1, **how).rows
     assert_means(tables, rows[rows.method == "attnlrp"], NAME, data)
     shown = tables[f"tab-{data}-r"].loc[NAME]
