@@ -350,9 +350,14 @@ def methods() -> Any:
 _VERBS = [explain, execute, build, audit, evaluate, check, methods]
 
 
+def _without_controls(text: str) -> str:
+    """Return a text with the characters written out that would rearrange a terminal's others."""
+    return "".join(c if c.isprintable() or c.isspace() else f"⟨{ord(c):04X}⟩" for c in text)
+
+
 def _tell(message: Warning, *_: Any, **__: Any) -> None:
     """Print a warning as a sentence, without the line of the package that gave it."""
-    print(f"lrputils: {as_options(message)}", file=sys.stderr)
+    print(f"lrputils: {_without_controls(as_options(message))}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -393,7 +398,7 @@ def main(arguments: list[str] | None = None) -> int:
             said += "; in this repository's folder, pip install -e '.[test]' brings all it needs"
         elif not isinstance(error, _MISTAKES):
             raise
-        print(f"lrputils: {said}", file=sys.stderr)
+        print(f"lrputils: {_without_controls(said)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("lrputils: interrupted; what had been written before stays as it was")

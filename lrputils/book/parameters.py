@@ -111,13 +111,28 @@ def from_command_line(texts: Sequence[str], parameters: Mapping[str, Parameter])
     return values
 
 
+class _Once(yaml.SafeLoader):
+    """Reads what `yaml.safe_load` does, and refuses a key that stands twice, or an alias."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it has an alias (*name): write the value out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if twice := sorted({str(key) for key in keys if keys.count(key) > 1}):
+            raise yaml.YAMLError(f"{', '.join(twice)} stands twice")
+        return super().construct_mapping(node, deep)
+
+
 def _read_profile(book: Book, name: str) -> dict[str, dict[str, Any]]:
     path = Path(name) if name.endswith((".yml", ".yaml")) else book.root / f"profiles/{name}.yml"
     if not path.is_file():
         known = ", ".join(sorted(other.stem for other in (book.root / "profiles").glob("*.yml")))
         raise BookError(f"no profile {name!r}; the profiles are: {known}, or the path of a .yml")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        content = yaml.load(path.read_text(encoding="utf-8"), _Once) or {}
     except _NOT_YAML as error:
         raise BookError(f"profile {path.name} is not YAML: {error}") from None
     sections = content.values() if isinstance(content, dict) else [content]

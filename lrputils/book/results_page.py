@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from contextlib import suppress
+from html import escape
 from pathlib import Path
 
 import nbformat
@@ -17,6 +18,7 @@ import pandas as pd
 from nbformat import NotebookNode
 
 from lrputils.report.display import ANSWER, TABLE
+from lrputils.report.words import visible
 
 _PAGE = """\
 # Your results
@@ -97,8 +99,9 @@ def write_results_page(executed: Mapping[str, Path], target: Path, profile: str)
         for name in answers
         for path in write_tables(notebooks[name], target / "tables" / name)
     ]
-    said = [f"- {{doc}}`{name}`: {text}" for name, text in answers.items()]
+    said = [f"- {{doc}}`{name}`: {escape(visible(text))}" for name, text in answers.items()]
     page = target / "chapters/your_results.md"
-    text = _PAGE.format(profile=profile, answers="\n".join(said), tables="\n".join(links))
+    given = {"answers": "\n".join(said), "tables": "\n".join(links)}
+    text = _PAGE.format(profile=escape(visible(profile)), **given)
     page.write_text(text, encoding="utf-8")
     return page

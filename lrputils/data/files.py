@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import math
+import os
 import re
 import struct
 import warnings
@@ -288,6 +289,27 @@ def digest(contents: Iterable[Any]) -> str:
     return f"sha256 {whole.hexdigest()}"
 
 
+def identity(paths: Sequence[Path]) -> str:
+    """Return the digest of a file; of several one of their names and digests."""
+    each = [digest(contents([path])) for path in paths]
+    named = (f"{path.name} {own}\n".encode() for path, own in zip(paths, each, strict=True))
+    return each[0] if len(each) == 1 else digest(named)
+
+
+def inside(folder: Path, path: str | Path) -> Path:
+    """Return a path that a folder's own files name, if it lies in the folder.
+
+    Links are not followed: the hub's cache is made of them.
+
+    Raises:
+        ValueError: it lies elsewhere, or is an address.
+    """
+    place = Path(os.path.normpath(folder.absolute() / path))
+    if "://" in str(path) or not place.is_relative_to(os.path.normpath(folder.absolute())):
+        raise ValueError(f"{folder} names {path}, which lies outside of it and is not read")
+    return place
+
+
 def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]:
     """Return a folder's data files by split, as `datasets` finds them.
 
@@ -307,7 +329,10 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
     if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
         held = datasets.load_from_disk(place)
         held = held if isinstance(held, dict) else {str(held.split or "train"): held}
-        return {name: [Path(one["filename"]) for one in p.cache_files] for name, p in held.items()}
+        return {
+            name: [inside(folder, one["filename"]) for one in part.cache_files]
+            for name, part in held.items()
+        }
     with TemporaryDirectory() as elsewhere:  # its builder locks a file in its cache
         try:
             config = datasets.load_dataset_builder(place, subset, cache_dir=elsewhere).config
@@ -315,7 +340,10 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
             known = datasets.get_dataset_config_names(place)
             problem = "holds several subsets" if subset is None else f"has no subset {subset!r}"
             raise ValueError(f"Data set {name!r} {problem}: choose from {known}") from error
-    return {str(split): sorted(map(Path, paths)) for split, paths in config.data_files.items()}
+    return {
+        str(split): sorted(inside(folder, path) for path in paths)
+        for split, paths in config.data_files.items()
+    }
 
 
 def is_path(name: str) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 import numpy as np
 import pandas as pd
@@ -195,7 +196,7 @@ def stream_texts(
         name, identity, table = "texts at hand", None, given.frame(dataset, text_column)
     else:
         name, paths, commit = _find(dataset, split, subset, revision)
-        identity = f"commit {commit}" if commit else files.digest(files.contents(paths))
+        identity = f"commit {commit}" if commit else files.identity(paths)
 
     def read(size: int) -> Iterator[tuple[str, Text, Any]]:
         asked = (text_column or "text", answers, *(text_column or "").split(","))
@@ -219,6 +220,11 @@ def _find(
 ) -> tuple[str, list[Path], str | None]:
     """Return the name of a data set and split, its files, and its commit on the hub."""
     asked = "reviews" if dataset is None else str(dataset)
+    if dataset in OWN and Path(asked).exists():
+        said = (
+            about("dataset", asked) + f" is this book's own; ./{asked} is the file or folder here"
+        )
+        warn(said, stacklevel=4)
     name, path, commit = files.find(
         str(OWN.get(asked, asked)), repository="dataset", parameter="dataset", revision=revision
     )

@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from warnings import catch_warnings, warn
 
@@ -476,17 +475,23 @@ def _load_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
 
 
 def _digest_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the digest of the files that it saves."""
-    with TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        files_ = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-        read = {path.name: path.read_text("utf-8", "surrogateescape") for path in files_}
-    return files.digest(
-        f"{name} {_digest_json(text) if name.endswith('.json') else text}".encode(
-            errors="surrogateescape"
-        )
-        for name, text in read.items()
-    )
+    """Return the digest of all that decides how it reads a text, without writing a file."""
+    if tokenizer.is_fast:
+        words = json.loads(tokenizer.backend_tokenizer.to_str())
+        words = {name: value for name, value in words.items() if name not in _PASSING}
+    else:
+        words = [tokenizer.get_vocab(), sorted(map(str, getattr(tokenizer, "bpe_ranks", ())))]
+    told = {
+        "class": type(tokenizer).__name__,
+        "words": words,
+        "added": {n: repr(token) for n, token in tokenizer.added_tokens_decoder.items()},
+        "special": tokenizer.special_tokens_map,
+        "template": tokenizer.chat_template,
+        "sides": [tokenizer.padding_side, tokenizer.truncation_side],
+        "most": tokenizer.model_max_length,
+        "types": tokenizer.model_input_names,
+    }
+    return files.digest([json.dumps(told, sort_keys=True, default=str).encode()])
 
 
 def _digest_json(text: str) -> str:

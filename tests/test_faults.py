@@ -1,0 +1,126 @@
+"""Hostile or unlucky files: what a folder names, what a page shows, what a digest takes in."""
+
+from __future__ import annotations
+
+import tempfile
+
+import nbformat
+import pandas as pd
+import pytest
+import yaml
+from datasets import Dataset
+
+import lrputils as lrp
+from lrputils.__main__ import main
+from lrputils.book.layout import BookError, find_book
+from lrputils.book.parameters import load_parameters
+from lrputils.book.results_page import write_results_page
+from lrputils.data import files
+from lrputils.report.display import ANSWER
+
+TABLE = pd.DataFrame({"text": ["a film", "a dull film"], "label": [1, 0]})
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """A file beside the folder that is read."""
+    TABLE.to_csv(tmp_path / "secret.csv", index=False)
+    (tmp_path / "data").mkdir()
+    TABLE.to_csv(tmp_path / "data/test.csv", index=False)
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("place", ["../secret.csv", "{absolute}"])
+def test_a_readme_names_no_file_outside_of_its_folder(secret, place):
+    place = place.format(absolute=secret.parent / "secret.csv")
+    named = [{"split": "test", "path": place}]
+    told = yaml.safe_dump({"configs": [{"config_name": "default", "data_files": named}]})
+    (secret / "README.md").write_text(f"---\n{told}---\n")
+    with pytest.raises(ValueError, match="outside of it and is not read"):
+        lrp.load_texts(secret)
+
+
+def test_what_save_to_disk_wrote_names_no_file_outside(secret, tmp_path):
+    held = tmp_path / "held"
+    Dataset.from_pandas(TABLE).save_to_disk(str(held))
+    assert len(lrp.load_texts(held)) == 2
+    (arrow,) = held.glob("*.arrow")
+    arrow.rename(tmp_path / "secret.arrow")
+    state = held / "state.json"
+    state.write_text(state.read_text().replace(arrow.name, "../secret.arrow"))
+    with pytest.raises(ValueError, match="lies outside of it and is not read"):
+        lrp.load_texts(held)
+
+
+@pytest.mark.parametrize("place", ["http://localhost/x.csv", "/etc/passwd", "a/../../b.csv"])
+def test_addresses_and_places_elsewhere_are_not_inside(tmp_path, place):
+    with pytest.raises(ValueError, match="lies outside of it"):
+        files.inside(tmp_path, place)
+    assert files.inside(tmp_path, "a/b.csv") == tmp_path / "a/b.csv"
+
+
+def test_files_that_are_cut_elsewhere_are_others(tmp_path):
+    def identity(*contents):
+        for number, content in enumerate(contents):
+            (tmp_path / f"{number}.csv").write_text(content)
+        return files.identity([tmp_path / f"{n}.csv" for n in range(len(contents))])
+
+    assert identity("text\nab\n", "c\n") != identity("text\na", "b\nc\n")
+    assert identity("text\n") == files.digest([b"text\n"])
+
+
+def test_a_folder_that_is_called_as_the_book_s_own_texts_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reviews").mkdir()
+    with pytest.warns(
+        UserWarning, match=r"dataset='reviews' is this book's own; \./reviews is the"
+    ):
+        lrp.load_texts("reviews", limit=1)
+
+
+def test_a_tokenizer_is_known_without_a_file(monkeypatch):
+    before = lrp.load_classifier().parts
+
+    def full(*_, **__):
+        raise OSError("no room")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    assert lrp.load_classifier().parts == before
+
+
+def test_names_are_text_on_the_page_of_results(tmp_path):
+    said = "On <img src=x onerror=alert(1)>\u202e: 0.50"
+    told = {ANSWER: {"own": said}}
+    output = nbformat.v4.new_output("display_data", {"text/plain": said}, metadata=told)
+    cell = nbformat.v4.new_code_cell("", outputs=[output])
+    path = tmp_path / "03_sst.ipynb"
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), path)
+    (tmp_path / "target/chapters").mkdir(parents=True)
+    page = write_results_page({"03_sst": path}, tmp_path / "target", "<b>mine</b>\x1b")
+    text = page.read_text()
+    assert "<img" not in text
+    assert "<b>" not in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "0.50" in text
+
+
+def test_an_error_rearranges_no_terminal(capsys):
+    assert main(["explain", "a film", "--out", "\x1b[31m\u202e/x.html"]) == 1
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+    assert "⟨001B⟩" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("03_sst: {limit: 2, limit: 3}\n", "limit stands twice"),
+        ("a: &x [1]\nb: *x\n", "it has an alias"),
+    ],
+)
+def test_a_profile_says_a_thing_once(tmp_path, text, said):
+    (tmp_path / "mine.yml").write_text(text)
+    with pytest.raises(BookError, match=said):
+        load_parameters(find_book(), str(tmp_path / "mine.yml"))
