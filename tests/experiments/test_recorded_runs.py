@@ -17,7 +17,7 @@ HOME = find_book().root / "results"
 # What made them: the same program, under three names.
 COMMANDS = (
     "lrputils record ",
-    "python -m experiments.recordings",
+    "python -m recipes.recordings",
     "python -m experiments.recordings",
 )
 RUNS = sorted(path.parent for path in HOME.glob("*/*/provenance.json"))
