@@ -387,3 +387,39 @@ class TestCost:
         busy = share[share.loc["Python"].idxmax()].drop("matrix products")
         assert busy.idxmax() == "Python"
         assert share.loc["Python"].min() < 0.1
+
+
+class TestWords:
+    """Chapter 7: one pass tracks the other words, half-removal finds the decisive one."""
+
+    shown = staticmethod(lambda way: tables("07_remedy")["tab-words"][way].astype(float))
+    sentences = ((MINI, "SST-2"), (SIX, "SST-2"), (FULL, "SST-2"))
+    runs = (*sentences, (MINI, "IMDB"), (FULL, "IMDB"))
+
+    def test_one_pass_leads_over_the_other_words(self):
+        lead = self.shown("rest, one pass") - self.shown("rest, AttnLRP")
+        assert (lead[[*self.runs]] > 0.15).all()
+
+    def test_it_finds_the_top_word_no_more_often_in_three_runs_and_less_often_in_one_of_them(self):
+        more = (self.shown("top word, one pass") - self.shown("top word, AttnLRP"))[[*self.runs]]
+        assert (more <= 0).sum() >= 3
+        assert more[SIX, "SST-2"] < -0.03
+
+    def test_half_removal_finds_it_more_often_on_sentences(self):
+        for rival in ("one pass", "AttnLRP"):
+            more = self.shown("top word, halves") - self.shown(f"top word, {rival}")
+            assert (more[[*self.sentences]] > 0.05).all()
+
+    def test_they_are_those_of_the_recorded_rows(self):
+        """By numpy alone, from the recorded maps of MiniLM's sentences."""
+        maps = frame.read_maps("remedy", runs=["minilm-sst2"])
+        exact = maps[maps.method == "loo"].set_index("id")
+        halves = maps[(maps.form == "exact-block") & (maps.groups == 2)].set_index("id")
+        hits = []
+        for text, row in halves.iterrows():
+            own = np.array(row.content)
+            loo, scores = exact.scores[text][own], np.array(row.scores)[own]
+            if own.sum() > 3:
+                hits.append(np.abs(loo).argmax() == np.abs(scores).argmax())
+        shown = self.shown("top word, halves")[MINI, "SST-2"]
+        assert shown == pytest.approx(np.mean(hits), abs=0.01)
