@@ -7,6 +7,11 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples each time, on a machine of any speed.
+settings.register_profile("book", derandomize=True, deadline=None)
+settings.load_profile("book")
 
 # Before torch is imported, which a process that only shares the tests out never does: workers of a
 # parallel test run would fight for the cores.

@@ -35,8 +35,6 @@ from tests import untrained
 CHAPTERS = list(find_book().chapters().values())
 few = settings(
     max_examples=15,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

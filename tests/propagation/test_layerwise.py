@@ -45,7 +45,7 @@ def test_every_readout_and_target(readout):
     assert tiny.close(found, one_by_one(model, inputs, ABLATIONS, **options))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(st.sets(st.integers(0, 2)), min_size=1, max_size=5), st.integers(1, 60))
 def test_any_sets_in_any_order_with_any_memory(layer_sets, batch_tokens):
     model, inputs = tiny.build("albert"), tiny.texts((4, 2))
