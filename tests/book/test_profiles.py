@@ -88,7 +88,8 @@ def stand_in(tmp_path_factory):
 
 def lines_of_make_paper():
     """What `make paper` calls the package with, line by line."""
-    said = subprocess.check_output(["make", "-n", "paper"], cwd=find_book().root, text=True)
+    command = ["make", "--dry-run", "--no-print-directory", "paper"]
+    said = subprocess.check_output(command, cwd=find_book().root, text=True)
     words = shlex.split(said.replace("\\\n", " "), comments=True)
     starts = [n for n, word in enumerate(words) if word.endswith("bin/lrputils")]
     return [words[n + 1 : end] for n, end in pairwise([*starts, len(words)])]
