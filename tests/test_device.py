@@ -14,7 +14,7 @@ import torch
 
 import lrputils as lrp
 from experiments import zoo
-from experiments.bench.timing import untrained
+from experiments.bench import untrained
 from lrputils.propagation.layerwise import layerwise_bypass
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.study.variants import layer_sets

@@ -11,8 +11,7 @@ import pytest
 
 import experiments.linear_attention as la
 import lrputils as lrp
-from experiments import frame, paper
-from experiments.bench import groups as bench
+from experiments import bench, frame, paper
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
 from lrputils.runs import results

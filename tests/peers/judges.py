@@ -24,10 +24,9 @@ from zennit.composites import LayerMapComposite
 from zennit.rules import Epsilon, Pass
 
 import lrputils as lrp
-from experiments.bench import sides
-from experiments.bench import timing as bench
 from lrputils.removal.coalitions import Coalitions
 from tests import tiny
+from tests.peers import others
 
 # isort: split
 import inseq  # like all that follows it imports transformers, for which lrputils makes room
@@ -174,7 +173,7 @@ def test_contextcite_deletes_words_and_reads_log_odds(reader):
 
 
 def test_lxt_s_explicit_rules_on_bert(clf, inputs):
-    found = sides.explicit_attnlrp(clf, inputs)
+    found = others.explicit_attnlrp(clf, inputs)
     ours = lrp.attribute(clf, inputs, "attnlrp")[inputs.valid_mask]
     torch.testing.assert_close(found, ours, rtol=0, atol=1e-3 * float(ours.abs().max()))
 
@@ -248,9 +247,9 @@ def test_lxt_s_rules_on_gemma3(monkeypatch):
 @pytest.mark.parametrize("units", ["word", "sentence"])
 def test_captum_s_llm_attribution_deletes_units_of_the_prompt(units):
     """One pass a unit; token by token, its default, goes wrong beside transformers 5."""
-    lm = bench.reader(1)
+    lm = others.reader()
     text = lm.encode("w0011 w0012 w0013. w0014 w0015 w0016. w0017", answer=" w0018 w0019 w0020")
-    found = sides.captum_answer(lm, text, units)
+    found = others.captum_answer(lm, text, units)
     where = text.units(units).mask
     ours = {how: lrp.leave_one_out(lm, text, units=units, removal=how)[where] for how in HOW}
     assert apart(found, ours["delete"]) < 1e-4 * float(found.abs().max())

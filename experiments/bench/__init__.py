@@ -1,1 +1,0 @@
-"""Speed, measured side by side with plain loops and other libraries."""
