@@ -10,7 +10,6 @@ from nbval.kernel import RunningKernel
 
 from lrputils.book.regression import pytest_configure  # noqa: F401  (pytest looks for it here)
 
-
 # What a chapter may set beyond its own names.
 _AFRESH = "%reset -f\nimport torch\ntorch.set_default_dtype(torch.float32)\ndel torch"
 

@@ -20,7 +20,7 @@ import torch
 
 from lrputils.removal.mask_gradient import BOTH, added
 from lrputils.runs.datasets import read
-from lrputils.runs.parts import RUN
+from lrputils.runs.folders import RUN
 from lrputils.runs.results import load
 
 # Run → the names of its model, with layers × width, and of its data.

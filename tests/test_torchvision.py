@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 
 def run(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -10,8 +12,10 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_importing_the_package_imports_no_torch():
-    assert run("import sys, lrputils; print('torch' in sys.modules)") == "False"
+@pytest.mark.parametrize("module", ["lrputils", "lrputils.__main__", "lrputils.book.execution"])
+def test_what_needs_no_torch_imports_none(module):
+    """Each chapter is executed by a process of its own beside its kernel."""
+    assert run(f"import sys, {module}; print('torch' in sys.modules)") == "False"
 
 
 def test_torchvision_and_a_model_import_after_the_package():

@@ -21,7 +21,7 @@ import lrputils
 from lrputils.book.layout import DEFAULT, Book, BookError
 from lrputils.book.notebooks import read_text
 from lrputils.book.values import check_value
-from lrputils.runs.parts import RUN
+from lrputils.runs.folders import RUN
 
 _OF_TEXTS = ("dataset", "columns", "split", "limit")  # what `load_texts` is given in a chapter
 # A month 13 is a ValueError, as is what is no UTF-8.

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from lrputils.model.units import Word
+if TYPE_CHECKING:  # torch is not imported for a character
+    from lrputils.model.units import Word
 
 FOR, AGAINST = "#b2182b", "#2166ac"  # as in assets/heatmap.css
 _ENDLESS = re.compile(r"(\S{29})\S{3,}(\S{30})")
@@ -92,6 +94,8 @@ class WordMaps:
                 )
             if not np.isfinite(scores).all():
                 raise ValueError(f"map {name!r} holds a score that is not finite")
+        from lrputils.model.units import Word  # here: it brings torch
+
         alone = [Word(token, (place,), (token,), True) for place, token in enumerate(self.tokens)]
         self.words = alone if words is None else list(words)
         self.writers = {name: _writer(own, self.by_word(name)) for name, own in self.maps.items()}

@@ -16,6 +16,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 LOCK = "lock"
+RUN = "run.json"  # what a run is of, in its folder
 # What the system calls a full disk, or a file above the limit of its size (ulimit -f).
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

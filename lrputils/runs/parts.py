@@ -30,9 +30,9 @@ from lrputils import __version__
 from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.progress import bar
-from lrputils.runs.folders import atomic_write, disk_told, read_json, writable, write_json
+from lrputils.runs.folders import RUN, atomic_write, disk_told, read_json, writable, write_json
 
-RUN, ROWS = "run.json", "rows"
+ROWS = "rows"
 _PACKAGE = Path(__file__).parents[1]
 _LIBRARIES = ("torch", "transformers", "tokenizers")
 _TOLD = b"lrputils"  # of a part's own metadata

@@ -13,9 +13,10 @@ import pytest
 from PIL import Image
 
 import lrputils as lrp
+from lrputils.model.units import Word
 from lrputils.report.explain import tracking
 from lrputils.report.heatmap import Heatmap
-from lrputils.report.words import Word, visible
+from lrputils.report.words import visible
 from tests import tiny
 
 TEXT = "Not a chapter passes, it didn't."
