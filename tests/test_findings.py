@@ -11,12 +11,13 @@ import pytest
 
 import experiments.linear_attention as la
 import lrputils as lrp
-from experiments import frame, paper
+from experiments import frame, paper, spoken
 from experiments.bench import groups as bench
+from lrputils import stats
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
 from lrputils.runs import results
-from lrputils.study.agreement import COEFFICIENTS, agreement, compare, over_texts
+from lrputils.study.agreement import COEFFICIENTS, EVERY, WORDS, agreement, compare, over_texts
 
 BOOK = find_book()
 MINI, SIX, FULL = frame.MINILM, frame.MPNET6, frame.MPNET
@@ -423,3 +424,112 @@ class TestWords:
                 hits.append(np.abs(loo).argmax() == np.abs(scores).argmax())
         shown = self.shown("top word, halves")[MINI, "SST-2"]
         assert shown == pytest.approx(np.mean(hits), abs=0.01)
+
+
+class TestLanguageModels:
+    shown = staticmethod(lambda name: tables("12_language_models")[name])
+    smollm, gemma = spoken.MODELS.values()
+    order = ("mask-gradient", "attnlrp", "cp-lrp")
+
+    @staticmethod
+    def wide(rows, counted=WORDS, column="r"):
+        """Each sentence's r with LOO, by model and method."""
+        r = agreement(rows, counted=(counted,)) if column == "r" else rows
+        wide = r.pivot(index=["model", "id"], columns="method", values=column)
+        return wide.astype(float)
+
+    @staticmethod
+    def lead(wide, first, second):
+        """Which of two methods leads, by model."""
+        gap = (wide[first] - wide[second]).groupby("model", sort=False)
+        return gap.agg(lambda some: int(stats.leads(some)))
+
+    def test_over_own_tokens_both_models_have_one_order(self):
+        table = self.shown("tab-language")
+        for name in (self.smollm, self.gemma):
+            leading = table[f"{name} leads"]
+            assert leading["Mask gradient − AttnLRP"] == "Mask gradient"
+            assert leading["AttnLRP − CP-LRP"] == "AttnLRP"
+            r = self.shown("fig-language").value.loc[name].loc["own tokens"]
+            assert (r.idxmax(), r.idxmin()) == (spoken.HALVES, "Gradient × input")
+
+    def test_over_all_tokens_the_order_turns_and_not_by_the_first_token_alone(self):
+        maps = spoken.read_prompted()
+        turned = self.lead(self.wide(maps, EVERY), "mask-gradient", "attnlrp")
+        assert turned.to_dict() == {self.smollm: -1, self.gemma: 1}
+        without = maps.assign(
+            scores=[x[1:] for x in maps.scores], content=[x[1:] for x in maps.content]
+        )
+        turned = self.lead(self.wide(without, EVERY), "mask-gradient", "attnlrp")
+        assert turned.to_dict() == {self.smollm: -1, self.gemma: 1}
+        share = maps.assign(first=[abs(x[0]) / np.abs(x).sum() for x in maps.scores])
+        share = self.wide(share, column="first").groupby("model").mean()
+        more = share[["mask-gradient", "attention-x-grad", "cp-lrp"]].gt(share["loo"], axis=0)
+        assert more.all(axis=None)
+
+    @pytest.mark.parametrize("output", ["logit", "log-probability"])
+    def test_of_one_label_the_mask_gradient_leads_and_attnlrp_in_one_case(self, output):
+        wide = self.wide(spoken.read_prompted("-outputs", output))
+        assert (self.lead(wide, "mask-gradient", "attnlrp") == 1).all()
+        told = {self.smollm: int(output == "log-probability"), self.gemma: 0}
+        assert self.lead(wide, "attnlrp", "cp-lrp").to_dict() == told
+
+    def test_by_deletion_the_mask_gradient_leads(self):
+        maps, deleted = spoken.read_prompted(), spoken.read_prompted("-delete")
+        exact = deleted[deleted.method == "loo"].assign(removal="attention-mask")
+        wide = self.wide(pd.concat([exact, maps[maps.method.isin(self.order)]]))
+        wide = wide.dropna()
+        assert (self.lead(wide, "mask-gradient", "attnlrp") == 1).all()
+        assert (wide.groupby("model").mean().eval("attnlrp - `cp-lrp`") > 0).all()
+
+    def test_by_curves_attnlrp_leads_cp_lrp_and_in_gemma_the_mask_gradient(self):
+        rows = spoken.read_prompted("-curves")
+        wide = self.wide(rows.assign(delta=rows.lerf - rows.morf), column="delta")
+        assert (self.lead(wide, "attnlrp", "cp-lrp") == 1).all()
+        told = self.lead(wide, "attnlrp", "mask-gradient")
+        assert told.to_dict() == {self.smollm: -1, self.gemma: 1}
+
+    def test_neither_half_of_the_layers_leads(self):
+        rows = spoken.read_prompted("-layers")
+        rows = rows.drop(columns="method").assign(method=rows.family)
+        half = rows.groupby("model").layer.transform("max") // 2
+        kept = rows.layer == half + (rows.family == "back")
+        exact = spoken.read_prompted().query("method == 'loo'")
+        wide = self.wide(pd.concat([exact, rows[kept & (rows.family != "")]])).dropna()
+        assert (self.lead(wide, "back", "front") == 0).all()
+
+    @pytest.mark.parametrize(
+        ("unit", "more", "rank"), [("sentences", 1, 0), ("reviews", 0, 0), ("words", 1, -1)]
+    )
+    def test_behind_answers_no_one_pass_map_leads(self, unit, more, rank):
+        r, ranks, first = self.answers(unit)
+        gap = {n: x["AttnLRP"] - x["Mask gradient"] for n, x in (("r", r), ("rank", ranks))}
+        ends = {name: lrp.estimate(values, method="t") for name, values in gap.items()}
+        assert stats.leads(gap["r"]) == 0
+        assert (ends["r"].low > 0) == bool(more)
+        assert (ends["rank"].high < 0) == (rank == -1)
+        assert stats.leads(first["AttnLRP"] - first["Mask gradient"]) == 0
+        if unit == "sentences":
+            assert np.sort(gap["r"])[-3:].sum() > 0.5 * gap["r"].sum()
+            assert abs(r[spoken.ONLY_FIRST].mean() - r["AttnLRP"].mean()) < 0.05
+            assert first[["AttnLRP", "Mask gradient"]].mean().min() > 0.7
+
+    def test_on_reviews_other_references_find_loo_s_first_sentence(self):
+        first, shorter = self.answers("reviews")[2].mean(), self.answers("sentences")[2].mean()
+        assert round(10 * first["LOO by deletion"]) == 9
+        assert round(10 * first["surrogate of 64 passes"]) == 8
+        assert (first < shorter)[["AttnLRP", "Mask gradient"]].all()
+        asked = spoken.read_answers("reviews").drop_duplicates("id")
+        assert 9 < 64 / (asked.own.map(np.sum).mean() + 1) < 11
+
+    def test_half_removal_finds_more_of_the_first_words(self):
+        r, _, first = self.answers("words")
+        assert stats.leads(r[spoken.HALVES] - r["Mask gradient"]) == 1
+        for rival in ("AttnLRP", "Mask gradient"):
+            assert stats.leads(first[spoken.HALVES] - first[rival]) == 1
+
+    @staticmethod
+    def answers(unit):
+        """`r`, `rank` and `first` of each prompt, by map."""
+        found = spoken.compare_answers(unit)
+        return [found[column].unstack("map") for column in ("r", "rank", "first")]
