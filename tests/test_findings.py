@@ -447,7 +447,7 @@ class TestLanguageModels:
     def test_over_own_tokens_both_models_have_one_order(self):
         table = self.shown("tab-language")
         for name in (self.smollm, self.gemma):
-            leading = table[f"{name} leads"]
+            leading = table.leads[name]
             assert leading["Mask gradient − AttnLRP"] == "Mask gradient"
             assert leading["AttnLRP − CP-LRP"] == "AttnLRP"
             r = self.shown("fig-language").value.loc[name].loc["own tokens"]
