@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import combinations
 
 import nbformat
 import numpy as np
@@ -16,6 +17,7 @@ from experiments.bench import groups as bench
 from lrputils import stats
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
+from lrputils.report import audit_answers as answers
 from lrputils.runs import results
 from lrputils.study.agreement import COEFFICIENTS, EVERY, WORDS, agreement, compare, over_texts
 
@@ -533,3 +535,100 @@ class TestLanguageModels:
         """`r`, `rank` and `first` of each prompt, by map."""
         found = spoken.compare_answers(unit)
         return [found[column].unstack("map") for column in ("r", "rank", "first")]
+
+
+class TestAudit:
+    shown = staticmethod(lambda name: tables("10_audit")[name])
+
+    def test_minilm_s_attnlrp_is_above_the_bound_and_all_of_mpnet_below(self):
+        maps = self.shown("fig-audit-verdict")
+        assert (maps.loc[f"{MINI} on SST-2"].loc["AttnLRP"].low > answers.TRACKS).all()
+        assert (maps.loc[f"{FULL} on SST-2"].high < answers.TRACKS).all()
+        assert (self.shown("tab-verdicts").below > 0.1).all()
+
+    def test_at_three_passes_the_mask_gradient_leads_lrp_and_two_groups_pass_the_bound(self):
+        maps = frame.read_maps("maps", "remedy", runs=["mpnet-sst2"])
+        maps = maps[maps.readout.isin(["", "word"]) & (maps.rules == "")]
+        maps = maps[maps.removal.isin(["", "attention-mask"])]
+        maps["method"] = maps.method.mask(maps.groups == 2, "halves")
+        own = maps[(maps.groups < 3) & maps.form.isin(["", "exact-block"])]
+        own = own[own.method.isin(["loo", "attnlrp", "cp-lrp", "mask-gradient", "halves"])]
+        r = agreement(own, counted=[WORDS]).pivot(index="id", columns="method", values="r")
+        r = r.dropna().astype(float)
+        for lrp_map in ("attnlrp", "cp-lrp"):
+            assert stats.leads(r["mask-gradient"] - r[lrp_map]) == 1
+        assert stats.estimate(r["mask-gradient"]).low < answers.TRACKS
+        assert stats.estimate(r["halves"]).low > answers.TRACKS
+        drawn = self.shown("fig-audit-methods").value.droplevel([0, 1])
+        assert drawn.filter(like="(3)").idxmax() == "Mask gradient (3)"
+
+    def test_mpnet_s_attnlrp_is_worst_where_no_single_token_decides(self):
+        rows = frame.read_maps("maps", runs=["mpnet-sst2"])
+        exact = rows.query("method == 'loo' and removal == 'attention-mask'").set_index("id")
+        largest = exact.apply(lambda row: np.abs(row.scores[row.content]).max(), axis=1)
+        r = frame.read_rows("sst", ["mpnet-sst2"])
+        r = r.query("family == '' and method == 'attnlrp' and readout == 'word'")
+        r = r.set_index("id").r_content.astype(float)
+        by_quarter = r.groupby(pd.qcut(largest, 4), observed=True).mean()
+        assert by_quarter.is_monotonic_increasing
+
+    def test_the_appendix_says_the_package_s_numbers(self):
+        page = (BOOK.root / "chapters/statistics.md").read_text("utf-8")
+        assert f"from {answers.FEWEST} to {answers.MOST:,}" in page
+        assert f"Fewer than {answers.FEWEST} texts" in page
+        assert f"$m = {answers.MARGIN}$" in page
+        draws = "Draw {}, {} or {} texts".format(*answers.FALSE_LEADS)
+        assert draws in page
+        assert {*answers.FALSE_LEADS.values()} <= {0.04, 0.05}
+
+
+@cache
+def r_of_maps():
+    """Each text's r over own tokens by (method, read-out), on five recorded runs."""
+    wide = {}
+    for run in frame.RUNS:
+        rows = results.load(run.split("-")[1].rstrip("2"), run).rows
+        own = rows.query("family == '' and method not in ['loo', 'smoothgrad']")
+        wide[run] = own.pivot(index="id", columns=["method", "readout"], values=answers.R)
+        wide[run] = wide[run].dropna(axis=1, how="all").astype(float)
+    return wide
+
+
+@pytest.mark.parametrize("n", answers.FALSE_LEADS)
+class TestErrorRates:
+    """What the appendix says of how a lead is decided."""
+
+    def test_of_methods_that_tie_a_verdict_calls_one_ahead_seldom(self, n):
+        random, verdicts, by_mean = np.random.default_rng(0), {}, {}
+        for run, wide in r_of_maps().items():
+            for one, other in combinations(wide, 2):
+                gap = (wide[one] - wide[other]).dropna().to_numpy()
+                for centre in (np.mean, np.median):
+                    few = gap[random.integers(0, len(gap), (n, 400))] - centre(gap)
+                    verdicts[run, one, other, centre] = np.mean(stats.leads(few) != 0)
+                    low, high = stats.t_interval(few)
+                    if centre is np.mean:
+                        by_mean[run, one, other] = np.mean((low > 0) | (high < 0))
+        assert max(verdicts.values()) <= answers.FALSE_LEADS[n] + 0.01
+        assert max(by_mean.values()) > 2 * answers.FALSE_LEADS[n]
+        assert "imdb" in max(by_mean, key=by_mean.get)[0]
+
+    def test_of_maps_at_the_bound_a_verdict_says_yes_as_seldom(self, n):
+        random = np.random.default_rng(0)
+        for wide in r_of_maps().values():
+            maps = wide[["attnlrp", "cp-lrp"]]
+            maps = (maps - maps.mean() + answers.TRACKS).dropna().to_numpy()
+            few = maps[random.integers(0, len(maps), (n, 400))]
+            best = few.mean(axis=0).argmax(axis=1)[None, :, None]
+            best = np.take_along_axis(few, best, 2)[..., 0] - answers.TRACKS
+            said = stats.leads(best, 1 - 0.05 / maps.shape[1], doubt=answers.TRACKS)
+            assert np.mean(said > 0) <= answers.FALSE_LEADS[n] + 0.01
+
+    def test_no_interval_of_a_skewed_mean_covers_95_percent(self, n):
+        wide = r_of_maps()["minilm-imdb"].xs("word", axis=1, level="readout")
+        gap = (wide["mask-gradient"] - wide["attnlrp"]).dropna().to_numpy()
+        draws = np.random.default_rng(0).choice(gap, (400, n))
+        for method in ("t", "hall"):
+            ends = [stats.estimate(few, method=method) for few in draws]
+            covered = np.mean([e.low <= gap.mean() <= e.high for e in ends])
+            assert covered < 0.93
