@@ -12,7 +12,7 @@ import pytest
 
 import experiments.linear_attention as la
 import lrputils as lrp
-from experiments import frame, paper, spoken
+from experiments import frame, paper, spoken, zoo
 from experiments.bench import groups as bench
 from lrputils import stats
 from lrputils.book.layout import find_book
@@ -580,6 +580,41 @@ class TestAudit:
         draws = "Draw {}, {} or {} texts".format(*answers.FALSE_LEADS)
         assert draws in page
         assert {*answers.FALSE_LEADS.values()} <= {0.04, 0.05}
+
+
+class TestArchitectures:
+    shown = staticmethod(lambda name: tables("11_architectures")[name])
+
+    def test_text_models_agree_and_digits_are_harder(self):
+        r = self.shown("fig-families").droplevel(0)
+        vit = r.index.get_level_values(1) == "ViT"
+        assert r[~vit].low.min() > 0.9
+        assert r[vit].high.max() < 0.75
+        assert r[vit].value.idxmin()[0] == "Mask gradient"
+
+    def test_small_text_models_use_attention_little(self):
+        reviews = lrp.load_texts(limit=80, seed=0)
+        for name in ("bert", "qwen3"):
+            fall = lrp.attention_matters(zoo.load(name), reviews)["fall"]
+            assert 0.05 < fall.value < 0.12
+
+    def test_brackets_move_what_neurons_get_and_hardly_what_tokens_get(self):
+        table = self.shown("tab-brackets")
+        assert (table[["r, Llama", "r, Qwen3"]] > 0.98).all(axis=None)
+        halved = table.loc["(g · s) · u"]
+        assert table.u.max() == pytest.approx(2 * halved.u)
+        assert table.gate.min() == 0
+
+    def test_most_of_the_error_stays_without_a_softmax(self):
+        table = self.shown("tab-softmax")
+        change, low, high = (table[name] for name in ("change", "change low", "change high"))
+        for method in ("AttnLRP", "CP-LRP"):
+            assert low["reviews", method] < 0 < high["reviews", method]
+        assert high["digits", "AttnLRP"] < 0
+        assert low["digits", "CP-LRP"] < 0
+        assert low["digits", "Gate gradient"] > 0
+        assert table["no softmax high"]["digits"].max() < 0.8
+        assert change["digits"].abs().max() < 0.4
 
 
 @cache
