@@ -617,6 +617,66 @@ class TestArchitectures:
         assert change["digits"].abs().max() < 0.4
 
 
+class TestClaims:
+    shown = staticmethod(lambda name: tables("claims")[name])
+
+    def test_the_level_goes_with_depth_and_the_lead_with_family(self):
+        table = self.shown("tab-three")
+        for name in ("AttnLRP, own tokens", "mask gradient, own tokens"):
+            mini, six, full = table.loc[name, [MINI, SIX, FULL]]
+            assert abs(six - mini) < (mini - full) / 2
+            assert table.loc[name, f"{FULL} high"] < table.loc[name, f"{SIX} low"]
+        lead = table.loc["lead, own tokens"]
+        assert lead[f"{MINI} high"] < min(lead[f"{SIX} low"], lead[f"{FULL} low"])
+        assert lead[f"{MINI} low"] > 0
+        assert abs(lead[SIX] - lead[FULL]) < 0.02
+        paper_s = table.loc["lead, all tokens, sum to one, read at the sum"]
+        assert paper_s[f"{FULL} high"] < 0 < min(paper_s[f"{m} high"] for m in (MINI, SIX))
+
+    def test_no_baseline_comes_near_the_paper_and_a_residual_moves_one_delta(self):
+        r = self.shown("tab-baselines").r.unstack()
+        ig = r.xs("IG", level=1)[["padding", "zeros", "[MASK]"]]
+        assert (ig.max(axis=1) - ig.min(axis=1)).max() < 0.1
+        assert self.shown("tab-baselines")["r low"].xs("IG", level=1).min() > 0.3
+        assert r.xs("AttentionRollout", level=1)["with a residual"].max() < 0.1
+        ends = self.shown("tab-baselines").xs("AttentionRollout", level=1)
+        low, high = (ends[f"delta {end}"].unstack() for end in ("low", "high"))
+        more = low["with a residual"] > high["as the paper"]
+        assert more.to_dict() == {MINI: True, FULL: False}
+
+    def test_a_small_epsilon_moves_nothing_and_a_large_one_single_maps(self):
+        table = self.shown("tab-epsilon")
+        r = table["r with LOO"].unstack()
+        moved = r.sub(r["ε = 0"], axis=0).abs().max()
+        assert moved["ε = 1e-06"] < 0.001
+        assert moved["ε = 0.01"] < 0.05
+        lowest = table["lowest r with ε = 0"].unstack()
+        assert lowest["ε = 1e-06"].min() > 0.998
+        assert lowest["ε = 0.01"].max() < 0.8
+
+    def test_the_earlier_half_adds_most_of_the_interaction(self):
+        later = self.shown("tab-later-pairs")
+        assert (later.high < 0).all()
+        assert (later.share * later.used <= 1.001).all()
+
+    def test_the_first_half_needs_its_attention_most(self):
+        table = self.shown("tab-uniform")
+        lost = table.rsub(table["none"], axis=0)
+        frail = MINI, "IMDB"
+        others = lost.drop(frail)
+        assert (others["second half"] < 0.03).all()
+        assert (others["first half"] > 2 * others["second half"]).all()
+        assert (lost["first half"] > 0.08).all()
+        assert table.loc[frail, "all low"] < 0.5 < table["all low"].drop(frail).min()
+
+    def test_every_map_notices_random_weights(self):
+        drawn = self.shown("tab-redrawn").unstack()
+        for method in drawn.columns.unique(0):
+            every = drawn[method]["head, all layers"]
+            assert (every < drawn[method]["head"]).all()
+            assert every.max() < 0.35
+
+
 @cache
 def r_of_maps():
     """Each text's r over own tokens by (method, read-out), on five recorded runs."""
