@@ -72,7 +72,7 @@ def rule(ids: Tensor, mask: Tensor) -> Tensor:
 
 
 def _rule_batches(
-    generator: torch.Generator, count: int = BATCH
+    generator: torch.Generator, count: int = RULE_BATCH
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The rule's texts, planted tokens by chance and three tenths hidden, and where f is 1."""
     ids = torch.randint(B + 1, zoo.RULE_VOCABULARY, (count, _RULE_WORDS + 2), generator=generator)
@@ -90,12 +90,10 @@ def _rule_batches(
 def train(name: str, seed: int, batches: Batches, steps: int = STEPS) -> nn.Module:
     """Train one model; one that ends in `LINEAR` has the same start and texts as its twin."""
     family, _ = zoo.SHIPPED[name]
-    ruled = name.endswith(zoo.RULE)
-    words = zoo.RULE_VOCABULARY if ruled else zoo.VOCABULARY
-    model = zoo.build(family, seed, vocab_size=words).float().requires_grad_(True)
+    model = zoo.build(family, seed).float().requires_grad_(True)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if family != "vit" and not ruled:
+        if family != "vit":
             model.set_input_embeddings(zoo.projected())
     generator = torch.Generator().manual_seed(seed)
 
@@ -113,7 +111,7 @@ def _train_planted(seed: int, steps: int = STEPS) -> nn.Module:
     generator = torch.Generator().manual_seed(seed)
 
     def loss() -> Tensor:
-        inputs, holds = _rule_batches(generator, RULE_BATCH)
+        inputs, holds = _rule_batches(generator)
         f = holds.double() * 2 - 1
         return (model(**inputs).logits - torch.stack([-f, f], 1)).square().mean()
 
@@ -154,8 +152,6 @@ def make(*, data: Path, out: Path, only: Names = tuple(zoo.SHIPPED)) -> str:
         for seed in range(seeds):
             if name == "planted":
                 models[seed] = _train_planted(seed)
-            elif name.endswith(zoo.RULE):
-                models[seed] = train(name, seed, _rule_batches, 2 * STEPS)
             else:
                 models[seed] = train(name, seed, images if family == "vit" else texts)
         paths.append(zoo.save(models, name, out))

@@ -36,11 +36,9 @@ SHIPPED = {
     "gpt2": ("gpt2", 1),
     "llama": ("llama", 1),
     "qwen3": ("qwen3", 1),
-    "qwen3-rule": ("qwen3", 1),
     "planted": ("bert", 3),
 }
 LINEAR = "-linear"  # ends the names of those trained without a softmax, with `linear`
-RULE = "-rule"  # and of those that learned chapter 8's rule as a class
 VOCABULARY = 40  # of the untrained ones
 RULE_VOCABULARY = 24  # [PAD], [CLS], [SEP], five tokens that decide, neutral ones
 # Chapter 8's models, which say what the rule says, as options of `build`.
@@ -122,8 +120,7 @@ def load(name: str, seed: int = 0, folder: str | Path = _ASSETS) -> Classifier |
     start = f"{seed}."
     state = {n.removeprefix(start): t.double() for n, t in stored.items() if n.startswith(start)}
     if "projection" not in state:
-        words = {"vocab_size": RULE_VOCABULARY} if family != "vit" else {}
-        model = build(family, **(PLANTED if name == "planted" else words))
+        model = build(family, **(PLANTED if name == "planted" else {}))
         model.load_state_dict(state)
         return model
     words = _vectors().double() @ state.pop("projection").T

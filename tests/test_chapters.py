@@ -76,8 +76,7 @@ class TestChapter:
 
     def test_few_numbers_of_its_prose_are_only_on_the_built_page(self, chapter):
         """What a cell displays stands in the notebook, too; a placeholder is filled by a build."""
-        if chapter.stem != "claims":
-            assert chapter.read_text("utf-8").count("{glue:") <= 14
+        assert chapter.read_text("utf-8").count("{glue:") <= 14
 
     def test_its_code_fits_the_page_and_what_it_defines_a_screen(self, chapter):
         cells = (c for c in read_text(chapter).cells if c.cell_type == "code")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import combinations
 
 import nbformat
 import numpy as np
@@ -11,11 +12,13 @@ import pytest
 
 import experiments.linear_attention as la
 import lrputils as lrp
-from experiments import bench, frame, paper
+from experiments import bench, frame, paper, spoken, zoo
+from lrputils import stats
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
+from lrputils.report import audit_answers as answers
 from lrputils.runs import results
-from lrputils.study.agreement import COEFFICIENTS, agreement, compare, over_texts
+from lrputils.study.agreement import COEFFICIENTS, EVERY, WORDS, agreement, compare, over_texts
 
 BOOK = find_book()
 MINI, SIX, FULL = frame.MINILM, frame.MPNET6, frame.MPNET
@@ -422,3 +425,304 @@ class TestWords:
                 hits.append(np.abs(loo).argmax() == np.abs(scores).argmax())
         shown = self.shown("top word, halves")[MINI, "SST-2"]
         assert shown == pytest.approx(np.mean(hits), abs=0.01)
+
+
+class TestLanguageModels:
+    shown = staticmethod(lambda name: tables("12_language_models")[name])
+    smollm, gemma = spoken.MODELS.values()
+    order = ("mask-gradient", "attnlrp", "cp-lrp")
+
+    @staticmethod
+    def wide(rows, counted=WORDS, column="r"):
+        """Each sentence's r with LOO, by model and method."""
+        r = agreement(rows, counted=(counted,)) if column == "r" else rows
+        wide = r.pivot(index=["model", "id"], columns="method", values=column)
+        return wide.astype(float)
+
+    @staticmethod
+    def lead(wide, first, second):
+        """Which of two methods leads, by model."""
+        gap = (wide[first] - wide[second]).groupby("model", sort=False)
+        return gap.agg(lambda some: int(stats.leads(some)))
+
+    def test_over_own_tokens_both_models_have_one_order(self):
+        table = self.shown("tab-language")
+        for name in (self.smollm, self.gemma):
+            leading = table.leads[name]
+            assert leading["Mask gradient − AttnLRP"] == "Mask gradient"
+            assert leading["AttnLRP − CP-LRP"] == "AttnLRP"
+            r = self.shown("fig-language").value.loc[name].loc["own tokens"]
+            assert (r.idxmax(), r.idxmin()) == (spoken.HALVES, "Gradient × input")
+
+    def test_over_all_tokens_the_order_turns_and_not_by_the_first_token_alone(self):
+        maps = spoken.read_prompted()
+        turned = self.lead(self.wide(maps, EVERY), "mask-gradient", "attnlrp")
+        assert turned.to_dict() == {self.smollm: -1, self.gemma: 1}
+        without = maps.assign(
+            scores=[x[1:] for x in maps.scores], content=[x[1:] for x in maps.content]
+        )
+        turned = self.lead(self.wide(without, EVERY), "mask-gradient", "attnlrp")
+        assert turned.to_dict() == {self.smollm: -1, self.gemma: 1}
+        share = maps.assign(first=[abs(x[0]) / np.abs(x).sum() for x in maps.scores])
+        share = self.wide(share, column="first").groupby("model").mean()
+        more = share[["mask-gradient", "attention-x-grad", "cp-lrp"]].gt(share["loo"], axis=0)
+        assert more.all(axis=None)
+
+    @pytest.mark.parametrize("output", ["logit", "log-probability"])
+    def test_of_one_label_the_mask_gradient_leads_and_attnlrp_in_one_case(self, output):
+        wide = self.wide(spoken.read_prompted("-outputs", output))
+        assert (self.lead(wide, "mask-gradient", "attnlrp") == 1).all()
+        told = {self.smollm: int(output == "log-probability"), self.gemma: 0}
+        assert self.lead(wide, "attnlrp", "cp-lrp").to_dict() == told
+
+    def test_by_deletion_the_mask_gradient_leads(self):
+        maps, deleted = spoken.read_prompted(), spoken.read_prompted("-delete")
+        exact = deleted[deleted.method == "loo"].assign(removal="attention-mask")
+        wide = self.wide(pd.concat([exact, maps[maps.method.isin(self.order)]]))
+        wide = wide.dropna()
+        assert (self.lead(wide, "mask-gradient", "attnlrp") == 1).all()
+        assert (wide.groupby("model").mean().eval("attnlrp - `cp-lrp`") > 0).all()
+
+    def test_by_curves_attnlrp_leads_cp_lrp_and_in_gemma_the_mask_gradient(self):
+        rows = spoken.read_prompted("-curves")
+        wide = self.wide(rows.assign(delta=rows.lerf - rows.morf), column="delta")
+        assert (self.lead(wide, "attnlrp", "cp-lrp") == 1).all()
+        told = self.lead(wide, "attnlrp", "mask-gradient")
+        assert told.to_dict() == {self.smollm: -1, self.gemma: 1}
+
+    def test_neither_half_of_the_layers_leads(self):
+        rows = spoken.read_prompted("-layers")
+        rows = rows.drop(columns="method").assign(method=rows.family)
+        half = rows.groupby("model").layer.transform("max") // 2
+        kept = rows.layer == half + (rows.family == "back")
+        exact = spoken.read_prompted().query("method == 'loo'")
+        wide = self.wide(pd.concat([exact, rows[kept & (rows.family != "")]])).dropna()
+        assert (self.lead(wide, "back", "front") == 0).all()
+
+    @pytest.mark.parametrize(
+        ("unit", "more", "rank"), [("sentences", 1, 0), ("reviews", 0, 0), ("words", 1, -1)]
+    )
+    def test_behind_answers_no_one_pass_map_leads(self, unit, more, rank):
+        r, ranks, first = self.answers(unit)
+        gap = {n: x["AttnLRP"] - x["Mask gradient"] for n, x in (("r", r), ("rank", ranks))}
+        ends = {name: lrp.estimate(values, method="t") for name, values in gap.items()}
+        assert stats.leads(gap["r"]) == 0
+        assert (ends["r"].low > 0) == bool(more)
+        assert (ends["rank"].high < 0) == (rank == -1)
+        assert stats.leads(first["AttnLRP"] - first["Mask gradient"]) == 0
+        if unit == "sentences":
+            assert np.sort(gap["r"])[-3:].sum() > 0.5 * gap["r"].sum()
+            assert abs(r[spoken.ONLY_FIRST].mean() - r["AttnLRP"].mean()) < 0.05
+            assert first[["AttnLRP", "Mask gradient"]].mean().min() > 0.7
+
+    def test_on_reviews_other_references_find_loo_s_first_sentence(self):
+        first, shorter = self.answers("reviews")[2].mean(), self.answers("sentences")[2].mean()
+        assert round(10 * first["LOO by deletion"]) == 9
+        assert round(10 * first["surrogate of 64 passes"]) == 8
+        assert (first < shorter)[["AttnLRP", "Mask gradient"]].all()
+        asked = spoken.read_answers("reviews").drop_duplicates("id")
+        assert 9 < 64 / (asked.own.map(np.sum).mean() + 1) < 11
+
+    def test_half_removal_finds_more_of_the_first_words(self):
+        r, _, first = self.answers("words")
+        assert stats.leads(r[spoken.HALVES] - r["Mask gradient"]) == 1
+        for rival in ("AttnLRP", "Mask gradient"):
+            assert stats.leads(first[spoken.HALVES] - first[rival]) == 1
+
+    @staticmethod
+    def answers(unit):
+        """`r`, `rank` and `first` of each prompt, by map."""
+        found = spoken.compare_answers(unit)
+        return [found[column].unstack("map") for column in ("r", "rank", "first")]
+
+
+class TestAudit:
+    shown = staticmethod(lambda name: tables("10_audit")[name])
+
+    def test_minilm_s_attnlrp_is_above_the_bound_and_all_of_mpnet_below(self):
+        maps = self.shown("fig-audit-verdict")
+        assert (maps.loc[f"{MINI} on SST-2"].loc["AttnLRP"].low > answers.TRACKS).all()
+        assert (maps.loc[f"{FULL} on SST-2"].high < answers.TRACKS).all()
+        assert (self.shown("tab-verdicts").below > 0.1).all()
+
+    def test_at_three_passes_the_mask_gradient_leads_lrp_and_two_groups_pass_the_bound(self):
+        maps = frame.read_maps("maps", "remedy", runs=["mpnet-sst2"])
+        maps = maps[maps.readout.isin(["", "word"]) & (maps.rules == "")]
+        maps = maps[maps.removal.isin(["", "attention-mask"])]
+        maps["method"] = maps.method.mask(maps.groups == 2, "halves")
+        own = maps[(maps.groups < 3) & maps.form.isin(["", "exact-block"])]
+        own = own[own.method.isin(["loo", "attnlrp", "cp-lrp", "mask-gradient", "halves"])]
+        r = agreement(own, counted=[WORDS]).pivot(index="id", columns="method", values="r")
+        r = r.dropna().astype(float)
+        for lrp_map in ("attnlrp", "cp-lrp"):
+            assert stats.leads(r["mask-gradient"] - r[lrp_map]) == 1
+        assert stats.estimate(r["mask-gradient"]).low < answers.TRACKS
+        assert stats.estimate(r["halves"]).low > answers.TRACKS
+        drawn = self.shown("fig-audit-methods").value.droplevel([0, 1])
+        assert drawn.filter(like="(3)").idxmax() == "Mask gradient (3)"
+
+    def test_mpnet_s_attnlrp_is_worst_where_no_single_token_decides(self):
+        rows = frame.read_maps("maps", runs=["mpnet-sst2"])
+        exact = rows.query("method == 'loo' and removal == 'attention-mask'").set_index("id")
+        largest = exact.apply(lambda row: np.abs(row.scores[row.content]).max(), axis=1)
+        r = frame.read_rows("sst", ["mpnet-sst2"])
+        r = r.query("family == '' and method == 'attnlrp' and readout == 'word'")
+        r = r.set_index("id").r_content.astype(float)
+        by_quarter = r.groupby(pd.qcut(largest, 4), observed=True).mean()
+        assert by_quarter.is_monotonic_increasing
+
+    def test_the_appendix_says_the_package_s_numbers(self):
+        page = (BOOK.root / "chapters/statistics.md").read_text("utf-8")
+        assert f"from {answers.FEWEST} to {answers.MOST:,}" in page
+        assert f"Fewer than {answers.FEWEST} texts" in page
+        assert f"$m = {answers.MARGIN}$" in page
+        draws = "Draw {}, {} or {} texts".format(*answers.FALSE_LEADS)
+        assert draws in page
+        assert {*answers.FALSE_LEADS.values()} <= {0.04, 0.05}
+
+
+class TestArchitectures:
+    shown = staticmethod(lambda name: tables("11_architectures")[name])
+
+    def test_text_models_agree_and_digits_are_harder(self):
+        r = self.shown("fig-families").droplevel(0)
+        vit = r.index.get_level_values(1) == "ViT"
+        assert r[~vit].low.min() > 0.9
+        assert r[vit].high.max() < 0.75
+        assert r[vit].value.idxmin()[0] == "Mask gradient"
+
+    def test_small_text_models_use_attention_little(self):
+        reviews = lrp.load_texts(limit=80, seed=0)
+        for name in ("bert", "qwen3"):
+            fall = lrp.attention_matters(zoo.load(name), reviews)["fall"]
+            assert 0.05 < fall.value < 0.12
+
+    def test_brackets_move_what_neurons_get_and_hardly_what_tokens_get(self):
+        table = self.shown("tab-brackets")
+        assert (table[["r, Llama", "r, Qwen3"]] > 0.98).all(axis=None)
+        halved = table.loc["(g · s) · u"]
+        assert table.u.max() == pytest.approx(2 * halved.u)
+        assert table.gate.min() == 0
+
+    def test_most_of_the_error_stays_without_a_softmax(self):
+        table = self.shown("tab-softmax")
+        change, low, high = (table[name] for name in ("change", "change low", "change high"))
+        for method in ("AttnLRP", "CP-LRP"):
+            assert low["reviews", method] < 0 < high["reviews", method]
+        assert high["digits", "AttnLRP"] < 0
+        assert low["digits", "CP-LRP"] < 0
+        assert low["digits", "Gate gradient"] > 0
+        assert table["no softmax high"]["digits"].max() < 0.8
+        assert change["digits"].abs().max() < 0.4
+
+
+class TestClaims:
+    shown = staticmethod(lambda name: tables("claims")[name])
+
+    def test_the_level_goes_with_depth_and_the_lead_with_family(self):
+        table = self.shown("tab-three")
+        for name in ("AttnLRP, own tokens", "mask gradient, own tokens"):
+            mini, six, full = table.loc[name, [MINI, SIX, FULL]]
+            assert abs(six - mini) < (mini - full) / 2
+            assert table.loc[name, f"{FULL} high"] < table.loc[name, f"{SIX} low"]
+        lead = table.loc["lead, own tokens"]
+        assert lead[f"{MINI} high"] < min(lead[f"{SIX} low"], lead[f"{FULL} low"])
+        assert lead[f"{MINI} low"] > 0
+        assert abs(lead[SIX] - lead[FULL]) < 0.02
+        paper_s = table.loc["lead, all tokens, sum to one, read at the sum"]
+        assert paper_s[f"{FULL} high"] < 0 < min(paper_s[f"{m} high"] for m in (MINI, SIX))
+
+    def test_no_baseline_comes_near_the_paper_and_a_residual_moves_one_delta(self):
+        r = self.shown("tab-baselines").r.unstack()
+        ig = r.xs("IG", level=1)[["padding", "zeros", "[MASK]"]]
+        assert (ig.max(axis=1) - ig.min(axis=1)).max() < 0.1
+        assert self.shown("tab-baselines")["r low"].xs("IG", level=1).min() > 0.3
+        assert r.xs("AttentionRollout", level=1)["with a residual"].max() < 0.1
+        ends = self.shown("tab-baselines").xs("AttentionRollout", level=1)
+        low, high = (ends[f"delta {end}"].unstack() for end in ("low", "high"))
+        more = low["with a residual"] > high["as the paper"]
+        assert more.to_dict() == {MINI: True, FULL: False}
+
+    def test_a_small_epsilon_moves_nothing_and_a_large_one_single_maps(self):
+        table = self.shown("tab-epsilon")
+        r = table["r with LOO"].unstack()
+        moved = r.sub(r["ε = 0"], axis=0).abs().max()
+        assert moved["ε = 1e-06"] < 0.001
+        assert moved["ε = 0.01"] < 0.05
+        lowest = table["lowest r with ε = 0"].unstack()
+        assert lowest["ε = 1e-06"].min() > 0.998
+        assert lowest["ε = 0.01"].max() < 0.8
+
+    def test_the_earlier_half_adds_most_of_the_interaction(self):
+        later = self.shown("tab-later-pairs")
+        assert (later.high < 0).all()
+        assert (later.share * later.used <= 1.001).all()
+
+    def test_the_first_half_needs_its_attention_most(self):
+        table = self.shown("tab-uniform")
+        lost = table.rsub(table["none"], axis=0)
+        frail = MINI, "IMDB"
+        others = lost.drop(frail)
+        assert (others["second half"] < 0.03).all()
+        assert (others["first half"] > 2 * others["second half"]).all()
+        assert (lost["first half"] > 0.08).all()
+        assert table.loc[frail, "all low"] < 0.5 < table["all low"].drop(frail).min()
+
+    def test_every_map_notices_random_weights(self):
+        drawn = self.shown("tab-redrawn").unstack()
+        for method in drawn.columns.unique(0):
+            every = drawn[method]["head, all layers"]
+            assert (every < drawn[method]["head"]).all()
+            assert every.max() < 0.35
+
+
+@cache
+def r_of_maps():
+    """Each text's r over own tokens by (method, read-out), on five recorded runs."""
+    wide = {}
+    for run in frame.RUNS:
+        rows = results.load(run.split("-")[1].rstrip("2"), run).rows
+        own = rows.query("family == '' and method not in ['loo', 'smoothgrad']")
+        wide[run] = own.pivot(index="id", columns=["method", "readout"], values=answers.R)
+        wide[run] = wide[run].dropna(axis=1, how="all").astype(float)
+    return wide
+
+
+@pytest.mark.parametrize("n", answers.FALSE_LEADS)
+class TestErrorRates:
+    """What the appendix says of how a lead is decided."""
+
+    def test_of_methods_that_tie_a_verdict_calls_one_ahead_seldom(self, n):
+        random, verdicts, by_mean = np.random.default_rng(0), {}, {}
+        for run, wide in r_of_maps().items():
+            for one, other in combinations(wide, 2):
+                gap = (wide[one] - wide[other]).dropna().to_numpy()
+                for centre in (np.mean, np.median):
+                    few = gap[random.integers(0, len(gap), (n, 400))] - centre(gap)
+                    verdicts[run, one, other, centre] = np.mean(stats.leads(few) != 0)
+                    low, high = stats.t_interval(few)
+                    if centre is np.mean:
+                        by_mean[run, one, other] = np.mean((low > 0) | (high < 0))
+        assert max(verdicts.values()) <= answers.FALSE_LEADS[n] + 0.01
+        assert max(by_mean.values()) > 2 * answers.FALSE_LEADS[n]
+        assert "imdb" in max(by_mean, key=by_mean.get)[0]
+
+    def test_of_maps_at_the_bound_a_verdict_says_yes_as_seldom(self, n):
+        random = np.random.default_rng(0)
+        for wide in r_of_maps().values():
+            maps = wide[["attnlrp", "cp-lrp"]]
+            maps = (maps - maps.mean() + answers.TRACKS).dropna().to_numpy()
+            few = maps[random.integers(0, len(maps), (n, 400))]
+            best = few.mean(axis=0).argmax(axis=1)[None, :, None]
+            best = np.take_along_axis(few, best, 2)[..., 0] - answers.TRACKS
+            said = stats.leads(best, 1 - 0.05 / maps.shape[1], doubt=answers.TRACKS)
+            assert np.mean(said > 0) <= answers.FALSE_LEADS[n] + 0.01
+
+    def test_no_interval_of_a_skewed_mean_covers_95_percent(self, n):
+        wide = r_of_maps()["minilm-imdb"].xs("word", axis=1, level="readout")
+        gap = (wide["mask-gradient"] - wide["attnlrp"]).dropna().to_numpy()
+        draws = np.random.default_rng(0).choice(gap, (400, n))
+        for method in ("t", "hall"):
+            ends = [stats.estimate(few, method=method) for few in draws]
+            covered = np.mean([e.low <= gap.mean() <= e.high for e in ends])
+            assert covered < 0.93

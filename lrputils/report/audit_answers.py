@@ -43,7 +43,7 @@ MARGIN = 0.02
 # Fewer texts decide nothing, and no answer asks for more.
 FEWEST, MOST = 20, 1_000
 # Texts → the largest share of draws in which one of two methods that tie was called ahead, over all
-# recorded pairs and runs (chapter 10).
+# recorded pairs and runs (tests/test_findings.py).
 FALSE_LEADS = {20: 0.04, 50: 0.05, 100: 0.05}
 _POWER = 0.8
 CLEAR, ALIKE, CANNOT_TELL = "clear", "alike", "cannot tell"

@@ -101,7 +101,6 @@ def through_forms(
     methods: Sequence[str] = METHODS,
     forms: Mapping[str, Form] = FORMS,
     readout: str = "word",
-    special: bool = True,
 ) -> Iterator[dict[str, Any]]:
     """Return how maps through each form of attention agree with those through the standard one.
 
@@ -116,7 +115,6 @@ def through_forms(
             (A_ji ∝ m_i exp(Z_ji), at m = 1) and LOO by the attention mask in every form, too.
         forms: name → form of attention.
         readout: where relevance is read.
-        special: whether correlations count special tokens.
 
     Returns:
         one row a text, form and method: `id`, `form`, `method`; `logit`, the change of the
@@ -124,7 +122,7 @@ def through_forms(
         its absolute changes over that of its absolute scores; `r_loo` with LOO, and
         `r_loo_standard`, that of the standard form.
     """
-    where = inputs.valid_mask if special else inputs.content_mask
+    where = inputs.valid_mask
     with refactored(classifier.model, standard) as architecture:
         target = read(architecture, inputs).target
     loo = leave_one_out(classifier.model, inputs, target=target, progress=False)

@@ -49,7 +49,6 @@ def run(chapter):
         ("07_remedy", swapped),
         ("08_yardstick", swapped),
         ("10_audit", swapped),
-        ("claims", swapped),
     ],
 )
 def test_a_chapter_notices_that_rows_were_turned_round(chapter, turn, monkeypatch):

@@ -512,27 +512,6 @@ def said(run, method) -> pd.Series:
     )
 
 
-def said_first(run, method):
-    return prompted(run)[method].map(lambda scores: abs(scores[0]) / np.abs(scores).sum())
-
-
-def said_for_nine(run, left):
-    return prompted(run).apply(_for_nine, axis=1, left=float(left))
-
-
-def _for_nine(text, left) -> float:
-    """What is left of nine passes, once the estimate is made, is read from removed tokens on."""
-    loo, one = (np.asarray(text[name], float) for name in ("loo", "mask-gradient"))
-    own, left = np.flatnonzero(text.content), left * len(loo)
-    mixed = one.copy()
-    for place in sorted(own, key=lambda place: -abs(one[place])):
-        price = len(loo) - place
-        if price <= left:
-            left -= price
-            mixed[place] = loo[place]
-    return pearson(mixed, loo, own)
-
-
 @cache
 def answered(run, method, passes=0) -> pd.Series:
     """The scores of each text's own sentences."""
@@ -546,7 +525,4 @@ def sentences(run, method, passes=0):
     said = rows(f"answers/{run}")
     told = said[said.length <= 40].id.unique()  # else read back as other tokens than it was said in
     both = both[both.index.isin(told)]
-    if run.endswith("questions"):  # where the smaller surrogate has a map that varies
-        few = answered(run, "surrogate", 32)
-        both = both[[few[text].std() > 0 for text in both.index]]
     return both.apply(lambda text: pearson(text["map"], text["loo"]), axis=1)
