@@ -51,6 +51,7 @@ KINDS = {
     "pinned": "experiments.recordings.language:pinned",
     "answers": "experiments.recordings.language:answers",
     "factorial": "experiments.recordings.factorial:measure",
+    "saturation": "experiments.recordings.saturation:measure",
 }
 Kind = Literal[*KINDS]
 _FILE = "rows"  # of a part
@@ -98,6 +99,7 @@ def record(
         pinned          its leave-one-out with the first token's weights held
         answers         a language model's maps of its answers to chats, by sentences
         factorial       agreement with each of LRP's four rules on or off, on a run's texts
+        saturation      what is lost while a token is hidden by degrees
 
     Args:
         kind (KIND): what is recorded
