@@ -83,7 +83,7 @@ def record(
         softmax         how far rules for attention are from an exact removal
         refactored      AttnLRP's maps through other forms of attention
         curves          r and curves at every read-out, also under [MASK]
-        baselines       Integrated Gradients from three baselines; rollout
+        baselines       Integrated Gradients from three baselines, rollout, the mask gradient
         epsilon         LRP with ε > 0
         depth           the mask gradient of the last layers
         patching        patches, and each backward pass's estimates of them

@@ -165,6 +165,10 @@ _VARIANTS = {
     ("ig", "mask"): {"baseline": "mask"},
     ("rollout", "paper"): {"variant": "paper"},
     ("rollout", "abnar"): {"variant": "abnar"},
+    ("attention-x-grad", ""): {},
+    ("mask-gradient", "one-pass"): {},
+    ("mask-gradient", "halves"): {"groups": 2},
+    ("mask-gradient", "sum"): {"groups": 2, "with_open": True},
 }
 
 

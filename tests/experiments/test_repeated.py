@@ -24,7 +24,7 @@ OPTIONS = {
     "routes": {"readouts": ["word"]},
 }
 KEYS = ["id", "method", "readout", "family", "layer", "rules", "removal", "setting", "form"]
-KEYS += ["norm", "activation", "halving", "softmax"]
+KEYS += ["norm", "activation", "halving", "softmax", "degree"]
 KEYS += ["variant", "epsilon", "k", "randomised", "edit", "route", "part", "i", "j"]
 KEYS += ["site", "token", "source", "units", "leaning", "triple"]
 # What moves with the last bits of float32 on another processor, or with time.
