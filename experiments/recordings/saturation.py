@@ -8,13 +8,14 @@ t = 0, and falls short of leave-one-out where most is lost late.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from experiments.frame import recorded_loo
 from experiments.recordings.language import LABELS
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
@@ -23,7 +24,6 @@ from lrputils.model.operations import routed
 from lrputils.model.proof import run_batch
 from lrputils.model.readout import GRADIENT_TOKENS, Target, explained
 from lrputils.removal.mask_gradient import Gates
-from lrputils.runs.results import load
 from lrputils.study.by_text import in_order, predicted
 
 
@@ -65,18 +65,18 @@ def measure(
         raise ValueError(f"degrees={[*degrees]} are not all above 0 and at most 1")
     if (run is None) != (words is None):
         raise ValueError("words= are chosen by the leave-one-out of run=: give both or neither")
-    ranked = {} if run is None else _ranked(run)
+    exact = None if run is None else recorded_loo(run)
     if template is not None:
         classifier = classifier.zero_shot(template, labels)
     rows = []
     for inputs, target, facts in predicted(classifier, texts, batch_size, max_length):
         chosen = target if template is None else torch.stack([target, target - 2], 1)
         for number, fact in enumerate(facts):
-            tokens = ranked.get(fact["id"], np.flatnonzero(fact["content"]))
-            if words is not None:
-                tokens = np.unique(
-                    tokens[np.linspace(0, len(tokens) - 1, words).round().astype(int)]
-                )
+            tokens = np.flatnonzero(fact["content"])
+            if exact is not None:
+                tokens = tokens[np.argsort(-np.abs(exact[fact["id"]][tokens]), kind="stable")]
+                ranks = np.linspace(0, len(tokens) - 1, words).round().astype(int)
+                tokens = tokens[np.unique(ranks)]
             one = {"inputs": inputs.rows(number), "target": chosen[number : number + 1]}
             for degree in degrees:
                 scores = np.full(fact["tokens"], np.nan, np.float32)
@@ -86,17 +86,6 @@ def measure(
                 }
                 rows.append({**named, "degree": degree, "scores": scores})
     return in_order(rows)
-
-
-def _ranked(run: str) -> Mapping[str, np.ndarray]:
-    """Each text's own tokens by the size of their recorded leave-one-out, the largest first."""
-    rows = load("maps", run).rows
-    exact = rows[(rows.method == "loo") & (rows.removal == "attention-mask")]
-    order = {}
-    for text, own, loo in zip(exact.id.astype(str), exact.content, exact.scores, strict=True):
-        places = np.flatnonzero(own)
-        order[text] = places[np.argsort(-np.abs(loo[places]), kind="stable")]
-    return order
 
 
 @torch.inference_mode()
