@@ -22,9 +22,11 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs, tensor_rows
 from lrputils.model.operations import routed
 from lrputils.model.proof import run_batch
-from lrputils.model.readout import GRADIENT_TOKENS, Target, explained
+from lrputils.model.readout import Target, explained
 from lrputils.removal.mask_gradient import Gates
 from lrputils.study.by_text import in_order, predicted
+
+_TOKENS = 1024  # at once: on a CPU more take longer
 
 
 def measure(
@@ -97,7 +99,7 @@ def loss_by_token(
     whole = explained(run_batch(architecture, inputs), target)
     length = inputs["input_ids"].shape[1]
     lost = []
-    for some in torch.as_tensor(tokens).split(max(1, GRADIENT_TOKENS // length)):
+    for some in torch.as_tensor(tokens).split(max(1, _TOKENS // length)):
         closed = torch.zeros(len(some), length)
         closed[torch.arange(len(some)), some] = degree
         row = torch.zeros(len(some), dtype=torch.long)
