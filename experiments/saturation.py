@@ -50,6 +50,43 @@ def read_scores(run: str) -> pd.DataFrame:
     return maps.rename(columns=_MAPS)
 
 
+def compare_texts(paths: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a text of `read_paths`: what its hidden tokens' scores have of leave-one-out.
+
+    Returns:
+        `id`, `logit`, `quarter`; r with leave-one-out of `gradient` and `attnlrp`, of `mended`,
+        the gradient with leave-one-out itself at the top token, and of what is lost at each
+        degree; `early`, the share of the top token's leave-one-out that is lost halfway, and
+        `bend`, the share of that which is lost in the first tenth, five times.
+    """
+    rows = []
+    for text, own in paths.groupby("id", sort=False):
+        lost = own.pivot(index="token", columns="degree", values="lost")
+        tokens = own.drop_duplicates("token").set_index("token")
+        maps = lost.join(tokens[["gradient", "attnlrp"]])
+        maps["mended"] = tokens.gradient.mask(tokens.top, tokens.loo)
+        first, half, loo = lost[0.1][tokens.top], lost[0.5][tokens.top], tokens.loo[tokens.top]
+        rows.append(
+            {
+                "id": text,
+                **tokens[["logit", "quarter"]].iloc[0],
+                **maps.corrwith(tokens.loo),
+                "early": (half / loo).iloc[0],
+                "bend": (5 * first / half).iloc[0],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def rank_correlation(x: pd.Series, y: pd.Series, given: pd.Series | None = None) -> float:
+    """Spearman's correlation of two columns, partial where a third one is `given`."""
+    r = pd.concat([x, y, x if given is None else given], axis=1).rank().corr().to_numpy()
+    if given is None:
+        return float(r[0, 1])
+    left = (1 - r[0, 2] ** 2) * (1 - r[1, 2] ** 2)
+    return float((r[0, 1] - r[0, 2] * r[1, 2]) / left**0.5)
+
+
 def buy_exact(run: str, most: int = 12) -> pd.DataFrame:
     """Return a row a text of `results/maps` and number of exact passes, 0 to `most`.
 

@@ -11,7 +11,7 @@ import pytest
 
 import experiments.linear_attention as la
 import lrputils as lrp
-from experiments import frame, paper
+from experiments import frame, paper, saturation
 from experiments.bench import groups as bench
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
@@ -423,3 +423,36 @@ class TestWords:
                 hits.append(np.abs(loo).argmax() == np.abs(scores).argmax())
         shown = self.shown("top word, halves")[MINI, "SST-2"]
         assert shown == pytest.approx(np.mean(hits), abs=0.01)
+
+
+class TestSaturation:
+    """f bends on the way to leave-one-out: where the model is sure, the decisive word is small."""
+
+    sentences = ("minilm-sst2",)
+    paths = staticmethod(cache(saturation.read_paths))
+
+    @pytest.mark.parametrize("run", sentences)
+    def test_where_the_model_is_sure_the_top_word_is_lost_later(self, run):
+        half = self.paths(run).query("degree == 0.5")
+        lost = (half.lost / half.loo).groupby([half.top, half.quarter]).median()
+        assert lost[True, 4] < lost[True, 1] - 0.1
+        assert lost[True, 1] < 0.5
+        assert lost[True, 4] < lost[False, 4] - 0.1
+
+    @pytest.mark.parametrize("run", sentences)
+    def test_that_explains_why_the_mask_gradient_falls_with_confidence(self, run):
+        texts = saturation.compare_texts(self.paths(run))
+        r = saturation.rank_correlation
+        falls = r(texts.logit, texts.gradient)
+        assert falls < -0.2
+        assert abs(r(texts.logit, texts.gradient, texts.early)) < -falls / 2
+        assert abs(r(texts.logit, texts.mended)) < -falls / 2
+        assert r(texts.early, texts.gradient, texts.logit) > 0.3
+
+    @pytest.mark.parametrize("run", frame.RUNS)
+    def test_more_exact_passes_for_confident_texts_buy_nothing(self, run):
+        bought = saturation.buy_exact(run)
+        gains = pd.DataFrame([saturation.move_passes(bought, passes) for passes in (1, 2, 3, 4, 6)])
+        assert (gains.low < 0).all()
+        assert (gains.value < 0.015).all()
+        assert (gains.chance > 0.01).all()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import lrputils as lrp
+from experiments import saturation as analysis
 from experiments.recordings import saturation
 from tests import languages
 
@@ -55,3 +59,34 @@ def test_words_are_taken_at_even_ranks_of_the_recorded_size(clf, monkeypatch):
 def test_what_cannot_be_measured_is_refused(clf, wrong):
     with pytest.raises(ValueError, match=r"degrees=|words="):
         saturation.measure(clf, ONE, **wrong)
+
+
+def test_passes_go_where_they_buy_most():
+    """Twelve texts; a pass at one of the six confident ones buys 0.1 of r, elsewhere 0.02."""
+    rows = [
+        {"id": str(text), "logit": text // 2, "order": order, "passes": k, "r": k * buys}
+        for text, order, k in product(range(12), ("estimate", "chance"), range(7))
+        for buys in [(0.1 if text >= 6 else 0.02) * (order == "estimate")]
+    ]
+    found = analysis.move_passes(pd.DataFrame(rows), 3)
+    assert found.moved == 3
+    expected = (3 * 0.1 - 3 * 0.02) / 2
+    assert found[["chosen", "value"]].tolist() == pytest.approx([expected] * 2)
+    assert found.chance == pytest.approx(3 * (0.1 + 0.02) / 2)
+
+
+def test_exact_passes_end_in_loo():
+    bought = analysis.buy_exact("minilm-sst2", most=60)
+    last = bought[bought.passes == 60]
+    assert last.r.min() == pytest.approx(1)
+    first = bought[bought.passes == 0].set_index(["id", "order"]).r.unstack()
+    assert (first.estimate == first.chance).all()
+
+
+def test_a_partial_rank_correlation_is_that_of_residuals():
+    x, y, z = np.random.default_rng(0).standard_normal((3, 50)) + np.linspace(0, 3, 50)
+    ranks = pd.DataFrame({"x": x, "y": y, "z": z}).rank()
+    left = [c - np.polyval(np.polyfit(ranks.z, c, 1), ranks.z) for c in (ranks.x, ranks.y)]
+    found = analysis.rank_correlation(*map(pd.Series, (x, y, z)))
+    assert found == pytest.approx(np.corrcoef(*left)[0, 1])
+    assert found < analysis.rank_correlation(pd.Series(x), pd.Series(y)) - 0.1
