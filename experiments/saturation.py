@@ -11,6 +11,7 @@ import pandas as pd
 from experiments import frame
 from lrputils import stats
 from lrputils.runs.results import load
+from lrputils.stats import Array
 
 _MAPS = {"loo": "loo", "mask-gradient": "gradient", "attnlrp": "attnlrp"}
 
@@ -78,13 +79,16 @@ def compare_texts(paths: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def rank_correlation(x: pd.Series, y: pd.Series, given: pd.Series | None = None) -> float:
-    """Spearman's correlation of two columns, partial where a third one is `given`."""
-    r = pd.concat([x, y, x if given is None else given], axis=1).rank().corr().to_numpy()
+def rank_correlation(x: Array, y: Array, given: Array | None = None, *, axis: int = -1) -> Array:
+    """Spearman's correlation of texts, partial where a third sample is `given`.
+
+    Each sample is (…, texts): a statistic for `lrputils.stats.estimate`.
+    """
+    r = stats.spearman(x, y)
     if given is None:
-        return float(r[0, 1])
-    left = (1 - r[0, 2] ** 2) * (1 - r[1, 2] ** 2)
-    return float((r[0, 1] - r[0, 2] * r[1, 2]) / left**0.5)
+        return r.squeeze()
+    a, b = stats.spearman(x, given), stats.spearman(y, given)
+    return ((r - a * b) / np.sqrt((1 - a**2) * (1 - b**2))).squeeze()
 
 
 def buy_exact(run: str, most: int = 12) -> pd.DataFrame:
