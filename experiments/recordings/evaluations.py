@@ -197,7 +197,7 @@ def baselines(
         `morf` and `delta`.
     """
     asked = [Variant("/".join(key), key[0], _VARIANTS[*key]) for key in variants]
-    reference = None if run is None else [recorded_loo(run)[text] for text in texts.ids]
+    reference = None if run is None else [*recorded_loo(run)[[*texts.ids]].map(np.copy)]
     how = {"chunk": chunk, "reference": reference}
     rows = _evaluated(classifier, texts, asked, batch_size, max_length, **how).rows
     method, _, variant = zip(*(name.partition("/") for name in rows.method), strict=True)
