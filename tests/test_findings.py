@@ -457,3 +457,19 @@ class TestSaturation:
         assert (gains.low < 0).all()
         assert (gains.value < 0.015).all()
         assert (gains.chance > 0.01).all()
+
+    @pytest.mark.parametrize("run", ["mpnet-sst2"])
+    def test_along_the_curves_the_mask_gradient_is_behind_attnlrp(self, run):
+        """By Δ half-removal comes closer; no estimate is ahead."""
+        curves = frame.read_rows("estimates", [run])
+        plain = frame.read_rows("sst", [run]).query("family == '' and readout == 'word'")
+        curves["method"] = curves.method + " " + curves.variant
+        rows = pd.concat([curves, plain[plain.method == "attnlrp"]])
+        lead = {
+            name: compare(rows, f"mask-gradient {name}", "attnlrp", column="delta").iloc[0]
+            for name in ("one-pass", "halves", "sum")
+        }
+        assert lead["one-pass"].lead == -1
+        for name in ("halves", "sum"):
+            assert lead[name].value > lead["one-pass"].value + 0.1
+            assert lead[name].lead <= 0
