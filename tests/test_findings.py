@@ -450,6 +450,14 @@ class TestSaturation:
         mended = rank(texts.logit, texts.mended)
         assert mended.low < 0 < mended.high
 
+    def test_a_language_model_s_decisive_word_is_not_lost_later_where_it_is_sure(self):
+        texts = saturation.compare_texts(self.paths("smollm2-sst2"))
+        rank = partial(lrp.stats.estimate, statistic=saturation.rank_correlation)
+        assert rank(texts.logit, texts.early).low > 0
+        assert rank(texts.logit, texts.gradient).high > 0
+        sure = saturation.compare_texts(self.paths(self.sentences[1]))
+        assert rank(sure.logit, sure.early).high < -0.2
+
     def test_on_mpnet_most_is_lost_so_late_that_the_first_half_tells_nothing(self):
         """The bend of the first half, which leave-one-out is no part of, tells some on MiniLM."""
         left, fall = {}, {}
