@@ -480,7 +480,7 @@ class TestSaturation:
         assert (gains.value < 0.015).all()
         assert (gains.chance > 0.01).all()
 
-    @pytest.mark.parametrize("run", ["mpnet-sst2"])
+    @pytest.mark.parametrize("run", ["minilm-sst2", "mpnet-sst2"])
     def test_along_the_curves_the_mask_gradient_is_behind_attnlrp(self, run):
         """By Δ half-removal comes closer; no estimate is ahead."""
         curves = frame.read_rows("estimates", [run])
@@ -495,3 +495,10 @@ class TestSaturation:
         for name in ("halves", "sum"):
             assert lead[name].value > lead["one-pass"].value + 0.1
             assert lead[name].lead <= 0
+
+    def test_curves_of_one_pass_are_those_of_another_recording(self):
+        ours = frame.read_rows("estimates", ["minilm-sst2"]).query("variant == 'one-pass'")
+        theirs = frame.read_rows("sst", ["minilm-sst2"]).query("method == 'mask-gradient'")
+        both = ours.merge(theirs, on="id", validate="one_to_one")
+        assert len(both) == len(ours)
+        assert (both.delta_x - both.delta_y).abs().max() < 0.05
