@@ -14,6 +14,7 @@ from lrputils.runs import results
 HOME = find_book().root / "results"
 # Kind → options with which its rows were recorded; "texts" are recorded as `sst`.
 OPTIONS = {
+    "baselines": {"run": "minilm-sst2"},
     "factorial": {"run": "minilm-sst2"},
     "texts": {"methods": ["attnlrp", "cp-lrp", "mask-gradient", "rollout", "grad-x-input"]},
     "maps": {"removals": ["attention-mask", "delete", "zero"]},
