@@ -22,10 +22,11 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs, tensor_rows
 from lrputils.model.operations import routed
 from lrputils.model.proof import run_batch
-from lrputils.model.readout import Target, explained
+from lrputils.model.readout import explained
 from lrputils.removal.mask_gradient import Gates
 from lrputils.study.by_text import in_order, predicted
 
+_FACTS = ("id", "target", "label", "logit", "content")
 _TOKENS = 1024  # at once: on a CPU more take longer
 
 
@@ -79,20 +80,18 @@ def measure(
                 tokens = tokens[np.argsort(-np.abs(exact[fact["id"]][tokens]), kind="stable")]
                 ranks = np.linspace(0, len(tokens) - 1, words).round().astype(int)
                 tokens = tokens[np.unique(ranks)]
-            one = {"inputs": inputs.rows(number), "target": chosen[number : number + 1]}
+            text, explains = inputs.rows(number), chosen[number : number + 1]
+            named = {name: fact[name] for name in ("position", *_FACTS)}
             for degree in degrees:
                 scores = np.full(fact["tokens"], np.nan, np.float32)
-                scores[tokens] = loss_by_token(classifier, **one, tokens=tokens, degree=degree)
-                named = {
-                    k: fact[k] for k in ("position", "id", "target", "label", "logit", "content")
-                }
+                scores[tokens] = loss_by_token(classifier, text, explains, tokens, degree)
                 rows.append({**named, "degree": degree, "scores": scores})
     return in_order(rows)
 
 
 @torch.inference_mode()
 def loss_by_token(
-    classifier: Classifier, inputs: Inputs, target: Target, tokens: np.ndarray, degree: float
+    classifier: Classifier, inputs: Inputs, target: Tensor, tokens: np.ndarray, degree: float
 ) -> Tensor:
     """f less f with each of these tokens of one text hidden by `degree`, (tokens,), in logits."""
     architecture = classifier.architecture
