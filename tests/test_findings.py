@@ -496,6 +496,16 @@ class TestSaturation:
             assert lead[name].value > lead["one-pass"].value + 0.1
             assert lead[name].lead <= 0
 
+    def test_nor_is_an_estimate_ahead_along_the_curves_of_mpnet_s_reviews(self):
+        curves = frame.read_rows("estimates", ["mpnet-imdb"])
+        plain = frame.read_rows("imdb", ["mpnet-imdb"]).query("family == '' and readout == 'word'")
+        curves["method"] = curves.method + " " + curves.variant
+        rows = pd.concat([curves, plain[plain.method == "attnlrp"]])
+        for name in ("one-pass", "halves", "sum"):
+            lead = compare(rows, f"mask-gradient {name}", "attnlrp", column="delta").iloc[0]
+            assert lead.value < 0
+            assert lead["lead"] == (-1 if name == "halves" else 0)
+
     def test_curves_of_one_pass_are_those_of_another_recording(self):
         ours = frame.read_rows("estimates", ["minilm-sst2"]).query("variant == 'one-pass'")
         theirs = frame.read_rows("sst", ["minilm-sst2"]).query("method == 'mask-gradient'")
