@@ -67,6 +67,13 @@ def read_rows(
     return pd.concat(parts, ignore_index=True)
 
 
+def recorded_loo(run: str) -> pd.Series:
+    """Leave-one-out by the attention mask, (tokens,), of a run of `results/maps`, by the text."""
+    rows = load("maps", run).rows
+    exact = rows[(rows.method == "loo") & (rows.removal == _MASK)]
+    return exact.set_index(exact.id.astype(str)).scores
+
+
 def read_run(folder: str | Path, **needed: Any) -> pd.DataFrame:
     """Read what `lrputils evaluate --out FOLDER` wrote, the columns `model` and `data` first.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 
 import nbformat
@@ -12,7 +12,7 @@ import pytest
 
 import experiments.linear_attention as la
 import lrputils as lrp
-from experiments import bench, frame, paper, spoken, zoo
+from experiments import bench, frame, paper, saturation, spoken, zoo
 from lrputils import stats
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
@@ -726,3 +726,92 @@ class TestErrorRates:
             ends = [stats.estimate(few, method=method) for few in draws]
             covered = np.mean([e.low <= gap.mean() <= e.high for e in ends])
             assert covered < 0.93
+
+
+class TestSaturation:
+    """f bends on the way to leave-one-out: where the model is sure, the decisive word is small."""
+
+    sentences = ("minilm-sst2", "mpnet-sst2")
+    paths = staticmethod(cache(saturation.read_paths))
+
+    @pytest.mark.parametrize("run", sentences)
+    def test_where_the_model_is_sure_the_top_word_is_lost_later(self, run):
+        half = self.paths(run).query("degree == 0.5")
+        lost = (half.lost / half.loo).groupby([half.top, half.quarter]).median()
+        assert lost[True, 4] < lost[True, 1] - 0.1
+        assert lost[True, 1] < 0.5
+        assert lost[True, 4] < lost[False, 4] - 0.1
+
+    @pytest.mark.parametrize("run", sentences)
+    def test_that_explains_most_of_the_mask_gradient_s_fall_with_confidence(self, run):
+        texts = saturation.compare_texts(self.paths(run))
+        rank = partial(lrp.stats.estimate, statistic=saturation.rank_correlation)
+        falls = rank(texts.logit, texts.gradient)
+        assert falls.high < -0.1
+        assert abs(rank(texts.logit, texts.gradient, texts.early).value) < -falls.value / 2
+        assert rank(texts.early, texts.gradient, texts.logit).low > 0.2
+        mended = rank(texts.logit, texts.mended)
+        assert mended.low < 0 < mended.high
+
+    def test_a_language_model_s_decisive_word_is_not_lost_later_where_it_is_sure(self):
+        texts = saturation.compare_texts(self.paths("smollm2-sst2"))
+        rank = partial(lrp.stats.estimate, statistic=saturation.rank_correlation)
+        assert rank(texts.logit, texts.early).low > 0
+        assert rank(texts.logit, texts.gradient).high > 0
+        sure = saturation.compare_texts(self.paths(self.sentences[1]))
+        assert rank(sure.logit, sure.early).high < -0.2
+
+    def test_on_mpnet_most_is_lost_so_late_that_the_first_half_tells_nothing(self):
+        """The bend of the first half, which leave-one-out is no part of, tells some on MiniLM."""
+        left, fall = {}, {}
+        for run in self.sentences:
+            texts = saturation.compare_texts(self.paths(run))
+            r = saturation.rank_correlation
+            left[run] = r(texts.logit, texts.gradient, texts.bend) - r(texts.logit, texts.gradient)
+            quarters = texts.groupby("quarter")[["gradient", 0.5, 0.9]].mean()
+            fall[run] = quarters.loc[1] - quarters.loc[4]
+        assert left["minilm-sst2"] > 0.1 > 0.03 > left["mpnet-sst2"]
+        assert fall["minilm-sst2"][0.5] < fall["minilm-sst2"]["gradient"] / 2
+        assert fall["mpnet-sst2"][0.5] > 0.9 * fall["mpnet-sst2"]["gradient"]
+        assert max(abs(of_run[0.9]) for of_run in fall.values()) < 0.01
+
+    @pytest.mark.parametrize("run", frame.RUNS)
+    def test_more_exact_passes_for_confident_texts_buy_nothing(self, run):
+        bought = saturation.buy_exact(run)
+        gains = pd.DataFrame([saturation.move_passes(bought, passes) for passes in (1, 2, 3, 4, 6)])
+        assert (gains.low < 0).all()
+        assert (gains.value < 0.015).all()
+        assert (gains.chance > 0.01).all()
+
+    @pytest.mark.parametrize("run", ["minilm-sst2", "mpnet-sst2"])
+    def test_along_the_curves_the_mask_gradient_is_behind_attnlrp(self, run):
+        """By Δ half-removal comes closer; no estimate is ahead."""
+        curves = frame.read_rows("estimates", [run])
+        plain = frame.read_rows("sst", [run]).query("family == '' and readout == 'word'")
+        curves["method"] = curves.method + " " + curves.variant
+        rows = pd.concat([curves, plain[plain.method == "attnlrp"]])
+        lead = {
+            name: compare(rows, f"mask-gradient {name}", "attnlrp", column="delta").iloc[0]
+            for name in ("one-pass", "halves", "sum")
+        }
+        assert lead["one-pass"].lead == -1
+        for name in ("halves", "sum"):
+            assert lead[name].value > lead["one-pass"].value + 0.1
+            assert lead[name].lead <= 0
+
+    def test_nor_is_an_estimate_ahead_along_the_curves_of_mpnet_s_reviews(self):
+        curves = frame.read_rows("estimates", ["mpnet-imdb"])
+        plain = frame.read_rows("imdb", ["mpnet-imdb"]).query("family == '' and readout == 'word'")
+        curves["method"] = curves.method + " " + curves.variant
+        rows = pd.concat([curves, plain[plain.method == "attnlrp"]])
+        for name in ("one-pass", "halves", "sum"):
+            lead = compare(rows, f"mask-gradient {name}", "attnlrp", column="delta").iloc[0]
+            assert lead.value < 0
+            assert lead["lead"] == (-1 if name == "halves" else 0)
+
+    def test_curves_of_one_pass_are_those_of_another_recording(self):
+        ours = frame.read_rows("estimates", ["minilm-sst2"]).query("variant == 'one-pass'")
+        theirs = frame.read_rows("sst", ["minilm-sst2"]).query("method == 'mask-gradient'")
+        both = ours.merge(theirs, on="id", validate="one_to_one")
+        assert len(both) == len(ours)
+        assert (both.delta_x - both.delta_y).abs().max() < 0.05

@@ -52,6 +52,7 @@ KINDS = {
     "pinned": "experiments.recordings.language:pinned",
     "answers": "experiments.recordings.language:answers",
     "factorial": "experiments.recordings.factorial:measure",
+    "saturation": "experiments.recordings.saturation:measure",
 }
 Kind = Literal[*KINDS]
 _FILE = "rows"  # of a part
@@ -83,7 +84,7 @@ def record(
         softmax         how far rules for attention are from an exact removal
         refactored      AttnLRP's maps through other forms of attention
         curves          r and curves at every read-out, also under [MASK]
-        baselines       Integrated Gradients from three baselines; rollout
+        baselines       Integrated Gradients from three baselines, rollout, the mask gradient
         epsilon         LRP with ε > 0
         depth           the mask gradient of the last layers
         patching        patches, and each backward pass's estimates of them
@@ -99,6 +100,7 @@ def record(
         pinned          its leave-one-out with the first token's weights held
         answers         a language model's maps of its answers to chats, by sentences
         factorial       agreement with each of LRP's four rules on or off, on a run's texts
+        saturation      what is lost while a token is hidden by degrees
 
     Args:
         kind: what is recorded

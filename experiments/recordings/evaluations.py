@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from experiments.frame import recorded_loo
 from lrputils.attribution import METHODS
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
@@ -165,6 +166,10 @@ _VARIANTS = {
     ("ig", "mask"): {"baseline": "mask"},
     ("rollout", "paper"): {"variant": "paper"},
     ("rollout", "abnar"): {"variant": "abnar"},
+    ("attention-x-grad", ""): {},
+    ("mask-gradient", "one-pass"): {},
+    ("mask-gradient", "halves"): {"groups": 2},
+    ("mask-gradient", "sum"): {"groups": 2, "with_open": True},
 }
 
 
@@ -174,19 +179,27 @@ def baselines(
     *,
     chunk: int = 1,
     variants: Sequence[tuple[str, str]] = tuple(_VARIANTS),
+    run: str | None = None,
     batch_size: int = 16,
     max_length: int | None = None,
 ) -> pd.DataFrame:
     """Return a row a text and variant, the predicted class explained; longer texts are cut.
 
-    `variants` are keys of `_VARIANTS`; leave-one-out is measured anyway.
+    Args:
+        chunk: tokens that go at once along the curves.
+        variants: keys of `_VARIANTS`.
+        run: of `results/maps`, whose leave-one-out is taken; None: it is measured.
+        batch_size: texts a batch.
+        max_length: in tokens.
 
     Returns:
         `id`, `tokens`, `method`, `variant`; `r`, `r_content`, `r_normalised`, `flipped`, `lerf`,
         `morf` and `delta`.
     """
     asked = [Variant("/".join(key), key[0], _VARIANTS[*key]) for key in variants]
-    rows = _evaluated(classifier, texts, asked, batch_size, max_length, chunk=chunk).rows
+    reference = None if run is None else [*recorded_loo(run)[[*texts.ids]].map(np.copy)]
+    how = {"chunk": chunk, "reference": reference}
+    rows = _evaluated(classifier, texts, asked, batch_size, max_length, **how).rows
     method, _, variant = zip(*(name.partition("/") for name in rows.method), strict=True)
     return rows.assign(method=method, variant=variant).drop(
         columns=["position", "readout", "family", "layer", "target", "label", "logit", *_POINTS]

@@ -22,13 +22,13 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from experiments.frame import recorded_loo
 from lrputils import stats
 from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.propagation.composites import Composite
-from lrputils.runs.results import load
 from lrputils.study.by_text import in_order, predicted
 
 FACTORS = ("norm", "activation", "halving", "softmax")
@@ -79,9 +79,7 @@ def measure(
         follows its rule; `readout`; `r`, Pearson's with leave-one-out over all tokens, and
         `r_content`, without special ones.
     """
-    recorded = load("maps", run).rows
-    exact = recorded[(recorded.method == "loo") & (recorded.removal == "attention-mask")]
-    exact = exact.set_index(exact.id.astype(str)).scores
+    exact = recorded_loo(run)
     rows = []
     for inputs, target, facts in predicted(classifier, texts, batch_size, max_length):
         loo = [torch.tensor(exact[fact["id"]]) for fact in facts]

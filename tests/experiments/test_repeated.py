@@ -14,6 +14,7 @@ from lrputils.runs import results
 HOME = find_book().root / "results"
 # Kind → options with which its rows were recorded; "texts" are recorded as `sst`.
 OPTIONS = {
+    "baselines": {"run": "minilm-sst2"},
     "factorial": {"run": "minilm-sst2"},
     "texts": {"methods": ["attnlrp", "cp-lrp", "mask-gradient", "rollout", "grad-x-input"]},
     "maps": {"removals": ["attention-mask", "delete", "zero"]},
@@ -24,7 +25,7 @@ OPTIONS = {
     "routes": {"readouts": ["word"]},
 }
 KEYS = ["id", "method", "readout", "family", "layer", "rules", "removal", "setting", "form"]
-KEYS += ["norm", "activation", "halving", "softmax"]
+KEYS += ["norm", "activation", "halving", "softmax", "degree"]
 KEYS += ["variant", "epsilon", "k", "randomised", "edit", "route", "part", "i", "j"]
 KEYS += ["site", "token", "source", "units", "leaning", "triple"]
 # What moves with the last bits of float32 on another processor, or with time.
