@@ -118,14 +118,22 @@ class Architecture:
         """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
 
         Padding takes no position, on either side, so a padded text and the same text alone agree.
-        They count from 0, or from one past the padding token's id (RoBERTa), which MPNet's
-        embeddings take for 1 whatever the config says.
+        They count from 0, or from one past the `uncounted` token's id, which takes none in a text
+        either.
         """
-        counted = attention_mask.to(torch.long).cumsum(1)
-        if self.kind.positions_after_padding:
-            start = self.word_embeddings.padding_idx
-            return torch.where(attention_mask.bool(), counted + start, start)
-        return (counted - 1).clamp(min=0)
+        counted = attention_mask.to(torch.long)
+        if self.uncounted is None:
+            return (counted.cumsum(1) - 1).clamp(min=0)
+        counted = counted * (input_ids != self.uncounted)
+        return counted.cumsum(1) * counted + self.uncounted
+
+    @property
+    def uncounted(self) -> int | None:
+        """The token that takes no position: RoBERTa's padding, which MPNet's embeddings take for 1.
+
+        None where the model does not count positions by its ids.
+        """
+        return self.word_embeddings.padding_idx if self.kind.positions_after_padding else None
 
     def arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for one forward pass on `inputs`, on the model's device.

@@ -240,6 +240,20 @@ def test_loo(name, removal, expected):
         assert max(scores[0, 7].abs(), scores[1, 2].abs()) < 2e-5
 
 
+@pytest.mark.parametrize(("removal", "texts"), [("pad", (11, 12)), ("delete", (11, PAD, 12))])
+def test_a_decoder_reads_no_other_token_where_a_text_comes_to_end_in_padding(removal, texts):
+    inputs = batch(texts, special=False)
+    with pytest.raises(ValueError, match=f"OPT.* takes token {PAD}, at which .* for padding"):
+        lrp.leave_one_out(MODELS["OPT"](), inputs, removal=removal)
+    model = MODELS["Llama, eager"]()  # known parts: what is read is the last token's state
+    scores = lrp.leave_one_out(model, inputs, removal=removal)[0]
+    ids = inputs["input_ids"][:, :-1] if removal == "delete" else torch.tensor([[11, PAD]])
+    with torch.no_grad():
+        whole = model(**inputs.model_kwargs()).logits[0]
+        left = model.score(model.model(input_ids=ids)[0][:, -1])[0]
+    torch.testing.assert_close(scores[-1], (whole - left)[whole.argmax()], atol=2e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", PLAIN)
 def test_the_other_verbs(name):
     model, inputs = MODELS[name](), batch()
