@@ -154,8 +154,13 @@ class Architecture:
             )
         device = next(self.model.parameters()).device
         model = type(self.model).__name__
-        if device.type == "meta":
-            raise ValueError(f"the weights of {model} are on the meta device: load them first")
+        if any(weight.is_meta for weight in self.model.parameters()):
+            raise ValueError(
+                f"weights of {model} are on the meta device, or were left on the disk: load them "
+                "first"
+            )
+        if not getattr(self.model.config, "return_dict", True):
+            raise ValueError(f"{model} returns tuples: set model.config.return_dict = True")
         if any(module.training for module in self.model.modules()):
             # Quantised layers are made in training mode, which changes nothing in them.
             parts = {p: m for p, m in self.model.named_modules() if m.training}
@@ -288,9 +293,9 @@ def _family(model: nn.Module) -> Family:
     name = type(model).__name__
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
-            f"{name} is not a transformers model: its attention does not go through transformers' "
-            "attention interface, so its attention rule cannot be exchanged. If it wraps one, pass "
-            "that"
+            f"{name} is not a transformers model: pass that which it wraps, or derive its class "
+            "from PreTrainedModel, with input_ids and attention_mask in forward, and .logits in "
+            "what that returns"
         )
     # The class of transformers itself, from which the model's may derive.
     head = next(c for c in type(model).__mro__ if c.__module__.startswith("transformers."))
