@@ -40,7 +40,7 @@ from lrputils.removal.perturbation import perturbation_curves
 from lrputils.removal.shortcuts import fast_linear
 from lrputils.runs import results
 from lrputils.runs.folders import read_json, writable, write_json
-from lrputils.runs.options import run_alone
+from lrputils.runs.options import Names, main
 from lrputils.study.variants import layer_sets
 
 FILE = "bench.json"
@@ -358,7 +358,7 @@ def groups(classifier: Classifier, repeats: int) -> dict[str, Callable[[], list[
 def bench(
     *,
     model: str = "6x384",
-    only: tuple[str, ...] = (),
+    only: Names = (),
     repeats: int = 5,
     out: Path = Path("_build/bench"),
     device: str = "cpu",
@@ -424,7 +424,4 @@ def load(run: str) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    try:
-        print(run_alone(bench, prog="python -m experiments.bench"))
-    except (OSError, ValueError) as error:
-        sys.exit(f"experiments.bench: {error}")
+    main(bench, "python -m experiments.bench")

@@ -19,7 +19,7 @@ from typing import Any
 import lrputils as lrp  # before transformers, which it keeps importable
 from lrputils.model.operations import laid_out, short_text
 from lrputils.propagation.composites import CP_LRP, conserved
-from lrputils.runs.options import run_alone
+from lrputils.runs.options import main
 
 import pandas as pd  # isort: skip
 import torch  # isort: skip
@@ -229,4 +229,4 @@ def write(*, out: Path = OUT) -> str:
 
 
 if __name__ == "__main__":
-    print(run_alone(write, prog="python -m experiments.families"))
+    main(write, "python -m experiments.families")

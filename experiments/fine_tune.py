@@ -6,14 +6,13 @@ training needs (checkpoints, metrics, several GPUs) are the Trainer's own argume
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import lrputils as lrp
 from lrputils.data.files import find_model
 from lrputils.data.given import sides
 from lrputils.runs.folders import writable
-from lrputils.runs.options import run_alone
+from lrputils.runs.options import Names, main
 
 
 def make(
@@ -22,7 +21,7 @@ def make(
     out: Path,
     base: str | None = None,
     columns: str = "",
-    labels: tuple[str, ...] = (),
+    labels: Names = (),
     max_length: int = 256,
     epochs: float = 4.0,
     learning_rate: float = 5e-5,
@@ -101,7 +100,4 @@ def make(
 
 
 if __name__ == "__main__":
-    try:
-        print(run_alone(make, prog="python -m experiments.fine_tune"))
-    except (OSError, ValueError) as error:
-        sys.exit(f"experiments.fine_tune: {error}")
+    main(make, "python -m experiments.fine_tune")

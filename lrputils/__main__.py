@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -12,16 +11,17 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from lrputils import __version__
 from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
 from lrputils.mistakes import about, as_options
 from lrputils.runs import folders
-from lrputils.runs.options import add_verb, call
-from lrputils.runs.settings import Chosen, Explained, Settings
+from lrputils.runs.options import FIELDS, Names, Words, application, call
+from lrputils.runs.settings import Chosen, Drawn, Explained, Settings
 
 # What the package raises for input that it cannot take; the message names the way out.
 _MISTAKES = (ValueError, TypeError, OSError, ImportError)
@@ -37,12 +37,12 @@ _NOWHERE = "--out DIR says where the rows go; --dry-run needs none"
 
 
 def explain(
-    text: str,
+    text: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
     second: str | None = None,
     model: str | None = None,
-    methods: tuple[str, ...] = ("loo", "attnlrp"),
+    methods: Names = ("loo", "attnlrp"),
     target: str | None = None,
     units: str = "token",
     max_length: int | None = None,
@@ -51,31 +51,30 @@ def explain(
     template: str | None = None,
     verbalizers: str | None = None,
     dry_run: bool = False,
-    out: Path | None = None,
+    out: Annotated[Path | None, Parameter(name=["--out", "--html"])] = None,
 ) -> Any:
     """Explain what a classifier makes of one text, or what a language model says to it.
 
     Show the words of a text in the colours of one or more attribution methods, with the prediction
-    and how far each map tracks exact Leave-One-Out on this text.
+    and how far each map tracks exact Leave-One-Out on this text:
+
+        lrputils explain 'a film that is never dull' --out film.html
 
     Args:
-        text (TEXT): the text, or JSON of a chat's messages; - reads it from standard input
-        second (TEXT): the second text of a pair
+        text: the text, or JSON of a chat's messages; - reads it from standard input
+        second: the second text of a pair
         model: folder or hub name (default: embedded)
         methods: see lrputils.METHODS
-        target (CLASS): number or label (default: the predicted)
+        target: number or label (default: the predicted)
         units: what is removed and scored: token, word, sentence or message
         max_length: explain the first N tokens
-        answer (TEXT): what a language model says, to be explained; own, to a chat the default:
+        answer: what a language model says, to be explained; own, to a chat the default:
             what it says itself
-        device (DEVICE): auto (a GPU if there is one), cpu, cuda:1
-        template (TEXT): a prompt with {text}, by which a language model is a classifier
-        verbalizers (A,B): the classes in such a model's own words, a token each, as ' bad, good'
+        device: auto (a GPU if there is one), cpu, cuda:1
+        template: a prompt with {text}, by which a language model is a classifier
+        verbalizers: the classes in such a model's own words, a token each, as ' bad, good'
         dry_run: say what it will take, and explain nothing
-        out, html (FILE): write FILE.html, .svg or .png instead
-
-    Example:
-        lrputils explain 'a film that is never dull' --out film.html
+        out: write this file, .html, .svg or .png, instead
     """
     if sys.stderr.isatty():
         print("loading the model …", file=sys.stderr)
@@ -137,26 +136,23 @@ def _prompt(text: str) -> Any:
 
 
 def execute(
-    chapters: Sequence[str],
-    /,
-    *,
-    how: Execution,
-    p: Sequence[str] | None = None,
+    *chapters: str,
+    how: Annotated[Execution, FIELDS] = Execution(),  # noqa: B008  (frozen)
+    p: Annotated[Sequence[str], Parameter(name="-p")] = (),
     out: Path | None = None,
 ) -> str:
     """Execute chapters.
 
     Execute chapters (all, if none is named) in fresh kernels. Under the default profile and without
     -p the executed notebooks replace the twins beside the chapters' texts, once all cells ran;
-    otherwise they go to --out, and the twins are left alone.
+    otherwise they go to --out, and the twins are left alone:
+
+        lrputils execute 03_sst -p model=DIR -p dataset=FILE --out run
 
     Args:
-        chapters (CHAPTER): e.g. 03_sst, or 3
-        p (NAME=VALUE): a parameter of the chapters; may be repeated
-        out: write the notebooks into DIR
-
-    Example:
-        lrputils execute 03_sst -p model=DIR -p dataset=FILE --out run
+        chapters: e.g. 03_sst, or 3
+        p: NAME=VALUE, a parameter of the chapters; may be repeated
+        out: the folder of the notebooks
     """
     from lrputils.book import execution, parameters
 
@@ -165,7 +161,7 @@ def execute(
         raise BookError("-p needs --out DIR: a run with other parameters does not replace twins")
     if out and out.resolve() == (book.root / "chapters").resolve():
         raise BookError("--out is where the committed twins are; name another folder")
-    given = parameters.load_parameters(book, how.profile, chapters, p or ())
+    given = parameters.load_parameters(book, how.profile, chapters, p)
     if out:
         return "\n".join(map(str, execution.execute(book, given, how, out).values()))
     with folders.alone(folders.writable(book.build_folder), "executing"):
@@ -180,7 +176,7 @@ def execute(
 
 def build(
     *,
-    how: Execution,
+    how: Annotated[Execution, FIELDS] = Execution(),  # noqa: B008  (frozen)
     no_execute: bool = False,
     single: bool = False,
     repository_url: str | None = None,
@@ -194,7 +190,7 @@ def build(
     Args:
         no_execute: build from the committed twins as they are
         single: one page of everything, to print or to save as PDF
-        repository_url (URL): where edit buttons lead
+        repository_url: where edit buttons lead
         out: build in DIR/_build instead
     """
     from lrputils.book import build, execution, parameters
@@ -212,12 +208,12 @@ def build(
 
 def audit(
     *,
-    chosen: Chosen = Chosen(limit=50, seed=0),  # noqa: B008  (frozen)
-    explained: Explained,
+    chosen: Annotated[Drawn, FIELDS] = Drawn(),  # noqa: B008  (frozen)
+    explained: Annotated[Explained | None, FIELDS] = None,
     dry_run: bool = False,
     out: Path | None = None,
     quiet: bool = False,
-    command: str = "",
+    command: Words = "",
 ) -> Any:
     """Does LRP track leave-one-out on a model and texts? One HTML page.
 
@@ -225,15 +221,14 @@ def audit(
     seed 0, if --limit and --seed say nothing else), and write DIR/audit.html: the verdict with
     intervals, which method at which cost, the texts where they disagree, checks of the rules,
     layers, conventions, cost and origin. Of a model without rules gradients are judged in LRP's
-    place. What was killed goes on by the same command; when all is there, it writes the page again.
+    place. What was killed goes on by the same command; when all is there, it writes the page again:
+
+        lrputils audit --model DIR --dataset reviews.csv --out my-audit
 
     Args:
         dry_run: say what it will take, and write nothing
         out: where all goes
         quiet: no progress
-
-    Example:
-        lrputils audit --model DIR --dataset reviews.csv --out my-audit
     """
     from lrputils.data.texts import stream_texts
     from lrputils.report import audit as auditing
@@ -241,7 +236,7 @@ def audit(
 
     if out is None and not dry_run:
         raise ValueError(_NOWHERE)
-    asked = settings(**vars(explained))
+    asked = settings(**vars(explained or Explained()))
     classifier, texts = chosen.load()
     if dry_run:
         return expected(classifier, texts, asked)
@@ -262,15 +257,15 @@ def audit(
 
 def evaluate(
     *,
-    chosen: Chosen,
-    settings: Settings,
+    chosen: Annotated[Chosen, FIELDS] = Chosen(),  # noqa: B008  (frozen)
+    settings: Annotated[Settings | None, FIELDS] = None,
     engine: Literal["here", "ray"] = "here",
     address: str | None = None,
     dry_run: bool = False,
     price: float | None = None,
     out: Path | None = None,
     quiet: bool = False,
-    command: str = "",
+    command: Words = "",
 ) -> Any:
     """Measure methods on a data set of any size.
 
@@ -296,6 +291,7 @@ def evaluate(
     from lrputils.runs.datasets import evaluate_dataset
     from lrputils.study.cost import forecast
 
+    settings = settings or Settings()
     if out is None and not dry_run:
         raise ValueError(_NOWHERE)
     if address and engine != "ray":
@@ -325,11 +321,8 @@ def check(*, model: str | None = None, device: str = "auto") -> Any:
     relevance is from the logit, without constants, at the words and at each layer.
 
     Args:
-        model (DIR): a folder, a name on the hub, or nothing for the package's own
+        model: a folder, a name on the hub, or nothing for the package's own
         device: auto, cpu, cuda, …
-
-    Example:
-        lrputils check --model DIR
     """
     from lrputils.model.classifier import load_classifier
     from lrputils.propagation.conservation import check as proved
@@ -347,7 +340,13 @@ def methods() -> Any:
     return METHODS
 
 
-_VERBS = [explain, execute, build, audit, evaluate, check, methods]
+APP = application(
+    "lrputils",
+    help="Explain texts; execute and build the book, with any models and texts.",
+    version=f"lrputils {__version__}",
+)
+for verb in (explain, execute, build, audit, evaluate, check, methods):
+    APP.command(verb)
 
 
 def _without_controls(text: str) -> str:
@@ -360,31 +359,15 @@ def _tell(message: Warning, *_: Any, **__: Any) -> None:
     print(f"lrputils: {_without_controls(as_options(message))}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
-    told = "Explain texts; execute and build the book, with any models and texts."
-    parser = argparse.ArgumentParser(prog="lrputils", description=told)
-    parser.add_argument("--version", action="version", version=f"lrputils {__version__}")
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
-    for verb in _VERBS:
-        add_verb(verbs, verb)
-    return parser
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks stops nothing
             stream.reconfigure(errors="backslashreplace")
-    arguments = sys.argv[1:] if arguments is None else arguments
-    parser = _parser()
-    first, known = "".join(arguments[:1]), [verb.__name__ for verb in _VERBS]
-    if first not in known and (close := get_close_matches(first, known, 1)):
-        parser.error(f"there is no {first!r}: did you mean {close[0]!r}?")
-    options = parser.parse_args(arguments)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _tell
-            said = call(options, ["lrputils", *arguments])
+            said = call(APP, sys.argv[1:] if arguments is None else arguments)
         if said:
             print(said, flush=True)
     except BrokenPipeError:  # whoever read the output has seen enough

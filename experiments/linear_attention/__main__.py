@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lrputils.runs.options import run_alone
+from lrputils.runs.options import main
 
 
 def make(*, out: Path, dataset: str = "digits", epochs: int | None = None) -> Path:
@@ -30,4 +30,4 @@ def make(*, out: Path, dataset: str = "digits", epochs: int | None = None) -> Pa
 
 
 if __name__ == "__main__":
-    print(run_alone(make, prog="python -m experiments.linear_attention"))
+    main(make, "python -m experiments.linear_attention")

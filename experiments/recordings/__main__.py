@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 import yaml
+from cyclopts import Parameter
 
-from lrputils.runs.options import run_alone
+from lrputils.runs.options import FIELDS, Words, main
 from lrputils.runs.settings import Chosen
 
 if TYPE_CHECKING:  # the help needs no torch
@@ -60,16 +61,16 @@ _OWN_DEFAULTS = {"refactored": {"controls": False}}
 def record(
     kind: Kind,
     /,
-    chosen: Chosen,
     *,
-    o: Sequence[str] | None = None,
+    chosen: Annotated[Chosen, FIELDS] = Chosen(),  # noqa: B008  (frozen)
+    o: Annotated[Sequence[str], Parameter(name=["-o", "--option"])] = (),
     max_length: int | None = None,
     batch_size: int = 16,
     longest: int | None = None,
     part_size: int = 16,
     out: Path,
     quiet: bool = False,
-    command: str = "",
+    command: Words = "",
 ) -> Path:
     """Record what the book quotes: rows of texts, with their provenance.
 
@@ -100,9 +101,8 @@ def record(
         factorial       agreement with each of LRP's four rules on or off, on a run's texts
 
     Args:
-        kind (KIND): what is recorded
-        chosen: a classifier and texts
-        o, option (NAME=VALUE): of the kind's `measure`, in YAML: chunk=16, removals=[mask]
+        kind: what is recorded
+        o: NAME=VALUE of the kind's `measure`, in YAML: chunk=16, removals=[mask]; may be repeated
         max_length: cut texts to N tokens
         batch_size: texts a batch
         longest: leave out texts of more words
@@ -112,7 +112,7 @@ def record(
     """
     measure = resolve_name(KINDS[kind])
     sizes = {"max_length": max_length, "batch_size": batch_size}
-    own = _own(kind, measure, o or (), sizes)
+    own = _own(kind, measure, o, sizes)
     classifier, texts = chosen.load()
     return record_texts(
         partial(measure, **own),
@@ -177,11 +177,6 @@ def record_texts(
     return out
 
 
-def main(arguments: list[str] | None = None) -> Path:
-    """Run the command line."""
-    return run_alone(record, arguments, prog="python -m experiments.recordings")
-
-
 def rounded(rows: pd.DataFrame) -> pd.DataFrame:
     """Keep four decimals of what was measured, and of a map 14 bits: more would not be squeezed."""
     from lrputils.runs.results import compact
@@ -231,7 +226,4 @@ def _own(
 
 
 if __name__ == "__main__":
-    try:
-        print(main())
-    except (OSError, ValueError) as error:
-        sys.exit(f"experiments.recordings: {error}")
+    main(record, "python -m experiments.recordings")

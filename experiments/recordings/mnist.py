@@ -11,7 +11,6 @@ rounds otherwise.
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from lrputils.data.images import ImageData, load_images
 from lrputils.progress import bar
 from lrputils.propagation.rules import scaled
 from lrputils.runs import results
-from lrputils.runs.options import run_alone
+from lrputils.runs.options import Names, Words, main
 from lrputils.runs.parts import keep, whole
 
 
@@ -163,21 +162,21 @@ _MEASURED = {
 def record_mnist(
     kind: str,
     /,
-    dataset: str = "mnist",
     *,
+    dataset: str = "mnist",
     networks: Path,
-    settings: tuple[str, ...] = tuple(setting.name for setting in la.SETTINGS),
+    settings: Names = tuple(setting.name for setting in la.SETTINGS),
     seeds: int = 3,
     images: int = 100,
     epochs: int | None = None,
     out: Path,
     quiet: bool = False,
-    command: str = "",
+    command: Words = "",
 ) -> Path:
     """Train networks on images, measure their maps, and write a recorded run.
 
     Args:
-        kind (KIND): linear-attention, epsilon, ig or curves
+        kind: linear-attention, epsilon, ig or curves
         dataset: as `load_images` takes it
         networks: folder of trained networks
         settings: as learned-mean-unit
@@ -238,7 +237,4 @@ def _trained(
 
 
 if __name__ == "__main__":
-    try:
-        print(run_alone(record_mnist, prog="python -m experiments.recordings.mnist"))
-    except (OSError, ValueError) as error:
-        sys.exit(f"experiments.recordings.mnist: {error}")
+    main(record_mnist, "python -m experiments.recordings.mnist")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from lrputils.mistakes import about
-from lrputils.runs.options import check_numbers
+from lrputils.runs.options import LISTED, Names, check_numbers
 
 if TYPE_CHECKING:
     from lrputils.data.texts import TextStream
@@ -30,14 +30,14 @@ class Chosen:
         dataset: file, folder, hub name (default: reviews)
         subset: a data set's configuration, where it has several
         split: of the data set
-        text_column: of texts; A,B: of pairs (default: usual)
+        text_column: of texts, or A,B of pairs (default: usual)
         label_column: of labels (default: usual names)
-        answers (COLUMN): of a language model's answers, to be explained; own: what it says itself
+        answers: of a language model's answers, to be explained; own: what it says itself
         limit: at most this many texts
         seed: draw the texts by this seed
-        device (DEVICE): auto (a GPU if there is one), cpu, cuda:1
-        template (TEXT): a prompt with {text}, by which a language model is a classifier
-        verbalizers (A,B): the classes in such a model's own words, a token each, as ' bad, good'
+        device: auto (a GPU if there is one), cpu, cuda:1
+        template: a prompt with {text}, by which a language model is a classifier
+        verbalizers: the classes in such a model's own words, a token each, as ' bad, good'
         calibrate: set its thresholds on the first N texts, whose labels are not read
     """
 
@@ -80,14 +80,27 @@ class Chosen:
         return classifier, replace(texts, each=classifier.answered) if self.answers else texts
 
 
+@dataclass(frozen=True)
+class Drawn(Chosen):
+    """A classifier, and some texts of a data set.
+
+    Attributes:
+        limit: so many texts
+        seed: draw the texts by this seed
+    """
+
+    limit: int | None = 50
+    seed: int | None = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Explained:
     """What is explained of each text.
 
     Attributes:
-        target (CLASS): explain this class, a number or label (default: the predicted)
+        target: explain this class, a number or label (default: the predicted)
         units: what is removed and scored: token, word or sentence
-        labels (A=B,C=D): what a label A, C is called in the model; in Python also as a dictionary
+        labels: what labels are called in the model, as Positive=LABEL_1; in Python also a mapping
         max_length: cut texts to N tokens (default: the model's own limit)
         batch_size: texts a batch; batches are formed inside a part, so that the rows do not depend
             on who measured it
@@ -95,7 +108,7 @@ class Explained:
 
     target: str | int | None = None
     units: str = "token"
-    labels: tuple[str, ...] | Mapping[str, str] | None = None
+    labels: Annotated[tuple[str, ...] | Mapping[str, str] | None, LISTED] = None
     max_length: int | None = None
     batch_size: int = 16
 
@@ -125,12 +138,12 @@ class Settings(Explained):
         layers: also AttnLRP with CP-LRP's rule in some layers, each set of Table A3
         curves: remove N tokens at once along every map, the most or the least relevant first:
             columns morf, lerf, delta and the curves
-        long (HOW): cut or refuse longer texts
+        long: cut or refuse longer texts
         part_size: texts a part; a kill loses the part that is open
     """
 
-    methods: tuple[str, ...] = ("attnlrp", "cp-lrp")
-    readouts: tuple[str, ...] | None = None
+    methods: Names = ("attnlrp", "cp-lrp")
+    readouts: Names | None = None
     layers: bool = False
     curves: int | None = None
     long: str = "cut"

@@ -35,7 +35,7 @@ def record(out, **options):
     } | options
     options = {"command": "again", "networks": out.parent / "networks"} | options
     kind = options.pop("kind", "linear-attention")
-    return recorder.record_mnist(kind, "anything", out=out, **options)
+    return recorder.record_mnist(kind, dataset="anything", out=out, **options)
 
 
 def test_a_killed_run_goes_on_where_it_was(tiny_data, tmp_path, monkeypatch):

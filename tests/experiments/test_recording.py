@@ -13,6 +13,7 @@ from lrputils.data.texts import stream_texts
 from lrputils.model.readout import READOUTS
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP
 from lrputils.runs import results
+from lrputils.runs.options import run_alone
 from lrputils.study.variants import Label, layer_sets
 
 
@@ -96,7 +97,7 @@ def test_mistakes_on_the_command_line_get_one_line(arguments, message, tmp_path)
     asked = [*arguments.split(), "--seed", "0", "--quiet", "--out", str(tmp_path / "x")]
     limit = [] if "--limit" in asked else ["--limit", "3"]
     with pytest.raises((ValueError, OSError), match=re.escape(message)) as caught:
-        recordings.main([*asked, *limit])
+        run_alone(recordings.record, [*asked, *limit], prog="recordings")
     assert len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "x").exists()
 

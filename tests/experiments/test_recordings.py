@@ -9,6 +9,7 @@ import lrputils as lrp
 from experiments.recordings import __main__, layers
 from lrputils.data.texts import load_texts
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
+from lrputils.runs.options import run_alone
 
 TEXTS = load_texts(["a film that is never dull", "a slow and empty evening"])
 
@@ -43,5 +44,5 @@ def test_replaced_tokens_are_replaced_in_the_order_of_the_scores(clf):
 
 def test_the_command_line_records_and_goes_on(tmp_path):
     said = ["uniform", "--limit", "3", "--seed", "0", "--part-size", "2", "--quiet", "--out"]
-    folder = __main__.main([*said, str(tmp_path / "a")])
+    folder = run_alone(__main__.record, [*said, str(tmp_path / "a")], prog="recordings")
     assert len(pd.read_parquet(folder / "rows.parquet")) == 12

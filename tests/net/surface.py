@@ -18,9 +18,10 @@ from pathlib import Path
 from unittest import mock
 
 import lrputils as lrp
-from experiments.recordings.__main__ import main as recordings
+from experiments.recordings.__main__ import record
 from lrputils.__main__ import main
 from lrputils.report import audit_answers, audit_plan
+from lrputils.runs.options import run_alone
 
 import pyarrow.parquet as pq  # isort: skip
 import torch  # isort: skip
@@ -145,7 +146,7 @@ def rows() -> Iterator[str]:
             out = Path(folder) / verb.replace(" ", "-")
             asked = [*verb.split(), *arguments, "--out", str(out)]
             if asked[0] == "record":
-                recordings(asked[1:])
+                run_alone(record, asked[1:], prog="recordings")
             else:
                 status, _, errors = said(asked)
                 assert status == 0, (verb, errors)
