@@ -16,10 +16,14 @@ help:  ## show this help
 
 setup: $(STAMP)  ## create .venv and install the pinned environment
 
+# torch from an index of its own, as TORCH_INDEX=https://download.pytorch.org/whl/cpu, and no other package from there.
+TORCH = $(if $(TORCH_INDEX),$(1)/bin/pip install --quiet --no-deps --index-url $(TORCH_INDEX) $$(grep ^torch requirements.txt))
+
 $(STAMP): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 …"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(call TORCH,$(VENV))
 	$(BIN)/pip install --quiet --requirement requirements.txt
 	$(BIN)/pip install --quiet --no-deps --editable .
 	@# Chapters import `experiments`, which is no part of the package.
@@ -84,6 +88,7 @@ bench: $(STAMP)  ## measure speed, side by side, with the outputs compared
 
 peers:  ## other libraries as judges: installs them into _build/peers, fails where they differ
 	$(PYTHON) -m venv _build/peers
+	$(call TORCH,_build/peers)
 	_build/peers/bin/pip install --quiet -r requirements.txt -r tests/peers/requirements.txt
 	_build/peers/bin/pip install --quiet --no-deps --editable .
 	OMP_NUM_THREADS=$(THREADS) _build/peers/bin/python -m pytest tests/peers/judges.py
@@ -94,6 +99,7 @@ families: $(STAMP)  ## how each family of transformers is covered, on a tiny mod
 cluster:  ## Ray for real: installs it into _build/ray, then kills workers, a node and the driver
 	$(PYTHON) -m venv _build/ray
 	_build/ray/bin/pip install --quiet -r requirements.txt
+	$(call TORCH,_build/ray)
 	_build/ray/bin/pip install --quiet --editable '.[ray]'
 	OMP_NUM_THREADS=$(THREADS) _build/ray/bin/python -m pytest tests/cluster/sharing.py
 

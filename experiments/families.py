@@ -165,7 +165,7 @@ def plain_loo(
 ) -> Tensor:
     """Leave-one-out of the tokens of `where`, by a plain pass of each text alone without each.
 
-    Positions count from `start`, where the model takes them: a deletion moves them.
+    Under the mask positions count from `start`, where the model takes them; else it counts them.
     """
     scores = torch.zeros(inputs["input_ids"].shape)
     for row, length in enumerate(inputs.lengths.tolist()):
@@ -173,11 +173,12 @@ def plain_loo(
         whole = logits_of(model, ids)
         for i in where[row].nonzero().flatten().tolist():
             other, mask = ids.clone(), torch.ones_like(ids)
-            given = {} if start is None else {"position_ids": start + places}
+            given = {}
             if removal == "attention-mask":
                 mask[i] = 0
+                given = {} if start is None else {"position_ids": start + places}
             elif removal == "delete":
-                other, mask, given = other[places != i], mask[1:], {}
+                other, mask = other[places != i], mask[1:]
             else:
                 other[i] = inputs.replacements[removal]
             left = logits_of(model, other, attention_mask=mask, **given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 import sys
 import tomllib
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import grimp
 import numpy as np
+import yaml
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -64,6 +66,29 @@ def test_what_is_imported_is_declared():
     everything = [*PROJECT["dependencies"], *(one for extra in OPTIONAL.values() for one in extra)]
     assert not undeclared(files, everything, when_loaded=False)
     assert undeclared(files, ["torch"], when_loaded=True) >= {"filelock", "markupsafe"}
+
+
+def test_what_is_installed_is_pinned_and_what_is_carried_is_as_it_was_published():
+    declared = [*PROJECT["dependencies"], *OPTIONAL["book"], *OPTIONAL["test"]]
+    names = {plain(re.match(r"[\w-]+", one)[0]) for one in declared} - {"lrputils"}
+    pinned = re.findall(r"^([\w-]+)==", (ROOT / "requirements.txt").read_text(), re.M)
+    assert names <= set(map(plain, pinned))
+    sums = (ROOT / ".ci/vendored.sha256").read_text()
+    for digest, place in re.findall(r"^(\w{64})  (.+)$", sums, re.M):
+        assert hashlib.sha256((ROOT / place).read_bytes()).hexdigest() == digest
+    scripts = {*ROOT.glob("vendor/**/*.js"), *ROOT.glob("tests/**/*.min.js")}
+    assert all(str(script.relative_to(ROOT)) in sums for script in scripts)
+
+
+def test_workflows_run_pinned_actions_and_only_what_publishes_may_write():
+    for path in ROOT.glob(".github/workflows/*.yml"):
+        jobs = yaml.safe_load(path.read_text())
+        assert jobs["permissions"] == {"contents": "read"}
+        uses = [
+            step["uses"] for job in jobs["jobs"].values() for step in job["steps"] if "uses" in step
+        ]
+        assert all(re.search(r"@[0-9a-f]{40}$", action) for action in uses)
+        assert {name for name, job in jobs["jobs"].items() if "permissions" in job} <= {"deploy"}
 
 
 def test_the_licences_of_what_is_carried_are_told():

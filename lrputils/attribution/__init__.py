@@ -17,7 +17,7 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.inputs import special_tokens as special_in
 from lrputils.model.proof import alone, prove_batch
 from lrputils.model.readout import Contrast, Target
-from lrputils.model.units import Spans
+from lrputils.model.units import Spans, check_units
 from lrputils.propagation.composites import Composite
 
 __all__ = ["METHODS", "Method", "Option", "attribute", "method"]
@@ -61,6 +61,7 @@ def attribute(
     else:
         chosen = METHODS.find(method)
     arguments = chosen.with_defaults(options)
+    units = check_units(units)
     summed = units != "token" and "units" not in chosen.options
     over = Inputs.of(inputs).units(units) if summed else None
     if "units" in chosen.options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import logging
@@ -11,20 +12,24 @@ import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
-from itertools import islice
+from itertools import accumulate, chain, islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import jupytext
 import nbformat
 import papermill
 from nbclient.exceptions import DeadKernelError
+from nbformat import ValidationError
 from papermill.exceptions import PapermillExecutionError
 
 import lrputils
+from lrputils import _HOME
 from lrputils.book.layout import Book, BookError, Execution
 from lrputils.book.notebooks import (
     missing_figures,
@@ -52,19 +57,76 @@ KERNEL_ENVIRONMENT = {
 }
 
 
-def _sources(book: Book) -> dict[str, str]:
-    """Return the digests of what chapters read: the package, its assets, and the recorded runs."""
-    folders = (Path(lrputils.__file__).parent, book.root / "experiments", book.root / "results")
-    paths = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    read = [path for path in paths if "__pycache__" not in path.parts]
-    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in read}
+def _sources(book: Book) -> dict[str, tuple[str, set[str]]]:
+    """Return what chapters read: assets and recorded runs by place, and modules by name.
+
+    Each with what identifies it, and with the names that it imports.
+    """
+    found = {}
+    for folder in (
+        Path(lrputils.__file__).parent,
+        book.root / "experiments",
+        book.root / "results",
+    ):
+        for path in folder.rglob("*"):
+            place = path.relative_to(folder.parent)
+            if path.suffix == ".py":
+                name = ".".join(place.with_suffix("").parts).removesuffix(".__init__")
+                found[name] = _read_code(path.read_text("utf-8"))
+            elif path.is_file() and path.parent.name != "__pycache__":
+                found[place.as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest(), set()
+    return found
 
 
-def _fingerprint(text: Path, parameters: Mapping[str, Any], sources: Mapping[str, str]) -> str:
-    """Return a digest of everything that decides what executing the chapter gives."""
+def _fingerprint(
+    text: Path, parameters: Mapping[str, Any], sources: Mapping[str, tuple[str, set[str]]]
+) -> str:
+    """Return a digest of everything that decides what executing the chapter gives.
+
+    Of the modules only those that it imports, or that one of them does.
+    """
+    names = _read_code(jupytext.writes(read_text(text), "py:percent"))[1]
+    names |= {"lrputils.book.execution", *(name for name in sources if "/" in name)}
+    read: dict[str, str] = {}
+    while new := names & sources.keys() - read.keys():
+        read |= {name: sources[name][0] for name in new}
+        names = {part for name in new for part in sources[name][1]}
     engines = {name: version(name) for name in _ENGINES}
-    decides = [text.read_text(encoding="utf-8"), parameters, sources, engines, sys.version]
-    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+    return _digest([text.read_text("utf-8"), parameters, read, engines, sys.version])
+
+
+def _read_code(code: str) -> tuple[str, set[str]]:
+    """Return code without its comments, and the names of modules that it may import.
+
+    The package's own names are those of the modules where they are.
+    """
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return code, set()
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            names.add(f"lrputils.{_HOME.get(node.attr)}")
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            origin = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                names |= {origin + alias.name, f"lrputils.{_HOME.get(alias.name)}"}
+    parts = (accumulate(name.split("."), "{}.{}".format) for name in names)
+    return ast.dump(tree), {*chain.from_iterable(parts)}
+
+
+def _digest(told: Any) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _stamp_of(path: Path) -> dict[str, Any]:
+    """What a finished notebook says of its run; nothing where it is not as it was written."""
+    with suppress(OSError, ValueError, KeyError, AttributeError, ValidationError):
+        notebook = nbformat.read(path, 4)
+        if notebook.metadata["lrputils"]["digest"] == _digest(notebook.cells):
+            return notebook.metadata["lrputils"]
+    return {}
 
 
 def execute(
@@ -100,8 +162,7 @@ def execute(
         executed[name] = output
         key = _fingerprint(text, parameters, sources)
         stamp = {"profile": how.profile, "fingerprint": key}
-        before = nbformat.read(output, 4).metadata.lrputils if output.is_file() else {}
-        if how.force or out or not stamp.items() <= before.items():
+        if how.force or out or not stamp.items() <= _stamp_of(output).items():
             jobs.append(partial(_run_chapter, text, parameters, output, stamp, how.quiet))
         elif not how.quiet:
             print(f"{name}: unchanged", file=sys.stderr)
@@ -179,7 +240,7 @@ def _run_chapter(
     unit = 2**20 if sys.platform == "darwin" else 2**10
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     spent = {"seconds": time.perf_counter() - began, "megabytes": peak / unit}
-    notebook.metadata["lrputils"] = {**stamp, **spent}
+    notebook.metadata["lrputils"] = {**stamp, **spent, "digest": _digest(notebook.cells)}
     if problem:
         write_notebook(notebook, failed)
         run = f"the run as far as it got: {os.path.relpath(failed)}"

@@ -118,14 +118,22 @@ class Architecture:
         """Positions `(batch, tokens)` of each token in its own text, as the model counts them.
 
         Padding takes no position, on either side, so a padded text and the same text alone agree.
-        They count from 0, or from one past the padding token's id (RoBERTa), which MPNet's
-        embeddings take for 1 whatever the config says.
+        They count from 0, or from one past the `uncounted` token's id, which takes none in a text
+        either.
         """
-        counted = attention_mask.to(torch.long).cumsum(1)
-        if self.kind.positions_after_padding:
-            start = self.word_embeddings.padding_idx
-            return torch.where(attention_mask.bool(), counted + start, start)
-        return (counted - 1).clamp(min=0)
+        counted = attention_mask.to(torch.long)
+        if self.uncounted is None:
+            return (counted.cumsum(1) - 1).clamp(min=0)
+        counted = counted * (input_ids != self.uncounted)
+        return counted.cumsum(1) * counted + self.uncounted
+
+    @property
+    def uncounted(self) -> int | None:
+        """The token that takes no position: RoBERTa's padding, which MPNet's embeddings take for 1.
+
+        None where the model does not count positions by its ids.
+        """
+        return self.word_embeddings.padding_idx if self.kind.positions_after_padding else None
 
     def arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for one forward pass on `inputs`, on the model's device.
@@ -146,8 +154,13 @@ class Architecture:
             )
         device = next(self.model.parameters()).device
         model = type(self.model).__name__
-        if device.type == "meta":
-            raise ValueError(f"the weights of {model} are on the meta device: load them first")
+        if any(weight.is_meta for weight in self.model.parameters()):
+            raise ValueError(
+                f"weights of {model} are on the meta device, or were left on the disk: load them "
+                "first"
+            )
+        if not getattr(self.model.config, "return_dict", True):
+            raise ValueError(f"{model} returns tuples: set model.config.return_dict = True")
         if any(module.training for module in self.model.modules()):
             # Quantised layers are made in training mode, which changes nothing in them.
             parts = {p: m for p, m in self.model.named_modules() if m.training}
@@ -280,9 +293,9 @@ def _family(model: nn.Module) -> Family:
     name = type(model).__name__
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
-            f"{name} is not a transformers model: its attention does not go through transformers' "
-            "attention interface, so its attention rule cannot be exchanged. If it wraps one, pass "
-            "that"
+            f"{name} is not a transformers model: pass that which it wraps, or derive its class "
+            "from PreTrainedModel, with input_ids and attention_mask in forward, and .logits in "
+            "what that returns"
         )
     # The class of transformers itself, from which the model's may derive.
     head = next(c for c in type(model).__mro__ if c.__module__.startswith("transformers."))

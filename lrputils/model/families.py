@@ -39,8 +39,8 @@ class Family:
         token_types: whether the model takes `token_type_ids`.
         positions_after_padding: whether positions count from `pad_token_id + 1`, not from 0.
         parts: whether its parts are known, so that there are shortcuts for them.
-        relative_positions: makes a forward pass, of the module that holds the blocks, for given
-            positions, where the model's own counts columns.
+        relative_positions: makes a forward pass, of the module that holds the blocks, for tokens
+            of given columns, where the model's own counts those of the batch.
     """
 
     name: str
@@ -58,14 +58,14 @@ class Family:
     relative_positions: Callable | None = None
 
 
-def _mpnet_at_positions(encoder: nn.Module, positions: Tensor) -> Callable:
-    """A forward pass of the encoder whose biases are those of the given positions, (batch, tokens).
+def _mpnet_at_columns(encoder: nn.Module, columns: Tensor) -> Callable:
+    """A forward pass of the encoder whose biases are those of the given columns, (batch, tokens).
 
-    The model's own counts columns, so that after a deletion tokens would be too close.
+    The model's own are of the batch's columns, so that after a deletion tokens would be too close.
     """
 
     def _forward(inner: Callable, hidden: Tensor, attention_mask: Any = None, **_: Any) -> Any:
-        apart = positions[:, None, :] - positions[:, :, None]
+        apart = columns[:, None, :] - columns[:, :, None]
         bucket = encoder.relative_position_bucket(apart)
         bias = encoder.relative_attention_bias(bucket).permute(0, 3, 1, 2)
         for layer in encoder.layer:
@@ -119,7 +119,7 @@ FAMILIES = {
             norm_after_attention="attention.LayerNorm",
             projections=tuple(f"attention.attn.{name}" for name in "qkvo"),
             token_types=False,
-            relative_positions=_mpnet_at_positions,
+            relative_positions=_mpnet_at_columns,
         ),
         replace(_BERT, name="electra", heads=("ElectraForSequenceClassification",)),
         replace(

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.model.architectures import Architecture
-from lrputils.model.inputs import padded
+from lrputils.model.inputs import check_token, padded
 
 Forward = Callable[..., Any]
 # One text by the names of the model's arguments, (tokens,) each.
@@ -119,6 +119,9 @@ def run(
         logits = architecture.model(**arguments).logits
     broken = (~torch.isfinite(logits)).flatten(1).any(1).nonzero().flatten().tolist()
     if broken:
+        if "input_ids" in arguments and not bool(arguments["attention_mask"].all()):
+            padding = int(arguments["input_ids"][~arguments["attention_mask"].bool()][0])
+            check_token(architecture.model.get_input_embeddings(), padding, "a padded batch")
         raise ValueError(
             f"{type(architecture.model).__name__} returns NaN or infinite logits in rows {broken}: "
             "there is nothing to explain. Check its weights, and its dtype (float16 overflows)"

@@ -104,9 +104,8 @@ class Inputs(BatchEncoding):
             ValueError: another name; spans that overlap, leave their text or hold no token; or
                 inputs that do not know their characters.
         """
-        if isinstance(units, str):
-            check_units(units)
-        if isinstance(units, str) and units == "token":
+        units = check_units(units)
+        if units == "token":
             content = self.content_mask
             texts = zip(self.tokens, content.tolist(), strict=True)
             return Units(

@@ -218,7 +218,15 @@ class _Measurement:
         first, second = self._hidden(self.gone)
         if not self._same(first, second):
             return "reads what its attention mask hides"
-        return "counts positions by its attention mask" if self._same(first, without) else ""
+        moved = self._same(first, without) and self._is_ordered()
+        return "counts positions by its attention mask" if moved else ""
+
+    def _is_ordered(self) -> bool:
+        """Whether it matters which of two words comes first: not to a model without positions."""
+        ids, middle = self.ids.copy(), self.architecture.config.vocab_size // 2
+        ids[1:-1] = middle + (np.arange(len(ids) - 2) < len(ids) // 2)
+        back = np.concatenate([ids[:1], ids[-2:0:-1], ids[-1:]])
+        return not self._same(self.run(self._row(ids)), self.run(self._row(back)))
 
     def _is_empty(self, together: bool) -> bool:
         with suppress(ValueError):  # NaN

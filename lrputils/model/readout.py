@@ -340,6 +340,11 @@ def read(
     known = readouts(architecture)
     if readout not in known:
         raise ValueError(f"{type(model).__name__} has no read-out {readout!r}: use one of {known}")
+    if any(weight.is_inference() for weight in model.parameters()):
+        raise ValueError(
+            f"{type(model).__name__} was made under torch.inference_mode, and no gradient passes "
+            "it: load it outside of that, or use what removes tokens, as leave_one_out"
+        )
     arguments = architecture.arguments(inputs)
     answers = answers_in(architecture, inputs)
     prove_batch(architecture, arguments)

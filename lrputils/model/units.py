@@ -28,10 +28,19 @@ Span = tuple[int, int]
 Spans = Sequence[Sequence[Span]]
 
 
-def check_units(units: str) -> None:
-    """Raise ValueError unless there is such a kind of units."""
-    if units not in UNITS:
-        raise ValueError(about("units", units) + f" is not one of {UNITS}, nor spans of characters")
+def check_units(units: str | Spans) -> str | Spans:
+    """Return a kind of units, or spans, of whatever sequences, as lists of pairs of numbers.
+
+    Raises:
+        ValueError: no such kind, or no such spans.
+    """
+    try:
+        if isinstance(units, str):
+            return UNITS[UNITS.index(units)]
+        return [[(int(begin), int(end)) for begin, end in text] for text in units]
+    except (TypeError, ValueError):
+        known = f" is not one of {UNITS}, nor spans of characters, for each text [(begin, end), …]"
+        raise ValueError(about("units", units) + known) from None
 
 
 class Source(NamedTuple):
@@ -209,7 +218,7 @@ def _places(source: Source) -> dict[int, int]:
 
 def _checked(source: Source, spans: Sequence[Span], row: int) -> list[Span]:
     """The caller's spans of a text, in order: inside of it, apart, and with tokens of their own."""
-    spans = sorted((int(begin), int(end)) for begin, end in spans)
+    spans = sorted(spans)
     places, before = _places(source).values(), 0
     for begin, end in spans:
         if not before <= begin < end <= len(source.text):

@@ -24,7 +24,7 @@ from lrputils.model.readout import (
     resolve_output,
     resolve_target,
 )
-from lrputils.model.units import Spans
+from lrputils.model.units import Spans, check_units
 from lrputils.progress import bar
 from lrputils.removal.packing import beginnings_of, evaluate
 from lrputils.removal.rows import Row, Text, split, window
@@ -223,6 +223,7 @@ def units_of(
     special: bool = False,
 ) -> tuple[list[np.ndarray], Tensor]:
     """`Coalitions.units` and `Coalitions.where`."""
+    units = check_units(units)
     if architecture.kind.vision:
         if units != "token":
             raise ValueError(f"units={units!r} are of texts; patches of an image are its tokens")

@@ -50,6 +50,10 @@ def leave_one_out(
             "mask", "pad", "unk": another token replaces it (see `Inputs.replacements`).
             "zero": its word embedding is zero; position and type stay.
             "delete": it is deleted and the tokens behind it move up by one position.
+            A decoder reads its answer at the last token of what is left, whatever that is; a model
+            without known parts, which would take it for padding, is refused.
+            The texts so made have the positions that the model itself counts for them: a token that
+            takes none, as RoBERTa's padding, takes none here.
         output: f, the "logit" of the target; the "difference" from the logit of the class that
             comes next on the whole input; or the "probability" of the target (by a sigmoid
             where the model's labels do not exclude each other). The default is "logit". Of an

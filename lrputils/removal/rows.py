@@ -36,12 +36,14 @@ class Text:
 
     Of an answer the last token is no part of the text: nothing behind it is read. `answer` is all
     of its tokens, each predicted by the one before it, and `output` what is said of them.
+    `uncounted`: the token that takes no position, where the model counts positions by ids.
     """
 
     ids: np.ndarray | None
     positions: np.ndarray
     types: np.ndarray | None = None
     states: Tensor | None = None
+    uncounted: int | None = None
     answer: np.ndarray | None = None
     output: str = ANSWER_OUTPUTS[0]
 
@@ -118,6 +120,7 @@ def split(
     positions = arguments.get("position_ids")
     if positions is None:
         positions = architecture.position_ids(arguments["input_ids"], arguments["attention_mask"])
+    counting = None if "position_ids" in arguments else architecture.uncounted
     columns = [arguments["input_ids"], positions, arguments.get("token_type_ids")]
     arrays = [None if c is None else c.expand(mask.shape).cpu() for c in columns]
     texts = [
@@ -125,7 +128,7 @@ def split(
         for row in range(len(mask))
     ]
     if answers is None:
-        return [Text(*columns) for columns in texts]
+        return [Text(*columns, uncounted=counting) for columns in texts]
     said = [ids[own].cpu().numpy() for ids, own in zip(answers.ids, answers.mask, strict=True)]
     return [
         Text(*(c if c is None else c[:-1] for c in columns), answer=answer, output=output)
@@ -156,7 +159,9 @@ def logits_of(
         own = (logits[number, :size] for number, size in enumerate(read))
         return _say(texts, rows, torch.cat([*own])) if answering else logits
     model = architecture.model
-    arguments, head = _collate(architecture, texts, rows, device, cut=attention is not None)
+    arguments, head, columns = _collate(
+        architecture, texts, rows, device, cut=attention is not None
+    )
     with ExitStack() as undo:
         if not answering:
             undo.enter_context(head_token_alone(architecture, head))
@@ -167,8 +172,7 @@ def logits_of(
             undo.enter_context(routed(architecture, kernel))
         if relative := architecture.kind.relative_positions:
             encoder = architecture.backbone.get_submodule(architecture.kind.blocks.split(".")[0])
-            place = relative(encoder, arguments["position_ids"])
-            undo.enter_context(replaced({encoder: place}))
+            undo.enter_context(replaced({encoder: relative(encoder, columns)}))
         if architecture.kind.vision:  # the patches are embedded already
             undo.enter_context(replaced({architecture.word_embeddings: lambda _, x, **how: x}))
         if not architecture.kind.causal:
@@ -217,8 +221,11 @@ def _collate(
     device: torch.device,
     *,
     cut: bool,
-) -> tuple[dict[str, Tensor], Tensor]:
-    """Rows of one kind, padded on the right, as the model's arguments, and their heads' columns."""
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Rows of one kind, padded on the right, as the model's arguments.
+
+    And the columns of their heads, and of each token in its text, as if the others stood there.
+    """
     starts = np.array([row.start if cut else 0 for row in rows])
     lengths = np.array([row.length for row in rows]) - starts
     places = np.arange(lengths.max())
@@ -246,14 +253,14 @@ def _collate(
     begins = np.cumsum([0, *map(len, used[:-1])])[own, None]
     if architecture.kind.vision:
         states = torch.cat([text.states for text in used])
-        return arguments | {"pixel_values": states[put(begins + kept, device)]}, head
+        states = states[put(begins + kept, device)]
+        return arguments | {"pixel_values": states}, head, put(kept, device)
     shifted = np.array([row.shifted for row in rows])[:, None] & mask
     counted = np.where(shifted, starts[:, None] + places, kept)
     ids = _column("ids", used)[begins + kept]
     positions = _column("positions", used)[begins + counted]
     swapped = [i for i, row in enumerate(rows) for _ in row.swapped]
     at = [token - starts[i] for i, row in enumerate(rows) for token in row.swapped]
-    arguments["position_ids"] = put(positions, device)
     if used[0].types is not None:
         arguments["token_type_ids"] = put(_column("types", used)[begins + kept], device)
     if rows[0]._zeroed:
@@ -262,7 +269,17 @@ def _collate(
     else:
         ids[swapped, at] = [rows[i].swap_id for i in swapped]
         arguments["input_ids"] = put(ids, device)
-    return arguments, head
+        if used[0].uncounted is not None:
+            other = [i for i, row in enumerate(rows) if row.shifted or row.swapped]
+            positions[other] = count(ids[other], used[0].uncounted)
+    arguments["position_ids"] = put(positions, device)
+    return arguments, head, put(counted, device)
+
+
+def count(ids: np.ndarray, uncounted: int) -> np.ndarray:
+    """Positions (…, tokens) of ids, from one past the token that takes none; −1: all take one."""
+    counted = ids != uncounted
+    return counted.cumsum(-1) * counted + uncounted
 
 
 def _column(name: str, texts: Sequence[Text]) -> np.ndarray:
@@ -299,7 +316,17 @@ def _as_it_is(architecture: Architecture, text: Text, row: Row) -> ArgumentRow:
     columns = {name: column[left] for name, column in columns.items()}
     start = prove(architecture, {"input_ids": text.ids}).start
     if start is not None:
-        columns["position_ids"] = start + (np.arange(len(left)) if row.shifted else left)
+        read = columns["input_ids"] if row.shifted else ids
+        places = count(read, start - 1)
+        columns["position_ids"] = places if row.shifted else places[left]
+    end = getattr(architecture.config, "pad_token_id", None)
+    reads_last = architecture.kind.causal and not architecture.language_model
+    if reads_last and columns["input_ids"][-1] == end:
+        raise ValueError(
+            f"{type(architecture.model).__name__} takes token {end}, at which a text would end "
+            "here, for padding, and would read its answer at the token before: choose another "
+            "removal"
+        )
     return columns
 
 

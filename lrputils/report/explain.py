@@ -17,7 +17,7 @@ from lrputils.mistakes import about
 from lrputils.model.chats import Chat, generation_settings, is_chat
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.readout import Target
-from lrputils.model.units import Span, Word
+from lrputils.model.units import Span, Word, check_units
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.shapley import shapley_values
 from lrputils.report.heatmap import Heatmap, Heatmaps
@@ -122,10 +122,9 @@ def _explain(
             + " explains its beginning"
         )
     answered = inputs.get("answer_mask", torch.zeros(1, len(inputs.tokens[0])))[0].tolist()
-    if not isinstance(units, str):
-        units = [(int(begin), int(end)) for begin, end in units]
-    unit = units if isinstance(units, str) else "span"
-    how: dict[str, Any] = {"target": target, "units": units if unit == units else [units]}
+    spans = check_units(units if isinstance(units, str) else [units])
+    unit = spans if isinstance(spans, str) else "span"
+    how: dict[str, Any] = {"target": target, "units": spans}
     over = inputs.units(how["units"])
     found: dict[str, np.ndarray] = {}
     errors: dict[str, float] = {}  # of sampled values

@@ -71,7 +71,7 @@ class Ray:
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
-            raise ImportError("Ray is not installed: pip install 'lrputils[ray]'")
+            raise ImportError("Ray is not installed: pip install ray")
 
     def __call__(self, classifier: Classifier, measure: Measure, parts: Iterable[Part]) -> Measured:
         """Yield each part with its rows and seconds as it is done, in any order."""

@@ -5,7 +5,7 @@ import os
 import nbformat
 import pytest
 
-from lrputils.book.execution import _fingerprint, execute
+from lrputils.book.execution import _fingerprint, _sources, execute
 from lrputils.book.layout import BookError, Execution
 from lrputils.book.parameters import load_parameters
 
@@ -14,16 +14,46 @@ def outputs(path) -> str:
     return "".join(str(c.outputs) for c in nbformat.read(path, 4).cells if c.cell_type == "code")
 
 
-def test_text_parameters_and_package_each_decide(small_book):
-    chapter = small_book.chapter("1")
-    keys = {
-        _fingerprint(chapter, {}, {"p": "1"}),
-        _fingerprint(chapter, {"factor": 1.0}, {"p": "1"}),
-        _fingerprint(chapter, {}, {"p": "2"}),
-    }
+def test_text_parameters_and_what_it_imports_each_decide(small_book):
+    chapter, folder = small_book.chapter("1"), small_book.root / "experiments"
+    folder.mkdir()
+    (folder / "near.py").write_text("from experiments import far\n")
+    cell = "```{code-cell} ipython3\n%s\n```\n"
+    chapter.write_text(
+        chapter.read_text() + cell % "%time\nfrom experiments import near\nlrp.estimate"
+    )
+
+    def key(given=(), **code):
+        for name, text in code.items():
+            (folder / name).with_suffix(".py").write_text(text)
+        return _fingerprint(chapter, dict(given), _sources(small_book))
+
+    first = key(far="x = 1\n", other="x = 1\n")
+    assert key(far="x = 1  # why\n", other="x = 2\n") == first
+    others = [key({"factor": 1.0}), key(far="x = 2\n"), key(far="x = \n")]
+    (folder / "table.csv").write_text("1")
+    others.append(key())
     chapter.write_text(chapter.read_text() + "\nmore\n")
-    keys.add(_fingerprint(chapter, {}, {"p": "1"}))
-    assert len(keys) == 4
+    others.append(key())
+    assert len({first, *others}) == 6
+    sources = _sources(small_book)
+    names = {"lrputils.stats": ("x", set())}
+    assert _fingerprint(chapter, {}, sources | names) != others[-1]
+
+
+@pytest.mark.parametrize("damage", ["outputs", "{}", "cut"])
+def test_a_finished_chapter_is_believed_as_it_was_written_only(small_book, damage, capfd):
+    given = {"01_short": {}}
+    path = execute(small_book, given)["01_short"]
+    whole = path.read_text()
+    execute(small_book, given)
+    assert "01_short: unchanged" in capfd.readouterr().err
+    changed = {"outputs": whole.replace("0.5", "0.7"), "{}": "{}", "cut": whole[:-40]}[damage]
+    assert changed != whole
+    path.write_text(changed)
+    execute(small_book, given)
+    assert "unchanged" not in capfd.readouterr().err
+    assert "0.5" in outputs(path)
 
 
 def test_two_at_once_and_a_failure_is_told_while_the_others_go_on(small_book, capfd):

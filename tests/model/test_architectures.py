@@ -181,7 +181,7 @@ def injected(model):
         (lambda model: torch.compile(adapted(model)), "adapter.*merge_and_unload()"),
         (injected, "adapter at 'bert.encoder.layer.0.*merge_and_unload()"),
         (lambda model: "minilm", "'minilm' is the name of a model: pass load_classifier"),
-        (nn.Sequential, "Sequential is not a transformers model.*If it wraps one, pass that"),
+        (nn.Sequential, "Sequential is not a transformers model: pass that which it wraps"),
         (lambda model: {"model": model}, "dict is not a transformers model"),
         (lambda model: lrp.Classifier(adapted(model), None, "tiny"), "merge_and_unload"),
     ],

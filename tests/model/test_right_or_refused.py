@@ -8,13 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-import lrputils as lrp
+import lrputils as lrp  # before transformers, which it keeps importable
 from experiments.families import logits_of, plain_loo
 from lrputils.model.architectures import WITHOUT_RULES
 from lrputils.model.inputs import Inputs
 from lrputils.model.proof import _Measurement
 from tests import tiny
 from tests.tiny import made
+
+from transformers import BertConfig, PreTrainedModel  # isort: skip
+from transformers.modeling_outputs import SequenceClassifierOutput  # isort: skip
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor"),
@@ -72,6 +75,51 @@ def captured():
 def partly(model, part: str):
     """A model of which one part is in training mode."""
     model.get_submodule(part).train()
+    return model
+
+
+class BagForSequenceClassification(PreTrainedModel):
+    """A class of one's own without positions: attention of torch's, and a mean."""
+
+    config_class = BertConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.words = nn.Embedding(60, 32)
+        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.out = nn.Linear(32, 3)
+        self.post_init()
+
+    def get_input_embeddings(self):
+        return self.words
+
+    def forward(self, input_ids, attention_mask, **_):
+        states = self.encoder(self.words(input_ids), src_key_padding_mask=attention_mask == 0)
+        seen = attention_mask[..., None]
+        mean = (states * seen).sum(1) / seen.sum(1)
+        return SequenceClassifierOutput(logits=self.out(mean))
+
+
+def of_own_class():
+    torch.manual_seed(0)
+    return BagForSequenceClassification(BertConfig(**_BERT)).eval().requires_grad_(False)
+
+
+def offloaded():
+    model = made("Bert", **_BERT)
+    model.bert.encoder.to("meta")
+    return model
+
+
+def inferring():
+    with torch.inference_mode():
+        return made("Bert", **_BERT)
+
+
+def never_trained():
+    model = made("Bert", **_BERT)
+    model.get_input_embeddings().weight[PAD] = torch.nan
     return model
 
 
@@ -137,6 +185,12 @@ MODELS = {
     "answers": lambda: made("Bert", "ForQuestionAnswering", **_BERT),
     "characters": lambda: made("Canine", **_BERT),
     "prompt": with_prompt,
+    "own class": of_own_class,
+    "offloaded": offloaded,
+    "inference": inferring,
+    "never trained": never_trained,
+    "tuples": lambda: made("Bert", **_BERT, return_dict=False),
+    "no transformer": lambda: nn.TransformerEncoderLayer(32, 4, 64),
 }
 
 
@@ -196,6 +250,9 @@ LOO = [
     ("Llama, dynamic", "attention-mask", 0),
     ("hook", "attention-mask", None),
     ("captured", "attention-mask", None),
+    ("own class", "attention-mask", None),
+    ("inference", "attention-mask", None),
+    ("never trained", "attention-mask", None),
     *(
         (name, "delete", None)
         for name in ("BLOOM", "Falcon", "FNet", "ConvBERT", "RWKV", "int8", "T5")
@@ -211,7 +268,10 @@ LOO = [
     ("T5", "zero", "reads its words twice: removal='zero'"),
     ("BigBird", "delete", "changes when it runs: .* attention_type='original_full'"),
     ("dropout", "unk", r"'bert\.encoder.*dropout' of Bert.* is in training mode"),
-    ("meta", "unk", "the weights of OPTForSequenceClassification are on the meta device"),
+    ("meta", "unk", "weights of OPTForSequenceClassification are on the meta device"),
+    ("offloaded", "unk", "weights of BertForSequenceClassification .* were left on the disk"),
+    ("tuples", "unk", r"returns tuples: set model\.config\.return_dict = True"),
+    ("no transformer", "unk", "is not a transformers model: pass that which it wraps, or derive"),
     ("masked words", "unk", "fills in masked words, and gives a text no class"),
     ("tokens", "unk", "labels each token, and gives a text no class"),
     ("answers", "unk", "marks the answer in a text, and gives a text no class"),
@@ -238,6 +298,20 @@ def test_loo(name, removal, expected):
     torch.testing.assert_close(scores[inside], by_hand[inside], atol=2e-5, rtol=1e-4)
     if name == "T5":  # its answer is read at the end, which stays
         assert max(scores[0, 7].abs(), scores[1, 2].abs()) < 2e-5
+
+
+@pytest.mark.parametrize(("removal", "texts"), [("pad", (11, 12)), ("delete", (11, PAD, 12))])
+def test_a_decoder_reads_no_other_token_where_a_text_comes_to_end_in_padding(removal, texts):
+    inputs = batch(texts, special=False)
+    with pytest.raises(ValueError, match=f"OPT.* takes token {PAD}, at which .* for padding"):
+        lrp.leave_one_out(MODELS["OPT"](), inputs, removal=removal)
+    model = MODELS["Llama, eager"]()  # known parts: what is read is the last token's state
+    scores = lrp.leave_one_out(model, inputs, removal=removal)[0]
+    ids = inputs["input_ids"][:, :-1] if removal == "delete" else torch.tensor([[11, PAD]])
+    with torch.no_grad():
+        whole = model(**inputs.model_kwargs()).logits[0]
+        left = model.score(model.model(input_ids=ids)[0][:, -1])[0]
+    torch.testing.assert_close(scores[-1], (whole - left)[whole.argmax()], atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -292,6 +366,8 @@ GRADIENTS = {
     "I-BERT": "word embeddings of IBert.* are more than a tensor",
     "int8": "passes no gradient back to its words",
     "BigBird": "changes when it runs",
+    "inference": "was made under torch.inference_mode, and no gradient passes it",
+    "never trained": f"a padded batch needs the token {PAD}, whose word embedding .* not finite",
 }
 
 

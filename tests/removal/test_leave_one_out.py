@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from experiments.families import plain_loo
 from lrputils.model import readout
 from lrputils.model.architectures import describe
 from lrputils.model.forwards import replaced
@@ -71,6 +72,21 @@ def test_positions_after_a_padding_token_with_another_id(name):
     torch.testing.assert_close(leave_one_out(model, inputs), slow_leave_one_out(model, inputs))
 
 
+@pytest.mark.parametrize("name", ["mpnet", "roberta", "xlm_roberta"])
+@pytest.mark.parametrize("padding", [tiny.PAD, 0])
+@pytest.mark.parametrize("inner", [0, 1, 30])
+@pytest.mark.parametrize("removal", ["attention-mask", "pad", "delete"])
+def test_a_padding_token_takes_no_position_in_a_text_either(name, padding, inner, removal):
+    model, inputs = tiny.build(name, pad_token_id=padding), tiny.texts((8,))
+    inputs["input_ids"][0, 3] = inner
+    inputs = Inputs(inputs, replacements={"pad": padding})
+    everywhere = inputs.valid_mask
+    with torch.no_grad():
+        expected = plain_loo(model, inputs, removal, None, everywhere)
+    found = leave_one_out(model, inputs, removal=removal)
+    torch.testing.assert_close(found.float(), expected, atol=1e-6, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_packed_weights_change_rounding_alone(name, monkeypatch):
     model, inputs = tiny.build(name, dtype=torch.float32), tiny.texts()
@@ -129,6 +145,7 @@ def test_other_removals_equal_writing_the_changed_text(name, removal):
             elif removal != "zero":
                 ids = ids.clone()
                 ids[0, token] = inputs.replacements[removal]
+                positions = architecture.position_ids(ids, torch.ones_like(ids))
             embedded = architecture.word_embeddings(ids)
             if removal == "zero":
                 embedded[0, token] = 0

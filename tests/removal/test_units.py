@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -159,3 +160,14 @@ def test_inputs_that_do_not_know_their_characters_are_refused(clf):
     bare = dict(clf.encode(TEXTS))
     with pytest.raises(ValueError, match=r"encode texts by `clf.encode\(texts\)`"):
         lrp.attribute(clf, bare, "attnlrp", units="word")
+
+
+def test_spans_are_any_sequences_of_pairs(clf):
+    inputs, spans = clf.encode(TEXTS[:1]), [[(0, 12), (16, 27)]]
+    expected = lrp.attribute(clf, inputs, "loo", units=spans)
+    for units in ([[[0, 12], [16, 27]]], np.array(spans), torch.tensor(spans)):
+        torch.testing.assert_close(lrp.attribute(clf, inputs, "loo", units=units), expected)
+        assert "span" in str(lrp.explain(clf, TEXTS[0], "loo", units=units[0]))
+    for units in (3, [[5]], [[(0, 6, 7)]], "phrase"):
+        with pytest.raises(ValueError, match=r"units=.* is not one of .*, nor spans of"):
+            lrp.leave_one_out(clf, inputs, units=units)

@@ -433,7 +433,7 @@ class TestMistakes:
             ),
             ("--out x --long never", "--long 'never' is not one of ['cut', 'refuse']"),
             ("--out x --part-size 0", "--part-size 0: the smallest possible value is 1"),
-            ("--out x --engine ray", "Ray is not installed: pip install 'lrputils[ray]'"),
+            ("--out x --engine ray", "Ray is not installed: pip install ray"),
             ("--out x --address auto", "--address 'auto' is of a cluster: add --engine ray"),
             ("--out x --dataset missing.csv", "missing.csv"),
             ("--out x --dataset empty.csv", "'empty' holds no texts"),
