@@ -162,15 +162,12 @@ def execute(
     if out and out.resolve() == (book.root / "chapters").resolve():
         raise BookError("--out is where the committed twins are; name another folder")
     given = parameters.load_parameters(book, how.profile, chapters, p)
-    if out:
-        return "\n".join(map(str, execution.execute(book, given, how, out).values()))
-    with folders.alone(folders.writable(book.build_folder), "executing"):
-        if how.profile == DEFAULT:
+    twins = out is None and how.profile == DEFAULT
+    with folders.alone(folders.writable(out or book.build_folder), "executing"):
+        if twins:
             folders.writable(book.root / "chapters")
-        executed = execution.execute(book, given, how)
-        paths = executed.values()
-        if how.profile == DEFAULT:
-            paths = execution.refresh_twins(book, executed)
+        executed = execution.execute(book, given, how, out)
+        paths = execution.refresh_twins(book, executed) if twins else executed.values()
     return "\n".join(os.path.relpath(path) for path in paths)
 
 

@@ -105,7 +105,8 @@ def build_html(source: Path, output: Path, *, single: bool = False) -> Path:
     `single`: one page of everything, to print. BookError, with what is wrong, if Sphinx failed or
     warned, or a page lacks an image of its notebook.
     """
-    start = "from jupyter_book.cli.main import main; main()"
+    start = "from lrputils.book import processes; processes.end_with_parent()"
+    start += "; from jupyter_book.cli.main import main; main()"
     command = [sys.executable, "-c", start, "build", str(source), "--path-output", str(output)]
     command += ["-W", "-n", "--keep-going", "--builder", "singlehtml" if single else "html"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -38,6 +38,7 @@ from lrputils.book.notebooks import (
     write_notebook,
 )
 from lrputils.book.parameters import check_inputs
+from lrputils.book.processes import end_with_parent
 from lrputils.book.results_page import write_tables
 from lrputils.runs.folders import writable
 
@@ -170,7 +171,9 @@ def execute(
     processes = max(1, min(how.processes or min(2, cores), len(jobs)))
     threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores // processes)))
     # A process a chapter, so that the peak memory of its children is that of one kernel.
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), max_tasks_per_child=1)
+    pool = ProcessPoolExecutor(
+        processes, get_context("spawn"), end_with_parent, max_tasks_per_child=1
+    )
     with patch.dict(os.environ, OMP_NUM_THREADS=threads), pool:
         left = iter(jobs if processes == 1 else jobs[::-1])
         running = {pool.submit(job) for job in islice(left, processes)}

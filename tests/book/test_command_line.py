@@ -57,14 +57,16 @@ def test_other_parameters_go_elsewhere_and_leave_the_twin_alone(in_book, tmp_pat
     assert not in_book.chapter("1").with_suffix(".ipynb").exists()
 
 
-@pytest.mark.parametrize("verb", ["execute", "build"])
+@pytest.mark.parametrize("verb", ["execute", "build", "execute --out o"])
 def test_a_second_one_at_the_same_time_is_refused(in_book, capsys, verb):
-    with folders.alone(folders.writable(in_book.build_folder), "building"):
-        assert main([verb, "--quiet"]) == 1
+    folder = Path("o") if "--out" in verb else in_book.build_folder
+    with folders.alone(folders.writable(folder), "building"):
+        assert main([*verb.split(), "--quiet"]) == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert f"{in_book.build_folder}: wait until it has ended, or name another" in said
+    assert f"{folder}: wait until it has ended, or name another" in said
     assert not (in_book.build_folder / "executed").exists()
+    assert not [*folder.glob("*.ipynb")]
 
 
 def test_a_raising_chapter_ends_with_status_one_and_its_name(in_book, capsys):

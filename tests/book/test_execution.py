@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -121,3 +125,46 @@ def test_a_figure_that_is_not_there_or_a_dead_kernel_fails_the_run(small_book, c
     chapter.write_text(text)
     execute(small_book, {chapter.stem: {}}, how)
     assert [path.name for path in output.parent.iterdir()] == [output.name]
+
+
+SPHINX = """
+import pathlib
+import lrputils.book.build as build
+cell = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(99)"
+pathlib.Path("jupyter_book/cli").mkdir(parents=True)
+for path in ("__init__.py", "cli/__init__.py", "cli/main.py"):
+    pathlib.Path("jupyter_book", path).write_text(cell if "main" in path else "")
+build.build_html(pathlib.Path("source"), pathlib.Path("out"))
+"""
+KERNEL = """
+from lrputils.book.execution import execute
+from lrputils.book.layout import Book
+import pathlib
+if __name__ == "__main__":
+    execute(Book(pathlib.Path.cwd()), {"01_short": {}})
+"""
+
+
+@pytest.mark.parametrize("script", [SPHINX, KERNEL])
+def test_what_is_killed_leaves_nothing_at_work(small_book, script, monkeypatch):
+    monkeypatch.chdir(small_book.root)
+    cell = "import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(99)"
+    chapter = small_book.chapter("1")
+    chapter.write_text(chapter.read_text().replace("1 / factor", cell))
+    Path("run.py").write_text(script)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([".", *sys.path])}
+    run = subprocess.Popen([sys.executable, "run.py"], env=environment)
+    note = Path("pid")
+    assert wait_for(lambda: note.is_file() and note.read_text())
+    run.kill()
+    run.wait()
+    worker = Path("/proc") / note.read_text() / "cmdline"
+    assert wait_for(lambda: not (worker.is_file() and worker.read_bytes()))
+
+
+def wait_for(true, seconds=30):
+    """Whether something becomes true in time."""
+    end = time.monotonic() + seconds
+    while not (found := true()) and time.monotonic() < end:
+        time.sleep(0.2)
+    return found
