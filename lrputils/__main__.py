@@ -162,6 +162,7 @@ def execute(
     if out and out.resolve() == (book.root / "chapters").resolve():
         raise BookError("--out is where the committed twins are; name another folder")
     given = parameters.load_parameters(book, how.profile, chapters, p)
+    execution.check(book, given)  # before a folder is made
     twins = out is None and how.profile == DEFAULT
     with folders.alone(folders.writable(out or book.build_folder), "executing"):
         if twins:

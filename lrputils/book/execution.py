@@ -130,6 +130,12 @@ def _stamp_of(path: Path) -> dict[str, Any]:
     return {}
 
 
+def check(book: Book, given: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse chapters' parameters that name a model or data that are not there, by a `BookError`."""
+    for name, parameters in given.items():
+        check_inputs(read_text(book.chapter(name)), name, parameters)
+
+
 def execute(
     book: Book,
     given: Mapping[str, Mapping[str, Any]],
@@ -155,8 +161,7 @@ def execute(
     """
     folder = out or book.build_folder / "executed" / Path(how.profile).stem
     sources, executed, jobs = _sources(book), {}, []
-    for name, parameters in given.items():
-        check_inputs(read_text(book.chapter(name)), name, parameters)
+    check(book, given)
     writable(folder).mkdir(parents=True, exist_ok=True)
     for name, parameters in given.items():
         text, output = book.chapter(name), folder / f"{name}.ipynb"
