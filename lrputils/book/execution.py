@@ -131,7 +131,7 @@ def _stamp_of(path: Path) -> dict[str, Any]:
 
 
 def check(book: Book, given: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse chapters' parameters that name a model or data that are not there, by a `BookError`."""
+    """Refuse parameters that name a model or data that are not there, by a `BookError`."""
     for name, parameters in given.items():
         check_inputs(read_text(book.chapter(name)), name, parameters)
 
