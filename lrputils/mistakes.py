@@ -8,6 +8,9 @@ What else stands in a message, a user's own paths among it, is never changed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 
@@ -37,6 +40,29 @@ def about(name: str, *value: Any) -> Message:
     """Return how a message names a parameter, and the value that was or may be given to it."""
     shown = "".join(f"{each!r}" for each in value)
     return Message(f"{name}={shown}" if value else name, f"{flag(name)} {shown}".rstrip())
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Return names for a message: of many the first ones, and how many there are."""
+    more = f", … ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+@contextmanager
+def plainly(what: str, meanings: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
+    """Turn what a library raises on files that cannot be read into one sentence.
+
+    `meanings`: words of its messages, and what they mean here.
+
+    Raises:
+        ValueError: whatever it was.
+    """
+    try:
+        yield
+    except Exception as error:  # each format has a class of errors of its own
+        message = f"{type(error).__name__}: {error}"
+        known = next((means for word, means in meanings.items() if word in message), None)
+        raise ValueError(f"{what} cannot be loaded: {known or message.splitlines()[0]}") from error
 
 
 def flag(name: str) -> str:

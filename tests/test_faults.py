@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import tempfile
 
 import nbformat
@@ -13,9 +15,11 @@ from datasets import Dataset
 import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.book.layout import BookError, find_book
+from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import load_parameters
 from lrputils.book.results_page import write_results_page
-from lrputils.data import files
+from lrputils.data import files, given
+from lrputils.model.classifier import EMBEDDED
 from lrputils.report.display import ANSWER
 
 TABLE = pd.DataFrame({"text": ["a film", "a dull film"], "label": [1, 0]})
@@ -124,3 +128,39 @@ def test_a_profile_says_a_thing_once(tmp_path, text, said):
     (tmp_path / "mine.yml").write_text(text)
     with pytest.raises(BookError, match=said):
         load_parameters(find_book(), str(tmp_path / "mine.yml"))
+
+
+BOMB = "".join(f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcd", "bcde", strict=True))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("README.md", f"---\na: &a [x]\n{BOMB}---\n", r"README\.md has an alias \(\*name\)"),
+        ("README.md", "---\na: !!python/name:os\n---\n", "'data' cannot be loaded: Constructor"),
+        ("README.md", "---\na: [\n---\n", "cannot be loaded: ParserError"),
+        ("data.py", "import datasets", "'data' cannot be loaded: .*scripts are no longer"),
+        ("test.csv", ",".join(map(str, range(99))) + "\n" + "x," * 98, r"'11', … \(99 in all\)\]"),
+        ("test.csv", "text\n" + "a film " * 10, r"data.* has 70 characters in row 0, and 60 are"),
+    ],
+)
+def test_a_folder_of_data_is_refused_in_a_sentence(secret, file, text, said, monkeypatch):
+    monkeypatch.setattr(given, "LONGEST", 60)
+    (secret / file).write_text(text)
+    with pytest.raises(ValueError, match=said) as refused:
+        lrp.load_texts(secret)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_model_of_millions_of_layers_is_not_built(tmp_path):
+    config = json.loads((EMBEDDED / "config.json").read_text())
+    shutil.copytree(EMBEDDED, tmp_path / "deep")
+    (tmp_path / "deep/config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**7}))
+    with pytest.raises(ValueError, match=r"deep' states 10,000,000 layers, more than 1,000"):
+        lrp.load_classifier(tmp_path / "deep")
+
+
+def test_a_chapter_with_a_broken_front_matter_is_named(tmp_path):
+    (tmp_path / "mine.md").write_text("---\njupytext: [\n---\n")
+    with pytest.raises(ValueError, match=r"The chapter mine\.md cannot be loaded: ParserError"):
+        read_text(tmp_path / "mine.md")

@@ -12,6 +12,7 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
+from lrputils.mistakes import plainly
 from lrputils.runs.folders import atomic_write
 
 # Twins are paired, so that `jupytext --sync` and Jupyter know of each other's.
@@ -23,8 +24,13 @@ _METADATA = {
 
 
 def read_text(path: Path) -> NotebookNode:
-    """Return the unexecuted notebook that a chapter's MyST text describes, always the same one."""
-    notebook = jupytext.read(path, fmt="md:myst")
+    """Return the unexecuted notebook that a chapter's MyST text describes, always the same one.
+
+    Raises:
+        ValueError: it describes none, as with a broken front matter.
+    """
+    with plainly(f"The chapter {path.name}"):
+        notebook = jupytext.read(path, fmt="md:myst")
     for number, cell in enumerate(notebook.cells, start=1):
         cell["id"] = f"cell-{number}"
     notebook.metadata = nbformat.from_dict(_METADATA)

@@ -32,6 +32,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -40,7 +41,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from lrputils.mistakes import about
+from lrputils.mistakes import about, plainly
 
 Tables = Iterator[pd.DataFrame]
 _PATIENCE = 6.0
@@ -327,23 +328,41 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
 
     place = str(folder.absolute())
     if any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
-        held = datasets.load_from_disk(place)
+        with plainly(f"Data set {name!r}"):
+            held = datasets.load_from_disk(place)
         held = held if isinstance(held, dict) else {str(held.split or "train"): held}
         return {
             name: [inside(folder, one["filename"]) for one in part.cache_files]
             for name, part in held.items()
         }
+    _check_card(folder / "README.md")
     with TemporaryDirectory() as elsewhere:  # its builder locks a file in its cache
         try:
-            config = datasets.load_dataset_builder(place, subset, cache_dir=elsewhere).config
+            with plainly(f"Data set {name!r}"):
+                config = datasets.load_dataset_builder(place, subset, cache_dir=elsewhere).config
         except ValueError as error:
-            known = datasets.get_dataset_config_names(place)
+            with plainly(f"Data set {name!r}"):
+                known = datasets.get_dataset_config_names(place)
+            if subset in known or (subset is None and len(known) == 1):
+                raise
             problem = "holds several subsets" if subset is None else f"has no subset {subset!r}"
             raise ValueError(f"Data set {name!r} {problem}: choose from {known}") from error
     return {
         str(split): sorted(inside(folder, path) for path in paths)
         for split, paths in config.data_files.items()
     }
+
+
+def _check_card(card: Path) -> None:
+    """Refuse a README whose YAML has aliases: of a few lines they make values without end."""
+    text = card.read_text("utf-8", errors="replace") if card.is_file() else ""
+    if text.startswith("---"):
+        with plainly(f"{card}"):
+            aliases = any(
+                isinstance(e, yaml.AliasEvent) for e in yaml.parse(text.split("\n---")[0])
+            )
+        if aliases:
+            raise ValueError(f"{card} has an alias (*name): write the value out")
 
 
 def is_path(name: str) -> bool:

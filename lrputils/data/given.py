@@ -17,7 +17,7 @@ from warnings import warn
 import numpy as np
 import pandas as pd
 
-from lrputils.mistakes import about
+from lrputils.mistakes import about, listed
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ PAIRS = (
     ("query", "passage"),
     ("text", "text_pair"),
 )
+LONGEST = 5_000_000  # characters of a text
 OWN = "own"  # in the place of a column of answers: what the model says itself
 _TAKES = (
     "a string, a list or an iterator of strings, of pairs or of records, an array or a Series of "
@@ -166,6 +167,11 @@ def read(
                     f"{name} has no text in row {number} of column {','.join(map(str, own))!r}: "
                     f"{text!r}. Remove such rows, or choose another " + about("text_column")
                 )
+            if (size := sum(map(len, sides(text)))) > LONGEST:
+                raise ValueError(
+                    f"{name} has {size:,} characters in row {number}, and {LONGEST:,} are read: "
+                    "cut the text"
+                )
             try:
                 " ".join(sides(text)).encode()
             except UnicodeEncodeError as error:  # other bytes, read as if they were UTF-8
@@ -190,7 +196,7 @@ def _exchanges(
         raise ValueError(
             f"{name} has no column {answers!r}: choose "
             + about("answers")
-            + f" from {list(table)}, or {OWN!r}, the model's own"
+            + f" from [{listed([*map(repr, table)])}], or {OWN!r}, the model's own"
         )
     said = [None] * len(table) if answers in (None, OWN) else table[answers].tolist()
     for number, (prompt, answer) in enumerate(zip(prompts, said, strict=True)):
@@ -242,6 +248,6 @@ def _find_columns(
             raise ValueError(
                 f"{name} has {lacks}: choose "
                 + about(f"{role}_column")
-                + f" (in a chapter, `columns`) from {list(table)}"
+                + f" (in a chapter, `columns`) from [{listed([*map(repr, table)])}]"
             )
     return texts, label_column or label, identifier

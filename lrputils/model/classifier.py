@@ -31,12 +31,12 @@ from transformers.utils import logging
 
 from lrputils.data import files
 from lrputils.data.texts import Texts
-from lrputils.mistakes import about
+from lrputils.mistakes import about, listed, plainly
 from lrputils.model import chats
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
 from lrputils.model.inputs import Inputs
-from lrputils.model.readout import NO_ANSWERS, find_class, listed
+from lrputils.model.readout import NO_ANSWERS, find_class
 
 EMBEDDED = Path(__file__).parents[1] / "assets" / "reviewer"
 NAME = "lrputils reviewer"  # what pages call it
@@ -52,6 +52,7 @@ _PASSING = (
     *("_name_or_path", "name_or_path", "architectures", "transformers_version"),
     *("is_local", "local_files_only", "truncation", "padding", "_from_model_config"),
 )
+_MOST_LAYERS = 1000
 _VOCABULARIES = "tokenizer.json", "vocab.*", "*.model"
 # What the libraries' messages mean here: theirs give advice that this package does not follow.
 _MEANINGS = {
@@ -427,7 +428,7 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
 def _check_index(folder: Path, name: str) -> None:
     """Refuse weights that an index looks for outside of the model's folder."""
     for index in folder.glob("*.index.json"):
-        with _plainly(f"The model {name!r}"):
+        with plainly(f"The model {name!r}", _MEANINGS):
             named = {*json.loads(index.read_text("utf-8"))["weight_map"].values()}
         for file in sorted(named):
             if os.path.isabs(file) or os.path.normpath(file).startswith(".."):
@@ -439,18 +440,21 @@ def _check_index(folder: Path, name: str) -> None:
 
 def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
     _check_index(folder, name)
-    with _plainly(f"The model {name!r}"):
+    with plainly(f"The model {name!r}", _MEANINGS):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         stated = str(next(iter(config.architectures or ["(no architecture stated)"])))
     if "/" in str(config._attn_implementation):  # "owner/name" on the hub
         raise ValueError(f"{name!r} asks for program code from the hub, which is never run here")
+    layers = getattr(config.get_text_config(), "num_hidden_layers", None) or 0
+    if layers > _MOST_LAYERS:
+        raise ValueError(f"{name!r} states {layers:,} layers, more than {_MOST_LAYERS:,}")
     kind = next((kind for ending, kind in _KINDS.items() if stated.endswith(ending)), None)
     if kind is None:
         raise ValueError(
             f"{name!r} is a {stated}, not a classifier or a next-token model (its config names no "
             f"class that ends in {', '.join(_KINDS)}); fine-tune it for classification first"
         )
-    with _plainly(f"The model {name!r}"):
+    with plainly(f"The model {name!r}", _MEANINGS):
         model, report = kind.from_pretrained(
             folder, config=config, dtype=dtype, trust_remote_code=False, output_loading_info=True
         )
@@ -470,7 +474,7 @@ def _load_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
             f"{name!r} holds no tokenizer ({', '.join(_VOCABULARIES)}): save it beside the model "
             f"with `tokenizer.save_pretrained`"
         )
-    with _plainly(f"The tokenizer of {name!r}"):
+    with plainly(f"The tokenizer of {name!r}", _MEANINGS):
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
@@ -498,17 +502,6 @@ def _digest_json(text: str) -> str:
     """Return the digest of what a configuration decides, wherever it comes from."""
     told = {name: value for name, value in json.loads(text).items() if name not in _PASSING}
     return files.digest([json.dumps(told, sort_keys=True).encode()])
-
-
-@contextmanager
-def _plainly(what: str) -> Iterator[None]:
-    """Turn what a library raises on files that cannot be read into one sentence."""
-    try:
-        yield
-    except Exception as error:  # each format has a class of errors of its own
-        message = f"{type(error).__name__}: {error}"
-        known = next((means for word, means in _MEANINGS.items() if word in message), None)
-        raise ValueError(f"{what} cannot be loaded: {known or message.splitlines()[0]}") from error
 
 
 def find_device(device: str | torch.device) -> torch.device:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from lrputils.mistakes import about
+from lrputils.mistakes import about, listed
 from lrputils.model.architectures import Architecture
 from lrputils.model.forwards import Forward, replaced, run
 from lrputils.model.inputs import has_answers
@@ -71,12 +71,6 @@ def contrast(first: int | str, second: int | str) -> Contrast:
     if first == second:
         raise ValueError(f"contrast({first!r}, {second!r}) compares a class with itself")
     return Contrast(first, second)
-
-
-def listed(names: Sequence[str], most: int = 12) -> str:
-    """Return the classes' names for a message: of many the first ones, and how many there are."""
-    more = f", … ({len(names)} in all)" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def find_class(label: Any, names: Sequence[str], classes: int | None = None) -> int | None:
