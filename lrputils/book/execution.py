@@ -48,6 +48,7 @@ _ENGINES = ("torch", "transformers", "numpy", "matplotlib")
 # user's own setting is, no progress bars among the outputs, and threads that sleep while they wait
 # (spinning, they slow a shared machine down up to thirtyfold).
 KERNEL_ENVIRONMENT = {
+    "JUPYTER_PATH": str(Path(sys.prefix, "share/jupyter")),
     "JUPYTER_PREFER_ENV_PATH": "1",
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     "OMP_WAIT_POLICY": "PASSIVE",

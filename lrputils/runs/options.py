@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -71,6 +72,9 @@ def call(app: App, words: Sequence[str]) -> Any:
         ValueError: an unknown or missing option, or a value that it cannot have.
         FileNotFoundError: a model or data that are not there.
     """
+    for option, value in pairwise([*words, "."]):
+        if option.startswith("--") and (option.endswith("=") or not value):
+            raise ValueError(f"{option.rstrip('=')} has no value")
     try:
         command, bound, _ = app.parse_args(words, print_error=False, exit_on_error=False)
     except CycloptsError as error:

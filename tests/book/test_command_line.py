@@ -109,6 +109,12 @@ def test_a_close_name_is_suggested_and_the_methods_are_listed(capsys):
     assert [line.split()[0] for line in listed] == [*lrputils.METHODS]
 
 
+@pytest.mark.parametrize("option", [["--out", ""], ["--out="], ["--model", ""]])
+def test_an_option_without_a_value_is_refused(option, capsys):
+    assert main(["evaluate", *option]) == 1
+    assert f"lrputils: {option[0].rstrip('=')} has no value\n" == capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", ["--price=-3", "--price=nan", "--limit=0"])
 def test_a_number_out_of_its_range_is_refused_before_anything_is_loaded(option, capsys):
     assert main(["evaluate", "--dry-run", "--model", "none", option]) == 1

@@ -93,8 +93,12 @@ mystnb:
 """
 
 
-def test_a_figure_is_drawn_whatever_the_user_s_backend_is(small_book, monkeypatch):
+def test_a_figure_is_drawn_whatever_the_user_s_backend_and_kernel_are(small_book, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.setenv("JUPYTER_PATH", str(small_book.root))
+    broken = small_book.root / "kernels/python3/kernel.json"
+    broken.parent.mkdir(parents=True)
+    broken.write_text('{"argv": ["false"], "display_name": "x", "language": "python"}')
     chapter = small_book.chapter("1")
     own = FIGURE % "from lrputils.report.figures.style import new_figure\nnew_figure()[0]"
     plain = FIGURE % "import matplotlib.pyplot as plt\nplt.plot([0, 1]);"
