@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 import logging
 import os
 import resource
@@ -40,7 +39,7 @@ from lrputils.book.notebooks import (
 from lrputils.book.parameters import check_inputs
 from lrputils.book.processes import end_with_parent
 from lrputils.book.results_page import write_tables
-from lrputils.runs.folders import writable
+from lrputils.runs.folders import digest, writable
 
 # Another version of one of these makes an executed chapter stale, as a change of its text does.
 _ENGINES = ("torch", "transformers", "numpy", "matplotlib")
@@ -94,7 +93,7 @@ def _fingerprint(
         read |= {name: sources[name][0] for name in new}
         names = {part for name in new for part in sources[name][1]}
     engines = {name: version(name) for name in _ENGINES}
-    return _digest([text.read_text("utf-8"), parameters, read, engines, sys.version])
+    return digest([text.read_text("utf-8"), parameters, read, engines, sys.version])
 
 
 def _read_code(code: str) -> tuple[str, set[str]]:
@@ -108,25 +107,22 @@ def _read_code(code: str) -> tuple[str, set[str]]:
         return code, set()
     names = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            names.add(f"lrputils.{_HOME.get(node.attr)}")
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            origin = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                names |= {origin + alias.name, f"lrputils.{_HOME.get(alias.name)}"}
+        said = [node.attr] if isinstance(node, ast.Attribute) else []
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            said = [alias.name for alias in node.names]
+        origin = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        names |= {
+            place for name in said for place in (origin + name, f"lrputils.{_HOME.get(name)}")
+        }
     parts = (accumulate(name.split("."), "{}.{}".format) for name in names)
     return ast.dump(tree), {*chain.from_iterable(parts)}
-
-
-def _digest(told: Any) -> str:
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
 def _stamp_of(path: Path) -> dict[str, Any]:
     """What a finished notebook says of its run; nothing where it is not as it was written."""
     with suppress(OSError, ValueError, KeyError, AttributeError, ValidationError):
         notebook = nbformat.read(path, 4)
-        if notebook.metadata["lrputils"]["digest"] == _digest(notebook.cells):
+        if notebook.metadata["lrputils"]["digest"] == digest(notebook.cells):
             return notebook.metadata["lrputils"]
     return {}
 
@@ -249,7 +245,7 @@ def _run_chapter(
     unit = 2**20 if sys.platform == "darwin" else 2**10
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     spent = {"seconds": time.perf_counter() - began, "megabytes": peak / unit}
-    notebook.metadata["lrputils"] = {**stamp, **spent, "digest": _digest(notebook.cells)}
+    notebook.metadata["lrputils"] = {**stamp, **spent, "digest": digest(notebook.cells)}
     if problem:
         write_notebook(notebook, failed)
         run = f"the run as far as it got: {os.path.relpath(failed)}"

@@ -335,7 +335,12 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
             name: [inside(folder, one["filename"]) for one in part.cache_files]
             for name, part in held.items()
         }
-    _check_card(folder / "README.md")
+    card = folder / "README.md"
+    front = card.read_text("utf-8", errors="replace").split("\n---")[0] if card.is_file() else ""
+    with plainly(str(card)):
+        events = [*yaml.parse(front)] if front.startswith("---") else []
+    if any(isinstance(event, yaml.AliasEvent) for event in events):  # they multiply without end
+        raise ValueError(f"{card} has an alias (*name): write the value out")
     with TemporaryDirectory() as elsewhere:  # its builder locks a file in its cache
         try:
             with plainly(f"Data set {name!r}"):
@@ -351,18 +356,6 @@ def splits(folder: Path, subset: str | None, name: str) -> dict[str, list[Path]]
         str(split): sorted(inside(folder, path) for path in paths)
         for split, paths in config.data_files.items()
     }
-
-
-def _check_card(card: Path) -> None:
-    """Refuse a README whose YAML has aliases: of a few lines they make values without end."""
-    text = card.read_text("utf-8", errors="replace") if card.is_file() else ""
-    if text.startswith("---"):
-        with plainly(f"{card}"):
-            aliases = any(
-                isinstance(e, yaml.AliasEvent) for e in yaml.parse(text.split("\n---")[0])
-            )
-        if aliases:
-            raise ValueError(f"{card} has an alias (*name): write the value out")
 
 
 def is_path(name: str) -> bool:

@@ -445,8 +445,7 @@ def _load_model(folder: Path, name: str, dtype: torch.dtype) -> nn.Module:
         stated = str(next(iter(config.architectures or ["(no architecture stated)"])))
     if "/" in str(config._attn_implementation):  # "owner/name" on the hub
         raise ValueError(f"{name!r} asks for program code from the hub, which is never run here")
-    layers = getattr(config.get_text_config(), "num_hidden_layers", None) or 0
-    if layers > _MOST_LAYERS:
+    if (layers := getattr(config.get_text_config(), "num_hidden_layers", None) or 0) > _MOST_LAYERS:
         raise ValueError(f"{name!r} states {layers:,} layers, more than {_MOST_LAYERS:,}")
     kind = next((kind for ending, kind in _KINDS.items() if stated.endswith(ending)), None)
     if kind is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import platform
@@ -59,6 +60,11 @@ def read_json(path: Path) -> Any:
         raise ValueError(
             f"{path} is damaged ({error}): remove it, and the same command makes it again"
         ) from error
+
+
+def digest(held: Any) -> str:
+    """Return the digest of what JSON can hold; of anything else, of how it is written."""
+    return hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def writable(folder: Path) -> Path:

@@ -10,7 +10,6 @@ and `pandas.read_parquet(OUT / "rows")` reads all.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import time
@@ -30,7 +29,15 @@ from lrputils import __version__
 from lrputils.data.texts import Texts, TextStream
 from lrputils.model.classifier import Classifier
 from lrputils.progress import bar
-from lrputils.runs.folders import RUN, atomic_write, disk_told, read_json, writable, write_json
+from lrputils.runs.folders import (
+    RUN,
+    atomic_write,
+    digest,
+    disk_told,
+    read_json,
+    writable,
+    write_json,
+)
 
 ROWS = "rows"
 _PACKAGE = Path(__file__).parents[1]
@@ -116,17 +123,16 @@ class Facts:
     @property
     def digest(self) -> str:
         """The run's name in its parts."""
-        return _digest(self.deciding)
+        return digest(self.deciding)
 
 
 @cache
 def _sources() -> str:
     """Return the digest of the package's code."""
-    whole = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
-        content = path.read_bytes()
-        whole.update(f"{path.relative_to(_PACKAGE)} {len(content)} ".encode() + content)
-    return whole.hexdigest()[:16]
+    code = {
+        str(path.relative_to(_PACKAGE)): path.read_text("utf-8") for path in _PACKAGE.rglob("*.py")
+    }
+    return digest(code)[:16]
 
 
 def versions(kind: str) -> dict[str, str]:
@@ -223,7 +229,7 @@ def _label(facts: Facts, texts: Texts) -> dict[str, Any]:
     """Return what a file of a part is known by: its run and its texts, answers left out."""
     asked = [getattr(text, "prompt", text) for text in texts]
     held = [asked, texts.ids, texts.labels]
-    return {"run": facts.digest, "texts": _digest(held), "count": len(texts)}
+    return {"run": facts.digest, "texts": digest(held), "count": len(texts)}
 
 
 def agree(out: Path, facts: Facts) -> bool:
@@ -348,8 +354,3 @@ def read(out: Path) -> tuple[dict[str, Any], list[pd.DataFrame]]:
     if not found:
         raise ValueError(f"the run in {out} has no rows yet: the same command goes on")
     return {**told.pop("told"), **told, "seconds": seconds}, found
-
-
-def _digest(held: Any) -> str:
-    """Return the digest of what JSON can hold; of anything else, of how it is written."""
-    return hashlib.sha256(json.dumps(held, sort_keys=True, default=str).encode()).hexdigest()
