@@ -22,4 +22,4 @@ def about_run(name: str, texts: int, *parts: str, own: bool) -> str:
     if not own:
         return ""
     few = f" {FEWEST} texts are the least that decide." if texts < FEWEST else ""
-    return f"On {escaped(name)}, {texts} texts: {'; '.join(parts)}.{few}"
+    return f"On {escaped(name)}, {texts} text{'s' * (texts != 1)}: {'; '.join(parts)}.{few}"

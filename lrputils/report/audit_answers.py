@@ -111,9 +111,10 @@ class Verdict(NamedTuple):
             f"{_about(self.texts, self.r.used)}.",
         }[self.answer]
         value, low, high = self.r[:3]
+        interval = f" [{low:.2f}, {high:.2f}]" if low <= high else ""  # one text has none
         return (
-            f"{label(self.method, self.readout)} comes closest to LOO: mean r {value:.2f} "
-            f"[{low:.2f}, {high:.2f}], n = {self.r.used}. {said}{self.deciding} "
+            f"{label(self.method, self.readout)} comes closest to LOO: mean r {value:.2f}{interval}"
+            f", n = {self.r.used}. {said}{self.deciding} "
             f"On {self.below:.0%} of the texts r stays below. {self._order()}"
         )
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import lrputils as lrp
 from lrputils import stats
 from lrputils.report.answers import about_run, ahead
+from lrputils.report.audit_answers import CANNOT_TELL, Verdict
 
 
 @pytest.mark.parametrize(
@@ -27,3 +30,12 @@ def test_an_answer_is_of_a_reader_s_run_alone():
     assert about_run("mine", 20, "A", "B", own=True) == "On mine, 20 texts: A; B."
     assert about_run("mine", 6, "A", own=True).endswith("20 texts are the least that decide.")
     assert about_run("mine", 872, "A", own=False) == ""
+
+
+def test_one_text_is_one_and_has_no_interval():
+    assert about_run("mine", 1, "A", own=True).startswith("On mine, 1 text: A.")
+    one = lrp.evaluate(lrp.load_classifier(device="cpu"), ["a film"], ["loo", "attnlrp"])
+    assert repr(one).startswith("1 text: mean r")
+    r = stats.estimate(np.array([0.9]))
+    told = str(Verdict(CANNOT_TELL, "attnlrp", "word", r, np.inf, "", 0.0, pd.DataFrame()))
+    assert "mean r 0.90, n = 1." in told
