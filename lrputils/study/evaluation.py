@@ -76,8 +76,8 @@ class Evaluation(Run):
         table = self.summary("r_content").drop(REFERENCE)[["value", "low", "high"]]
         copies = len(self.tokens) - len(set(self.tokens))
         of = f" ({copies} of them copies, which the interval counts)" if copies else ""
-        several = "s" * (len(self.tokens) != 1)
-        told = f"{len(self.tokens)} text{several}{of}: mean r with LOO over own tokens, and its 95% interval"
+        what = "mean r with LOO over own tokens, and its 95% interval"
+        told = f"{len(self.tokens)} text{'s' * (len(self.tokens) != 1)}{of}: {what}"
         return told, table.rename(columns={"value": "r"})
 
 
