@@ -110,7 +110,8 @@ def test_a_close_name_is_suggested_and_the_methods_are_listed(capsys):
 
 
 @pytest.mark.parametrize("option", [["--out", ""], ["--out="], ["--model", ""]])
-def test_an_option_without_a_value_is_refused(option, capsys):
+def test_an_option_without_a_value_is_refused(option, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     assert main(["evaluate", *option]) == 1
     assert f"lrputils: {option[0].rstrip('=')} has no value\n" == capsys.readouterr().err
 
