@@ -375,7 +375,7 @@ def bench(
         only: groups
         repeats: turns
         out: where bench.json goes
-        device (DEVICE): cpu, cuda:1
+        device: cpu, cuda:1
     """
     size = re.fullmatch(r"(\d+)x(\d+)", model)
     if size and int(size[2]) % 12 and int(size[2]) % 64:

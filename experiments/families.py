@@ -220,7 +220,7 @@ def write(*, out: Path = OUT) -> str:
     """Try every family of transformers that classifies texts, and write how each is covered.
 
     Args:
-        out (FILE): where the table goes
+        out: where the table goes
     """
     found = table()
     found.to_csv(out, index=False)

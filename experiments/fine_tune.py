@@ -31,10 +31,10 @@ def make(
     """Fine-tune a classifier on labelled texts.
 
     Args:
-        data (DATA): labelled texts, as `lrputils.load_texts` takes them
+        data: labelled texts, as `lrputils.load_texts` takes them
         out: a new folder
-        base (MODEL): hub name or folder (default: the package's own classifier)
-        columns (TEXT,LABEL): of texts (pairs: A,B) and labels (default: usual)
+        base: hub name or folder (default: the package's own classifier)
+        columns: of texts (pairs: A,B) and labels (default: usual)
         labels: names of the classes, in order of the sorted labels
         max_length: tokens a text; the rest is cut
         epochs: passes over the texts

@@ -37,7 +37,7 @@ def make(name: Literal["smollm2", "gemma3"], out: Path, /) -> Path:
     Google's Gemma terms of use are for.
 
     Args:
-        name (NAME): smollm2 or gemma3
+        name: smollm2 or gemma3
         out: the model's folder; 540 MB or 1.1 GB
 
     Raises:

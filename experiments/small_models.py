@@ -140,7 +140,7 @@ def make(*, data: Path, out: Path, only: Names = tuple(zoo.SHIPPED)) -> str:
     Training in float32 gives models of the same kind, not the same bits, on another processor.
 
     Args:
-        data (DIR): folder with sst2/train.parquet
+        data: folder with sst2/train.parquet
         out: folder for the weights
         only: names of models (default: all)
     """

@@ -67,7 +67,7 @@ def make(
     """Assemble a twelve-layer classifier of the recorded runs.
 
     Args:
-        task (TASK): imdb, sst2 or sst2-6
+        task: imdb, sst2 or sst2-6
         out: the classifier's folder; 440 MB
         base: a folder with sentence-transformers/all-mpnet-base-v2 (default: from the hub)
 

@@ -26,8 +26,8 @@ def _listed(_: Any, tokens: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _shown(default: Any) -> str | None:
-    """Return how the help writes a default; None and False are not worth a word."""
-    if default in (None, False):
+    """Return how the help writes a default; None, False and what is empty are not worth a word."""
+    if default is None or default is False or default in ((), ""):
         return None
     return ",".join(default) if isinstance(default, tuple) else str(default)
 
