@@ -208,6 +208,7 @@ def audit(
     *,
     chosen: Annotated[Drawn, FIELDS] = Drawn(),  # noqa: B008  (frozen)
     explained: Annotated[Explained | None, FIELDS] = None,
+    curves: int | None = None,
     dry_run: bool = False,
     out: Path | None = None,
     quiet: bool = False,
@@ -223,7 +224,11 @@ def audit(
 
         lrputils audit --model DIR --dataset reviews.csv --out my-audit
 
+    Maps of other tools are judged beside, as --scores captum.parquet.
+
     Args:
+        curves: also remove N tokens at once along every map, for the column Δ; layers are
+            then left out
         dry_run: say what it will take, and write nothing
         out: where all goes
         quiet: no progress
@@ -234,14 +239,14 @@ def audit(
 
     if out is None and not dry_run:
         raise ValueError(_NOWHERE)
-    asked = settings(**vars(explained or Explained()))
+    asked = settings(**vars(explained or Explained()), curves=curves)
     classifier, texts = chosen.load()
     if dry_run:
         return expected(classifier, texts, asked)
     if not (quiet or (out / "run.json").is_file()):
         print(expected(classifier, texts, asked), file=sys.stderr)
     whole = stream_texts(chosen.dataset, **(chosen.of_texts | {"limit": None, "seed": None}))
-    return auditing.audit(
+    return auditing.write_audit(
         classifier,
         texts,
         out,

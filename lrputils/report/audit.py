@@ -22,6 +22,7 @@ from lrputils.model.classifier import Classifier
 from lrputils.propagation.composites import is_covered
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
+from lrputils.report.audit_answers import Audit
 from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, judged, label
 from lrputils.report.display import show, side_by_side
 from lrputils.report.figures.marks import dots, lines
@@ -32,12 +33,13 @@ from lrputils.runs.folders import atomic_write, disk_told, read_json, write_json
 from lrputils.runs.settings import Settings
 from lrputils.study.cost import duration
 from lrputils.study.evaluation import REFERENCE
+from lrputils.study.supplied import supplied
 
 PAGE, NOTES = "audit.html", "audit.json"
 _ENDS = ["value", "low", "high"]
 
 
-def audit(
+def write_audit(
     classifier: Classifier,
     texts: TextStream,
     out: str | Path,
@@ -70,7 +72,7 @@ def audit(
         ValueError, OSError: see `lrputils.runs.datasets.evaluate_dataset`.
     """
     settings, out = settings or audit_plan.settings(), Path(out)
-    variants = audit_plan.variants(classifier)
+    variants = audit_plan.variants(classifier, settings)
     named = {getattr(variant, "name", "") for variant in variants}
     maps = [label(name) for name in (*LRP, *COMPARED) if name in named]
     options = {**(parameters or {}), "maps": maps}
@@ -94,15 +96,15 @@ def audit(
         write_json(path, notes)
     if not quiet:
         print("writing the page …", file=sys.stderr)
-    run = Audited(rows, settings.units)
-    verdict = answers.verdict(run)
-    sound = all(check["passed"] for check in notes["gates"].values())
-    said = _headline(verdict, is_covered(classifier), sound)
-    html = _page(classifier, texts, run, facts, notes, verdict, said)
+    run = Audited(rows, settings.units, audit_plan.prices(supplied(settings.scores)))
+    found = Audit(run, pd.DataFrame.from_dict(notes["gates"], orient="index"))
+    said = _headline(found.verdict, is_covered(classifier), found.sound)
+    html = _page(classifier, texts, found, facts, notes["forecast"], said)
     with disk_told(out), atomic_write(out / PAGE) as partial:
         partial.write_text(html, encoding="utf-8")
     if not quiet:
-        print(said, *[verdict] * sound, file=sys.stderr)
+        told = [found.verdict, *found.tools.values()] if found.sound else []
+        print(said, *told, file=sys.stderr)
     return out / PAGE
 
 
@@ -130,7 +132,8 @@ def _worst(
     given = [text for part in texts.parts(256) for text in part]
     rows = run.rows[run.rows.family == ""].set_index(["position", "method", "readout"])
     shown = {REFERENCE: "word", **dict.fromkeys(judged(run), place)}
-    shown |= {"mask-gradient": "word"} if "mask-gradient" in run.names else {}
+    others = ["mask-gradient"] if "mask-gradient" in run.names else []
+    shown |= dict.fromkeys([*others, *run.tools], "word")
     exact = rows.xs((REFERENCE, "word"), level=("method", "readout"))
     largest = exact.apply(lambda row: abs(row.scores[row.content]).max(), axis=1)
     found = {}
@@ -160,7 +163,8 @@ def readouts(verdicts: Mapping[str, answers.Verdict]) -> Drawing:
 
 def prices(methods: pd.DataFrame) -> Drawing:
     """Draw each method's r, of `audit_answers.by_method`, cheapest first."""
-    names = [f"{name} ({passes:.3g})" for name, passes in methods.passes.items()]
+    spent = methods.passes.map("{:.3g}".format).replace("nan", "?")
+    names = [f"{name} ({passes})" for name, passes in spent.items()]
     panels = {"": methods.rename(columns={"r": "value"}).set_axis(names)}
     title = "What a method's forward passes (in brackets) buy"
     return dots(panels, title=title, xlabel="mean r with LOO")
@@ -182,10 +186,9 @@ def bypassed(gains: Mapping[str, pd.DataFrame]) -> Drawing:
 def _page(
     classifier: Classifier,
     texts: TextStream,
-    run: Audited,
+    found: Audit,
     facts: Mapping[str, Any],
-    notes: Mapping[str, Any],
-    verdict: answers.Verdict,
+    whole: Mapping[str, Any],
     headline: str,
 ) -> str:
     """Return the page of an audit as HTML.
@@ -193,54 +196,47 @@ def _page(
     Args:
         classifier: the audited one.
         texts: those it read.
-        run: the rows.
+        found: in the rows.
         facts: what `lrputils.runs.datasets.read` says of them.
-        notes: `gates` and `forecast`, as `audit` writes them.
-        verdict: of the rows.
+        whole: the forecast of the whole file, as `write_audit` keeps it.
         headline: what the page says first.
     """
-    gains = answers.layers(run)
-    found = answers.r_by_text(run, verdict.readout)
-    changed = answers.sensitivity(run.maps(), judged(run))
-    methods, whole = answers.by_method(found), notes["forecast"]
-    seconds = pd.Series(whole["seconds"])[run.names].rename(label)
-    forecast = (seconds / whole["texts"]).reindex(methods.index).to_frame("seconds a text")
+    run, verdict = found.run, found.verdict
+    known = [name for name in run.names if name not in run.tools]
+    seconds = pd.Series(whole["seconds"])[known].rename(label)
+    forecast = (seconds / whole["texts"]).reindex([*map(label, known)]).to_frame("seconds a text")
     forecast.insert(0, "the whole file", seconds.map(duration))
-    gates = pd.DataFrame.from_dict(notes["gates"], orient="index")
-    exact = {column: gates[column].map("{:.1e}".format) for column in ("off", "allowed")}
-    checks = gates.assign(**exact, passed=gates.passed.map({True: "yes", False: "NO"}))
+    exact = {column: found.checks[column].map("{:.1e}".format) for column in ("off", "allowed")}
+    checks = found.checks.assign(**exact, passed=found.checks.passed.map({True: "yes", False: "NO"}))
     missed = _worst(classifier, texts, run, verdict, facts["options"].get("target"))
     parts = {name: verdict.table.loc[name] for name in verdict.table.index.unique(0)}
     tables = {
         "verdict": side_by_side(parts).rename(index=NAMES),
-        "methods": methods,
+        "methods": found.methods,
         "checks": checks,
-        "conventions": changed.one,
+        "conventions": found.conventions.one,
         "forecast": forecast,
     }
     figures = {
         "verdict": readouts({"": verdict}),
-        "methods": prices(methods),
-        "conventions": conventions(changed),
+        "methods": prices(found.methods),
+        "conventions": conventions(found.conventions),
     }
-    if gains:
-        tables["layers"], figures["layers"] = pd.concat(gains)[_ENDS], bypassed(gains)
-        tables["layers"] = tables["layers"].rename(index=NAMES)
+    if found.gains:
+        tables["layers"] = pd.concat(found.gains)[_ENDS].rename(index=NAMES)
+        figures["layers"] = bypassed(found.gains)
     filled = templates(rounded=_rounded, base64=_base64, duration=duration)
     return filled.get_template("audit.html").render(
         facts=facts,
         unit=run.units,
-        judged=changed.names,
+        judged=found.conventions.names,
         ruled=is_covered(classifier),
-        sound=bool(gates.passed.all()),
+        found=found,
         verdict=verdict,
         headline=headline,
-        leads=answers.at_budgets(found),
         error_rate=answers.error_rate(facts["texts"]),
         calls={label(name): call(name, verdict.readout, run.units) for name in run.names},
-        gains=gains,
-        in_layers=answers.in_layers(gains),
-        sensitivity=changed,
+        in_layers=answers.in_layers(found.gains),
         whole=whole,
         style=STYLE,
         heatmaps=missed,
@@ -254,7 +250,7 @@ def _page(
 
 def _rounded(frame: pd.DataFrame) -> pd.DataFrame:
     """A table's texts, the index in front, an interval in a cell's second line."""
-    ends = {"value": ("low", "high")} if "value" in frame else None
+    ends = {name: ("low", "high") for name in ("value", "r") if name in frame and "low" in frame}
     return show(frame, intervals=ends).rounded(between="{}\n{}").reset_index()
 
 

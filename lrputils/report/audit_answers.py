@@ -15,8 +15,11 @@ import pandas as pd
 from scipy.special import ndtri, stdtrit
 
 from lrputils import stats
+from lrputils.data.texts import load_texts
+from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
-from lrputils.report.audit_plan import LRP, Audited, judged, label, passes
+from lrputils.report import audit_plan
+from lrputils.report.audit_plan import LRP, Audited, judged, label
 from lrputils.report.display import side_by_side
 from lrputils.report.figures.style import NAMES
 from lrputils.study.agreement import (
@@ -145,18 +148,33 @@ def verdict(run: Run) -> Verdict:
     parts["difference"] = stats.table(gaps)
     maps = pd.concat(r, axis=1)
     method, readout = maps.mean().round(6).idxmax()
-    best = maps[method, readout].dropna()
     # The best of so many on the same texts: its interval makes up for the choice.
-    level = {"confidence": 1 - 0.05 / maps.shape[1]}
-    own, told = stats.estimate(best, within=stats.CORRELATION, **level), CANNOT_TELL
-    above, worst = best - TRACKS, {"yes": TRACKS, "no": 1 - TRACKS}  # of a text with r = 0, r = 1
+    told = tracks(maps[method, readout], confidence=1 - 0.05 / maps.shape[1])
+    return Verdict(**told._asdict(), method=method, readout=readout, table=pd.concat(parts))
+
+
+class Tracking(NamedTuple):
+    """Whether a map tracks LOO; the attributes are those of a `Verdict`."""
+
+    answer: str
+    r: stats.Estimate
+    texts: float
+    deciding: str
+    below: float
+
+
+def tracks(values: pd.Series, **level: float) -> Tracking:
+    """Judge a map by its r with LOO on each text; `level` is the `confidence` of an interval."""
+    known = values.dropna()
+    own, told = stats.estimate(known, within=stats.CORRELATION, **level), CANNOT_TELL
+    above, worst = known - TRACKS, {"yes": TRACKS, "no": 1 - TRACKS}  # of a text with r = 0, r = 1
     if own.used >= FEWEST and not own.low <= TRACKS <= own.high:
         likely, side = ("yes", 1) if own.low > TRACKS else ("no", -1)
         if stats.leads(above, doubt=worst[likely], **level) == side:
             told = likely
     texts = needed(above, doubt=worst["yes" if above.mean() > 0 else "no"], **level)
-    alone, below = _deciding(best, TRACKS, **level), float((best < TRACKS).mean())
-    return Verdict(told, method, readout, own, texts, alone, below, pd.concat(parts))
+    below = float((known < TRACKS).mean())
+    return Tracking(told, own, texts, _deciding(known, TRACKS, **level), below)
 
 
 def r_by_text(run: Audited, readout: str) -> pd.DataFrame:
@@ -168,7 +186,8 @@ def r_by_text(run: Audited, readout: str) -> pd.DataFrame:
     parts = [run.per_text(R, [name], place) for name, place in places.items()]
     found = pd.concat(parts, axis=1)
     exact = run.rows[run.rows.method == REFERENCE]
-    costs = {name: np.mean([passes(name, n) for n in exact.tokens]) for name in (*found, REFERENCE)}
+    names = (*found, REFERENCE)
+    costs = {name: np.mean([run.passes(name, n) for n in exact.tokens]) for name in names}
     if run.units != "token":
         costs[REFERENCE] = exact.content.map(np.sum).mean()
     costs = pd.Series(costs).rename(label).sort_values(kind="stable")
@@ -178,7 +197,10 @@ def r_by_text(run: Audited, readout: str) -> pd.DataFrame:
 
 
 def by_method(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the cost and mean r of each method of `r_by_text`, and of LOO, cheapest first."""
+    """Return the cost and mean r of each method of `r_by_text`, and of LOO, cheapest first.
+
+    A tool that does not tell its price has NaN, and comes last.
+    """
     table = stats.estimates(found, within=stats.CORRELATION)[["value", "low", "high"]]
     table = table.rename(columns={"value": "r"})
     table.loc[label(REFERENCE)] = (1.0, math.nan, math.nan)
@@ -308,6 +330,37 @@ def at_budgets(found: pd.DataFrame) -> dict[float, Lead]:
     return answers
 
 
+def by_words(run: Audited, readout: str) -> pd.DataFrame:
+    """Return what a mean r does not show of each method, and of LOO, by label.
+
+    Returns:
+        `rank r`, mean Spearman correlation with LOO over own tokens or units; `top word`, the share
+        of texts whose largest score stands where LOO's does; `Δ`, mean LeRF less MoRF in logits,
+        where curves were measured; `first token`, the mean share of the first token in the sum of a
+        map's sizes.
+    """
+    rows = run.rows[(run.rows.family == "") & run.rows.method.isin(run.names)]
+    places = {name: readout if name in LRP else "word" for name in run.names}
+    rows = rows[rows.readout == rows.method.map(places)]
+    exact = rows[rows.method == REFERENCE].set_index("position")
+    told = []
+    for row in rows.itertuples():
+        own = np.asarray(row.content, dtype=bool)
+        sizes, scores = np.abs(row.scores), np.asarray(row.scores)[own]
+        loo = np.asarray(exact.scores[row.position])[own]
+        told.append(
+            {
+                "rank r": float(stats.spearman(scores, loo)[0]),
+                "top word": float(scores.argmax() == loo.argmax()),
+                "first token": sizes[0] / sizes.sum() if sizes.any() else math.nan,
+            }
+        )
+    facts = pd.DataFrame(told, index=rows.index).assign(method=rows.method.map(label))
+    if "delta" in rows:
+        facts.insert(2, "Δ", rows.delta)
+    return facts.groupby("method").mean()
+
+
 def layers(run: Run) -> dict[str, pd.DataFrame]:
     """Return what CP-LRP's rule in one layer alone adds to AttnLRP's r: read-out → by layer."""
     gains = {}
@@ -404,3 +457,118 @@ def sensitivity(maps: pd.DataFrame, methods: tuple[str, str] = LRP) -> Sensitivi
     one = {name: table.loc[[*keys.values()]].set_axis([*keys]) for name, table in tables.items()}
     first, second = map(label, methods)
     return Sensitivity(side_by_side(one), gaps, (first, second))
+
+
+_FIRST = 3  # times LOO's share of the first token, from where a map's is told
+
+
+class Audit:
+    """What an audit finds, shown as sentences.
+
+    Attributes:
+        run: the rows.
+        checks: of `audit_plan.gates`.
+        verdict: whether LRP tracks LOO.
+        leads: who leads, by budget in forward passes.
+        methods: a row a method: cost, r, and what `by_words` tells.
+        tools: of each other tool whose maps were given, a sentence: do they track LOO, and what of
+            one pass is ahead of them?
+        conventions: what the order of the two judged methods depends on.
+        gains: what CP-LRP's rule in one layer adds, by read-out.
+        first: methods whose maps give the first token more than `_FIRST` times what LOO gives it.
+    """
+
+    def __init__(self, run: Audited, checks: pd.DataFrame) -> None:
+        self.run, self.checks = run, checks
+        self.verdict = verdict(run)
+        self.r = r_by_text(run, self.verdict.readout)
+        self.leads = at_budgets(self.r)
+        self.methods = by_method(self.r)
+        words = by_words(run, self.verdict.readout)
+        self.methods[words.columns] = words
+        self.conventions = sensitivity(run.maps(), judged(run))
+        self.gains = layers(run)
+        self.tools = {name: self._of_tool(name) for name in run.tools}
+        shares = self.methods.pop("first token")
+        self.first = {}
+        if run.units == "token":
+            most = _FIRST * shares[label(REFERENCE)]
+            self.first = {name: share for name, share in shares.items() if share > most}
+
+    @property
+    def sound(self) -> bool:
+        """Whether all checks passed; the rest says nothing where one failed."""
+        return bool(self.checks.passed.all())
+
+    def _of_tool(self, name: str) -> str:
+        """Say whether a tool's maps track LOO, and which maps of one pass are ahead of them."""
+        answer, r, texts, deciding, below = tracks(self.r[name])
+        if not r.used:
+            return f"{name}: each map is constant, and has no r."
+        constant = f", {r.dropped} constant maps left out" if r.dropped else ""
+        told = {"yes": "tracks LOO", "no": "does not track LOO"}.get(answer)
+        told = told or f"may track LOO or not: {_about(texts, r.used)}"
+        beside = [label(each) for each in (judged(self.run)[0], "mask-gradient")]
+        gaps = []
+        for other in beside:
+            gap = stats.paired_difference(self.r[other], self.r[name], confidence=1 - 0.05 / 2)
+            side = {1: f"{other} is ahead of it", -1: f"It is ahead of {other}"}.get(gap.lead)
+            side = side or f"Neither it nor {other} leads"
+            interval = f"{gap.value:+.3f} [{gap.low:.3f}, {gap.high:.3f}]"
+            gaps.append(f"{side}: {interval}, on {gap.share:.0%} of the texts.")
+        return (
+            f"{name} {told}. Mean r {r.value:.2f} [{r.low:.2f}, {r.high:.2f}], n = {r.used}"
+            f"{constant}; below {TRACKS:.2f} on {below:.0%} of the texts.{deciding} "
+            + " ".join(gaps)
+        )
+
+    def of_first(self) -> str:
+        """Say which maps put the first token far above what LOO gives it; "" if none does."""
+        told = [f"{name} ({share:.0%} of a map)" for name, share in self.first.items()]
+        said = f"More than {_FIRST} times LOO's share at the first token: {', '.join(told)}."
+        return said if told else ""
+
+    def __str__(self) -> str:
+        lines = [str(self.verdict), "", *self.tools.values()]
+        lines += [f"up to {cost:g} passes: {lead}" for cost, lead in self.leads.items()]
+        lines += ["", str(self.conventions), *filter(None, [self.of_first()])]
+        for check, row in self.checks.iterrows():
+            lines.append(f"{'passed' if row.passed else 'FAILED'}: {check}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def audit(
+    classifier: Classifier,
+    texts: Any,
+    *,
+    scores: Any = None,
+    units: str = "token",
+    target: int | str | None = None,
+    max_length: int | None = None,
+    batch_size: int = 4,
+    curves: int | None = None,
+) -> Audit:
+    """Find whether LRP, and other tools' maps, track leave-one-out on a model and texts.
+
+    `lrputils audit` writes the same into a page, and keeps the rows.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `load_texts`' answer, or texts in any form that it takes.
+        scores: maps of other tools, name → table or sequence; see `lrputils.study.supplied`.
+        units: what is removed, scored and compared: each "token", "word" or "sentence".
+        target: the class to explain, a number or a label; the predicted one if not given.
+        max_length: longer texts are cut there; at the model's limit if not given.
+        batch_size: texts a batch.
+        curves: also remove tokens along every map, so many at once, for the column Δ.
+
+    Raises:
+        ValueError: see `lrputils.evaluate`.
+    """
+    texts = load_texts([texts] if isinstance(texts, str) else texts)
+    sizes = {"units": units, "target": target, "max_length": max_length}
+    sizes |= {"batch_size": batch_size, "curves": curves}
+    run = audit_plan.measure(classifier, texts, scores, **sizes)
+    return Audit(run, audit_plan.gates(classifier, texts.take(range(2)[: len(texts)]), max_length))

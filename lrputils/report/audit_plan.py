@@ -6,6 +6,9 @@ What the rows answer is in `lrputils.report.audit_answers`, the folder and the p
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -23,6 +26,7 @@ from lrputils.runs.settings import Settings
 from lrputils.study.by_text import Run
 from lrputils.study.cost import Forecast, forecast
 from lrputils.study.evaluation import REFERENCE
+from lrputils.study.supplied import Supplied, supplied
 from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 
 LRP = ("attnlrp", "cp-lrp")
@@ -47,8 +51,11 @@ GRADIENTS = ("ig steps=8", "grad-x-input")  # judged in place of `LRP` where a m
 _ROUNDING = 1e-4
 
 
-def variants(classifier: Classifier) -> list[Variant | LayerSweep]:
-    """Return what an audit measures of a text, beside leave-one-out by the attention mask."""
+def variants(classifier: Classifier, settings: Settings) -> list[Variant | LayerSweep]:
+    """Return what an audit measures of a text, beside leave-one-out by the attention mask.
+
+    Layers are left out where curves are asked for: each of their many maps would have two.
+    """
     removal = "delete" if classifier.tokenizer.mask_token_id is None else "mask"
     other = {"removal": removal, "progress": False}
     found: list[Variant | LayerSweep] = [
@@ -61,34 +68,30 @@ def variants(classifier: Classifier) -> list[Variant | LayerSweep]:
     if not ruled:
         return found
     lrp = at_every_readout(*LRP, model=classifier.model)
-    return [*lrp, *found, LayerSweep(readouts(classifier.architecture))]
-
-
-def passes(name: str, tokens: int) -> float:
-    """Return the forward passes of a text that a method takes; a backward pass counts as two.
-
-    Args:
-        name: a method of `LRP` or `COMPARED`, or "loo".
-        tokens: of the text, special ones included.
-    """
-    method, options, _ = COMPARED.get(name, (name, {}, ""))
-    return METHODS[method].passes(tokens, options)
+    found = [*lrp, *found]
+    return found if settings.curves else [*found, LayerSweep(readouts(classifier.architecture))]
 
 
 def expected(classifier: Classifier, texts: Texts | TextStream, settings: Settings) -> Forecast:
     """Return what an audit of these texts takes."""
-    return forecast(classifier, texts, **settings.asked(classifier, variants(classifier)))
+    return forecast(classifier, texts, **settings.asked(classifier, variants(classifier, settings)))
 
 
 def label(name: str, readout: str = "") -> str:
     """Return what tables call a method, at a read-out if it has one."""
     method, _, addition = COMPARED.get(name, (name, {}, ""))
     place = f", {NAMES.get(readout, readout)}" if name in LRP and readout else ""
-    return METHODS[method].label + addition + place
+    own = METHODS[method].label if method in METHODS else name  # another tool's has no label
+    return own + addition + place
 
 
 def call(name: str, readout: str, units: str = "token") -> str:
-    """Return the Python that computes a method's map, an LRP map at a read-out."""
+    """Return the Python that computes a method's map, an LRP map at a read-out.
+
+    Of another tool's map it is the tool's name.
+    """
+    if name not in {*COMPARED, *METHODS}:
+        return name
     method, options, _ = COMPARED.get(name, (name, {"readout": readout}, ""))
     options = options if units == "token" else {**options, "units": units}
     given = "".join(f", {key}={value!r}" for key, value in options.items())
@@ -106,16 +109,47 @@ def judged(run: Run) -> tuple[str, str]:
 
 
 class Audited(Run):
-    """The rows of an audit; ids may repeat in a data set, so texts go by their `position`."""
+    """The rows of an audit; ids may repeat in a data set, so texts go by their `position`.
 
-    def __init__(self, rows: pd.DataFrame, units: str = "token") -> None:
-        self.units = units
+    Attributes:
+        rows: of `lrputils.runs.datasets.read`; `method` has the options behind the name.
+        units: what is removed and scored.
+        names: of the methods, leave-one-out last.
+        tools: those of `names` whose maps another tool made.
+        prices: of tools that tell them, in forward passes of a text.
+    """
+
+    def __init__(
+        self,
+        rows: pd.DataFrame,
+        units: str = "token",
+        prices: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        self.units, self.prices = units, prices
+        own = rows.method[~rows.method.isin([*METHODS, *COMPARED])].unique()
+        self.tools = [name for name in own if not name.startswith(f"{REFERENCE} ")]
         if "options" in rows:
             names = (rows.method + " " + rows.options).str.strip()
             rows = rows.assign(method=names).drop(columns="options")
         self.rows = rows
-        there = set(rows.method)
-        self.names = [name for name in (*LRP, *COMPARED, REFERENCE) if name in there]
+        there = dict.fromkeys(rows.method)
+        known = (*LRP, *COMPARED, *self.tools, REFERENCE)
+        self.names = [name for name in known if name in there]
+
+    def passes(self, name: str, tokens: int) -> float:
+        """Return the forward passes of a text that a method takes; a backward pass counts as two.
+
+        Args:
+            name: one of `names`.
+            tokens: of the text, special ones included.
+
+        Returns:
+            NaN where a tool does not tell.
+        """
+        if name in self.tools:
+            return self.prices.get(name, math.nan)
+        method, options, _ = COMPARED.get(name, (name, {}, ""))
+        return METHODS[method].passes(tokens, options)
 
     def maps(self) -> pd.DataFrame:
         """Return the maps of LOO and the judged ones as `experiments.frame.read_maps` does.
@@ -131,10 +165,23 @@ class Audited(Run):
         return rows[(rows.family == "") & rows.method.isin([REFERENCE, *judged(self)])]
 
 
-def measure(classifier: Classifier, texts: Texts, **sizes: int) -> Audited:
-    """Measure texts at once, without a folder; `sizes` are those of `settings`."""
-    asked = settings(**sizes).asked(classifier, variants(classifier))
-    return Audited(datasets.measure(classifier, texts, asked))
+def prices(variants: Iterable[Any]) -> dict[str, float]:
+    """Return the prices of other tools' maps, by name."""
+    return {each.name: each.price for each in variants if isinstance(each, Supplied)}
+
+
+def measure(classifier: Classifier, texts: Texts, scores: Any = None, **sizes: Any) -> Audited:
+    """Measure texts at once, without a folder.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: the texts.
+        scores: maps of other tools, see `lrputils.study.supplied`.
+        sizes: those of `settings`.
+    """
+    given, how = supplied(scores, texts), settings(**sizes)
+    asked = how.asked(classifier, [*variants(classifier, how), *given])
+    return Audited(datasets.measure(classifier, texts, asked), how.units, prices(given))
 
 
 def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -> pd.DataFrame:

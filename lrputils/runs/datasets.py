@@ -30,9 +30,12 @@ from lrputils.runs.parts import Engine, Facts, Here, Part
 from lrputils.runs.results import Recording, compact, hardware, revision
 from lrputils.runs.settings import Settings
 from lrputils.study.evaluation import REFERENCE, evaluate, variants_of
+from lrputils.study.supplied import Supplied
 from lrputils.study.variants import LayerSweep, Variant
 
-_GROWING = ("methods", "limit")  # what a call may add to a run
+Measured = Variant | LayerSweep | Supplied
+
+_GROWING = ("methods", "scores", "limit")  # what a call may add to a run
 _CURVES = ("morf", "lerf", "delta", "morf_curve", "lerf_curve")
 _SCHEMA = pa.schema(
     {"id": pa.string(), "position": pa.int64(), "method": pa.string(), "options": pa.string()}
@@ -96,6 +99,13 @@ def evaluate_dataset(
         },
     )
     there = parts.count(out) if parts.agree(out, facts) else 0
+    for name, variant in named.items():
+        others = {path.stem for path in out.glob(f"{parts.ROWS}/*/{name[:-9]}-*.parquet")}
+        if isinstance(variant, Supplied) and others - {name}:
+            raise ValueError(
+                f"{out} has other maps called {variant.name!r}: give these another name, or name "
+                "another folder"
+            )
     if (options.get("limit") or there) < there:
         raise ValueError(f"{out} has {there} texts: " + about("limit", there) + " or more goes on")
     measured = parts.measure_parts(
@@ -106,7 +116,7 @@ def evaluate_dataset(
         partial(measure_part, asked, named, settings.labels),
         classifier,
         size=settings.part_size,
-        count=_survey(classifier, texts, settings),
+        count=_survey(classifier, texts, settings, [*named.values()]),
         first=next(iter(named)),
         engine=engine,
         schema=_SCHEMA,
@@ -117,11 +127,13 @@ def evaluate_dataset(
     return out
 
 
-def files(asked: Mapping[str, Any]) -> dict[str, Variant | LayerSweep]:
+def files(asked: Mapping[str, Any]) -> dict[str, Measured]:
     """Return what is measured by the names of its files, leave-one-out first."""
     found = {}
     for variant in variants_of(asked["methods"], {}, progress=False):
         name = "layers" if isinstance(variant, LayerSweep) else variant.name.split()[0]
+        if isinstance(variant, Supplied):  # a tool's name may hold what no file's does
+            name = f"scores-{hashlib.sha256(variant.name.encode()).hexdigest()[:8]}"
         digest = hashlib.sha256(repr(variant).encode()).hexdigest()
         found[f"{name}-{digest[:8]}"] = variant
     return found
@@ -129,7 +141,7 @@ def files(asked: Mapping[str, Any]) -> dict[str, Variant | LayerSweep]:
 
 def measure_part(
     asked: Mapping[str, Any],
-    named: Mapping[str, Variant | LayerSweep],
+    named: Mapping[str, Measured],
     labels: Mapping[str, str] | None,
     loaded: Classifier,
     part: Part,
@@ -148,7 +160,7 @@ def measure_part(
         if isinstance(variant, LayerSweep):
             own = rows.family != ""
         else:
-            method, _, options = variant.name.partition(" ")
+            method, options = variant.columns
             own = (rows.family == "") & (rows.method == method) & (rows.options == options)
             own &= rows.readout == variant.label.readout
         found[name] = rows[own]
@@ -202,9 +214,10 @@ def measure(
             }
         )
     rows = found.rows.join(pd.DataFrame(kept))
-    named = rows.method.str.partition(" ")
-    rows = rows.assign(method=named[0], options=named[2])
-    return compact(rows)
+    variants = variants_of(asked["methods"], {}, progress=False)
+    columns = {each.name: each.columns for each in variants if not isinstance(each, LayerSweep)}
+    told = pd.DataFrame([columns.get(name, (name, "")) for name in rows.method])
+    return compact(rows.assign(method=told[0], options=told[1]))
 
 
 def variant_name(method: str, options: Mapping[str, Any]) -> str:
@@ -227,7 +240,7 @@ def read(out: str | Path) -> Recording:
     """
     facts, files_ = parts.read(Path(out))
     rows = pd.concat(files_, ignore_index=True)
-    known = (REFERENCE, *METHODS)
+    known = (REFERENCE, *METHODS, *rows.method.unique())
     order = rows[["position"]].assign(
         method=pd.Categorical(rows.method, dict.fromkeys(known)),
         options=rows.options,
@@ -244,13 +257,19 @@ def read(out: str | Path) -> Recording:
     return Recording(rows, {**facts, **found, "methods": [*rows.method.unique()]})
 
 
-def _survey(classifier: Classifier, texts: Texts | TextStream, settings: Settings) -> int:
+def _survey(
+    classifier: Classifier,
+    texts: Texts | TextStream,
+    settings: Settings,
+    measured: Sequence[Measured],
+) -> int:
     """Read all texts once, before hours of work; return how many there are.
 
     Labels that the model does not have, and texts that are cut, are said.
 
     Raises:
-        ValueError: a text cannot be encoded, or is too long and not to be cut.
+        ValueError: a text cannot be encoded, is too long and not to be cut, or has no map of
+            another tool that fits.
     """
     count = cut = 0
     given: list[Any] = []
@@ -265,6 +284,9 @@ def _survey(classifier: Classifier, texts: Texts | TextStream, settings: Setting
                 f"text {part.ids[row]!r} ({sides(part[row])[0][:40]!r}…) has more than "
                 f"{inputs.lengths[row]} tokens: leave it out, or cut such texts (--long cut)"
             )
+        for maps in measured:
+            if isinstance(maps, Supplied) and not getattr(texts, "each", None):
+                maps.lay(classifier, inputs, part, units=settings.units)
         count, cut = count + len(part), cut + len(inputs.truncated)
         given += part.labels or [None] * len(part)
     if cut and settings.max_length is None:  # else it was asked for

@@ -100,6 +100,8 @@ class Explained:
     Attributes:
         target: explain this class, a number or label (default: the predicted)
         units: what is removed and scored: token, word or sentence
+        scores: files of other tools' maps, to be compared as the methods are: columns id or text,
+            tokens, scores; in Python also a mapping of names to tables
         labels: what labels are called in the model, as Positive=LABEL_1; in Python also a mapping
         max_length: cut texts to N tokens (default: the model's own limit)
         batch_size: texts a batch; batches are formed inside a part, so that the rows do not depend
@@ -108,6 +110,7 @@ class Explained:
 
     target: str | int | None = None
     units: str = "token"
+    scores: Annotated[tuple[str, ...] | Mapping[str, Any] | None, LISTED] = None
     labels: Annotated[tuple[str, ...] | Mapping[str, str] | None, LISTED] = None
     max_length: int | None = None
     batch_size: int = 16
@@ -175,6 +178,7 @@ class Settings(Explained):
         from lrputils.attribution import METHODS
         from lrputils.model.readout import ANSWER_OUTPUTS, readouts, resolve_target
         from lrputils.propagation.composites import covered
+        from lrputils.study.supplied import supplied
         from lrputils.study.variants import LayerSweep, Variant
 
         if self.layers or any(METHODS[name].rules for name in self.methods):
@@ -195,4 +199,4 @@ class Settings(Explained):
         names = ("max_length", "batch_size", "target", "units")
         how = {name: getattr(self, name) for name in names}
         how |= {"chunk": self.curves, "truncate": self.long == "cut"}
-        return {"methods": (*methods, *variants), **how}
+        return {"methods": (*methods, *variants, *supplied(self.scores)), **how}

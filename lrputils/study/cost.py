@@ -31,6 +31,7 @@ from lrputils.removal.packing import BATCH_TOKENS, PASS, shareable
 from lrputils.removal.packing import evaluate as run_rows
 from lrputils.removal.rows import Row, split
 from lrputils.study.evaluation import REFERENCE, variants_of
+from lrputils.study.supplied import Supplied
 from lrputils.study.variants import LayerSweep, Variant, layer_sets
 
 
@@ -187,7 +188,7 @@ def forecast(
         ValueError: an unknown method, no texts, or a text that cannot be encoded.
     """
     asked: list[Any] = variants_of(methods, options or {}, progress=False)
-    others = asked[1:]
+    others = [variant for variant in asked[1:] if not isinstance(variant, Supplied)]
     texts = texts if isinstance(texts, TextStream) else load_texts(texts)
     said: list[tuple[str, float]] = []
     if isinstance(texts, TextStream) and texts.each:

@@ -18,15 +18,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lrputils import stats
 from lrputils.attribution import METHODS
-from lrputils.data.texts import load_texts
+from lrputils.data.texts import Texts, load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Target
 from lrputils.removal.perturbation import Curves, curve_mean, perturbation_curves
 from lrputils.study.by_text import Run, naming, predicted
+from lrputils.study.supplied import Supplied, supplied
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 REFERENCE = "loo"
+Asked = str | Variant | LayerSweep | Supplied
 
 
 class Maps(dict[Label, tuple[np.ndarray, ...]]):
@@ -84,8 +86,9 @@ class Evaluation(Run):
 def evaluate(
     classifier: Classifier,
     texts: Any,
-    methods: Sequence[str | Variant | LayerSweep] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
+    methods: Sequence[Asked] = ("loo", "ig", "rollout", "attnlrp", "cp-lrp"),
     *,
+    scores: Any = None,
     units: str = "token",
     target: Target = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
@@ -111,6 +114,8 @@ def evaluate(
             table may bring labels.
         methods: names from `METHODS`, `Variant` or `LayerSweep` values; "loo" is always
             computed, as the reference.
+        scores: maps of other tools, which are compared as the methods' are: see
+            `lrputils.study.supplied`.
         units: what is removed, scored and compared: each "token", "word" or "sentence". Of words
             and sentences r is over the units, and the maps have their scores at first tokens.
         target: the class to explain, a number or a label, or a `lrputils.contrast` of two.
@@ -133,11 +138,15 @@ def evaluate(
         ValueError: an unknown method, no texts, a text that cannot be encoded, or a model that
             returns NaN.
     """
-    variants = variants_of(methods, options or {}, progress=progress)
     texts = [texts] if isinstance(texts, str) else texts
     columns: Any = {"text_column": text_column, "label_column": label_column, "answers": answers}
     texts = load_texts(texts, **columns)
     texts = classifier.answered(texts) if answers else texts
+    methods = (*methods, *supplied(scores, texts))
+    variants = variants_of(methods, options or {}, progress=progress)
+    for variant in variants:
+        if isinstance(variant, Supplied):
+            variant.check(classifier, texts, max_length, units)
     if reference is not None and len(reference) != len(texts):
         raise ValueError(
             f"the reference has scores of {len(reference)} texts, but there are {len(texts)}"
@@ -154,21 +163,22 @@ def evaluate(
         if reference is not None:
             known = [reference[row["position"]] for row in rows]
         with naming([row["id"] for row in rows]):
-            results = _batch(classifier, inputs, chosen, variants, known, chunk, units)
+            own = texts.take(row["position"] for row in rows)
+            results = _batch(classifier, inputs, chosen, variants, own, known, chunk, units)
         found |= {row["position"]: row | parts for row, parts in zip(rows, results, strict=True)}
     return _collect([found[row] for row in range(len(texts))])
 
 
 def variants_of(
-    methods: Sequence[str | Variant | LayerSweep],
+    methods: Sequence[Asked],
     options: Mapping[str, Mapping[str, Any]],
     *,
     progress: bool,
-) -> list[Variant | LayerSweep]:
+) -> list[Variant | LayerSweep | Supplied]:
     """Return what to run, the reference first, each once."""
     options = {METHODS.find(name).name: given for name, given in options.items()}
     options[REFERENCE] = {"progress": progress, **options.get(REFERENCE, {})}
-    asked: list[Variant | LayerSweep] = []
+    asked: list[Variant | LayerSweep | Supplied] = []
     for method in (REFERENCE, *methods):
         if isinstance(method, str):
             name = METHODS.find(method).name
@@ -177,7 +187,7 @@ def variants_of(
     names = {variant.name for variant in asked if isinstance(variant, Variant)}
     if stray := [name for name in options if name not in names]:
         raise ValueError(f"options of {stray}, which are not among the methods {sorted(names)}")
-    first: dict[Any, Variant | LayerSweep] = {}
+    first: dict[Any, Variant | LayerSweep | Supplied] = {}
     for variant in asked:
         first.setdefault(variant.label if isinstance(variant, Variant) else id(variant), variant)
     return list(first.values())
@@ -187,7 +197,8 @@ def _batch(
     classifier: Classifier,
     inputs: Inputs,
     target: Tensor,
-    variants: Sequence[Variant | LayerSweep],
+    variants: Sequence[Variant | LayerSweep | Supplied],
+    texts: Texts,
     known: Sequence[np.ndarray] | None,
     chunk: int | None,
     units: str,
@@ -198,7 +209,9 @@ def _batch(
     if known is not None:
         maps[loo] = pad_sequence([torch.from_numpy(scores) for scores in known], batch_first=True)
     for variant in variants:
-        if not (isinstance(variant, Variant) and variant.label in maps):
+        if isinstance(variant, Supplied):
+            maps[variant.label] = variant.lay(classifier, inputs, texts, target, units)
+        elif not (isinstance(variant, Variant) and variant.label in maps):
             maps |= {n: m.cpu() for n, m in variant.maps(model, inputs, target, units).items()}
     content = inputs.units(units).mask.cpu()
     valid = content

@@ -53,6 +53,12 @@ class Variant:
         """Its name and read-out."""
         return Label(self.name, self.options.get("readout", "word"))
 
+    @property
+    def columns(self) -> tuple[str, str]:
+        """Its method and options, as rows have them."""
+        method, _, options = self.name.partition(" ")
+        return method, options
+
     def passes(self, tokens: int) -> float:
         """Return how many forward passes a text of so many tokens takes, see `Method`."""
         if isinstance(self.method, Composite):

@@ -38,7 +38,7 @@ def table(tmp_path_factory):
 def done(placeholder, table, tmp_path_factory):
     """The folder of a finished audit."""
     out, how = tmp_path_factory.mktemp("audit") / "out", {"quiet": True, "command": "lrputils …"}
-    audit.audit(placeholder, stream_texts(table), out, SETTINGS, **how)
+    audit.write_audit(placeholder, stream_texts(table), out, SETTINGS, **how)
     return out
 
 
@@ -193,7 +193,7 @@ class TestPage:
         notes = json.loads(kept)
         next(iter(notes["gates"].values())).update(passed=False, off=0.3)
         path.write_text(json.dumps(notes))
-        audit.audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
+        audit.write_audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
         path.write_text(kept)
         failed = (done / audit.PAGE).read_text(encoding="utf-8")
         assert "Do not use these numbers" in failed
@@ -201,7 +201,7 @@ class TestPage:
 
     @pytest.mark.parametrize("quiet", [False, True])
     def test_a_terminal_says_the_verdict_last(self, placeholder, table, done, run, capsys, quiet):
-        audit.audit(placeholder, stream_texts(table), done, SETTINGS, quiet=quiet)
+        audit.write_audit(placeholder, stream_texts(table), done, SETTINGS, quiet=quiet)
         last = capsys.readouterr().err.rstrip().split("\n")[-1]
         verdict = f"Cannot tell whether LRP tracks LOO. {audit_answers.verdict(run)}"
         assert (last == verdict) == (not quiet)
@@ -238,9 +238,9 @@ class TestFolder:
         monkeypatch.setattr(datasets, "measure_part", once)
         again = (placeholder, stream_texts(table), tmp_path, SETTINGS)
         with pytest.raises(ZeroDivisionError):
-            audit.audit(*again, quiet=True, command="lrputils …")
+            audit.write_audit(*again, quiet=True, command="lrputils …")
         assert not (tmp_path / audit.PAGE).exists()
-        assert audit.audit(*again, quiet=True, command="lrputils …") == tmp_path / audit.PAGE
+        assert audit.write_audit(*again, quiet=True, command="lrputils …") == tmp_path / audit.PAGE
         assert seen == [0, 1, 1]
         rows = [datasets.read(folder).rows for folder in (tmp_path, done)]
         pd.testing.assert_frame_equal(*rows)
@@ -251,7 +251,7 @@ class TestFolder:
         monkeypatch.setattr(audit, "gates", None)
         monkeypatch.setattr(audit_plan, "forecast", None)
         (done / audit.PAGE).unlink()
-        audit.audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
+        audit.write_audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
         assert (done / audit.PAGE).read_text(encoding="utf-8") == html
 
     def test_a_page_that_cannot_be_written_whole_leaves_the_old_one(
@@ -264,7 +264,7 @@ class TestFolder:
 
         monkeypatch.setattr(audit.Path, "write_text", full)
         with pytest.raises(OSError, match="is full"):
-            audit.audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
+            audit.write_audit(placeholder, stream_texts(table), done, SETTINGS, quiet=True)
         monkeypatch.undo()
         assert (done / audit.PAGE).read_text(encoding="utf-8") == html
 
@@ -306,7 +306,7 @@ def test_a_finished_audit_takes_more_texts_and_is_not_taken_for_fewer(placeholde
     def audited(limit):
         how = {"parameters": {"limit": limit}, "quiet": True}
         texts = stream_texts("reviews", limit=limit)
-        return audit.audit(placeholder, texts, tmp_path, SETTINGS, **how).read_text("utf-8")
+        return audit.write_audit(placeholder, texts, tmp_path, SETTINGS, **how).read_text("utf-8")
 
     assert "; 3 texts of <b>reviews" in audited(3)
     assert "; 5 texts of <b>reviews" in audited(5)
@@ -324,7 +324,7 @@ def test_of_a_model_without_rules_gradients_are_judged(placeholder, tmp_path):
         lrp.Classifier(model.eval(), tokenizer, "sigmoid"),
         stream_texts("reviews", limit=4),
     )
-    page = audit.audit(clf, texts, tmp_path, SETTINGS, quiet=True).read_text(encoding="utf-8")
+    page = audit.write_audit(clf, texts, tmp_path, SETTINGS, quiet=True).read_text(encoding="utf-8")
     assert "Do gradients track Leave-One-Out here?" in page
     assert "Integrated Gradients, 8 steps and Gradient × input need none" in page
     assert not any(name in page for name in ("AttnLRP", "CP-LRP", 'id="layers"', "read-out"))
@@ -349,7 +349,7 @@ def test_a_choice_that_alone_turns_the_order_is_named():
 
 def test_an_audit_by_words_says_so_and_counts_loo_s_passes(tmp_path):
     texts, settings = stream_texts("reviews", limit=3, seed=0), audit_plan.settings(units="word")
-    out = audit.audit(lrp.load_classifier(), texts, tmp_path, settings, quiet=True)
+    out = audit.write_audit(lrp.load_classifier(), texts, tmp_path, settings, quiet=True)
     page = out.read_text(encoding="utf-8")
     assert "removes one word at a time" in page
     assert "units=&#39;word&#39;" in page

@@ -1,0 +1,304 @@
+"""Maps that another tool made, laid on a model's tokens: they are judged as this package's are.
+
+    lrp.audit(clf, texts, scores={"captum IG": frame, "shap": "shap.jsonl"})
+
+A table has a row a text, with lists, or a row a token. Its columns are `id` or `text`; `scores` or
+`score`; if it knows them `tokens` or `token`, strings or ids, and `begin` and `end`, characters
+from 0; `target`, the class that was explained; `passes`, the price of a text in forward passes; and
+`method`, where a file has the maps of several tools.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from lrputils.attribution import METHODS
+from lrputils.data import files
+from lrputils.data.given import sides
+from lrputils.data.texts import Texts, TextStream
+from lrputils.mistakes import about, listed
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.model.units import Span
+from lrputils.study.variants import Label
+
+_LISTS = {"scores": "score", "tokens": "token", "begin": "begin", "end": "end"}
+# What tokenizers write in front of a piece, or behind a word, that no text has.
+_MARK = re.compile("^(##|[▁Ġ]+|Ċ)|(</w>)$")
+_INK = re.compile(r"\S+(?:\s+\S+)*")
+
+
+class _Map(NamedTuple):
+    """A text's map: a score per token, and what the tool says of the tokens and the class."""
+
+    scores: list[float]
+    tokens: list[Any] | None
+    spans: list[Span] | None
+    target: Any
+
+
+@dataclass(frozen=True, repr=False)
+class Supplied:
+    """A tool's maps; `evaluate` takes it among its methods.
+
+    Attributes:
+        name: of the tool, in rows, tables and figures.
+        maps: by `key` of a text.
+        key: "id" or "text".
+        price: forward passes of a text, NaN where the tool does not tell.
+    """
+
+    name: str
+    maps: Mapping[str, _Map]
+    key: str
+    price: float
+
+    @property
+    def label(self) -> Label:
+        """Its name; a tool's maps are read where the tool reads them."""
+        return Label(self.name)
+
+    @property
+    def columns(self) -> tuple[str, str]:
+        """Its name, and no options, as rows have them."""
+        return self.name, ""
+
+    def __repr__(self) -> str:
+        held = files.digest([repr([*self.maps.items()]).encode()])
+        return f"Supplied({self.name}, {len(self.maps)} maps, {held})"
+
+    def check(
+        self, classifier: Classifier, texts: Texts, max_length: int | None, units: str
+    ) -> None:
+        """Refuse maps that do not fit the texts, before anything is measured.
+
+        Raises:
+            ValueError: a text has no map, or one of other tokens.
+        """
+        inputs = classifier.encode(texts, max_length, truncate=True)
+        self.lay(classifier, inputs, texts, units=units)
+
+    def lay(
+        self,
+        classifier: Classifier,
+        inputs: Inputs,
+        texts: Texts,
+        target: Tensor | None = None,
+        units: str = "token",
+    ) -> Tensor:
+        """Return the scores of encoded texts, (batch, tokens), 0 where the tool has none.
+
+        Special tokens may be missing; pieces are summed where a unit has several.
+
+        Args:
+            classifier: of the texts.
+            inputs: the texts, encoded.
+            texts: the same ones.
+            target: the explained classes, which those of the maps must be, if they tell.
+            units: what a score stands for in the end, see `Inputs.units`.
+
+        Raises:
+            ValueError: a text has no map, one of other tokens, or one of another class.
+        """
+        numbers = inputs.units(units)
+        found = torch.zeros(inputs["input_ids"].shape)
+        for row, (text, own) in enumerate(zip(texts, texts.ids, strict=True)):
+            told = own if self.key == "id" else sides(text)[0]
+            where = f"the maps {self.name!r}: text {own!r} ({sides(text)[0][:40]!r})"
+            if told not in self.maps:
+                raise ValueError(f"{where} has none; they are known by their column {self.key!r}")
+            given = self.maps[told]
+            if target is not None and given.target is not None:
+                (explained,) = classifier.number_labels([given.target])
+                if explained != int(target[row].flatten()[0]):
+                    raise ValueError(
+                        f"{where} has one of class {given.target!r}, and another class is "
+                        f"explained here: " + about("target", given.target)
+                    )
+            try:
+                scores = _laid(given, inputs, row, numbers.numbers[row].cpu().numpy())
+            except ValueError as error:
+                raise ValueError(f"{where} has one that does not fit: {error}") from None
+            found[row, : len(scores)] = torch.from_numpy(scores)
+        return found if units == "token" else numbers.sum(found)
+
+
+def _laid(given: _Map, inputs: Inputs, row: int, units: np.ndarray) -> np.ndarray:
+    """Return a score a token of a text, (tokens,); that of several tokens stands at the first."""
+    scores = np.array(given.scores, dtype=np.float32)
+    if not np.isfinite(scores).all():
+        raise ValueError(f"score {int(np.flatnonzero(~np.isfinite(scores))[0])} is not finite")
+    names, ids = list(inputs.tokens[row]), inputs["input_ids"][row].tolist()
+    own = inputs.content_mask[row].nonzero()[:, 0].tolist()
+    found = np.zeros(len(names), dtype=np.float32)
+    spans = given.spans
+    for places in ([*range(len(names))], own):
+        known = [[side[place] for place in places] for side in (names, ids)]
+        alike = len(scores) == len(places) if given.tokens is None else given.tokens in known
+        if alike and spans is None:
+            found[places] = scores
+            return found
+    if spans is None and given.tokens is None:
+        raise ValueError(
+            f"{len(scores)} scores are none for each of {len(names)} tokens, or of {len(own)} "
+            "without special ones: say which tokens they are of"
+        )
+    if not inputs.sources:
+        raise ValueError("its tokens are not the model's")
+    source = inputs.sources[row]
+    ink = {place: _INK.search(source.text, *source.spans[place]) for place in own}
+    inked = [place for place in own if ink[place]]
+    starts, ends = ([getattr(ink[p], side)() for p in inked] for side in ("start", "end"))
+    if spans is None:
+        spans = _spelled(source.text, given.tokens, min(starts, default=0))
+    owners: set[int] = set()
+    for score, span in zip(scores, spans, strict=True):
+        touched = _INK.search(source.text, *span) if span else None
+        if touched is None:  # a special token, or white space
+            continue
+        first = np.searchsorted(ends, touched.start(), side="right")
+        pieces = inked[first : np.searchsorted(starts, touched.end(), side="left")]
+        if not pieces:
+            raise ValueError(f"the model does not read {touched[0]!r}: the text may be cut before")
+        if len({*units[pieces]}) > 1:
+            raise ValueError(
+                f"{touched[0]!r} is {len(pieces)} tokens of the model, which have one score: "
+                "compare words, " + about("units", "word")
+            )
+        found[pieces[0]] += score
+        owners |= {*pieces}
+    for place in inked:
+        if place not in owners:
+            raise ValueError(f"nothing scores {ink[place][0]!r}")
+    return found
+
+
+def _spelled(text: str, tokens: Sequence[Any], end: int) -> list[Span | None]:
+    """Find tokens in a text, one after the other; None for those that are not in it."""
+    spans: list[Span | None] = []
+    for number, token in enumerate(tokens):
+        if not isinstance(token, str):
+            raise ValueError(f"token {number}, {token!r}, is not the model's")
+        start = end + len(text[end:]) - len(text[end:].lstrip())
+        for plain in (token.strip(), _MARK.sub("", token.strip())):
+            if text[start : start + len(plain)].casefold() == plain.casefold():
+                spans.append((start, start + len(plain)))
+                end = start + len(plain)
+                break
+        else:
+            if re.fullmatch(r"[<\[(].*[>\])]|", token):  # a special one, as "[CLS]" or "</s>"
+                spans.append(None)
+                continue
+            raise ValueError(f"token {number}, {token!r}, is not at {text[start : start + 20]!r}")
+    return spans
+
+
+def supplied(scores: Any, texts: Texts | TextStream | None = None) -> list[Supplied]:
+    """Read the maps of other tools.
+
+    Args:
+        scores: name → table, path of a file of it, or a sequence of maps in the order of `texts`,
+            each `(tokens,)` or a pair of tokens and scores; or paths alone, whose maps are called
+            as their column `method` or the file.
+        texts: those that maps without an id or text are of.
+
+    Raises:
+        ValueError: a file or table that cannot be read, lacks a column or holds a text twice; a
+            name of this package's own methods.
+        FileNotFoundError: no such file.
+    """
+    scores = [scores] if isinstance(scores, str | Path | pd.DataFrame) else scores or ()
+    given = scores.items() if isinstance(scores, Mapping) else [(None, each) for each in scores]
+    found = []
+    for name, maps in given:
+        table = maps
+        if isinstance(maps, str | Path):
+            path = Path(maps).expanduser()
+            if not path.is_file():
+                raise FileNotFoundError(about("scores", str(maps)) + ": there is no such file")
+            table = pd.concat(files.tables(path, 2**20, ("id", "text", "token")))
+            name = name or files.stem(path)
+        elif not isinstance(maps, pd.DataFrame):
+            table = _in_order(maps, texts)
+        for own, rows in _by_tool(table, name):
+            found.append(_read(own, rows))
+    names = [each.name for each in found]
+    for name in names:
+        if names.count(name) > 1 or name.lower() in METHODS:
+            taken = "of several maps" if names.count(name) > 1 else "one of this package's methods"
+            raise ValueError(f"{name!r} is the name {taken}: give the tool's maps another")
+    return found
+
+
+def _in_order(maps: Any, texts: Texts | TextStream | None) -> pd.DataFrame:
+    """Return a table of maps that come one a text."""
+    ids = texts.ids if isinstance(texts, Texts) else ()
+    maps = [*maps]
+    if len(maps) != len(ids):
+        raise ValueError(
+            f"{len(maps)} maps of {len(ids)} texts: give one a text, or a table with `id` or `text`"
+        )
+    pairs = [each if isinstance(each, tuple) else (None, each) for each in maps]
+    rows = {"id": ids, "scores": [np.asarray(scores).reshape(-1) for _, scores in pairs]}
+    if any(tokens is not None for tokens, _ in pairs):
+        rows["tokens"] = [tokens for tokens, _ in pairs]
+    return pd.DataFrame(rows)
+
+
+def _by_tool(table: pd.DataFrame, name: str | None) -> Iterator[tuple[str, pd.DataFrame]]:
+    if "method" in table:
+        yield from ((str(own), rows) for own, rows in table.groupby("method", sort=False))
+    else:
+        yield name or "maps", table
+
+
+def _read(name: str, table: pd.DataFrame) -> Supplied:
+    """Read a tool's table, with a row a text or a row a token."""
+    key = next((each for each in ("id", "text") if each in table), None)
+    if key is None or not {"scores", "score"} & {*table}:
+        known = listed([repr(each) for each in table])
+        raise ValueError(
+            f"the maps {name!r} have the columns {known}: `id` or `text`, and `scores` or `score`, "
+            "are needed"
+        )
+    table = table.assign(**{key: table[key].astype(str)})
+    if "score" in table:  # a row a token
+        names = {single: many for many, single in _LISTS.items() if single in table}
+        rows = table.groupby(key, sort=False)
+        lists = rows[[*names]].agg(list).rename(columns=names)
+        told = [each for each in ("target", "passes") if each in table]
+        table = lists.join(rows[told].first()).reset_index() if told else lists.reset_index()
+    if table[key].duplicated().any():
+        twice = table[key][table[key].duplicated()].iloc[0]
+        raise ValueError(f"the maps {name!r} have two of the text {twice[:60]!r}")
+    maps = {}
+    for row in table.to_dict("records"):
+        lists = {each: _values(row[each]) for each in _LISTS if each in row}
+        if not lists["scores"] or len({*map(len, lists.values())}) > 1:
+            counts = listed([f"{len(values)} {each}" for each, values in lists.items()])
+            raise ValueError(f"the maps {name!r}: text {row[key][:60]!r} has {counts}")
+        spans = [*zip(lists["begin"], lists["end"], strict=True)] if "begin" in lists else None
+        target = row.get("target")
+        target = None if pd.isna(target) else target
+        maps[row[key]] = _Map(lists["scores"], lists.get("tokens"), spans, target)
+    price = float(table["passes"].mean()) if "passes" in table else math.nan
+    return Supplied(name, maps, key, price)
+
+
+def _values(held: Any) -> list[Any]:
+    """Return a list of a row, which a CSV file has as JSON; nothing of what is none."""
+    with suppress(ValueError):
+        held = json.loads(held) if isinstance(held, str) else held
+    return [] if isinstance(held, str) else np.asarray(held).reshape(-1).tolist()
