@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
 from lrputils.model.families import FAMILIES, Family
+from lrputils.model.functions import FunctionForSequenceClassification
 from lrputils.model.inputs import checked_tensors
 
 
@@ -101,7 +102,9 @@ class Architecture:
         rotary = getattr(self.config, "rope_parameters", None) or {}
         kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
         default = all(own.get("rope_type", "default") == "default" for own in kinds)
-        return self.kind.parts and default
+        # What a function reads is written here.
+        function = isinstance(self.model, FunctionForSequenceClassification)
+        return function or (self.kind.parts and default)
 
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
@@ -333,7 +336,8 @@ def _no_classifier(model: nn.Module) -> str:
         ends = (does for ending, does in _OTHER_HEADS.items() if _is_a(model, ending))
         return (
             f"{next(ends, 'has no head')}, and gives a text no class to explain: pass a model for "
-            "sequence classification, or one of the next token"
+            "sequence classification, or one of the next token; or say as a function of texts what "
+            "is explained, load_classifier(function=…)"
         )
     try:
         _words(model)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -35,6 +35,7 @@ from lrputils.mistakes import about, listed, plainly
 from lrputils.model import chats
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
+from lrputils.model.functions import Words, of_function
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import NO_ANSWERS, find_class
 
@@ -337,6 +338,8 @@ def load_classifier(
     template: str | None = None,
     verbalizers: str | Sequence[str] | None = None,
     calibrate_on: Sequence[str] | None = None,
+    function: Callable[[list[str]], Any] | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Classifier:
     r"""Load a classifier or next-token model with its tokenizer.
 
@@ -354,6 +357,11 @@ def load_classifier(
             `Classifier.zero_shot`. `\n` is a line break also where a shell gives two characters.
         verbalizers: its classes in its own words, also as one text with commas: " bad, good".
         calibrate_on: texts that set its thresholds.
+        function: in a model's place a list of texts → their probabilities, (texts, classes), as
+            an API or a pipeline of scikit-learn gives them. Its tokens are words, which can be
+            removed; what is explained is the logarithm of a class's probability. A run knows it by
+            its name alone.
+        labels: of a function's classes.
 
     Raises:
         FileNotFoundError: no such folder, or no such model on the hub.
@@ -363,6 +371,9 @@ def load_classifier(
         TypeError: a model that reads no text, or has an adapter. One that the rules do not cover is
             loaded: tokens can be removed from it.
     """
+    if function is not None:
+        model, words = of_function(function, labels)
+        return Classifier(model, words, model.config.name_or_path)
     if tokenizer is not None or not isinstance(name_or_folder, str | Path | None):
         found = _at_hand(name_or_folder, tokenizer)
     else:
@@ -479,6 +490,8 @@ def _load_tokenizer(folder: Path, name: str) -> PreTrainedTokenizerBase:
 
 def _digest_tokenizer(tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the digest of all that decides how it reads a text, without writing a file."""
+    if isinstance(tokenizer, Words):  # which it has seen by now decides nothing
+        return files.digest([Words.__name__.encode()])
     if tokenizer.is_fast:
         words = json.loads(tokenizer.backend_tokenizer.to_str())
         words = {name: value for name, value in words.items() if name not in _PASSING}

@@ -32,6 +32,7 @@ from torch.overrides import TorchFunctionMode
 from lrputils.model.architectures import WITHOUT_RULES, Architecture, Handle, describe
 from lrputils.model.attention import AttentionCall, AttentionFunction, additive
 from lrputils.model.forwards import is_replaced, replaced
+from lrputils.model.functions import ONLY_REMOVAL, FunctionForSequenceClassification
 from lrputils.model.proof import prove_batch
 
 # Names the rule of an operation in a layer; None is outside the layers.
@@ -574,13 +575,15 @@ def laid_out(handle: Handle) -> Architecture:
     attention.
 
     Raises:
-        TypeError: see `describe`.
+        TypeError: see `describe`; or a function, which has no layers.
         ValueError: what `prove_batch` refuses.
     """
     architecture = describe(handle)
     model = architecture.model
     if architecture.kind.parts or architecture.blocks:
         return architecture
+    if isinstance(model, FunctionForSequenceClassification):
+        raise TypeError(ONLY_REMOVAL)
     parts = tuple(map(id, model.modules()))
     if model not in _blocks or _blocks[model][0] != parts:
         inputs = short_text(architecture)

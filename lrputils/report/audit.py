@@ -207,13 +207,13 @@ def _page(
     forecast = (seconds / whole["texts"]).reindex([*map(label, known)]).to_frame("seconds a text")
     forecast.insert(0, "the whole file", seconds.map(duration))
     exact = {column: found.checks[column].map("{:.1e}".format) for column in ("off", "allowed")}
-    checks = found.checks.assign(**exact, passed=found.checks.passed.map({True: "yes", False: "NO"}))
+    passed = found.checks.passed.map({True: "yes", False: "NO"})
     missed = _worst(classifier, texts, run, verdict, facts["options"].get("target"))
     parts = {name: verdict.table.loc[name] for name in verdict.table.index.unique(0)}
     tables = {
         "verdict": side_by_side(parts).rename(index=NAMES),
         "methods": found.methods,
-        "checks": checks,
+        "checks": found.checks.assign(**exact, passed=passed),
         "conventions": found.conventions.one,
         "forecast": forecast,
     }

@@ -24,6 +24,7 @@ from zennit.composites import LayerMapComposite
 from zennit.rules import Epsilon, Pass
 
 import lrputils as lrp
+from lrputils.model.forwards import replaced
 from lrputils.removal.coalitions import Coalitions
 from tests import tiny
 from tests.peers import others
@@ -264,8 +265,10 @@ def test_zennit_s_epsilon_rule_on_bert_s_linear_layers():
     feed_forward = block.intermediate.dense, gelu, block.output.dense
     layers = nn.Sequential(*feed_forward, pooler.dense, tanh, model.classifier)
     x = torch.randn(5, 16, dtype=torch.float64).requires_grad_()
-    with lrp.propagating(model, lrp.ATTN_LRP):
-        (gradient,) = torch.autograd.grad(layers(x).amax(1).sum(), x)
+    alone = {model: lambda _, states: layers(states)}  # rules act inside of the model
+    lrp.attribute(model, tiny.texts((3,)), "attnlrp")  # the whole model is proved before
+    with replaced(alone), lrp.propagating(model, lrp.ATTN_LRP):
+        (gradient,) = torch.autograd.grad(model(x).amax(1).sum(), x)
     ours = x.detach() * gradient
 
     def theirs(epsilon):

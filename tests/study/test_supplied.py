@@ -83,7 +83,9 @@ class TestForms:
             spans(text.lower(), [t.removeprefix("##") for t in row[1:-1]])
             for text, row in zip(TEXTS, strings, strict=True)
         ]
-        ends = {side: [[s[n] for s in row] for row in places] for n, side in enumerate(["begin", "end"])}
+        ends = {
+            side: [[s[n] for s in row] for row in places] for n, side in enumerate(["begin", "end"])
+        }
         return table.assign(scores=kept, **ends)
 
     @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_a_map_of_another_class_is_refused(clf, inputs, own):
     table = pd.DataFrame({"id": ["0", "1"], "scores": maps(inputs, own)})
     lrp.evaluate(clf, TEXTS, [], scores={"t": table.assign(target=predicted)}, progress=False)
     other = table.assign(target=[clf.labels[1 - each] for each in predicted])
-    with pytest.raises(ValueError, match="of class '(posi|nega)tive', and another class"):
+    with pytest.raises(ValueError, match=r"of class '(posi|nega)tive', and another class"):
         lrp.evaluate(clf, TEXTS, [], scores={"t": other}, progress=False)
 
 

@@ -1,0 +1,137 @@
+"""A function from texts to probabilities as a classifier: an API, a server, a pipeline.
+
+Its tokens are words. What is masked is left out of the text that the function reads, so that
+removal is exact, whatever is behind it; there are no gradients and no layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from lrputils.mistakes import about
+
+_WORD = Regex(r"\s*(?:\w+(?:['’]\w+)*|[^\w\s])\s*$|\s*(?:\w+(?:['’]\w+)*|[^\w\s])")
+_LEAST = 1e-12  # of a probability, whose logarithm is explained
+ONLY_REMOVAL = (
+    "a function of texts has no gradients and no layers: only removal explains it, as 'loo' and "
+    "'shapley'"
+)
+
+
+class Words(PreTrainedTokenizerFast):
+    """Each word is a token, with the blanks before it; words are learned as they come."""
+
+    def __init__(self) -> None:
+        self.known = {"": 0}
+        backend = Tokenizer(WordLevel(self.known, unk_token=""))
+        backend.pre_tokenizer = Split(_WORD, "isolated")
+        super().__init__(tokenizer_object=backend, unk_token="", pad_token="")
+
+    def __call__(self, text: Any, *more: Any, **options: Any) -> Any:
+        """Tokenize texts, one a row.
+
+        Raises:
+            ValueError: pairs of texts.
+        """
+        if more:
+            raise ValueError("a function reads one text: join the two of a pair into one")
+        backend = self.backend_tokenizer
+        for each in [text] if isinstance(text, str) else text:
+            for word, _ in backend.pre_tokenizer.pre_tokenize_str(each):
+                self.known.setdefault(word, len(self.known))
+        backend.model = WordLevel(self.known, unk_token="")
+        return super().__call__(text, **options)
+
+
+class _NoGradient(torch.autograd.Function):
+    """Passes logits on; a backward pass says what is missing."""
+
+    @staticmethod
+    def forward(_: Any, __: Tensor, logits: Tensor) -> Tensor:
+        return logits.clone()
+
+    @staticmethod
+    def backward(_: Any, *__: Tensor) -> Any:
+        raise TypeError(ONLY_REMOVAL)
+
+
+class FunctionForSequenceClassification(PreTrainedModel):
+    """Reads the words that its mask leaves by a function; logits are log-probabilities."""
+
+    config_class = PretrainedConfig
+
+    def __init__(
+        self, function: Callable[[list[str]], Any], tokenizer: Words, labels: Sequence[str]
+    ) -> None:
+        config = PretrainedConfig(id2label=dict(enumerate(labels)), name_or_path=_name(function))
+        config.vocab_size, config.pad_token_id = 2**31 - 1, 0
+        super().__init__(config)
+        self.function, self.tokenizer = function, tokenizer
+        self.words = nn.Embedding(1, 1)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """A module that sees each word as the same; there are no word embeddings."""
+        return self.words
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> SequenceClassifierOutput:
+        """Return the logits (batch, classes) of the words that the mask leaves.
+
+        Raises:
+            ValueError: the function returns no probabilities (batch, classes).
+        """
+        spelled = [*self.tokenizer.known]
+        texts = [
+            "".join(spelled[word] for word in row[seen.bool()].tolist())
+            for row, seen in zip(input_ids, attention_mask, strict=True)
+        ]
+        logits = _probabilities(self.function, texts, self.config.num_labels).log()
+        return SequenceClassifierOutput(logits=_NoGradient.apply(self.words(input_ids * 0), logits))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__name__).replace("/", " ")
+
+
+def _probabilities(
+    function: Callable[[list[str]], Any], texts: list[str], classes: int | None = None
+) -> Tensor:
+    """Return a function's probabilities (texts, classes), none of them zero."""
+    found = torch.as_tensor(function(texts)).detach().cpu().double()
+    shape, sums = tuple(found.shape), found.sum(-1) if found.dim() else found
+    wanted = (len(texts), shape[-1] if classes is None and shape else classes)
+    if shape != wanted or found.min() < 0 or (sums - 1).abs().max() > 1e-3:
+        raise ValueError(
+            f"{_name(function)} returns {shape} for {len(texts)} texts, with sums from "
+            f"{float(sums.min()):.3g} to {float(sums.max()):.3g}: a function returns a probability "
+            "per text and class, (texts, classes), which sum to 1"
+        )
+    return found.clamp(min=_LEAST).float()
+
+
+def of_function(
+    function: Callable[[list[str]], Any], labels: Sequence[str] | None = None
+) -> tuple[PreTrainedModel, Words]:
+    """Return a function as a model, and the tokenizer of its words.
+
+    Args:
+        function: a list of texts → their probabilities, (texts, classes).
+        labels: of the classes; "LABEL_0", … if not given.
+
+    Raises:
+        ValueError: the function returns no probabilities, or the labels are not as many.
+    """
+    classes = _probabilities(function, ["a text", "another"]).shape[1]
+    labels = labels or [f"LABEL_{number}" for number in range(classes)]
+    if len(labels) != classes:
+        raise ValueError(about("labels", labels) + f": the function has {classes} classes")
+    words = Words()
+    return FunctionForSequenceClassification(function, words, labels).eval(), words

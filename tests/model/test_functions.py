@@ -1,0 +1,114 @@
+"""A function from texts to probabilities is explained by removal, beside the texts written out."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+import lrputils as lrp
+from lrputils.data.texts import stream_texts
+from lrputils.model.functions import Words
+from lrputils.runs.datasets import evaluate_dataset, read
+from lrputils.runs.settings import Settings
+
+TEXT = "A good film, isn't it?  Not bad at all."
+WORDS = ["A", " good", " film", ",", " isn't", " it", "?", "  Not", " bad", " at", " all", "."]
+
+
+@pytest.fixture(scope="module")
+def bag():
+    """A pipeline of scikit-learn, which counts words and pairs of words."""
+    texts = lrp.load_texts()
+    model = make_pipeline(CountVectorizer(ngram_range=(1, 2)), LogisticRegression())
+    return model.fit([*texts], texts.labels)
+
+
+@pytest.fixture(scope="module")
+def clf(bag):
+    return lrp.load_classifier(function=bag.predict_proba, labels=["negative", "positive"])
+
+
+def lost(bag, text, parts):
+    """What the logarithm of the predicted class's probability loses without each part."""
+    p = bag.predict_proba([text, *(text.replace(part, "", 1) for part in parts)])
+    return np.log(p[0, p[0].argmax()]) - np.log(p[1:, p[0].argmax()])
+
+
+def test_leave_one_out_is_that_of_the_texts_written_without_each_word(bag, clf):
+    inputs = clf.encode([TEXT, "never dull"])
+    assert inputs.tokens == (tuple(WORDS), ("never", " dull"))
+    assert "".join(inputs.tokens[0]) == TEXT
+    loo = lrp.leave_one_out(clf, inputs, progress=False)
+    np.testing.assert_allclose(loo[0], lost(bag, TEXT, WORDS), atol=1e-5)
+    np.testing.assert_allclose(loo[1, :2], lost(bag, "never dull", ["never", " dull"]), atol=1e-5)
+    for removal in ("delete", "attention-mask"):
+        same = lrp.leave_one_out(clf, inputs, removal=removal, progress=False)
+        torch.testing.assert_close(same, loo)
+
+
+def test_sentences_and_probabilities(bag, clf):
+    inputs = clf.encode([TEXT])
+    parts = ["A good film, isn't it?", "  Not bad at all."]
+    found = lrp.leave_one_out(clf, inputs, units="sentence", progress=False)
+    found = found[inputs.units("sentence").mask]
+    np.testing.assert_allclose(found, lost(bag, TEXT, parts), atol=1e-5)
+    p = bag.predict_proba([TEXT, TEXT.replace(parts[1], "")])
+    found = lrp.leave_one_out(
+        clf, inputs, units="sentence", output="probability", target=0, progress=False
+    )
+    assert float(found[0, 7]) == pytest.approx(p[0, 0] - p[1, 0], abs=1e-6)
+
+
+def test_every_verb_that_removes_takes_it(clf, tmp_path):
+    said = str(lrp.explain(clf, TEXT, ["loo", "shapley"]))
+    assert "Shapley values" in said
+    maps = {"counted": [np.arange(12.0), np.arange(2.0)]}
+    found = lrp.evaluate(
+        clf, [TEXT, "never dull"], ["shapley"], scores=maps, chunk=1, progress=False
+    )
+    assert [*found.rows.method.unique()] == ["loo", "shapley", "counted"]
+    texts, settings = stream_texts("reviews", limit=3), Settings(methods=("shapley",))
+    for _ in range(2):  # words that were seen meanwhile make it no other model
+        evaluate_dataset(clf, texts, tmp_path, settings, quiet=True)
+    assert len(read(tmp_path).rows) == 6
+
+
+@pytest.mark.parametrize("method", ["attnlrp", "grad-x-input", "ig", "mask-gradient"])
+def test_what_needs_layers_or_gradients_is_refused_by_name(clf, method):
+    with pytest.raises(TypeError, match="a function of texts has no gradients and no layers"):
+        lrp.attribute(clf, clf.encode([TEXT]), method)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda texts: [0.5] * len(texts), "returns (2,) for 2 texts"),
+        (lambda texts: [[2.0, -1.0]] * len(texts), "sum to 1"),
+        (lambda texts: [[0.2, 0.2]] * len(texts), "with sums from 0.4 to 0.4"),
+        (lambda texts: [[0.5, 0.5]], "returns (1, 2) for 2 texts"),
+    ],
+)
+def test_what_is_no_probability_is_refused(function, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        lrp.load_classifier(function=function)
+
+
+@pytest.mark.filterwarnings("ignore:this tokenizer puts no token")
+def test_labels_and_pairs_that_do_not_fit_are_refused(bag, clf):
+    with pytest.raises(ValueError, match="the function has 2 classes"):
+        lrp.load_classifier(function=bag.predict_proba, labels=["one"])
+    with pytest.raises(ValueError, match="join the two of a pair"):
+        clf.encode([("one", "two")])
+
+
+def test_blanks_marks_and_other_scripts_are_kept():
+    words = Words()
+    for text in ("  two  blanks  ", "日本語の文", "e-mail: a_b@c.d…", "naïve café\n\nnext"):
+        ids = words([text])["input_ids"][0]
+        assert "".join([*words.known][each] for each in ids) == text
