@@ -286,3 +286,39 @@ def test_the_file_of_peers_names_these_versions():
     names = (here / "../../results/peers.csv").read_text(encoding="utf-8").lower()
     for pin in (here / "requirements.txt").read_text().splitlines()[1:]:
         assert f"\n{pin.replace('-', '').replace('==', ' ')}," in names
+
+
+# The page's own calls, from other tools' maps to the audit's verdict.
+_BLOCK = re.compile(r"^```python\n((?:from captum|import shap|import inseq).*?)^```", re.M | re.S)
+_PAGE = Path(__file__).parents[2] / "chapters" / "quickstart.md"
+_CALLS = dict(
+    zip(("captum", "shap", "inseq"), _BLOCK.findall(_PAGE.read_text("utf-8")), strict=True)
+)
+
+
+@pytest.mark.parametrize("tool", _CALLS)
+@pytest.mark.filterwarnings("ignore")
+def test_the_quickstart_s_calls_bring_a_tool_s_maps_to_a_verdict(clf, tool, capsys):
+    lm = others.reader()
+    texts = ["w0011 w0012 w0013", "w0014 w0015"] if tool == "inseq" else lrp.load_texts(TEXTS)
+    given = {"lrp": lrp, "clf": clf, "lm": lm, "texts": texts}
+    exec(_CALLS[tool], given)
+    assert tool in capsys.readouterr().out
+
+
+def test_lxt_s_maps_are_judged_as_ours_are(clf):
+    maps = [others.explicit_attnlrp(clf, clf.encode(text)) for text in TEXTS]
+    found = lrp.evaluate(clf, TEXTS, ["attnlrp"], scores={"LXT": maps}, progress=False)
+    r = found.per_text("r_content")
+    np.testing.assert_allclose(r["LXT"], r["attnlrp"], atol=1e-3)
+
+
+def test_captum_s_occlusion_is_found_to_be_leave_one_out(clf):
+    maps = []
+    for text in TEXTS:
+        one = clf.encode(text)
+        logits = lambda seen, ids=one.input_ids: clf.model(ids, attention_mask=seen).logits  # noqa: E731
+        target = int(logits(one.attention_mask).argmax())
+        maps.append(FeatureAblation(logits).attribute(one.attention_mask, 0, target)[0])
+    found = lrp.evaluate(clf, TEXTS, [], scores={"captum": maps}, progress=False)
+    np.testing.assert_allclose(found.per_text("r").captum, 1, atol=1e-6)
