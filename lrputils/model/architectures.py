@@ -298,7 +298,7 @@ def _family(model: nn.Module) -> Family:
         raise TypeError(
             f"{name} is not a transformers model: pass that which it wraps, or derive its class "
             "from PreTrainedModel, with input_ids and attention_mask in forward, and .logits in "
-            "what that returns"
+            "what that returns; load_classifier(module, tokenizer) takes a module of torch"
         )
     # The class of transformers itself, from which the model's may derive.
     head = next(c for c in type(model).__mro__ if c.__module__.startswith("transformers."))

@@ -25,6 +25,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 from transformers.utils import logging
@@ -35,7 +36,7 @@ from lrputils.mistakes import about, listed, plainly
 from lrputils.model import chats
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
-from lrputils.model.functions import Words, of_function
+from lrputils.model.functions import Words, of_function, of_module
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import NO_ANSWERS, find_class
 
@@ -347,7 +348,7 @@ def load_classifier(
         name_or_folder: a folder as `save_pretrained` writes it, a name on the Hugging Face hub
             ("owner/name" or "owner/name@revision"), or `None` for the model that comes with the
             package. A model at hand with its tokenizer, or a pipeline, is taken as it is and where
-            it is.
+            it is; so is any module of torch, `module(input_ids, attention_mask)` → logits.
         tokenizer: of a model at hand.
         revision: branch, tag or commit on the hub; `Classifier.revision` is the commit it means.
         device: "auto" takes the GPU if there is one; else any torch device.
@@ -424,6 +425,8 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
         raise ValueError(
             f"{type(model).__name__} comes without its tokenizer: load_classifier(model, tokenizer)"
         )
+    if _is_plain(model):
+        model = of_module(model, tokenizer)
     describe(model)
     precision = next(model.parameters()).dtype
     if precision in (torch.float16, torch.bfloat16):
@@ -434,6 +437,11 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
             stacklevel=3,
         )
     return Classifier(model, tokenizer, Path(model.config.name_or_path).name or "a model at hand")
+
+
+def _is_plain(model: nn.Module) -> bool:
+    """Whether this is a module of torch that is, and holds, no model of transformers."""
+    return not any(isinstance(part, PreTrainedModel) for part in model.modules())
 
 
 def _check_index(folder: Path, name: str) -> None:

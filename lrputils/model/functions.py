@@ -1,7 +1,9 @@
-"""A function from texts to probabilities as a classifier: an API, a server, a pipeline.
+"""What is no model of transformers as one: a function of texts, or a module of torch.
 
-Its tokens are words. What is masked is left out of the text that the function reads, so that
-removal is exact, whatever is behind it; there are no gradients and no layers.
+A function, as an API, a server or a pipeline, reads words. What is masked is left out of the text
+that it reads, so that removal is exact, whatever is behind it; there are no gradients and no
+layers. A module reads ids and an attention mask, and returns logits; what its mask does is measured
+as of any other model.
 """
 
 from __future__ import annotations
@@ -14,7 +16,12 @@ from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from lrputils.mistakes import about
@@ -135,3 +142,61 @@ def of_function(
         raise ValueError(about("labels", labels) + f": the function has {classes} classes")
     words = Words()
     return FunctionForSequenceClassification(function, words, labels).eval(), words
+
+
+class ModuleForSequenceClassification(PreTrainedModel):
+    """A module of torch that returns logits (batch, classes), or has them as `.logits`."""
+
+    config_class = PretrainedConfig
+
+    def __init__(self, module: nn.Module, words: nn.Embedding, config: PretrainedConfig) -> None:
+        super().__init__(config)
+        self.module, self._words = module, [words]  # in a list: the module has it already
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The module of the word embeddings."""
+        return self._words[0]
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+    ) -> SequenceClassifierOutput:
+        """Return the module's logits (batch, classes)."""
+        found = self.module(input_ids, attention_mask)
+        return SequenceClassifierOutput(logits=getattr(found, "logits", found))
+
+
+def of_module(
+    module: nn.Module, tokenizer: PreTrainedTokenizerBase, labels: Sequence[str] | None = None
+) -> PreTrainedModel:
+    """Return a module of torch, `module(input_ids, attention_mask)` → logits, as a model.
+
+    Its word embeddings are the first `nn.Embedding` with a row for each of the tokenizer's tokens.
+
+    Raises:
+        TypeError: it has no such embeddings, or gives a text no logits of classes.
+    """
+    name, size = type(module).__name__, len(tokenizer)
+    tables = (part for part in module.modules() if isinstance(part, nn.Embedding))
+    words = next((table for table in tables if table.num_embeddings >= size), None)
+    if words is None:
+        raise TypeError(
+            f"{name} is not a transformers model, and has no embeddings of {size} tokens: pass it "
+            "as a function of texts, load_classifier(function=…)"
+        )
+    ids = torch.zeros(2, 3, dtype=torch.long, device=words.weight.device)
+    try:
+        with torch.inference_mode():
+            logits = module(ids, torch.ones_like(ids))
+            _, classes = getattr(logits, "logits", logits).shape
+    except (RuntimeError, TypeError, ValueError, AttributeError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TypeError(
+            f"{name} is not a transformers model, and does not run as one, module(input_ids, "
+            f"attention_mask) → logits (batch, classes): {said}"
+        ) from error
+    labels = labels or [f"LABEL_{number}" for number in range(classes)]
+    config = PretrainedConfig(id2label=dict(enumerate(labels)), name_or_path=name)
+    config.vocab_size, config.pad_token_id = words.num_embeddings, tokenizer.pad_token_id or 0
+    return ModuleForSequenceClassification(module, words, config).train(module.training)

@@ -1,4 +1,4 @@
-"""A function from texts to probabilities is explained by removal, beside the texts written out."""
+"""Functions of texts and modules of torch as models, beside the removal written out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from torch import nn
 
 import lrputils as lrp
 from lrputils.data.texts import stream_texts
@@ -112,3 +113,57 @@ def test_blanks_marks_and_other_scripts_are_kept():
     for text in ("  two  blanks  ", "日本語の文", "e-mail: a_b@c.d…", "naïve café\n\nnext"):
         ids = words([text])["input_ids"][0]
         assert "".join([*words.known][each] for each in ids) == text
+
+
+class Reader(nn.Module):
+    """An encoder of torch's own."""
+
+    def __init__(self, tokens: int):
+        super().__init__()
+        torch.manual_seed(0)
+        self.kinds, self.words = nn.Embedding(2, 32), nn.Embedding(tokens, 32)
+        self.places, self.head = nn.Embedding(64, 32), nn.Linear(32, 3)
+        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, ids, mask):
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]))
+        return self.head(self.body(x, src_key_padding_mask=mask == 0)[:, 0])
+
+
+def test_a_module_of_torch_is_a_model(placeholder):
+    module = Reader(len(placeholder.tokenizer)).eval()
+    clf = lrp.load_classifier(module, placeholder.tokenizer)
+    inputs = clf.encode(["a film that is never dull", "dull"])
+    loo = lrp.leave_one_out(clf, inputs, progress=False)
+    ids, whole = inputs.input_ids[:1], torch.ones_like(inputs.input_ids[:1])
+    with torch.inference_mode():
+        f = module(ids, whole)[0]
+        for token in range(ids.shape[1]):
+            mask = whole.clone()
+            mask[0, token] = 0
+            lost = f.max() - module(ids, mask)[0, f.argmax()]
+            torch.testing.assert_close(loo[0, token], lost, atol=1e-5, rtol=0)
+    words = module.words(ids).detach().requires_grad_()
+    module.words.register_forward_hook(lambda *_: words)
+    (gradient,) = torch.autograd.grad(module(ids, whole).max(), words)
+    module.words._forward_hooks.clear()
+    found = lrp.attribute(clf, inputs, "grad-x-input")[0]
+    torch.testing.assert_close(found, (words * gradient).sum(-1)[0].detach(), atol=1e-5, rtol=0)
+    with pytest.raises(TypeError, match="'multi_head_attention_forward' of what depends"):
+        lrp.attribute(clf, inputs, "attnlrp")
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (nn.Linear(2, 2), "Linear is not a transformers model, and has no embeddings of"),
+        (
+            nn.Sequential(nn.Embedding(10_000, 4)),
+            "does not run as one, module",
+        ),
+    ],
+)
+def test_a_module_that_reads_no_texts_is_refused(placeholder, module, said):
+    with pytest.raises(TypeError, match=said):
+        lrp.load_classifier(module, placeholder.tokenizer)
