@@ -202,6 +202,21 @@ def words_of(source: Source, units: str | Sequence[Span]) -> list[Word]:
     ]
 
 
+def narrowed(source: Source, scores: Sequence[float], most: int = 3) -> list[Span]:
+    """Return the words of the sentences that count, and each other sentence whole, as spans.
+
+    Args:
+        source: of a text.
+        scores: of its sentences, at their first tokens, (tokens,).
+        most: how many sentences count: those with the largest scores, whatever their signs.
+    """
+    sentences = words_of(source, "sentence")
+    order = sorted(sentences, key=lambda sentence: -abs(scores[sentence.pieces[0]]))
+    inside = {piece for sentence in order[:most] for piece in sentence.pieces}
+    words = [word for word in words_of(source, "word") if inside.issuperset(word.pieces)]
+    return sorted(_covered(source, unit.pieces) for unit in (*words, *order[most:]))
+
+
 def _covered(source: Source, tokens: Sequence[int]) -> Span:
     """The characters from the first of some tokens to the last."""
     spans = [span for token in tokens if (span := source.spans[token]) is not None]

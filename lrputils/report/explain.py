@@ -17,7 +17,7 @@ from lrputils.mistakes import about
 from lrputils.model.chats import Chat, generation_settings, is_chat
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.readout import Target
-from lrputils.model.units import Span, Word, check_units
+from lrputils.model.units import Span, Word, check_units, narrowed
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.shapley import shapley_values
 from lrputils.report.heatmap import Heatmap, Heatmaps
@@ -26,6 +26,7 @@ from lrputils.report.words import WordMaps, named
 DEFAULT = "loo", "attnlrp"
 _CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
 _SHUFFLES = 1000
+NARROWED = "sentence,word"  # units: sentences first, then the words of those that count
 _YARDSTICK = (
     "The yardstick: each {unit} is removed by itself, exactly. It does not see what only several "
     "{unit}s do together."
@@ -62,7 +63,8 @@ def explain(
             "log-probability" (the default), "logit" or "contrast" (see `leave_one_out`).
         units: what is removed and scored: each "token", "word", "sentence" or "message", or spans
             of the text as `[(0, 6), (12, 20)]`, in characters. LOO removes a unit at once; other
-            maps are summed over it.
+            maps are summed over it. "sentence,word", for long texts: the words of the three
+            sentences that LOO puts first, and the others whole.
         options: options of methods, by name, as `{"attnlrp": {"readout": "sum"}}`.
         max_length: explain the first tokens alone, so many with special ones. Without it a text
             that is too long is refused.
@@ -122,6 +124,9 @@ def _explain(
             + " explains its beginning"
         )
     answered = inputs.get("answer_mask", torch.zeros(1, len(inputs.tokens[0])))[0].tolist()
+    if units == NARROWED:
+        first = leave_one_out(classifier, inputs, target=target, units="sentence")[0]
+        units = narrowed(inputs.sources[0], first.tolist())
     spans = check_units(units if isinstance(units, str) else [units])
     unit = spans if isinstance(spans, str) else "span"
     how: dict[str, Any] = {"target": target, "units": spans}

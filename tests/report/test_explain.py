@@ -9,6 +9,7 @@ import unicodedata
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -241,3 +242,21 @@ def test_a_file_gets_a_table(hostile, capsys):
     assert harmless(plain)
     assert "⟨001B⟩]0;own⟨0007⟩" in plain
     assert [line.split()[-1] for line in plain.splitlines()[-2:]] == ["+0.7143", "+1"]
+
+
+def test_words_of_the_sentences_that_count_and_the_others_whole(placeholder):
+    """The long way round: sentences by leave-one-out, then spans written out by hand."""
+    text = "It rained. The film is never dull. We ate. A wonderful film. Nobody came."
+    inputs = placeholder.encode([text])
+    loo = lrp.leave_one_out(placeholder, inputs, units="sentence", progress=False)[0]
+    sentences = [m.span() for m in re.finditer(r"[^ .][^.]*\.", text)]
+    sizes = loo[inputs.units("sentence").mask[0]].abs().tolist()
+    first = sorted(range(5), key=lambda number: -sizes[number])[:3]
+    spans = []
+    for number, (begin, end) in enumerate(sentences):
+        words = [
+            (begin + m.start(), begin + m.end()) for m in re.finditer(r"\w+|\.", text[begin:end])
+        ]
+        spans += words if number in first else [(begin, end)]
+    found, slow = (lrp.explain(placeholder, text, units=u) for u in ("sentence,word", spans))
+    pd.testing.assert_frame_equal(found.to_frame(), slow.to_frame())
