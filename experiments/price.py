@@ -50,8 +50,11 @@ _PLACES = {
     HALF: "half of LOO\nexact for\ntop words",
     LOO: "LOO",
 }
-_LRP = {ATTN_LRP: "^", CP_LRP: "v"}
-_DATA = {"SST-2": "Sentences (SST-2)", "IMDB": "Reviews (IMDB)"}
+LRP = {ATTN_LRP: "^", CP_LRP: "v"}  # and their marks
+# Data → the panel; "reviews" are those that come with the package.
+PANELS = {"SST-2": "sentences", "IMDB": "reviews"}
+# Run → the kind that has AttnLRP's curves.
+_CURVES = {"minilm-sst2": "sst", "mpnet-sst2": "sst", "mpnet-imdb": "imdb"}
 
 
 def read_maps(runs: Sequence[str] = frame.MAIN) -> pd.DataFrame:
@@ -79,6 +82,22 @@ def compare_with_loo(maps: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([r, exact], ignore_index=True)
 
 
+def read_curves() -> pd.DataFrame:
+    """Return Δ along perturbation curves: recorded estimates, leave-one-out, AttnLRP of their texts.
+
+    Returns:
+        a row a text and `map`, with `model`, `data`, `id` and `delta`, in logits.
+    """
+    ours = frame.read_rows("estimates", [*_CURVES])
+    variants = {"one-pass": ONE, "halves": HALVES, "sum": BOTH}
+    others = {"loo": LOO, "attention-x-grad": ATTENTION}
+    ours["map"] = ours.variant.map(variants).fillna(ours.method.map(others))
+    theirs = pd.concat([frame.read_rows(kind, [run]) for run, kind in _CURVES.items()])
+    theirs = theirs.query("method == 'attnlrp' and family == '' and readout == 'word'")
+    theirs = theirs.merge(ours[TEXT].drop_duplicates()).assign(map=ATTN_LRP)
+    return pd.concat([theirs, ours], ignore_index=True)[[*TEXT, "map", "delta"]]
+
+
 def levels(r: pd.DataFrame) -> pd.DataFrame:
     """Return the mean of `compare_with_loo` over texts, by data, model and map."""
     return over_texts(r, ["data", "model", "map"])
@@ -93,6 +112,7 @@ def draw(means: pd.DataFrame, title: str) -> Drawing:
         means: of `levels`.
         title: the figure's message.
     """
+    means = means.rename(index=PANELS, level="data")
     data = means.index.unique("data")
     size = {"rows": len(data), "squeeze": False, "sharex": True, "sharey": True}
     figure, axes = new_figure(WIDTH, 1.9 + 2.1 * len(data), title=title, **size)
@@ -109,14 +129,15 @@ def draw(means: pd.DataFrame, title: str) -> Drawing:
             axis.vlines(places, line.low, line.high, color=colour, lw=1)
             look = {"color": colour, "marker": shape, "ms": 4, "lw": 1.4}
             axis.plot(places, line.value, label=NAMES.get(model, model), **look)
-            for lrp_map, mark in _LRP.items():
+            for lrp_map, mark in LRP.items():
                 if lrp_map in panel.loc[model].index:
                     value = panel.loc[model].value[lrp_map]
                     axis.plot(shift, value, mark, color=colour, ms=6, mfc="white")
-        axis.set_title(_DATA.get(name, name), fontsize=10, loc="left")
+        axis.set_title(name, fontsize=10, loc="left")
         axis.set_ylabel("r with LOO")
+        axis.set_ylim(min(0, means.value.min() - 0.05), 1.05)
         axis.yaxis.set_major_locator(MultipleLocator(0.2))
-    for lrp_map, mark in _LRP.items():
+    for lrp_map, mark in LRP.items():
         axes.flat[0].plot([], [], mark, color=COLORS["ink"], mfc="white", label=f"LRP: {lrp_map}")
     axes.flat[-1].set_xticks(range(len(_PLACES)), [*_PLACES.values()])
     axes.flat[-1].set_xlabel("forward passes per text")
