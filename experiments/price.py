@@ -83,10 +83,11 @@ def compare_with_loo(maps: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_curves() -> pd.DataFrame:
-    """Return Δ along perturbation curves: recorded estimates, leave-one-out, AttnLRP of their texts.
+    """Return recorded Δ along perturbation curves: estimates, leave-one-out and AttnLRP.
 
     Returns:
-        a row a text and `map`, with `model`, `data`, `id` and `delta`, in logits.
+        a row a text and `map`, with `model`, `data`, `id` and `delta`, in logits; of the texts on
+        which the estimates were recorded.
     """
     ours = frame.read_rows("estimates", [*_CURVES])
     variants = {"one-pass": ONE, "halves": HALVES, "sum": BOTH}
@@ -163,7 +164,8 @@ def _prompted() -> pd.DataFrame:
 def _budgeted(maps: pd.DataFrame) -> pd.DataFrame:
     """Half of leave-one-out's passes by `plan`, where the estimate that it takes was recorded."""
     exact = maps[maps.method == "loo"]
-    estimates = maps[maps.method == "mask-gradient"].set_index([*TEXT, "form", "groups"]).scores.to_dict()
+    estimates = maps[maps.method == "mask-gradient"].set_index([*TEXT, "form", "groups"])
+    estimates = estimates.scores.to_dict()
     rows = []
     for row in exact.to_dict("records"):
         loo, own = np.array(row["scores"]), np.array(row["content"])
