@@ -12,13 +12,22 @@ import pytest
 
 import experiments.linear_attention as la
 import lrputils as lrp
-from experiments import bench, frame, paper, saturation, spoken, zoo
+from experiments import bench, frame, paper, price, saturation, spoken, zoo
 from lrputils import stats
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
+from lrputils.model.readout import READOUTS
 from lrputils.report import audit_answers as answers
 from lrputils.runs import results
-from lrputils.study.agreement import COEFFICIENTS, EVERY, WORDS, agreement, compare, over_texts
+from lrputils.study.agreement import (
+    COEFFICIENTS,
+    EVERY,
+    SUM_TO_ONE,
+    WORDS,
+    agreement,
+    compare,
+    over_texts,
+)
 
 BOOK = find_book()
 MINI, SIX, FULL = frame.MINILM, frame.MPNET6, frame.MPNET
@@ -391,40 +400,122 @@ class TestCost:
         assert share.loc["Python"].min() < 0.1
 
 
+class TestPrice:
+    """Chapter 7 and the introduction: what more passes buy."""
+
+    maps = staticmethod(cache(price.read_maps))
+    at = ("data", "model")
+
+    @classmethod
+    def gain(cls, first, second):
+        return compare(price.compare_with_loo(cls.maps()), first, second, cls.at, of="map")
+
+    def test_attention_x_grad_is_ahead_of_attnlrp_in_classifiers_and_behind_on_sentences(self):
+        classifiers = self.gain(price.ATTENTION, price.ATTN_LRP).loc[:, [MINI, FULL], :]
+        assert (classifiers.low > 0).all()
+        near = self.gain(price.ONE, price.ATTENTION)
+        assert (near.loc["SST-2"]["lead"] == 1).all()
+        assert (near.loc["IMDB"].low > 0).all()
+        assert (near.loc["IMDB"]["lead"] == 0).all()
+
+    def test_in_mpnet_s_first_layers_attention_x_grad_is_ahead(self):
+        maps = frame.read_maps("maps", "gradients", runs=["mpnet6-sst2"])
+        r = agreement(maps.query("rules == '' and groups < 2"), [WORDS])
+        assert compare(r, "mask-gradient", "attention-x-grad").iloc[0].lead == -1
+
+    def test_divided_by_their_sums_the_mask_gradient_s_maps_lead_nowhere(self):
+        named = self.maps().dropna(subset="map")
+        r = agreement(named[named.model.isin([MINI, FULL])], [WORDS], [SUM_TO_ONE])
+        leads = []
+        for place in READOUTS:
+            rows = r[r.readout.eq(place) | r["map"].eq(price.ONE)]
+            leads.append(compare(rows, price.ONE, price.ATTN_LRP, self.at, of="map")["lead"])
+        leads = pd.concat(leads)
+        assert (leads <= 0).all()
+        assert (leads < 0).mean() > 0.4
+
+    def test_closing_the_keys_helps_only_where_special_tokens_count(self):
+        maps = frame.read_maps("maps", "controls", runs=frame.MAIN).query("rules == ''")
+        maps = maps[maps.method.isin(["loo", "attnlrp", "key-closed"])]
+        r = agreement(maps[maps.removal.isin(["", "attention-mask"])], [EVERY, WORDS])
+        lead = compare(r, "key-closed", "attnlrp", ["counted", "readout", *self.at])
+        behind_places = lead.loc[EVERY].drop("word", level=0)
+        assert (behind_places.xs("SST-2", level="data").low > 0).all()
+        assert not (lead.loc[WORDS].low > 0).any()
+
+    def test_the_sum_was_chosen_from_eleven_settings(self):
+        settings = frame.read_rows("remedy", ["minilm-sst2"]).setting
+        assert len({*settings} - {"loo"}) == 11
+
+    def test_part_of_what_exact_passes_buy_is_loo_itself(self):
+        """By numpy alone: over the words that were not removed r is lower."""
+        named = self.maps()[lambda maps: maps["map"].isin([price.HALF, price.LOO])]
+        rows = []
+        for text, part in named.groupby(price.TEXT):
+            scores = part.set_index("map").scores
+            if price.HALF in scores:
+                own = np.array(part.content.iloc[0])
+                bought, loo = (np.array(scores[way])[own] for way in (price.HALF, price.LOO))
+                left = bought != loo
+                if left.sum() > 2:
+                    row = dict(zip(price.TEXT, text, strict=True))
+                    for where, some in {"all": slice(None), "left": left}.items():
+                        r = np.corrcoef(bought[some], loo[some])[0, 1]
+                        rows.append(row | {"map": where, "r": r})
+        lead = compare(pd.DataFrame(rows), "left", "all", self.at, of="map")
+        assert (lead.high < 0).all()
+
+
 class TestWords:
     """Chapter 7: one pass tracks the other words, half-removal finds the decisive one."""
 
-    shown = staticmethod(lambda way: tables("07_remedy")["tab-words"][way].astype(float))
-    sentences = ((MINI, "SST-2"), (SIX, "SST-2"), (FULL, "SST-2"))
-    runs = (*sentences, (MINI, "IMDB"), (FULL, "IMDB"))
+    classifiers = (("SST-2", MINI), ("SST-2", FULL), ("IMDB", MINI), ("IMDB", FULL))
+    spoken = tuple(("SST-2", model) for model in spoken.MODELS.values())
+
+    @staticmethod
+    @cache
+    def rows():
+        """By numpy alone: whether LOO's top word is found, and r over the other words."""
+        named = price.read_maps().query("readout in ['', 'word']").dropna(subset="map")
+        rows = []
+        for text, part in named.groupby(price.TEXT):
+            own = np.array(part.content.iloc[0])
+            scores = {m: np.array(x)[own] for m, x in zip(part["map"], part.scores, strict=True)}
+            loo = scores[price.LOO]
+            top, row = np.abs(loo).argmax(), dict(zip(price.TEXT, text, strict=True))
+            others = np.arange(len(loo)) != top
+            for way in (price.ATTN_LRP, price.ONE, price.HALVES) if len(loo) > 3 else ():
+                found = np.abs(scores[way]).argmax() == top
+                r = np.corrcoef(scores[way][others], loo[others])[0, 1]
+                rows.append(row | {"map": way, "top": float(found), "r": r})
+        return pd.DataFrame(rows)
+
+    @classmethod
+    def lead(cls, first, second, column):
+        return compare(cls.rows(), first, second, ["data", "model"], of="map", column=column)
 
     def test_one_pass_leads_over_the_other_words(self):
-        lead = self.shown("rest, one pass") - self.shown("rest, AttnLRP")
-        assert (lead[[*self.runs]] > 0.15).all()
+        lead = self.lead(price.ONE, price.ATTN_LRP, "r")
+        assert (lead["lead"] == 1).all()
+        assert lead.value.min() > 0.15
 
-    def test_it_finds_the_top_word_no_more_often_in_three_runs_and_less_often_in_one_of_them(self):
-        more = (self.shown("top word, one pass") - self.shown("top word, AttnLRP"))[[*self.runs]]
-        assert (more <= 0).sum() >= 3
-        assert more[SIX, "SST-2"] < -0.03
+    def test_it_finds_the_top_word_more_often_in_language_models_only(self):
+        lead = self.lead(price.ONE, price.ATTN_LRP, "top")["lead"]
+        assert (lead[[*self.classifiers]] == 0).all()
+        assert (lead[[*self.spoken]] == 1).all()
 
-    def test_half_removal_finds_it_more_often_on_sentences(self):
-        for rival in ("one pass", "AttnLRP"):
-            more = self.shown("top word, halves") - self.shown(f"top word, {rival}")
-            assert (more[[*self.sentences]] > 0.05).all()
+    def test_half_removal_finds_it_more_often_but_on_minilm_s_reviews(self):
+        lead = self.lead(price.HALVES, price.ATTN_LRP, "top")["lead"]
+        assert lead["IMDB", MINI] == 0
+        assert (lead.drop(("IMDB", MINI)) == 1).all()
 
-    def test_they_are_those_of_the_recorded_rows(self):
-        """By numpy alone, from the recorded maps of MiniLM's sentences."""
-        maps = frame.read_maps("remedy", runs=["minilm-sst2"])
-        exact = maps[maps.method == "loo"].set_index("id")
-        halves = maps[(maps.form == "exact-block") & (maps.groups == 2)].set_index("id")
-        hits = []
-        for text, row in halves.iterrows():
-            own = np.array(row.content)
-            loo, scores = exact.scores[text][own], np.array(row.scores)[own]
-            if own.sum() > 3:
-                hits.append(np.abs(loo).argmax() == np.abs(scores).argmax())
-        shown = self.shown("top word, halves")[MINI, "SST-2"]
-        assert shown == pytest.approx(np.mean(hits), abs=0.01)
+    def test_the_figure_shows_these_rows(self):
+        shown = tables("07_remedy")["fig-words"].value
+        means = self.rows().groupby(["data", "model", "map"])[["top", "r"]].mean()
+        for way in (price.ATTN_LRP, price.ONE, price.HALVES):
+            of_run = means.loc["SST-2", MINI, way]
+            for panel, value in (("top word found", of_run.top), ("other words", of_run.r)):
+                assert shown[panel, way, "MiniLM, sentences"] == pytest.approx(value, abs=1e-4)
 
 
 class TestLanguageModels:
@@ -783,31 +874,21 @@ class TestSaturation:
         assert (gains.value < 0.015).all()
         assert (gains.chance > 0.01).all()
 
-    @pytest.mark.parametrize("run", ["minilm-sst2", "mpnet-sst2"])
-    def test_along_the_curves_the_mask_gradient_is_behind_attnlrp(self, run):
-        """By Δ half-removal comes closer; no estimate is ahead."""
-        curves = frame.read_rows("estimates", [run])
-        plain = frame.read_rows("sst", [run]).query("family == '' and readout == 'word'")
-        curves["method"] = curves.method + " " + curves.variant
-        rows = pd.concat([curves, plain[plain.method == "attnlrp"]])
+    def test_along_the_curves_no_estimate_is_ahead_of_attnlrp(self):
+        """By Δ half-removal comes closer than one pass on sentences."""
+        curves = price.read_curves()
         lead = {
-            name: compare(rows, f"mask-gradient {name}", "attnlrp", column="delta").iloc[0]
-            for name in ("one-pass", "halves", "sum")
+            way: compare(curves, way, price.ATTN_LRP, ["data", "model"], of="map", column="delta")
+            for way in (price.LOO, price.ATTENTION, price.ONE, price.HALVES, price.BOTH)
         }
-        assert lead["one-pass"].lead == -1
-        for name in ("halves", "sum"):
-            assert lead[name].value > lead["one-pass"].value + 0.1
-            assert lead[name].lead <= 0
-
-    def test_nor_is_an_estimate_ahead_along_the_curves_of_mpnet_s_reviews(self):
-        curves = frame.read_rows("estimates", ["mpnet-imdb"])
-        plain = frame.read_rows("imdb", ["mpnet-imdb"]).query("family == '' and readout == 'word'")
-        curves["method"] = curves.method + " " + curves.variant
-        rows = pd.concat([curves, plain[plain.method == "attnlrp"]])
-        for name in ("one-pass", "halves", "sum"):
-            lead = compare(rows, f"mask-gradient {name}", "attnlrp", column="delta").iloc[0]
-            assert lead.value < 0
-            assert lead["lead"] == (-1 if name == "halves" else 0)
+        assert (pd.concat(lead)["lead"] <= 0).all()
+        for way in (price.ATTENTION, price.ONE):
+            assert (lead[way].loc["SST-2"]["lead"] == -1).all()
+        for way in (price.HALVES, price.BOTH):
+            closer = lead[way].value - lead[price.ONE].value
+            assert (closer["SST-2"] > 0.1).all()
+        assert lead[price.HALVES]["lead"]["IMDB", FULL] == -1
+        assert lead[price.ONE]["lead"]["IMDB", FULL] == 0
 
     def test_curves_of_one_pass_are_those_of_another_recording(self):
         ours = frame.read_rows("estimates", ["minilm-sst2"]).query("variant == 'one-pass'")

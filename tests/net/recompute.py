@@ -183,6 +183,38 @@ def estimated(run, setting, tokens, coefficient="pearson"):
     return pd.Series(found)
 
 
+@cache
+def priced(run, setting):
+    """r with LOO over own tokens, on each text that has the estimate in `remedy` or `gradients`.
+
+    "half" is half of LOO's passes on sentences: one-pass, and exact scores where it is largest.
+    """
+    known = maps(f"maps/{run}", "loo", removal="attention-mask")
+    own, one = content(f"maps/{run}"), maps(f"maps/{run}", "mask-gradient")
+    first, later = rows(f"remedy/{run}"), rows(f"gradients/{run}")
+    first, later = first[first.setting == "halves"], later[later.groups == 2]
+    halves = pd.concat([first, later]).drop_duplicates("id").set_index("id").scores
+    found = {}
+    for i in known.index if setting in ("one-pass", "half") else halves.index:
+        loo, words = np.array(known[i]), np.array(own[i])
+        scores = np.array(halves[i] if setting == "halves" else one[i])
+        if setting == "one+halves":
+            scores = sum(x / np.abs(x[words]).mean() for x in (scores, np.array(halves[i])))
+        if setting == "half":
+            assert len(loo) <= 64
+            exact = np.argsort(-np.abs(scores) * words, kind="stable")
+            exact = exact[: max(0, len(loo) // 2 - 3)]
+            scores[exact] = loo[exact]
+        found[i] = pearson(scores, loo, words)
+    return pd.Series(found)
+
+
+def curve(run, variant):
+    """Δ along the curves of an estimate of removal, by text."""
+    found = rows(f"estimates/{run}")
+    return found[found.variant == variant].set_index("id").delta
+
+
 def closer_share(setting):
     """Share of runs, maps and read-outs where an estimate of removal is closer for certain."""
     runs = ("minilm-sst2", "mpnet-sst2", "minilm-imdb", "mpnet-imdb")

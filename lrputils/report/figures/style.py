@@ -58,6 +58,8 @@ LOOKS = {
     "MiniLM, 6 × 384": _Look("lilac", "o"),
     "MPNet, first 6 × 768": _Look("violet", "s"),
     "MPNet, 12 × 768": _Look("indigo", "D"),
+    "SmolLM2, 30 × 576": _Look("gold", "s"),
+    "Gemma 3, 18 × 640": _Look("brown", "^"),
     "the paper": _Look("muted", "^"),
     # The book's small model; a reader's own comes first, in ink.
     "this run": _Look("grey", "o", 0.8),
