@@ -223,6 +223,88 @@ class TestTableA3:
         assert [*alone.index[higher]] == peaks
 
 
+class TestSentences:
+    shown = staticmethod(lambda name: tables("03_sst")[name])
+    label = staticmethod(lambda name: lrp.METHODS[name].label)
+
+    @staticmethod
+    @cache
+    def rows():
+        """Recorded r and curves of every method, LRP read at the words."""
+        rows = frame.read_rows("sst", ["minilm-sst2", "mpnet-sst2"])
+        return rows[(rows.family == "") & (rows.readout == "word")]
+
+    def test_estimates_of_removal_are_closest_and_mpnet_s_maps_further_off(self):
+        r = self.shown("fig-sst-r").value.droplevel(0).unstack()
+        nearest = {self.label("mask-gradient"), self.label("attention-x-grad")}
+        for model in (MINI, FULL):
+            assert {*r.loc[model].nlargest(2).index} == nearest
+            assert r.loc[model].idxmax() == self.label("mask-gradient")
+            assert r.loc[model, [self.label("rollout"), self.label("grad-x-input")]].max() < 0.1
+        tracked = r.columns[r.loc[MINI] > 0.3]
+        assert len(tracked) == 5
+        assert (r.loc[FULL] < r.loc[MINI])[tracked].all()
+
+    def test_the_same_method_copies_loo_and_contradicts_it(self):
+        single = self.rows().groupby(["model", "method"]).r_content.agg(["min", "max"])
+        for method in ("attnlrp", "cp-lrp", "mask-gradient"):
+            ends = single.xs(method, level="method")
+            assert (ends["min"] < -0.3).all()
+            assert (ends["max"] > 0.9).all()
+
+    def test_divided_by_sums_nothing_is_left_of_the_mask_gradient(self):
+        table = self.shown("tab-sst-2")[[MINI, FULL]]
+        name = self.label("mask-gradient")
+        assert (table.loc["r, words"].idxmax() == name).all()
+        assert (table.loc[("r, sum to one", name)] < 0.1).all()
+        negative = self.rows().groupby(["model", "method"]).flipped.mean()
+        assert negative.xs("mask-gradient", level="method").min() > 0.5
+
+    def test_by_delta_attnlrp_leads_and_by_lerf_not_in_the_paper(self):
+        def leads(first, second, column="delta"):
+            return compare(self.rows(), first, second, ["model"], column=column).lead
+
+        assert (leads("attnlrp", "cp-lrp") == 1).all()
+        assert leads("attnlrp", "loo")[[MINI, FULL]].to_list() == [1, -1]
+        assert leads("mask-gradient", "attnlrp").to_dict() == {MINI: -1}
+        lerf = compare(self.rows(), "attnlrp", "cp-lrp", ["model"], column="lerf")
+        morf = compare(self.rows(), "attnlrp", "cp-lrp", ["model"], column="morf")
+        assert (lerf.low > 0).all()
+        assert (morf.high < 0).all()
+        published = paper.printed("table_2").loc["sst"]
+        assert published.lerf["cp-lrp"] > published.lerf["attnlrp"]
+        assert published.delta["cp-lrp"] < published.delta["attnlrp"]
+
+    def test_own_tokens_put_attnlrp_ahead_and_all_tokens_only_at_the_words(self):
+        by = ["model", "readout"]
+        rows = recorded_lrp("sst")
+        assert (compare(rows, "attnlrp", "cp-lrp", by, column="r_content").lead == 1).all()
+        every = compare(rows, "attnlrp", "cp-lrp", by).lead.unstack()
+        assert (every["word"] == 1).all()
+        assert (every.drop(columns="word") == 0).all(axis=None)
+
+    @pytest.mark.parametrize("model", [MINI, FULL])
+    def test_closing_the_keys_repairs_as_much_as_closing_the_softmax(self, model):
+        change = self.shown("fig-sst-controls").xs(model, level=1)
+        words, sums, without = (
+            change.loc[panel] for panel in dict.fromkeys(change.index.unique(0))
+        )
+        for control in ("softmax closed", "keys closed"):
+            assert words.high[control] < 0 < sums.low[control]
+            assert without.high[control] < 0
+        assert sums.low["keys closed"] < sums.value["softmax closed"] < sums.high["keys closed"]
+        assert sums.value["queries closed"] < 0.02
+
+    def test_attnlrp_scores_cls_below_zero_where_loo_mostly_does_not(self):
+        maps = frame.read_maps("maps", runs=["minilm-sst2", "mpnet-sst2"])
+        maps = maps[(maps.rules == "") & maps.readout.isin(["", "sum"])]
+        maps = maps[maps.removal.isin(["", "attention-mask"])]
+        below = maps.assign(below=[scores[0] < 0 for scores in maps.scores])
+        below = below.groupby(["method", "model"]).below.mean()
+        assert below["attnlrp"].min() > 0.8
+        assert below["loo"].max() < 0.5
+
+
 class TestReviews:
     shown = staticmethod(lambda name: tables("04_imdb")[name].sort_index())
     label = staticmethod(lambda name: lrp.METHODS[name].label)

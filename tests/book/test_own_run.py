@@ -33,7 +33,7 @@ TEXTS = (
 )
 # What a run cannot stand in, by chapter.
 ALONE = {
-    "03_sst": {"tab-rules"},  # each rule on or off, recorded
+    "03_sst": {"fig-sst-rules"},  # each rule on or off, recorded
     "04_imdb": set(),
     "05_layer_ablation": set(),
     "06_specifications": set(),
@@ -132,19 +132,19 @@ def test_it_answers_by_name_and_says_that_six_texts_are_few(executed, chapter):
 
 R = {"raw": "r", "words": "r_content", "sum to one": "r_normalised"}
 LOGITS = {"LeRF": "lerf", "MoRF": "morf", "Δ": "delta"}
+TABLE_2 = {"r, words": "r_content", "r, sum to one": "r_normalised", **LOGITS}
 
 
 def assert_means(tables, rows, name, data):
     """Chapter 3 or 4 shows of a run, by method, the means of its rows: r, and along the curves."""
-    r = tables[f"tab-{data}-r"].loc[name]
     if data == "sst":
-        logits = tables["tab-sst-delta"][name].unstack(0)
+        shown, columns = tables["tab-sst-2"][name].unstack(0), TABLE_2
     else:
-        logits = tables["tab-imdb-logits"].loc[name]
+        shown = tables["tab-imdb-r"].loc[name].join(tables["tab-imdb-logits"].loc[name])
+        columns = R | LOGITS
     for method, own in rows.groupby("method"):
-        for table, columns in ((r, R), (logits, LOGITS)):
-            found = table.loc[lrp.METHODS[method].label, [*columns]].astype(float)
-            assert [*found] == pytest.approx([*own[[*columns.values()]].mean()], abs=1e-4)
+        found = shown.loc[lrp.METHODS[method].label, [*columns]].astype(float)
+        assert [*found] == pytest.approx([*own[[*columns.values()]].mean()], abs=1e-4)
 
 
 def assert_sets(tables, rows, name):
@@ -169,7 +169,7 @@ def test_chapter_3_has_the_numbers_of_evaluate(executed, rows):
     plain = rows[(rows.family == "") & (rows.method != "loo")]
     assert_means(tables, plain[plain.readout == "word"], NAME, "sst")
     at_sum = plain[plain.readout == "sum"].groupby("method").r.mean()
-    lead = tables["tab-sst-order"].loc[(NAME, "raw"), "sum"]
+    lead = tables["fig-sst-order"].value["all tokens", NAME, "sum"]
     assert lead == pytest.approx(at_sum["attnlrp"] - at_sum["cp-lrp"], abs=1e-4)
 
 

@@ -7,16 +7,9 @@ from math import log2
 
 import pytest
 
-import lrputils as lrp
 from experiments import interactive, products
-from lrputils.report.heatmap import Heatmap
 from tests.book.browser import AXE, PHONE, WIDE
 
-TEXTS = [
-    "A film that is never dull.",
-    "</script><script>window.opened = 1</script><b>Dull</b> & slow",
-    "I would watch it again, gladly.",
-]
 SAID = "document.querySelector('[role=status]').textContent"
 TAB, DOWN, RIGHT, LEFT, SPACE = "Tab", "ArrowDown", "ArrowRight", "ArrowLeft", " "
 
@@ -36,22 +29,13 @@ def page(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def evaluation(classifier):
-    methods = ["attnlrp", "cp-lrp"]
-    return lrp.evaluate(classifier, TEXTS, methods, progress=False)
-
-
-@pytest.fixture(scope="module")
-def figures(classifier, evaluation):
-    labels = {"loo": "LOO", "attnlrp": "AttnLRP", "cp-lrp": "CP-LRP"}
-    rows = range(len(TEXTS))
+def figures():
     made = [
         interactive.product([2, 3, 4]),
-        interactive.heatmaps(classifier, TEXTS, evaluation, labels, rows, first=["loo"]),
         interactive.removal(
-            ["never", "a", "dull<"],
+            ["never", "a", "</script><b>dull"],
             [0, 1.5, 0.1, 1, -2, 0.25, -1, 0.5],
-            {"LOO": [1.5, 0.1, -2], "Shapley values": [0, 1, 0]},
+            {"LOO": [0.2, 1.5, -2], "Shapley values": [0, 1, 0]},
         ),
     ]
     return {figure.kind: figure for figure in made}
@@ -100,40 +84,6 @@ def test_relevance_follows_a_slider(browser, page):
     )
 
 
-_MAPS = """({said: document.querySelector("[role=status]").textContent,
-  opened: window.opened ?? null,
-  maps: [...document.querySelectorAll(".words")].map((row) =>
-    [...row.children].map((w) => [w.textContent, Number(w.style.getPropertyValue("--s"))])),
-  heads: [...document.querySelectorAll(".lrp-heatmap p > b")].map((b) => b.textContent)})"""
-
-
-def shares(classifier, text, scores) -> list[tuple[str, float]]:
-    shown = Heatmap.of(classifier, text, {"m": scores})
-    sums = [float(scores[list(word.pieces)].sum()) for word in shown.words]
-    largest = max(map(abs, sums))
-    return [(word.text, share / largest) for word, share in zip(shown.words, sums, strict=True)]
-
-
-def assert_shares(shown, expected) -> None:
-    assert [word for word, _ in shown] == [word for word, _ in expected]
-    assert [s for _, s in shown] == pytest.approx([s for _, s in expected], abs=0.00051)
-
-
-def test_maps_of_a_chosen_text_are_stacked_with_their_r(
-    browser, page, figures, classifier, evaluation
-):
-    keys = [TAB, DOWN, TAB, TAB, SPACE, TAB, SPACE]
-    start, *_, last = seen(browser, page(figures["heatmaps"]), _MAPS, keys)
-    assert start["heads"][1:] == ["LOO"]
-    assert last["heads"][1:] == ["LOO", "AttnLRP", "CP-LRP"]
-    assert last["opened"] is None
-    r = evaluation.per_text("r").loc[1]
-    expected = f"AttnLRP {r['attnlrp']:+.2f}, CP-LRP {r['cp-lrp']:+.2f}.".replace("-0", "−0")
-    assert last["said"].endswith(expected)
-    for shown, method in zip(last["maps"], ["loo", "attnlrp", "cp-lrp"], strict=True):
-        assert_shares(shown, shares(classifier, TEXTS[1], evaluation.maps[method][1]))
-
-
 _CLEAN = """(async () => {
   const {violations} = await axe.run(document, {resultTypes: ["violations"]});
   const tall = (e) => e.getBoundingClientRect().height;
@@ -153,16 +103,23 @@ _CLEAN = """(async () => {
 
 def test_words_taken_away_by_hand_are_measured_beside_what_was_promised(browser, page, figures):
     answers = seen(browser, page(figures["removal"]), SAID, [TAB, SPACE, TAB, SPACE])
-    strongest, alone, both = (
-        "“… a …”: the logit falls by +0.25. Added scores: LOO −0.50, Shapley values +0.00.",
+    strongest, two, every = (
         "“never a …”: the logit falls by −2.00. Added scores: LOO −2.00, Shapley values +0.00.",
-        "“never … …”: the logit falls by −1.00. Added scores: LOO −1.90, Shapley values +1.00.",
+        "“… a …”: the logit falls by +0.25. Added scores: LOO −1.80, Shapley values +0.00.",
+        "“… … …”: the logit falls by +0.50. Added scores: LOO −0.30, Shapley values +1.00.",
     )
     assert answers[0] == strongest
-    assert alone in answers
-    assert answers[-1] == both
+    assert two in answers
+    assert answers[-1] == every
     with pytest.raises(ValueError, match="2 words have 4 sets, not 3"):
         interactive.removal(["a", "b"], [0, 1, 2], {})
+
+
+def test_it_says_what_its_bars_are(browser, page, figures):
+    script = "document.querySelector('.result small').textContent"
+    (said,) = seen(browser, page(figures["removal"]), script, ["Home"])[:1]
+    assert "one scale, in logits" in said
+    assert said.endswith("The longest bar possible is 2.")
 
 
 _COVERED = """(() => {
@@ -182,7 +139,7 @@ def test_the_longest_bars_leave_names_and_numbers_free(browser, page, sign):
     assert seen(browser, page(figure), _COVERED, []) == []
 
 
-@pytest.mark.parametrize("kind", ["product", "heatmaps", "removal"])
+@pytest.mark.parametrize("kind", ["product", "removal"])
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 def test_it_reads_well(browser, page, figures, kind, size):
     script = f"{AXE};\n{_CLEAN}"
@@ -199,7 +156,7 @@ def test_it_reads_well(browser, page, figures, kind, size):
 
 def test_a_notebook_that_makes_scripts_anew_shows_it(browser, page, figures):
     """As JupyterLab does: markup first, then each script as a new element in its place."""
-    shown = json.dumps(figures["heatmaps"]._repr_mimebundle_()["text/html"]).replace("<", "\\u003c")
+    shown = json.dumps(figures["product"]._repr_mimebundle_()["text/html"]).replace("<", "\\u003c")
     script = f"""(() => {{
       document.querySelector("main").innerHTML = {shown};
       const before = document.querySelectorAll("main select").length;
@@ -211,8 +168,10 @@ def test_a_notebook_that_makes_scripts_anew_shows_it(browser, page, figures):
       }}
       return [before, document.querySelectorAll("main select").length, {SAID}];
     }})()"""
-    visit = browser.visit(page(figures["product"]), script)
-    assert visit.answer == [0, 1, "Choose a map."]
+    visit = browser.visit(page(figures["removal"]), script)
+    before, after, said = visit.answer
+    assert (before, after) == (0, 2)
+    assert "Relevance: x1 6, x2 6, x3 12." in said
     assert not visit.errors
 
 
@@ -232,8 +191,7 @@ def test_without_a_script_a_sentence_says_where_the_still_figure_is(figures):
 
 
 def test_markup_in_a_text_stays_in_the_data(figures):
-    shown = figures["heatmaps"]._repr_mimebundle_()["text/html"]
+    shown = figures["removal"]._repr_mimebundle_()["text/html"]
     assert shown.count("</script>") == 2
-    assert "window.opened" in shown
     held = shown.split('type="application/json">')[1].split("</script>")[0]
-    assert json.loads(held)["items"][1]["title"].startswith("</script><script>")
+    assert json.loads(held)["words"][2] == "</script><b>dull"

@@ -41,12 +41,12 @@
     return { label, get: () => Number(input.value) };
   }
 
-  // Check boxes (or radio buttons) in a group; `get` returns the places of those that are checked.
-  function group(name, options, checked, changed, type = "checkbox") {
+  // Check boxes in a group; `get` returns the places of those that are checked.
+  function group(name, options, checked, changed) {
     const shared = `lrp-${Math.random()}`;
     const boxes = options.map((text, i) => {
       const on = checked(text, i) ? { checked: "" } : {};
-      return make("input", { type, name: shared, value: text, ...on });
+      return make("input", { type: "checkbox", name: shared, value: text, ...on });
     });
     const labels = options.map((text, i) => make("label", {}, boxes[i], text));
     const set = make("fieldset", {}, make("legend", {}, name), ...labels);
@@ -57,45 +57,13 @@
 
   const minus = (number) => String(number).replace("-", "−");
   const plain = (number, digits = 2) => minus(Number(number.toFixed(digits)));
-  function signed(number, digits = 2) {
-    if (number === null) return "undefined";
-    return (number < 0 ? "" : "+") + minus(number.toFixed(digits));
-  }
+  const signed = (number) => (number < 0 ? "" : "+") + minus(number.toFixed(2));
   const drawing = (height, name, ...parts) =>
     shape("svg", { viewBox: `0 0 400 ${height}`, role: "img", "aria-label": name }, ...parts);
   const text = (x, y, words, look = {}) => shape("text", { x, y, ...look }, words);
   function path(points, look) {
     const steps = points.map(([x, y]) => `${x.toFixed(1)} ${y.toFixed(1)}`);
     return shape("path", { d: steps.length ? `M${steps.join("L")}` : "", ...look });
-  }
-
-  // One map as its words, coloured as the book's other heat maps are.
-  function coloured(item, map) {
-    const digits = Math.min(8, Math.max(0, 2 - Math.floor(Math.log10(map.largest))));
-    const number = (share) => signed(share * map.largest, digits);
-    const row = make("p", { class: "words", "aria-hidden": "true" });
-    item.words.forEach((word, i) => {
-      const name = word.trimStart();
-      const look = { tabindex: -1, style: `--s:${map.shares[i]}` };
-      look["data-score"] = `${name} ${number(map.shares[i])}`;
-      row.append(word === name ? "" : " ", make("span", look, name));
-    });
-    const most = [["for", Math.max(...map.shares)], ["against", Math.min(...map.shares)]]
-      .filter(([side, share]) => (side === "for" ? share > 0.01 : share < -0.01))
-      .map(([side, share]) =>
-        `most ${side}: “${item.words[map.shares.indexOf(share)].trim()}” ${number(share)}`);
-    return [row, most.join("; ")];
-  }
-
-  function stacked(item, rows) {
-    const parts = rows.flatMap(([name, map, r]) => {
-      const [words, most] = coloured(item, map);
-      const head = make("p", {}, make("b", {}, name), r === undefined ? "" : ` r ${signed(r)} `);
-      head.append(" ", make("small", {}, most));
-      return [head, words];
-    });
-    const head = make("p", {}, make("b", {}, item.caption));
-    return make("div", { class: "lrp-heatmap" }, head, ...parts);
   }
 
   // --- chapter 1: a product and its brackets -----------------------------------------------
@@ -166,33 +134,17 @@
     update();
   }
 
-  // --- chapter 3: maps of a text, stacked ----------------------------------------------------
-
-  function heatmaps() {
-    const methods = Object.keys(data.items[0].maps);
-    const chosen = picker("Text", data.items.map((item) => item.title), () => update());
-    const shown = group("Maps", methods, (name) => data.first.includes(name), () => update());
-
-    function update() {
-      const item = data.items[chosen.get()];
-      const names = shown.get().map((i) => methods[i]);
-      const compared = names.filter((name) => item.r[name] !== undefined);
-      const list = compared.map((name) => `${name} ${signed(item.r[name])}`).join(", ");
-      said.textContent = compared.length ? `r with Leave-One-Out: ${list}.` : "Choose a map.";
-      picture.replaceChildren(
-        stacked(item, names.map((name) => [name, item.maps[name], item.r[name]])));
-    }
-    update();
-  }
-
   // --- chapter 3: words taken away by hand ----------------------------------------------------
 
   function removal() {
-    const taken = group("Take away", data.words, (_, i) => data.first.includes(i), () => update());
+    const taken = group("Take away", data.words, (_, i) => i === data.first, () => update());
     const maps = Object.entries(data.maps);
     const sum = (scores, kept) => scores.reduce((a, score, i) => a + (kept(score, i) ? score : 0), 0);
     const ends = maps.flatMap(([, scores]) => [sum(scores, (x) => x > 0), -sum(scores, (x) => x < 0)]);
     const most = Math.max(...data.falls.map(Math.abs), ...ends);
+    const scale = "All bars have one scale, in logits: to the right the class loses. " +
+      `The longest bar possible is ${plain(most)}.`;
+    result.append(make("p", {}, make("small", {}, scale)));
 
     function update() {
       const gone = taken.get();
@@ -216,6 +168,6 @@
   }
 
   root.append(controls, result);
-  ({ product, heatmaps, removal })[root.dataset.kind]();
+  ({ product, removal })[root.dataset.kind]();
   root.classList.add("ready");
 })();
