@@ -71,17 +71,22 @@ def rule(ids: Tensor, mask: Tensor) -> Tensor:
     return holds.double() * 2 - 1
 
 
-def _rule_batches(
-    generator: torch.Generator, count: int = RULE_BATCH
-) -> tuple[dict[str, Tensor], Tensor]:
-    """The rule's texts, planted tokens by chance and three tenths hidden, and where f is 1."""
+def draw(count: int, chances: Tensor, generator: torch.Generator) -> Tensor:
+    """The rule's texts, S, R, Q, A and B in each by these chances: ids, (count, 10)."""
     ids = torch.randint(B + 1, zoo.RULE_VOCABULARY, (count, _RULE_WORDS + 2), generator=generator)
-    ids[:, 0], ids[:, -1] = CLS, SEP
-    chances = torch.tensor([0.15, 0.25, 0.25, 0.55, 0.55])  # S, R, Q, A, B: half the texts hold
     there = torch.rand(count, 5, generator=generator) < chances
     places = torch.rand(count, _RULE_WORDS, generator=generator).argsort(1)[:, :5] + 1
     planted = torch.where(there, torch.arange(S, B + 1), ids.gather(1, places))
     ids = ids.scatter(1, places, planted)
+    ids[:, 0], ids[:, -1] = CLS, SEP
+    return ids
+
+
+def _rule_batches(
+    generator: torch.Generator, count: int = RULE_BATCH
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Texts of which about half hold the rule, three tenths hidden, and where f is 1."""
+    ids = draw(count, torch.tensor([0.15, 0.25, 0.25, 0.55, 0.55]), generator)
     mask = (torch.rand(ids.shape, generator=generator) > 0.3).long()
     mask[:, 0] = mask[:, -1] = 1
     return {"input_ids": ids, "attention_mask": mask}, (rule(ids, mask) > 0).long()

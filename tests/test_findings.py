@@ -452,6 +452,109 @@ def settings_of_mnist():
     return means.drop(la.GRAPHS).unstack("pair").join(graphs, on="setting")
 
 
+class TestYardstick:
+    """Chapter 8: by Shapley values other methods come first than by LOO."""
+
+    shown = staticmethod(lambda name: tables("08_yardstick")[name])
+    label = staticmethod(lambda name: lrp.METHODS[name].label)
+    six, reviews, full = (
+        "\n".join(frame.RUNS[run]) for run in ("minilm-sst2", "minilm-imdb", "mpnet-sst2")
+    )
+
+    @staticmethod
+    def r(run, yardstick="shapley"):
+        """Each text's r of its maps with a yardstick: (texts, methods)."""
+        rows = frame.read_maps("yardstick", runs=[run])
+        maps = rows.pivot(index="id", columns="method", values="scores")
+        maps["pairs"] = [
+            loo + half_pairs(pairs)
+            for loo, pairs in zip(maps["loo"], maps["interactions"], strict=True)
+        ]
+        maps = maps[maps["loo"].map(len) > 2].dropna(subset=yardstick)
+        names = ("attnlrp", "cp-lrp", "mask-gradient", "ig", "grad-x-input", "loo", "pairs")
+        return pd.DataFrame(
+            {
+                name: [float(np.corrcoef(a, b)[0, 1]) for a, b in zip(*pair, strict=True)]
+                for name, pair in ((n, (maps[n], maps[yardstick])) for n in names)
+            }
+        )
+
+    def test_the_mask_gradient_falls_from_loo_to_shapley_values_and_ig_rise(self):
+        drawn = self.shown("fig-yardsticks").value
+        by_loo, by_shapley = (drawn[f"r with {name}"] for name in ("LOO", "Shapley values"))
+        for run in (self.six, self.reviews, self.full):
+            rise = by_shapley.xs(run, level=1) - by_loo.xs(run, level=1)
+            assert rise[self.label("mask-gradient")] < 0 < rise[self.label("ig")]
+        for run in (self.six, self.full):
+            assert by_loo.xs(run, level=1).idxmax() == self.label("mask-gradient")
+
+    def test_on_minilm_attnlrp_leads_and_is_closer_than_loo(self):
+        sentences, reviews = self.r("minilm-sst2"), self.r("minilm-imdb")
+        for other in ("mask-gradient", "loo"):
+            assert stats.leads(sentences["attnlrp"] - sentences[other]) == 1
+            assert stats.estimate(reviews["attnlrp"] - reviews[other], method="t").low > 0
+        assert sentences.mean()["pairs"] > sentences.mean()[["loo", "attnlrp"]].max()
+
+    def test_on_mpnet_ig_come_first_and_cannot_be_told_from_loo(self):
+        r = self.r("mpnet-sst2")
+        for other in ("attnlrp", "cp-lrp", "mask-gradient"):
+            assert stats.leads(r["ig"] - r[other]) == 1
+        assert stats.leads(r["ig"] - r["loo"]) == 0
+        assert stats.estimate(r["attnlrp"] - r["loo"], method="t").high < 0
+
+    @pytest.mark.parametrize("run", ["minilm-sst2", "minilm-imdb", "mpnet-sst2"])
+    def test_of_one_backward_pass_attnlrp_is_closest_to_shapley_values(self, run):
+        one_pass = ["attnlrp", "cp-lrp", "mask-gradient", "grad-x-input"]
+        assert self.r(run)[one_pass].mean().idxmax() == "attnlrp"
+
+    def test_exact_values_give_the_same_order(self):
+        first = self.r("minilm-sst2-exact", "shapley-exact")
+        assert stats.estimate(first["attnlrp"] - first["loo"], method="t").low > 0
+        first = self.r("mpnet-sst2-exact", "shapley-exact")
+        assert stats.estimate(first["ig"] - first["attnlrp"], method="t").low > 0
+
+    def test_no_removal_turns_the_order_and_removals_disagree_over_all_tokens(self):
+        maps = frame.read_maps("maps", runs=["minilm-sst2", "mpnet-sst2"])
+        maps = maps[(maps.rules == "") & maps.readout.isin(["", "word"])]
+        names = ["loo", "mask-gradient", "attnlrp", "cp-lrp"]
+        r = agreement(maps[maps.method.isin(names)], counted=[WORDS])
+        by = ["model", "removal"]
+        two = compare(r, "attnlrp", "cp-lrp", by)
+        assert len(two) == 12
+        assert (two.lead == 1).all()
+        lead = compare(r, "mask-gradient", "attnlrp", by).value
+        assert lead.min() > 0
+        for model in (MINI, FULL):
+            assert lead[model].idxmax() == "attention-mask"
+
+    def test_lrp_departs_towards_redundant_tokens_and_shapley_values_most(self):
+        drawn = self.shown("fig-departures").loc[""]
+        for run in (self.six, self.reviews, self.full):
+            of_run = drawn.xs(run, level=1)
+            assert of_run.low["AttnLRP"] > 0
+            assert of_run.value.idxmax() == self.label("shapley")
+        attnlrp = drawn.loc["AttnLRP"].value
+        assert attnlrp[self.full] < attnlrp[[self.six, self.reviews]].min()
+
+    def test_a_planted_rule_is_found_by_shapley_values_and_missed_by_loo(self):
+        found = self.shown("tab-planted")
+        kinds = ["one token", "either of two", "both of two"]
+        missing = found.loc[[self.label(m) for m in ("loo", "mask-gradient", "grad-x-input")]]
+        assert (missing["either of two"] < 0.5).all()
+        assert (missing["score, either"].abs() < 0.02).all()
+        assert (found.loc[self.label("shapley"), kinds] == 1).all()
+        finding = [self.label(m) for m in ("attnlrp", "cp-lrp", "ig", "rollout")]
+        assert found.loc[finding, kinds].min(axis=None) > 0.8
+
+
+def half_pairs(pairs):
+    """½ Σ_j I_ij of each token, of I_ij for i < j, row by row."""
+    n = round((1 + (1 + 8 * len(pairs)) ** 0.5) / 2)
+    both = np.zeros((n, n))
+    both[np.triu_indices(n, 1)] = pairs
+    return (both + both.T).sum(1) / 2
+
+
 class TestCost:
     def test_loo_is_some_fifteen_lrp_maps_of_a_sentence_and_over_200_of_the_longest(self):
         maps = tables("09_cost")["tab-operations"]["LOO / LRP"]

@@ -40,7 +40,7 @@ ALONE = {
     "07_remedy": {"fig-saturation"},  # paths to LOO, recorded
     "08_yardstick": {
         "tab-example-pairs",  # the running example
-        "fig-planted",  # models that were trained on a planted rule
+        "tab-planted",  # models that were trained on a planted rule
     },
 }
 BOOK = find_book()
@@ -240,10 +240,10 @@ def mean_r(clf, method, **how):
         ),
         (
             "08_yardstick",
-            "fig-removals",
-            (NAME, "AttnLRP", "delete"),
+            "fig-yardsticks",
+            ("r with LOO", "AttnLRP", f"{NAME}\nsix"),
             "value",
-            lambda clf: mean_r(clf, "attnlrp", removal="delete"),
+            lambda clf: mean_r(clf, "attnlrp"),
         ),
     ],
 )
