@@ -19,7 +19,6 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import lrputils  # noqa: E402  (before transformers: it keeps torchvision importable)
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared"
 
@@ -93,26 +92,14 @@ def chance() -> random.Random:
 @pytest.fixture(scope="session")
 def placeholder():
     """A small untrained classifier, the same bits on every machine."""
-    from tests import untrained
+    from tests import tiny
 
-    model, tokenizer = untrained.build()
-    return lrputils.Classifier(model.eval().requires_grad_(False), tokenizer, "untrained")
+    return tiny.classifier()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def classifier():
-    """A small random BERT with the tokenizer of the book's own model."""
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification
+    """A smaller one, of two layers."""
+    from tests import tiny
 
-    tokenizer = lrputils.load_classifier().tokenizer
-    config = BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        initializer_range=0.4,  # so that answers differ from text to text
-    )
-    torch.manual_seed(0)
-    return lrputils.Classifier(BertForSequenceClassification(config).eval(), tokenizer, "tiny")
+    return tiny.classifier(layers=2, hidden=16, heads=2)

@@ -16,7 +16,7 @@ import experiments.linear_attention as la
 import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.data.images import load_images
-from tests import languages
+from tests import tiny
 from tests.pretended_device import CUDA
 
 TEXTS = ["a film that is never dull", "an unwatchable film"]
@@ -120,7 +120,7 @@ def test_pairs_of_tokens(both):
 def test_an_answer_of_a_language_model(method):
     scores = []
     for device in ("cuda", "cpu"):
-        lm = languages.load()
+        lm = tiny.language_model()
         lm.model.to(device)
         inputs = lm.encode("the cat is", answer=" a thing").to(device)
         scores.append(lrp.attribute(lm, inputs, method))

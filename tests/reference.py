@@ -1,7 +1,8 @@
-"""The explicit ε-rules, slow and in float64, and a whole BERT taken through them by hand.
+"""What is slow and sure: leave-one-out by a plain pass per unit, and the explicit ε-rules by hand.
 
-Written from the published equations alone: nothing here uses autograd, `lrputils`, or a model's own
-forward pass. `stabilised` is the z + ε·sign(z) of every denominator. Rows of a matrix are tokens.
+The rules are written from the published equations, without autograd, `lrputils` or a model's own
+forward pass: those of each operation, and a whole BERT taken through them. `stabilised` is the
+z + ε·sign(z) of every denominator. Rows of a matrix are tokens.
 
 Sources: ε-rule, Bach et al. (2015); halved products, softmax, identity rule and norms, Achtibat et
 al. (2024); constant attention weights and norms' constant deviation, Ali et al. (2022).
@@ -10,11 +11,73 @@ al. (2024); constant attention weights and norms' constant deviation, Ali et al.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from lrputils.model.architectures import describe
+from tests import tiny
+
+# --- removal --------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def without(
+    model: nn.Module,
+    inputs: dict[str, Tensor],
+    row: int,
+    gone: Iterable[int] = (),
+    removal: str = "attention-mask",
+    *,
+    every: bool = False,
+) -> Tensor:
+    """Logits of one text without the tokens `gone`, by one pass of the model's own.
+
+    Of the next token's logits come those at the last token, or at every token.
+    """
+    architecture, one, gone = describe(model), tiny.row(inputs, row), [*gone]
+    ids = one["input_ids"].clone()
+    left = [i for i in range(ids.shape[1]) if removal != "delete" or i not in gone]
+    if removal in ("mask", "pad", "unk"):
+        ids[0, gone] = inputs.replacements[removal]
+    positions = architecture.position_ids(ids, torch.ones_like(ids))[:, : len(left)]
+    words = architecture.word_embeddings(ids).detach().clone()
+    if removal == "zero":
+        words[0, gone] = 0
+    mask = torch.ones(1, len(left), dtype=torch.long)
+    if removal == "attention-mask":
+        mask[0, gone] = 0
+    types = {name: one[name][:, left] for name in ("token_type_ids",) if name in one}
+    given = {"inputs_embeds": words[:, left], "position_ids": positions, **types}
+    logits = model(**given, attention_mask=mask).logits[0]
+    return logits if every or logits.dim() == 1 else logits[-1]
+
+
+def leave_one_out(
+    model: nn.Module,
+    inputs: dict[str, Tensor],
+    removal: str = "attention-mask",
+    *,
+    units: list[list[list[int]]] | None = None,
+    read: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """(batch, tokens), float64: what is lost with each token, or each unit (at its first token).
+
+    What is read of the logits is the predicted class's.
+    """
+    scores = torch.zeros(inputs["input_ids"].shape, dtype=torch.float64)
+    for row, length in enumerate(inputs["attention_mask"].sum(1).tolist()):
+        whole = without(model, inputs, row)
+        target = whole.argmax()
+        f = read or (lambda logits, target=target: logits[target])
+        for gone in units[row] if units else [[token] for token in range(length)]:
+            scores[row, gone[0]] = f(whole) - f(without(model, inputs, row, gone, removal))
+    return scores
+
+
+# --- rules ----------------------------------------------------------------------------------------
 
 
 def stabilised(z: Tensor, eps: float) -> Tensor:

@@ -30,7 +30,7 @@ from lrputils.data import files
 from lrputils.data.texts import stream_texts
 from lrputils.model import classifier
 from lrputils.model.classifier import EMBEDDED
-from tests import untrained
+from tests import tiny
 
 CHAPTERS = list(find_book().chapters().values())
 few = settings(
@@ -212,10 +212,8 @@ def _markup(folder, _):
     ids=["pickle", "code", "hub", "markup"],
 )
 def test_a_model_folder_runs_nothing(shell, tmp_path, spoil):
-    model, tokenizer = untrained.build(layers=1, hidden=8, heads=2)
     folder, marker = tmp_path / "model", tmp_path / "harm"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    tiny.save(tiny.classifier(layers=1, hidden=8, heads=2), folder)
     spoil(folder, marker)
     status, out, err = shell("explain", "--model", str(folder), "--methods=rollout", "a film")
     check(status, out, err)

@@ -14,7 +14,7 @@ import torch
 
 import lrputils as lrp
 from lrputils.__main__ import main
-from tests import untrained
+from tests import tiny
 
 TABLE = pd.DataFrame({"words": ["good", "bad"], "stars": [1, 0]})
 TAKES = r"texts are a string, a list or an iterator of strings, .* a datasets\.Dataset; got a "
@@ -132,11 +132,8 @@ def test_files_with_something_wrong(tmp_path, name):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("sound")
-    model, tokenizer = untrained.build(layers=1, hidden=8, heads=2)
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+    clf = tiny.classifier(layers=1, hidden=8, heads=2)
+    return tiny.save(clf, tmp_path_factory.mktemp("sound"))
 
 
 def _configure(folder, **changes):
@@ -155,10 +152,8 @@ def _pickled(folder, content):
 
 
 def _headless(folder):
-    shutil.rmtree(folder)
-    model, tokenizer = untrained.build(layers=1, hidden=8, heads=2)
-    tokenizer.save_pretrained(folder)
-    model.bert.save_pretrained(folder)
+    clf = tiny.classifier(layers=1, hidden=8, heads=2)
+    clf.model.bert.save_pretrained(folder)
     _configure(folder, architectures=["BertForSequenceClassification"])
 
 

@@ -1,19 +1,28 @@
-"""Tiny random models of every covered architecture, and inputs for them. Tests only."""
+"""Every tiny model of the tests, a function per kind, and inputs for them.
 
-from __future__ import annotations
+`build` makes one of a covered architecture, `made` one of any class of transformers,
+`classifier` one with the words of the book's reviews, `language_model` one with a chat template.
+"""
 
 import copy
+import re
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import numpy as np
 import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from torch import nn
 
 from experiments import zoo
+from lrputils.data.texts import OWN, load_texts
+from lrputils.model.classifier import Classifier
 from lrputils.model.families import FAMILIES
 
-if TYPE_CHECKING:  # transformers comes after lrputils, which keeps torchvision importable
-    from transformers import PreTrainedModel
+# isort: split
+import transformers  # after lrputils, which keeps torchvision importable
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 PAD, FIRST, LAST, MASK = 1, 2, 3, 4
 VOCABULARY = 40
@@ -77,11 +86,116 @@ def _built(
 
 def made(name: str, head: str = "ForSequenceClassification", **settings: object) -> PreTrainedModel:
     """A random model of transformers' class of this name and head, in evaluation mode."""
-    import transformers  # after lrputils, which keeps torchvision importable
-
     torch.manual_seed(0)
     kind = getattr(transformers, name + head)
     return kind(kind.config_class(**settings)).eval().requires_grad_(False)
+
+
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789!\"#$%&'()*+,-./:;<=>?@[]_’‘“”–—…£€é"
+
+
+def classifier(
+    *,
+    layers: int = 4,
+    hidden: int = 64,
+    heads: int = 4,
+    positions: int = 512,
+    seed: int = 0,
+    name: str = "untrained",
+) -> Classifier:
+    """A BERT with random weights, the same bits on every machine, for negative and positive."""
+    words = _vocabulary()
+    tokenizer = transformers.BertTokenizer(
+        vocab={word: number for number, word in enumerate(words)}, model_max_length=positions
+    )
+    config = transformers.BertConfig(
+        vocab_size=len(words),
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+        max_position_embeddings=positions,
+        id2label={0: "negative", 1: "positive"},
+        label2id={"negative": 0, "positive": 1},
+    )
+    with torch.random.fork_rng(devices=[]):
+        model = transformers.BertForSequenceClassification(config).eval().requires_grad_(False)
+    _fill(model, seed)
+    return Classifier(model, tokenizer, name)
+
+
+@cache
+def _vocabulary() -> list[str]:
+    """Special tokens, characters (so that any word can be spelled), the words of the reviews."""
+    texts = " ".join(text for name in OWN for text in load_texts(name).texts).lower()
+    letters = [f"##{letter}" for letter in _CHARACTERS if letter.isalnum()]
+    words = sorted({*re.findall(r"[a-z]{2,}|[0-9]{2,}", texts)})
+    return [*_SPECIAL, *_CHARACTERS, *letters, *words]
+
+
+def _fill(model: nn.Module, seed: int) -> None:
+    """Fill in uniform random numbers of NumPy's generator: torch's differ with the processor.
+
+    The scale keeps each layer's output at its input's size, so that tokens attend unevenly.
+    """
+    generator = np.random.default_rng(seed)
+    for module in model.modules():
+        if isinstance(module, nn.Embedding | nn.Linear):
+            rows, columns = module.weight.shape
+            width = np.sqrt(3.0 if isinstance(module, nn.Embedding) else 3.0 / columns)
+            drawn = (2 * generator.random((rows, columns)) - 1) * width
+            module.weight.copy_(torch.from_numpy(drawn.astype(np.float32)))
+        if isinstance(module, nn.Linear):
+            module.bias.zero_()
+
+
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role not in ('system', 'user', 'assistant') %}"
+    "{{ raise_exception('no such role') }}{% endif %}"
+    "<s>{{ m.role }}\n{{ m.content }}</s>\n{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+_MARKS = ("<pad>", "<s>", "</s>")
+
+
+def byte_tokenizer(template: str | None = TEMPLATE) -> PreTrainedTokenizerFast:
+    """A tokenizer of single bytes, with a few merges."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = [("t", "h"), ("th", "e"), ("Ġ", "a"), ("Ġ", "the"), ("i", "s")]
+    names = [*_MARKS, *letters, *("".join(pair) for pair in merges)]
+    plain = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, merges))
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    plain.decoder = decoders.ByteLevel()
+    plain.add_special_tokens([AddedToken(name, special=True) for name in _MARKS])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="<pad>", eos_token="</s>", chat_template=template
+    )
+
+
+def language_model(
+    name: str = "llama-lm", template: str | None = TEMPLATE, **changes: object
+) -> Classifier:
+    """A random language model in float64 with a tokenizer of bytes and a chat template."""
+    own = byte_tokenizer(template)
+    shape = {"vocab_size": len(own), "max_position_embeddings": 128, "pad_token_id": 0}
+    return Classifier(build(name, **(shape | changes)), own, name)
+
+
+def speaking() -> Classifier:
+    """One that says letters alone: single bytes at random are no text."""
+    found = language_model(seed=3)
+    letters = {*found.tokenizer.convert_tokens_to_ids([*"abcdefgh"])}
+    rest = sorted({*range(len(found.tokenizer))} - letters)
+    found.model.generation_config.suppress_tokens = rest
+    return found
+
+
+def save(clf: Classifier, folder: Path) -> Path:
+    """Write the model and its tokenizer as transformers keeps them."""
+    clf.model.save_pretrained(folder)
+    clf.tokenizer.save_pretrained(folder)
+    return folder
 
 
 def texts(lengths: tuple[int, ...] = (7, 4, 5), seed: int = 1) -> dict[str, torch.Tensor]:

@@ -20,7 +20,7 @@ from lrputils.book.execution import execute
 from lrputils.book.layout import Execution, find_book
 from lrputils.book.results_page import read_answer, read_tables
 from lrputils.runs.datasets import read
-from tests import untrained
+from tests import tiny
 
 NAME = "a-model-of-mine"
 TEXTS = (
@@ -54,8 +54,7 @@ CHAPTERS = [
 def mine(tmp_path_factory):
     """The chapters' parameters: a tiny model, and texts with labels."""
     folder = tmp_path_factory.mktemp("mine")
-    for part in untrained.build():
-        part.save_pretrained(folder / NAME)
+    tiny.save(tiny.classifier(), folder / NAME)
     labels = [0, 1, 0, 1, 0, 1]
     pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(folder / "six.csv", index=False)
     return {"model": str(folder / NAME), "dataset": str(folder / "six.csv"), "limit": 6}

@@ -18,7 +18,7 @@ from lrputils.book.parameters import load_parameters
 from lrputils.book.results_page import read_answer, read_tables
 from lrputils.runs import datasets
 from lrputils.study.variants import LayerSweep
-from tests import untrained
+from tests import tiny
 from tests.book.test_own_run import assert_means, assert_sets
 
 PAPER = [("paper", chapter) for chapter in load_parameters(find_book(), "paper")]
@@ -81,9 +81,7 @@ def reviews(tmp_path_factory):
 def stand_in(tmp_path_factory):
     """A model of twelve layers, as the paper's have, with weights that were drawn."""
     folder = tmp_path_factory.mktemp("models") / NAME
-    for part in untrained.build(layers=12, hidden=32, heads=2):
-        part.save_pretrained(folder)
-    return str(folder)
+    return str(tiny.save(tiny.classifier(layers=12, hidden=32, heads=2), folder))
 
 
 def lines_of_make_paper():

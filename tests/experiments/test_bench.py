@@ -11,7 +11,7 @@ import torch
 from experiments import bench
 from lrputils.book.layout import find_book
 from lrputils.runs.options import run_alone
-from tests import languages
+from tests import tiny
 
 RUNS = sorted(path.parent.name for path in (find_book().root / "results/bench").glob("*/*.json"))
 
@@ -42,7 +42,7 @@ def test_the_other_sides_do_the_same_work(small):
     short = bench.sentences(small, 2)
     for rows in (bench.loo(small, short, 1), bench.curves(small, 1), bench.ablations(small, 1)):
         assert {bench.OURS} < {row["side"] for row in rows}
-    (_, other) = bench.answer(languages.load(max_position_embeddings=512), 1, tokens=120)
+    (_, other) = bench.answer(tiny.language_model(max_position_embeddings=512), 1, tokens=120)
     assert other["side"] == "plain batches"
 
 

@@ -6,7 +6,7 @@ import torch
 
 import lrputils as lrp
 from experiments.recordings import language
-from tests import languages
+from tests import tiny
 
 PROMPT = {"template": "It is {text}. So", "labels": (" a", " the")}
 TEXTS = ("the old sea", "a dog", "is this it")
@@ -14,7 +14,7 @@ TEXTS = ("the old sea", "a dog", "is this it")
 
 @pytest.fixture(scope="module")
 def speaker():
-    return languages.load()
+    return tiny.language_model()
 
 
 def test_f_is_what_its_name_says(speaker):

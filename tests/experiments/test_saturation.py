@@ -11,7 +11,7 @@ import pytest
 import lrputils as lrp
 from experiments import saturation as analysis
 from experiments.recordings import saturation
-from tests import languages
+from tests import tiny
 
 TEXTS = lrp.load_texts(["a film that is never dull", "a slow and empty evening"])
 ONE = TEXTS.take([0])
@@ -38,7 +38,7 @@ def test_a_path_begins_with_the_mask_gradient_and_ends_with_loo(clf):
 
 
 def test_of_a_prompt_the_difference_of_the_labels_is_explained():
-    speaker = languages.load()
+    speaker = tiny.language_model()
     (row,) = saturation.measure(speaker, ONE, degrees=(1,), **PROMPT).to_dict("records")
     zero_shot = speaker.zero_shot(**PROMPT)
     inputs = zero_shot.encode([TEXTS[0]])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from tests import languages, untrained
+from tests import tiny
 
 CHAT = [
     {"role": "system", "content": "user"},  # a word of the template too
@@ -14,16 +14,16 @@ CHAT = [
     {"role": "assistant", "content": "Yes."},
     {"role": "user", "content": "user\nWhy"},
 ]
-TRIMMING = languages.TEMPLATE.replace("{{ m.content }}", "{{ m.content | trim }}")
-MUTE = languages.TEMPLATE.replace(
+TRIMMING = tiny.TEMPLATE.replace("{{ m.content }}", "{{ m.content | trim }}")
+MUTE = tiny.TEMPLATE.replace(
     "{{ m.content }}", "{% if m.role != 'system' %}{{ m.content }}{% endif %}"
 )
-SHOUTING = languages.TEMPLATE.replace("{{ m.content }}", "{{ m.content | upper }}")
-THINKING = languages.TEMPLATE.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1] }}")
+SHOUTING = tiny.TEMPLATE.replace("{{ m.content }}", "{{ m.content | upper }}")
+THINKING = tiny.TEMPLATE.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1] }}")
 
 
 def test_a_chat_is_what_the_tokenizers_own_template_makes_of_it():
-    clf = languages.load()
+    clf = tiny.language_model()
     inputs = clf.encode([CHAT, CHAT[1:2]], answer=[" the end", "No"])
     for row, (chat, answer) in enumerate([(CHAT, " the end"), (CHAT[1:2], "No")]):
         prompt = clf.tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
@@ -43,7 +43,7 @@ def test_a_chat_is_what_the_tokenizers_own_template_makes_of_it():
 
 
 def test_messages_that_a_template_trims_are_found():
-    clf = languages.load(template=TRIMMING)
+    clf = tiny.language_model(template=TRIMMING)
     inputs = clf.encode([{"role": "user", "content": "  Is it?\n"}], answer="No")
     assert inputs.units("message").texts == (("Is it?",),)
 
@@ -51,38 +51,38 @@ def test_messages_that_a_template_trims_are_found():
 @pytest.mark.parametrize(
     ("template", "texts", "answer", "sentence"),
     [
-        (languages.TEMPLATE, CHAT, " ", "the answer to text 0 is ' ': write one"),
-        (languages.TEMPLATE, ["a", "b"], ["a"], "1 answers to 2 texts"),
-        (languages.TEMPLATE, [("a", "b")], "a", "these are pairs"),
-        (languages.TEMPLATE, "Is this t", "he", "does not begin with a token of its own"),
-        (languages.TEMPLATE, "a." * 200, "a", "tokens with its template or answer, and 128 is"),
-        (languages.TEMPLATE, [{"role": "tool", "content": "a"}], "a", "roles tool: no such role"),
+        (tiny.TEMPLATE, CHAT, " ", "the answer to text 0 is ' ': write one"),
+        (tiny.TEMPLATE, ["a", "b"], ["a"], "1 answers to 2 texts"),
+        (tiny.TEMPLATE, [("a", "b")], "a", "these are pairs"),
+        (tiny.TEMPLATE, "Is this t", "he", "does not begin with a token of its own"),
+        (tiny.TEMPLATE, "a." * 200, "a", "tokens with its template or answer, and 128 is"),
+        (tiny.TEMPLATE, [{"role": "tool", "content": "a"}], "a", "roles tool: no such role"),
         (MUTE, CHAT, "a", "leaves out, repeats or moves message 0, of the role 'system'"),
         (SHOUTING, CHAT, "a", "rewrites what the messages say"),
         (THINKING, CHAT[1:2], "Hm.</think>No", "cuts the answer 'Hm.</think>No'"),
         (None, CHAT, "a", "no chat template"),
-        (languages.TEMPLATE, [{"role": "user", "content": [{"type": "image"}]}], "a", "images"),
-        (languages.TEMPLATE, [{"role": "user", "content": " "}], "a", "says nothing"),
-        (languages.TEMPLATE, " ", "a", "says nothing"),
+        (tiny.TEMPLATE, [{"role": "user", "content": [{"type": "image"}]}], "a", "images"),
+        (tiny.TEMPLATE, [{"role": "user", "content": " "}], "a", "says nothing"),
+        (tiny.TEMPLATE, " ", "a", "says nothing"),
     ],
 )
 def test_what_cannot_be_laid_out_is_refused_in_a_sentence(template, texts, answer, sentence):
     with pytest.raises(ValueError, match=sentence):
-        languages.load(template=template).encode(texts, answer=answer)
+        tiny.language_model(template=template).encode(texts, answer=answer)
 
 
-def test_what_cannot_be_explained_is_refused_in_a_sentence():
-    model, tokenizer = untrained.build(layers=1, hidden=8, heads=2)
-    reviewer = lrp.Classifier(model.eval(), tokenizer, "a classifier")
+def test_what_cannot_be_explained_is_refused_in_a_sentence(classifier):
     for given, answer in (("a film", "good"), (CHAT, None)):
         with pytest.raises(ValueError, match="BertForSequenceClassification is no language model"):
-            reviewer.encode(given, answer=answer)
-    clf = languages.load()
+            classifier.encode(given, answer=answer)
+    clf = tiny.language_model()
     inputs = clf.encode("A dog", answer=" is")
-    with pytest.raises(ValueError, match="target=3 is none of"):
-        lrp.leave_one_out(clf, inputs, target=3)
-    with pytest.raises(ValueError, match=r"none of .*log-probability"):
-        lrp.leave_one_out(clf, inputs, output="difference")
+    for options, sentence in (
+        ({"target": 3}, "target=3 is none of"),
+        ({"output": "difference"}, r"none of .*log-probability"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            lrp.leave_one_out(clf, inputs, **options)
     with pytest.raises(ValueError, match="per_token=True is of an answer"):
         lrp.leave_one_out(clf, clf.encode("A dog"), per_token=True)
     inputs["answer_mask"] = torch.zeros_like(inputs["answer_mask"])

@@ -8,9 +8,9 @@ import torch
 from lrputils.model.inputs import Inputs, encode
 
 from transformers import PreTrainedTokenizer  # isort: skip
-from tests import untrained
+from tests import tiny
 
-MODEL, TOKENIZER = untrained.build(layers=1, hidden=8, heads=2)
+TOKENIZER = tiny.classifier(layers=1, hidden=8, heads=2).tokenizer
 TEXTS = ["A good film.", "Bad", "Not a bad film, all in all!"]
 
 
@@ -55,30 +55,12 @@ def test_the_default_limit_is_the_model_s_if_that_is_less():
         encode(TOKENIZER, ["fine", "   ", ""])
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"attention_mask": [[1]]}, "inputs have `input_ids`"),
-        ({"input_ids": [1, 2]}, r"got \(2,\)"),
-        ({"input_ids": [[1, 2]], "attention_mask": [[1]]}, r"attention_mask has shape \(1, 1\)"),
-        ({"input_ids": [[1, 2]], "attention_mask": [[0, 0]]}, "rows .0. have no tokens"),
-        ({"input_ids": [[1, 2]], "attention_mask": [[0, 1]]}, "padding_side"),
-    ],
-)
-def test_inconsistent_tensors_are_refused(data, message):
-    with pytest.raises(ValueError, match=message):
-        Inputs(data)
-
-
 def test_a_tokenizer_without_padding_or_special_tokens():
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    plain = Tokenizer(models.WordLevel({"a": 0, "b": 1, "<end>": 2}, unk_token="<end>"))
-    plain.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, eos_token="<end>")
-    inputs = encode(tokenizer, ["a b a", "b"])
-    assert inputs["input_ids"].tolist() == [[0, 1, 0], [1, 2, 2]]
+    tokenizer = tiny.byte_tokenizer()
+    tokenizer.pad_token = None
+    inputs = encode(tokenizer, ["bab", "b"])
+    a, b, end = tokenizer.convert_tokens_to_ids(["a", "b", "</s>"])
+    assert inputs["input_ids"].tolist() == [[b, a, b], [b, end, end]]
     assert torch.equal(inputs.content_mask, inputs.valid_mask)
     assert inputs.replacements == {}
 

@@ -10,10 +10,9 @@ import torch
 from tokenizers import processors
 
 import lrputils as lrp
-from experiments import fine_tune
 from lrputils.__main__ import main
 from lrputils.model.inputs import encode
-from tests import untrained
+from tests import reference, tiny
 
 PAIRS = [("A good film.", "Bad"), ("Bad", "Not a bad film, all in all!")]
 TABLE = pd.DataFrame(PAIRS, columns=["premise", "hypothesis"]).assign(label=[0, 1])
@@ -21,9 +20,9 @@ TABLE = pd.DataFrame(PAIRS, columns=["premise", "hypothesis"]).assign(label=[0, 
 
 @pytest.fixture(scope="module")
 def clf():
-    model, tokenizer = untrained.build(layers=2, hidden=16, heads=2)
-    torch.nn.init.normal_(model.bert.embeddings.token_type_embeddings.weight)
-    return lrp.Classifier(model.eval(), tokenizer, "pairs")
+    clf = tiny.classifier(layers=2, hidden=16, heads=2, name="pairs")
+    torch.nn.init.normal_(clf.model.bert.embeddings.token_type_embeddings.weight)
+    return clf
 
 
 def test_pairs_are_encoded_as_the_tokenizer_does(clf):
@@ -65,23 +64,11 @@ def test_the_longer_side_is_cut(clf):
 
 
 @pytest.mark.parametrize("removal", ["attention-mask", "delete"])
-def test_loo_of_a_pair_is_ten_lines_of_plain_torch(clf, removal):
+def test_loo_of_a_pair_is_that_of_plain_passes(clf, removal):
     inputs = clf.encode(PAIRS)
-    scores = lrp.leave_one_out(clf, inputs, removal=removal)
-    words = clf.model.bert.embeddings.word_embeddings
-    for row, tokens in enumerate(inputs.tokens):
-        ids, types = (inputs[n][row, : len(tokens)] for n in ("input_ids", "token_type_ids"))
-        whole = clf.model(ids[None], token_type_ids=types[None]).logits[0]
-        for i in range(len(tokens)):
-            x, mask, kind = words(ids)[None].clone(), torch.ones(1, len(ids)), types[None]
-            if removal == "attention-mask":
-                mask[0, i] = 0
-            else:
-                left = torch.arange(len(ids)) != i
-                x, mask, kind = x[:, left], mask[:, left], kind[:, left]
-            logits = clf.model(inputs_embeds=x, attention_mask=mask, token_type_ids=kind).logits
-            expected = (whole - logits[0])[whole.argmax()]
-            torch.testing.assert_close(scores[row, i], expected, atol=1e-5, rtol=1e-4)
+    found = lrp.leave_one_out(clf, inputs, removal=removal)
+    expected = reference.leave_one_out(clf.model, inputs, removal)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_half_a_pair_is_said_aloud(clf):
@@ -99,19 +86,12 @@ def test_half_a_pair_is_said_aloud(clf):
         lrp.load_texts(TABLE, "premise,hypotheses,label")
 
 
-def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):
-    """Whether both sentences name the same thing: no side alone says it."""
-    things = ["film", "book", "song", "play"]
-    rows = [(f"a {x} was here", f"they saw the {y}", int(x == y)) for x in things for y in things]
-    rows += [row for row in rows if row[2]] * 2
-    data = tmp_path / "pairs.csv"
-    table = pd.DataFrame(rows, columns=["claim", "evidence", "same"])
-    pd.concat([table] * 3).to_csv(data, index=False)
-    out = tmp_path / "model"
-    how = {"columns": "claim,evidence,same", "labels": ["other", "same"], "epochs": 1.0}
-    fine_tune.make(data=str(data), out=out, max_length=32, **how)
-    chosen = ["--model", str(out), "--dataset", str(data), "--text-column", "claim,evidence"]
-    chosen += ["--label-column", "same", "--limit", "4", "--quiet", "--device", "cpu"]
+def test_from_a_file_to_an_explanation_rows_and_a_page(clf, tmp_path):
+    model, data = tiny.save(clf, tmp_path / "model"), tmp_path / "pairs.csv"
+    table = TABLE.rename(columns={"premise": "claim", "hypothesis": "evidence", "label": "same"})
+    table.to_csv(data, index=False)
+    chosen = ["--model", str(model), "--dataset", str(data), "--text-column", "claim,evidence"]
+    chosen += ["--label-column", "same", "--quiet", "--device", "cpu"]
     assert main(["evaluate", *chosen, "--out", str(tmp_path / "rows")]) == 0
     assert main(["audit", *chosen, "--out", str(tmp_path / "audit")]) == 0
     rows = pd.read_parquet(tmp_path / "rows" / "rows")
@@ -120,7 +100,6 @@ def test_from_file_to_training_explanation_rows_and_page(tmp_path, capsys):
     assert "<br>" in told
     assert "classified right" in told
     page = tmp_path / "pair.html"
-    given = ["explain", "a film was here", "--second", "they saw the film", "--model", str(out)]
+    given = ["explain", "a film was here", "--second", "they saw the film", "--model", str(model)]
     assert main([*given, "--out", str(page)]) == 0
     assert "</span><br><span" in page.read_text()
-    capsys.readouterr()

@@ -9,7 +9,7 @@ import torch
 
 import lrputils as lrp
 from lrputils.model.readout import find_class
-from tests import tiny
+from tests import reference, tiny
 
 # What is for a difference the difference of what it is for either, up to rounding.
 LINEAR = {name: partial(lrp.attribute, method=name) for name in ("attnlrp", "cp-lrp", "ig")} | {
@@ -57,18 +57,10 @@ def test_a_contrast_explains_the_difference(three, explain):
 )
 def test_a_probability_is_that_of_the_head(changes, activation):
     model, inputs = tiny.build("bert", **changes), tiny.texts((5,))
-    ids = inputs["input_ids"]
-    with torch.no_grad():
-        whole = activation(model(**inputs).logits)[0]
-        target = int(whole.argmax())
-        expected = []
-        for token in range(ids.shape[1]):
-            mask = torch.ones_like(ids).index_fill(1, torch.tensor([token]), 0)
-            without = activation(model(ids, attention_mask=mask).logits)[0, target]
-            expected.append(float(whole[target] - without))
-    found = lrp.leave_one_out(model, inputs, output="probability")[0]
-    # [CLS] keeps its own query, which a plain mask does not hide either.
-    torch.testing.assert_close(found[1:], torch.tensor(expected, dtype=found.dtype)[1:])
+    target = reference.without(model, inputs, 0).argmax()
+    expected = reference.leave_one_out(model, inputs, read=lambda x: activation(x)[target])
+    found = lrp.leave_one_out(model, inputs, output="probability")
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from lrputils.book.layout import find_book
 from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import declared
 from lrputils.runs.datasets import read
-from tests import languages
+from tests import tiny
 
 TEMPLATE = "Text: {text}\nIs it A or B?"
 TEXTS = ["the end", "A dog, is it?"]
@@ -21,7 +21,7 @@ TEXTS = ["the end", "A dog, is it?"]
 
 @pytest.mark.parametrize("name", ["llama-lm", "gpt2-lm"])
 def test_logits_and_maps_are_the_language_models_own(name):
-    lm = languages.load(name)
+    lm = tiny.language_model(name)
     clf = lm.zero_shot(TEMPLATE, ["A", "B"])
     inputs, whole = clf.encode(TEXTS), lm.encode([TEMPLATE.replace("{text}", t) for t in TEXTS])
     ids = lm.tokenizer.convert_tokens_to_ids(["A", "B"])
@@ -42,7 +42,7 @@ def test_logits_and_maps_are_the_language_models_own(name):
 
 
 def test_it_is_taken_where_a_classifier_is():
-    clf = languages.load().zero_shot(TEMPLATE, ["A", "B"])
+    clf = tiny.language_model().zero_shot(TEMPLATE, ["A", "B"])
     rows = lrp.evaluate(clf, TEXTS, ["attnlrp"], progress=False).rows
     assert set(rows.id) == {"0", "1"}
     shown = lrp.explain(clf, TEXTS[0])
@@ -50,15 +50,15 @@ def test_it_is_taken_where_a_classifier_is():
     assert shown.answer[0] in ("A", "B")
     own = [word.text for place, word in enumerate(shown.words) if place not in shown.special]
     assert own == ["the", "␣", "end"]
-    other = languages.load().zero_shot("{text} is", ["A", "B"])
+    other = tiny.language_model().zero_shot("{text} is", ["A", "B"])
     assert clf.parts != other.parts
     assert {**clf.parts, "template": other.prompt.template} == other.parts
 
 
 def test_thresholds_are_the_medians_over_unlabelled_texts_and_a_part_of_the_model():
-    plain = languages.load().zero_shot(TEMPLATE, ["A", "B"])
+    plain = tiny.language_model().zero_shot(TEMPLATE, ["A", "B"])
     texts = ["the end", "A dog, is it?", "Hm.", "This is a film"]
-    clf = languages.load().zero_shot(TEMPLATE, ["A", "B"], calibrate_on=texts)
+    clf = tiny.language_model().zero_shot(TEMPLATE, ["A", "B"], calibrate_on=texts)
     each = [plain.model(**plain.encode([text]).model_kwargs()).logits[0] for text in texts]
     middle = torch.stack(each).log_softmax(1).quantile(0.5, 0)
     assert clf.prompt.thresholds == pytest.approx(middle.tolist(), abs=1e-4)
@@ -67,7 +67,7 @@ def test_thresholds_are_the_medians_over_unlabelled_texts_and_a_part_of_the_mode
     torch.testing.assert_close(logits, torch.stack(each) - middle, atol=2e-4, rtol=0)
     assert set(logits.argmax(1).tolist()) == {0, 1}
     assert len({part["thresholds"] for part in (plain.parts, clf.parts)}) == 2
-    again = languages.load().zero_shot(*clf.prompt)
+    again = tiny.language_model().zero_shot(*clf.prompt)
     assert again.parts == clf.parts
     for method in ("loo", "cp-lrp"):
         torch.testing.assert_close(
@@ -78,10 +78,7 @@ def test_thresholds_are_the_medians_over_unlabelled_texts_and_a_part_of_the_mode
 
 @pytest.fixture
 def folder(tmp_path):
-    lm = languages.load()
-    for part in (lm.model, lm.tokenizer):
-        part.save_pretrained(tmp_path / "lm")
-    return tmp_path / "lm"
+    return tiny.save(tiny.language_model(), tmp_path / "lm")
 
 
 def test_every_chapter_that_takes_a_classifier_makes_one(folder):
@@ -98,7 +95,7 @@ def test_every_chapter_that_takes_a_classifier_makes_one(folder):
 
 
 def test_a_shell_makes_one_by_template_and_verbalizers(folder, tmp_path, capsys):
-    lm, data = languages.load(), tmp_path / "texts.csv"
+    lm, data = tiny.language_model(), tmp_path / "texts.csv"
     data.write_text("text,label\n" + "".join(f"{text!r},A\n" for text in ["Hm.", "the end"]))
     how = ["--model", str(folder), "--device", "cpu"]
     how += ["--template", r"Text: {text}\nIs it A or B?", "--verbalizers", "A,B"]
@@ -113,7 +110,6 @@ def test_a_shell_makes_one_by_template_and_verbalizers(folder, tmp_path, capsys)
     assert facts["model"]["template"] == TEMPLATE
     assert len(facts["model"]["thresholds"]) == 2
     assert facts["accuracy"] is not None
-    assert main(["evaluate", *given, "--methods", "cp-lrp"]) == 0  # finished
     others = ["a,b" if word == "A,B" else word for word in given]
     assert main(["evaluate", *others, "--methods", "cp-lrp"]) == 1
     assert "with other verbalizers (" in capsys.readouterr().err
@@ -132,11 +128,11 @@ def test_a_shell_makes_one_by_template_and_verbalizers(folder, tmp_path, capsys)
 )
 def test_what_makes_no_classifier_is_refused(template, labels, sentence):
     with pytest.raises(ValueError, match=sentence):
-        languages.load().zero_shot(template, labels)
+        tiny.language_model().zero_shot(template, labels)
 
 
 def test_what_a_template_does_not_take_is_refused():
-    clf = languages.load().zero_shot(TEMPLATE, ["A", "B"])
+    clf = tiny.language_model().zero_shot(TEMPLATE, ["A", "B"])
     for texts, sentence in ((["a." * 200], "128 is the most"), ([("a", "b")], "these are pairs")):
         with pytest.raises(ValueError, match=sentence):
             clf.encode(texts)
@@ -145,7 +141,7 @@ def test_what_a_template_does_not_take_is_refused():
 
 
 def test_a_longer_text_is_cut_inside_of_its_template():
-    clf = languages.load().zero_shot(TEMPLATE, ["A", "B"])
+    clf = tiny.language_model().zero_shot(TEMPLATE, ["A", "B"])
     texts = ["no end", "A dog 😀😀, is it?", "of 😀"]
     whole = [[*clf.encode([text]).tokens[0]] for text in texts]
     around = len(clf.encode(["b"]).tokens[0]) - 1

@@ -8,7 +8,7 @@ import torch
 import lrputils as lrp
 from lrputils.model.readout import ANSWER_OUTPUTS
 from lrputils.removal import packing, rows
-from tests import languages, tiny
+from tests import reference, tiny
 
 MODELS = tuple(name for name in tiny.NAMES if name.endswith("-lm"))
 TEXTS = ("Is this a film? It is the one.", "A dog")
@@ -19,37 +19,31 @@ CHATS = (
 )
 
 
-def said(model, ids, size, output, hidden=(), deleted=()):
-    """What the model says of the last `size` tokens, (size,), by one pass over the whole text."""
-    places = torch.tensor([i for i in range(len(ids)) if i not in deleted])
-    mask = torch.ones(1, len(places), dtype=torch.long)
-    mask[0, list(hidden)] = 0
-    positions = torch.arange(len(places))[None]
-    logits = model(ids[places][None], attention_mask=mask, position_ids=positions).logits[0]
-    logits, answer = logits[-size - 1 : -1], ids[-size:]
+def said(logits, answer, output="log-probability"):
+    """What the logits `(tokens, vocabulary)` of a text say of the tokens that it ends in."""
+    logits = logits[-len(answer) - 1 : -1]
     own = logits.gather(1, answer[:, None])[:, 0]
     if output == "log-probability":
-        return logits.log_softmax(1).gather(1, answer[:, None])[:, 0]
+        return own - logits.logsumexp(1)
     best = logits.scatter(1, answer[:, None], -torch.inf).max(1).values
     return own - best if output == "contrast" else own
 
 
 def slow(clf, inputs, units="token", output="log-probability", removal="attention-mask"):
     """(batch, answer tokens, tokens)."""
+    answers = inputs["answer_mask"].bool()
     numbers = inputs.units(units).numbers
     if units == "token":  # the template's too, and not the answer's
         numbers = torch.arange(numbers.shape[1]).expand_as(numbers)
-        numbers = numbers.masked_fill(~inputs.valid_mask | inputs["answer_mask"].bool(), -1)
-    sizes = inputs["answer_mask"].sum(1)
-    scores = torch.zeros(len(sizes), int(sizes.max()), numbers.shape[1], dtype=torch.float64)
-    for row, size in enumerate(sizes.tolist()):
-        ids = inputs["input_ids"][row, inputs.valid_mask[row]]
-        whole = said(clf.model, ids, size, output)
+        numbers = numbers.masked_fill(~inputs.valid_mask | answers, -1)
+    scores = torch.zeros(len(numbers), int(answers.sum(1).max()), numbers.shape[1]).double()
+    for row, own in enumerate(answers):
+        answer = inputs["input_ids"][row, own]
+        whole = said(reference.without(clf.model, inputs, row, every=True), answer, output)
         for unit in range(int(numbers[row].max()) + 1):
             gone = (numbers[row] == unit).nonzero().flatten().tolist()
-            how = {"deleted" if removal == "delete" else "hidden": gone}
-            lost = whole - said(clf.model, ids, size, output, **how)
-            scores[row, :size, gone[0]] = lost
+            left = reference.without(clf.model, inputs, row, gone, removal, every=True)
+            scores[row, : len(answer), gone[0]] = whole - said(left, answer, output)
     return scores
 
 
@@ -73,7 +67,7 @@ CASES = [(name, *case) for name in MODELS for case in FEW + MORE * (name == "lla
 
 @pytest.mark.parametrize(("name", "texts", "options"), CASES)
 def test_equals_one_plain_pass_a_unit(name, texts, options, beginnings):
-    clf = languages.load(name)
+    clf = tiny.language_model(name)
     inputs = clf.encode(list(texts), answer=ANSWERS)
     expected = slow(clf, inputs, **options)
     assert expected.abs().max() > 1e-3
@@ -86,12 +80,15 @@ def test_equals_one_plain_pass_a_unit(name, texts, options, beginnings):
 WINDOWS = [("mistral-lm", 9), ("gemma3-lm", 9)]
 
 
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize(("name", "window"), [(name, None) for name in MODELS] + WINDOWS)
+@pytest.mark.parametrize(
+    ("name", "window", "implementation"),
+    [(name, None, "sdpa") for name in MODELS]
+    + [(name, window, how) for name, window in WINDOWS for how in ("eager", "sdpa")],
+)
 def test_in_float32_with_windows_and_either_attention(name, window, implementation):
     """Texts and answers of several lengths in a batch, to 1e-4 of the largest score."""
     how = {} if window is None else {"sliding_window": window}
-    clf = languages.load(name, dtype=torch.float32, **how)
+    clf = tiny.language_model(name, dtype=torch.float32, **how)
     clf.model.set_attn_implementation(implementation)
     inputs = clf.encode(list(CHATS), answer=ANSWERS)
     for options in ({"units": "token"}, {"units": "sentence"}, {"removal": "delete"}):
@@ -103,15 +100,10 @@ def test_in_float32_with_windows_and_either_attention(name, window, implementati
 
 
 def test_a_model_without_rules():
-    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
-
-    torch.manual_seed(0)
-    own = languages.tokenizer()
+    own = tiny.byte_tokenizer()
     shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = GPTNeoXConfig(
-        vocab_size=len(own), intermediate_size=24, initializer_range=0.4, **shape
-    )
-    clf = lrp.load_classifier(GPTNeoXForCausalLM(config).double().eval(), own)
+    shape |= {"vocab_size": len(own), "intermediate_size": 24, "initializer_range": 0.4}
+    clf = lrp.load_classifier(tiny.made("GPTNeoX", "ForCausalLM", **shape).double(), own)
     inputs = clf.encode(list(CHATS), answer=ANSWERS)
     for removal in ("attention-mask", "delete"):
         found = lrp.leave_one_out(clf, inputs, per_token=True, removal=removal)
@@ -122,17 +114,13 @@ def test_a_model_without_rules():
 @pytest.mark.parametrize("output", ANSWER_OUTPUTS)
 def test_methods_explain_what_leave_one_out_does(output):
     """Gradient × input, against the gradient of what a plain pass says of the answer."""
-    clf = languages.load("llama-lm")
+    clf = tiny.language_model("llama-lm")
     inputs = clf.encode(list(CHATS), answer=ANSWERS)
     answer, ids = inputs["answer_mask"].bool(), inputs["input_ids"]
     expected = torch.zeros(ids.shape, dtype=torch.float64)
     for row, length in enumerate(inputs.lengths.tolist()):
         x = clf.model.get_input_embeddings()(ids[row, :length]).requires_grad_()
-
-        def model(_, x=x, **how):
-            return clf.model(inputs_embeds=x[None], **how)
-
-        f = said(model, ids[row, :length], int(answer[row].sum()), output).sum()
+        f = said(clf.model(inputs_embeds=x[None]).logits[0], ids[row, answer[row]], output).sum()
         expected[row, :length] = (torch.autograd.grad(f, x)[0] * x).sum(-1).detach()
     expected = expected.masked_fill(answer, 0)
     found = lrp.attribute(clf, inputs, "grad-x-input", target=output)
@@ -140,7 +128,7 @@ def test_methods_explain_what_leave_one_out_does(output):
 
 
 def test_every_method_takes_answers_and_leaves_them_without_scores():
-    clf = languages.load("qwen3-lm")
+    clf = tiny.language_model("qwen3-lm")
     inputs = clf.encode(list(CHATS), answer=ANSWERS)
     own = inputs.valid_mask & ~inputs["answer_mask"].bool()
     for name in lrp.METHODS:
@@ -160,7 +148,7 @@ def test_the_mask_gradient_is_the_derivative_at_a_gate(name):
 
     For the queries of all other tokens, and of the one that the answer's first token is read at.
     """
-    clf = languages.load(name)
+    clf = tiny.language_model(name)
     inputs = clf.encode([CHATS[1]], answer=ANSWERS[0])
     ids, size = inputs["input_ids"][0], int(inputs["answer_mask"].sum())
     gates = torch.zeros(len(ids), dtype=torch.float64, requires_grad=True)
@@ -177,7 +165,7 @@ def test_the_mask_gradient_is_the_derivative_at_a_gate(name):
 
 def test_the_prompt_runs_once_and_each_removal_from_its_place_on(monkeypatch):
     """Tokens run: the text, and of each row what stands behind the removed unit's beginning."""
-    clf = languages.load("llama-lm")
+    clf = tiny.language_model("llama-lm")
     inputs = clf.encode(CHATS[0], answer=ANSWERS[0])
     ran = []
 

@@ -67,21 +67,6 @@ def test_it_saves_two_fifths_of_the_operations(monkeypatch):
     assert ours.get_total_flops() < 0.6 * plain.get_total_flops()
 
 
-@pytest.mark.parametrize("most", [1, 3])
-def test_out_of_memory_halves_the_budget_and_goes_on(most, shared, monkeypatch):
-    model, inputs = tiny.build("gpt2"), encoded()
-    expected = whole(monkeypatch, model, inputs)
-
-    def small_machine(architecture, texts, batch, *args, original=packing.logits_of):
-        if len(batch) > most:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return original(architecture, texts, batch, *args)
-
-    monkeypatch.setattr(packing, "logits_of", small_machine)
-    torch.testing.assert_close(leave_one_out(model, inputs), expected, rtol=1e-10, atol=1e-10)
-    assert {1, max(shared)} <= set(shared)
-
-
 def test_beginnings_too_large_for_the_memory_are_done_without(shared, monkeypatch):
     model, inputs = tiny.build("gpt2"), encoded()
     expected = whole(monkeypatch, model, inputs)

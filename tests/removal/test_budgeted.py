@@ -38,14 +38,6 @@ def test_exact_scores_are_those_that_rank_first_and_the_rest_is_the_estimate(cou
     torch.testing.assert_close(found, expected)
 
 
-def test_a_default_that_buys_no_exact_pass_is_told():
-    """The plan's own bound, in the list of methods."""
-    budget = lrp.METHODS["budgeted-loo"].options["budget"].default
-    least = next(tokens for tokens in range(1, 100) if plan(tokens, budget)[1])
-    told = lrp.METHODS["budgeted-loo"].told
-    assert told.endswith(f"by default the mask gradient alone in texts below {least} tokens.")
-
-
 @pytest.mark.parametrize("tokens", [4, 25, 150, 512])
 @pytest.mark.parametrize("budget", [0.05, 0.25, 0.5, 1.0])
 def test_a_plan_stays_within_its_budget(tokens, budget):

@@ -12,13 +12,12 @@ import torch
 import lrputils as lrp
 from lrputils.model.architectures import describe
 from lrputils.removal import coalitions
-from tests import tiny
-from tests.removal.test_leave_one_out import logits_without
+from tests import reference, tiny
 
 
 def slow_f(model, inputs, removed, target):
-    """The target's logit of one text when the keys of `removed` are masked, for every query."""
-    return float(logits_without(model, inputs, 0, removed)[target])
+    """The target's logit of one text without the tokens `removed`."""
+    return float(reference.without(model, inputs, 0, removed)[target])
 
 
 def slow_shapley(model, inputs, players, target):
@@ -131,20 +130,18 @@ def test_images_lose_patches():
         ({"permutations": "many"}, "permutations='many' is not an even number"),
         ({"seed": -1}, "seed=-1 is not a whole number"),
         ({"output": "loss"}, "output='loss' is not one of"),
+        ({"permutations": "all"}, r"text 1 has 17 units, and so 2\^17 sets"),
     ],
 )
 def test_impossible_samples_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        lrp.shapley_values(tiny.build("bert"), tiny.texts(), **options)
+        lrp.shapley_values(tiny.build("bert"), tiny.texts((7, 19)), **options)
 
 
-def test_mistakes_are_named():
-    model, inputs = tiny.build("bert"), tiny.texts((7, 4))
-    plain = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+def test_inputs_say_which_tokens_are_special():
+    plain = {name: tiny.texts()[name] for name in ("input_ids", "attention_mask")}
     with pytest.raises(ValueError, match="do not say which tokens are special"):
-        lrp.shapley_values(model, plain)
-    with pytest.raises(ValueError, match=r"text 1 has 17 units, and so 2\^17 sets"):
-        lrp.shapley_values(model, tiny.texts((7, 19)), permutations="all")
+        lrp.shapley_values(tiny.build("bert"), plain)
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma3"])

@@ -11,7 +11,7 @@ import torch
 import lrputils as lrp
 from lrputils.model.inputs import Inputs
 from lrputils.model.units import Source
-from tests import tiny
+from tests import reference, tiny
 
 TEXTS = [
     "The dialogue is unwatchable dreck. But the never-ending score isn't bad! I loved it.",
@@ -27,41 +27,29 @@ def clf():
 def sets_of(inputs, row, units):
     """The columns of each unit of a text."""
     numbers = inputs.units(units).numbers[row]
-    return [(numbers == n).nonzero()[:, 0] for n in range(int(numbers.max()) + 1)]
+    return [(numbers == n).nonzero()[:, 0].tolist() for n in range(int(numbers.max()) + 1)]
 
 
-def plainly(clf, inputs, row, gone, removal="attention-mask"):
-    """The predicted class's logit of one text without some columns, by a forward pass."""
-    length = int(inputs.lengths[row])
-    ids, mask = inputs.input_ids[row : row + 1, :length].clone(), torch.ones(1, length).long()
-    with torch.inference_mode():
-        target = clf.model(input_ids=ids, attention_mask=mask).logits.argmax()
-        words = clf.model.get_input_embeddings()(ids)
-        if removal == "attention-mask":
-            mask[0, gone] = 0
-        elif removal == "mask":
-            words = clf.model.get_input_embeddings()(
-                ids.index_fill(1, gone, clf.tokenizer.mask_token_id)
-            )
-        elif removal == "zero":
-            words[0, gone] = 0
-        elif removal == "delete":
-            left = [i for i in range(length) if i not in gone]
-            words, mask = words[:, left], mask[:, left]
-        return float(clf.model(inputs_embeds=words, attention_mask=mask).logits[0, target])
+def f_without(clf, inputs, row, gone):
+    """The predicted class's logit of one text without some columns."""
+    target = reference.without(clf.model, inputs, row).argmax()
+    return float(reference.without(clf.model, inputs, row, gone)[target])
 
 
-@pytest.mark.parametrize("removal", ["attention-mask", "mask", "zero", "delete"])
-@pytest.mark.parametrize("units", ["word", "sentence", [[(0, 12), (16, 27)], [(7, 25)]]])
+@pytest.mark.parametrize(
+    ("units", "removal"),
+    [
+        *(("word", removal) for removal in ("attention-mask", "mask", "zero", "delete")),
+        ("sentence", "attention-mask"),
+        ([[(0, 12), (16, 27)], [(7, 25)]], "delete"),
+    ],
+)
 def test_loo_of_a_unit_is_a_pass_without_all_of_its_tokens(clf, units, removal):
     inputs = clf.encode(TEXTS)
     found = lrp.leave_one_out(clf, inputs, units=units, removal=removal)
-    mask = inputs.units(units).mask
-    assert (found[~mask] == 0).all()
-    for row in range(len(TEXTS)):
-        whole = plainly(clf, inputs, row, torch.tensor([], dtype=torch.long))
-        right = [whole - plainly(clf, inputs, row, s, removal) for s in sets_of(inputs, row, units)]
-        assert found[row, mask[row]].tolist() == pytest.approx(right, abs=1e-5)
+    sets = [sets_of(inputs, row, units) for row in range(len(TEXTS))]
+    expected = reference.leave_one_out(clf.model, inputs, removal, units=sets)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_decoder_keeps_the_query_of_the_token_that_its_head_reads():
@@ -80,17 +68,15 @@ def test_a_decoder_keeps_the_query_of_the_token_that_its_head_reads():
 def test_shapley_values_and_pairs_of_words_follow_their_definitions(clf):
     inputs = clf.encode("unwatchable dreck")
     one, two = sets_of(inputs, 0, "word")
-    none = torch.tensor([], dtype=torch.long)
-    f = {k: plainly(clf, inputs, 0, k_gone) for k, k_gone in {
-        "": torch.cat([one, two]), "1": two, "2": one, "12": none
-    }.items()}  # fmt: skip
+    given = {"": one + two, "1": two, "2": one, "12": []}
+    f = {left: f_without(clf, inputs, 0, gone) for left, gone in given.items()}
     value = (f["1"] - f[""] + f["12"] - f["2"]) / 2
     exact = lrp.shapley_values(clf, inputs, units="word", permutations="all")
     drawn = lrp.shapley_values(clf, inputs, units="word", permutations=4)
-    first = int(one[0])
+    first = one[0]
     assert float(exact.scores[0, first]) == pytest.approx(value, abs=1e-5)
     assert float(drawn.scores[0, first]) == pytest.approx(value, abs=1e-5)
-    pair = lrp.leave_two_out(clf, inputs, units="word").interactions[0, first, int(two[0])]
+    pair = lrp.leave_two_out(clf, inputs, units="word").interactions[0, first, two[0]]
     assert float(pair) == pytest.approx(f["1"] + f["2"] - f["12"] - f[""], abs=1e-5)
 
 
@@ -100,9 +86,9 @@ def test_a_curve_removes_whole_words(clf):
     curve = lrp.perturbation_curves(clf, inputs, scores, units="word").morf[0]
     sets = sets_of(inputs, 0, "word")
     ranked = sorted(sets, key=lambda own: -float(scores[0, own[0]]))
-    gone = torch.cat(ranked[:3])
     assert len(curve) == len(sets) + 1
-    assert float(curve[3]) == pytest.approx(plainly(clf, inputs, 0, gone), abs=1e-5)
+    gone = [column for own in ranked[:3] for column in own]
+    assert float(curve[3]) == pytest.approx(f_without(clf, inputs, 0, gone), abs=1e-5)
 
 
 def test_other_maps_are_summed_over_a_unit(clf):
@@ -111,9 +97,8 @@ def test_other_maps_are_summed_over_a_unit(clf):
     words = lrp.attribute(clf, inputs, "attnlrp", units="word")
     for row in range(len(TEXTS)):
         for own in sets_of(inputs, row, "word"):
-            assert float(words[row, own[0]]) == pytest.approx(
-                float(pieces[row, own].sum()), abs=1e-6
-            )
+            summed = float(pieces[row, own].sum())
+            assert float(words[row, own[0]]) == pytest.approx(summed, abs=1e-6)
             assert (words[row, own[1:]] == 0).all()
     assert torch.equal(
         lrp.attribute(clf, inputs, "loo", units="word"),
@@ -136,11 +121,6 @@ def test_words_and_sentences_are_those_of_the_text(clf):
     assert again.texts == words[1:]
 
 
-def test_a_pair_s_sentences_end_with_its_first_text(clf):
-    inputs = clf.encode([("a film", "never dull")])
-    assert inputs.units("sentence").texts == (("a film", "never dull"),)
-
-
 @pytest.mark.parametrize(
     ("units", "said"),
     [
@@ -154,12 +134,6 @@ def test_a_pair_s_sentences_end_with_its_first_text(clf):
 def test_units_that_are_none_are_named(clf, units, said):
     with pytest.raises(ValueError, match=said):
         lrp.leave_one_out(clf, clf.encode(TEXTS), units=units)
-
-
-def test_inputs_that_do_not_know_their_characters_are_refused(clf):
-    bare = dict(clf.encode(TEXTS))
-    with pytest.raises(ValueError, match=r"encode texts by `clf.encode\(texts\)`"):
-        lrp.attribute(clf, bare, "attnlrp", units="word")
 
 
 def test_spans_are_any_sequences_of_pairs(clf):

@@ -10,14 +10,14 @@ import torch
 
 import lrputils as lrp
 from lrputils.__main__ import main
-from tests import languages
+from tests import tiny
 
 CHAT = [{"role": "user", "content": "Is it the end? No."}, {"role": "assistant", "content": "Hm."}]
 
 
 @pytest.fixture(scope="module")
 def clf():
-    return languages.speaking()
+    return tiny.speaking()
 
 
 def greedy(clf, chat, most):
@@ -100,7 +100,7 @@ def test_a_shell_says_that_a_plain_text_goes_without_the_chat_template(clf, tmp_
         error = capsys.readouterr().err
         assert error.count("without the model's chat template") == error.count("\n") == said
         assert error.count("""'[{"role": "user", "content": "…"}]'; --template""") == said
-    languages.tokenizer(None).save_pretrained(tmp_path)
+    tiny.byte_tokenizer(None).save_pretrained(tmp_path)
     (tmp_path / "chat_template.jinja").unlink()
     assert main(["explain", "A dog", *command]) == 0
     assert capsys.readouterr().err == ""

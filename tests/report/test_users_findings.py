@@ -16,7 +16,7 @@ from lrputils.__main__ import main
 from lrputils.attribution.gradients import completeness_gap
 from lrputils.report.audit_answers import CANNOT_TELL, Lead
 from lrputils.study.cost import forecast
-from tests import languages, tiny
+from tests import tiny
 
 TEXT = "an unwatchable film that is never dull"
 
@@ -56,7 +56,7 @@ def test_a_span_over_both_texts_of_a_pair_is_one_unit(clf):
 
 
 def test_a_span_over_two_messages_is_one_unit():
-    lm = languages.load()
+    lm = tiny.language_model()
     chat = [{"role": "system", "content": "the cat"}, {"role": "user", "content": "is a thing"}]
     inputs = lm.encode([chat], answer="he is")
     spans = [[(4, 10), (11, 12)]]  # "cat", a line break, "is"; and "a"
@@ -83,7 +83,7 @@ def test_what_was_not_measured_has_no_score_and_a_span_is_called_by_what_goes(cl
 
 
 def test_a_reply_says_what_bends_it():
-    lm = languages.speaking()
+    lm = tiny.speaking()
     lm.model.generation_config.repetition_penalty = 1.7
     lm.model.generation_config.temperature = 0.3  # of sampling, which a reply does not do
     chat = [{"role": "user", "content": "the cat"}]
@@ -193,7 +193,7 @@ def test_a_doubted_lead_says_what_it_is_doubted_for():
 
 
 def test_blank_tokens_of_a_chat_are_its_own():
-    lm = languages.load()
+    lm = tiny.language_model()
     chat = [{"role": "user", "content": "x    x"}]
     right = int(lm.encode([chat]).content_mask.sum())
     lm.tokenizer.backend_tokenizer.post_processor = processors.ByteLevel(trim_offsets=True)

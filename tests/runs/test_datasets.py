@@ -20,12 +20,12 @@ import torch
 import lrputils as lrp
 from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
-from lrputils.model.classifier import EMBEDDED, Classifier, load_classifier
+from lrputils.model.classifier import EMBEDDED, load_classifier
 from lrputils.runs import datasets, folders, parts, results
 from lrputils.runs.datasets import evaluate_dataset, read
 from lrputils.runs.settings import Settings
 from lrputils.study.variants import Label, LayerSweep, at_every_readout
-from tests import languages, untrained
+from tests import tiny
 
 SETTINGS = Settings(methods=("attnlrp",), part_size=4, batch_size=2)
 BOTH = replace(SETTINGS, methods=("attnlrp", "grad-x-input"))
@@ -219,7 +219,7 @@ class TestAnotherRun:
     def test_is_refused_by_name(self, placeholder, whole, part):
         other, settings = copy.deepcopy(placeholder), SETTINGS
         if part == "weights":
-            other = Classifier(untrained.build(seed=1)[0].eval(), placeholder.tokenizer, "other")
+            other = tiny.classifier(seed=1, name="other")
         elif part == "tokenizer":
             other.tokenizer.backend_tokenizer.normalizer = None
         elif part == "configuration":
@@ -246,7 +246,7 @@ class TestAnotherRun:
 
     @pytest.mark.filterwarnings("ignore:.* answers are cut behind")
     def test_of_another_generation_configuration(self, tmp_path):
-        clf = languages.speaking()
+        clf = tiny.speaking()
         texts = stream_texts(limit=2, answers="own")
         texts = replace(texts, each=partial(clf.answered, most=4))
         out = evaluate(clf, texts, tmp_path / "out")
@@ -283,7 +283,7 @@ class TestDamage:
         elif how == "gone":
             first.unlink()
         else:
-            other = Classifier(untrained.build(seed=1)[0].eval(), placeholder.tokenizer, "other")
+            other = tiny.classifier(seed=1, name="other")
             theirs = evaluate(other, TEXTS, out.with_name("other"))
             shutil.copy(files(theirs)[0], first)
         with pytest.raises(ValueError, match="the same command"):
@@ -412,13 +412,11 @@ class TestMistakes:
         assert "1 of 3 texts are too long, and cut" in capsys.readouterr().err
 
     def test_a_model_that_yields_nan(self, tmp_path):
-        model, tokenizer = untrained.build()
-        word = tokenizer.convert_tokens_to_ids("dull")
-        with torch.no_grad():
-            model.bert.embeddings.word_embeddings.weight[word] = torch.nan
+        clf = tiny.classifier(name="broken")
+        word = clf.tokenizer.convert_tokens_to_ids("dull")
+        clf.model.get_input_embeddings().weight[word] = torch.nan
         texts = pd.DataFrame({"id": ["a", "b"], "text": ["a fine film", "a dull film"]})
         texts.to_json(tmp_path / "two.jsonl", orient="records", lines=True)
-        clf = Classifier(model.eval().requires_grad_(False), tokenizer, "broken")
         with pytest.raises(ValueError, match=r"NaN .* in rows \[1\].* texts \['a', 'b'\]"):
             evaluate(clf, stream_texts(tmp_path / "two.jsonl"), tmp_path / "out")
         assert not (tmp_path / "out").exists()

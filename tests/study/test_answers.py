@@ -15,7 +15,7 @@ from lrputils.__main__ import main
 from lrputils.data.texts import stream_texts
 from lrputils.runs.folders import read_json
 from lrputils.study import cost
-from tests import languages, tiny
+from tests import tiny
 
 ROWS = [
     {"messages": [{"role": "user", "content": "Is it the end? No."}], "answer": "the end"},
@@ -31,7 +31,7 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def lm():
-    return languages.speaking()
+    return tiny.speaking()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study.evaluation import compare, evaluate
 from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
-from tests import languages
+from tests import tiny
 
 WORDS = (
     "a film that is never dull",
@@ -144,7 +144,7 @@ def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placehol
 
 @pytest.mark.parametrize("name", ["gpt2-lm", "llama-lm", "qwen2-lm"])
 def test_a_next_token_model_explains_the_token_it_expects(name):
-    clf = languages.load(name)
+    clf = tiny.language_model(name)
     texts = Texts(("a b c d e", "f g h"), (0, 1), ("0", "1"), "letters", "sha256 0")
     result = evaluate(clf, texts, ["ig", "rollout", "attnlrp", "cp-lrp"], chunk=1, progress=False)
     for row, text in enumerate(texts):
