@@ -298,7 +298,7 @@ def evaluate(
     classifier, texts = chosen.load()
     if dry_run:
         workers = cluster.count() if cluster else 1
-        asked = settings.asked(classifier)
+        asked = {**settings.asked(classifier), "part_size": settings.part_size}
         return forecast(classifier, texts, **asked, price=price, workers=workers)
     return evaluate_dataset(
         classifier,

@@ -77,7 +77,8 @@ def passes(name: str, tokens: int) -> float:
 
 def expected(classifier: Classifier, texts: Texts | TextStream, settings: Settings) -> Forecast:
     """Return what an audit of these texts takes."""
-    return forecast(classifier, texts, **settings.asked(classifier, variants(classifier)))
+    asked = settings.asked(classifier, variants(classifier))
+    return forecast(classifier, texts, **asked, part_size=settings.part_size)
 
 
 def label(name: str, readout: str = "") -> str:

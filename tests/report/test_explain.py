@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 import re
 import unicodedata
@@ -241,3 +242,13 @@ def test_a_file_gets_a_table(hostile, capsys):
     assert harmless(plain)
     assert "⟨001B⟩]0;own⟨0007⟩" in plain
     assert [line.split()[-1] for line in plain.splitlines()[-2:]] == ["+0.7143", "+1"]
+
+
+def test_a_terminal_sees_which_method_is_at_work(placeholder, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    lrp.explain(placeholder, "never dull")
+    drawn = terminal.getvalue()
+    assert drawn.index("LOO: ") < drawn.index("AttnLRP:  50%")
+    assert not drawn.split("\r")[-1].strip()
