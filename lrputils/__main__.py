@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from cyclopts import Parameter
 from lrputils import __version__
 from lrputils.book.layout import DEFAULT, Book, BookError, Execution, find_book
 from lrputils.mistakes import about, as_options
+from lrputils.progress import going_on_unread
 from lrputils.runs import folders
 from lrputils.runs.options import FIELDS, Names, Words, application, call
 from lrputils.runs.settings import Chosen, Drawn, Explained, Settings
@@ -303,7 +303,7 @@ def evaluate(
     classifier, texts = chosen.load()
     if dry_run:
         workers = cluster.count() if cluster else 1
-        asked = settings.asked(classifier)
+        asked = {**settings.asked(classifier), "part_size": settings.part_size}
         return forecast(classifier, texts, **asked, price=price, workers=workers)
     return evaluate_dataset(
         classifier,
@@ -362,20 +362,15 @@ def _tell(message: Warning, *_: Any, **__: Any) -> None:
     print(f"lrputils: {_without_controls(as_options(message))}", file=sys.stderr)
 
 
+@going_on_unread()
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; return the exit status."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks stops nothing
-            stream.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _tell
             said = call(APP, sys.argv[1:] if arguments is None else arguments)
         if said:
             print(said, flush=True)
-    except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except (*_MISTAKES, *_CRASHES) as error:
         said = as_options(error)
         if isinstance(error, _CRASHES[:2]) or _SHORT.search(said):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 import tempfile
 
 import nbformat
@@ -21,6 +23,7 @@ from lrputils.book.results_page import write_results_page
 from lrputils.data import files, given
 from lrputils.model.classifier import EMBEDDED
 from lrputils.report.display import ANSWER
+from lrputils.runs.datasets import read
 
 TABLE = pd.DataFrame({"text": ["a film", "a dull film"], "label": [1, 0]})
 
@@ -164,3 +167,13 @@ def test_a_chapter_with_a_broken_front_matter_is_named(tmp_path):
     (tmp_path / "mine.md").write_text("---\njupytext: [\n---\n")
     with pytest.raises(ValueError, match=r"The chapter mine\.md cannot be loaded: ParserError"):
         read_text(tmp_path / "mine.md")
+
+
+def test_a_run_of_which_nobody_reads_what_it_says_is_finished(tmp_path, monkeypatch):
+    for name in ("stdout", "stderr"):  # as after `2>&1 | head -1`
+        end, start = os.pipe()
+        os.close(end)
+        monkeypatch.setattr(sys, name, os.fdopen(start, "w"))
+    assert main(["evaluate", "--limit=2", "--part-size=1", "--out", f"{tmp_path}/rows"]) == 0
+    assert main(["methods"]) == 0
+    assert len(read(tmp_path / "rows").rows.id.unique()) == 2

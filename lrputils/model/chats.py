@@ -8,7 +8,11 @@ marks in the place of the messages: a template that changes what stands in them 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import sys
+import time
+import tracemalloc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from textwrap import shorten
 from typing import Any, NamedTuple
@@ -33,6 +37,7 @@ _NEUTRAL = re.compile(
 )
 # In the place of a message: a character that no text has, on either side of its number.
 _MARK = "\ue0b7"
+_SECONDS, _MEGABYTES = 10, 20  # of this processor, and of memory, that laying out a chat may take
 
 
 class Prompt(NamedTuple):
@@ -321,11 +326,38 @@ def _rendered(
     """The chat with these contents, as the template writes it."""
     filled = [{**message, "content": says} for message, says in zip(chat, contents, strict=True)]
     try:
-        return tokenizer.apply_chat_template(
-            filled, tokenize=False, add_generation_prompt=prompting
-        )
+        with _bounded():
+            return tokenizer.apply_chat_template(
+                filled, tokenize=False, add_generation_prompt=prompting
+            )
     except Exception as error:  # a template raises what it likes
         roles = ", ".join(str(message["role"]) for message in chat)
         raise ValueError(
             f"the chat template refuses messages of the roles {roles}: {str(error)[:200]}"
         ) from error
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Stop Python code that takes too long or too much memory, at the line where it does.
+
+    Raises:
+        ValueError: it took too much.
+    """
+    before, counted = sys.gettrace(), tracemalloc.is_tracing()
+    tracemalloc.start()
+    held, end = tracemalloc.get_traced_memory()[0], time.thread_time() + _SECONDS
+
+    def look(*_: Any) -> Any:
+        taken = tracemalloc.get_traced_memory()[0] - held
+        if time.thread_time() > end or taken > _MEGABYTES * 1e6:
+            raise ValueError(f"it takes more than {_SECONDS} seconds or {_MEGABYTES} MB")
+        return look
+
+    sys.settrace(look)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+        if not counted:
+            tracemalloc.stop()

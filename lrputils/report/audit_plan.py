@@ -74,7 +74,8 @@ def variants(classifier: Classifier, settings: Settings) -> list[Variant | Layer
 
 def expected(classifier: Classifier, texts: Texts | TextStream, settings: Settings) -> Forecast:
     """Return what an audit of these texts takes."""
-    return forecast(classifier, texts, **settings.asked(classifier, variants(classifier, settings)))
+    asked = settings.asked(classifier, variants(classifier, settings))
+    return forecast(classifier, texts, **asked, part_size=settings.part_size)
 
 
 def label(name: str, readout: str = "") -> str:

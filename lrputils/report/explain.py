@@ -18,6 +18,7 @@ from lrputils.model.chats import Chat, generation_settings, is_chat
 from lrputils.model.classifier import Classifier, load_classifier
 from lrputils.model.readout import Target
 from lrputils.model.units import Span, Word, check_units, narrowed
+from lrputils.progress import bar
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.shapley import shapley_values
 from lrputils.report.heatmap import Heatmap, Heatmaps
@@ -135,7 +136,9 @@ def _explain(
     errors: dict[str, float] = {}  # of sampled values
     gaps: dict[str, float] = {}  # between what scores sum to and the change that they explain
     each: Sequence[np.ndarray] = ()  # of an answer's tokens
-    for name in names:
+    counted = bar(True, iterable=names, unit="method", mininterval=0, leave=False)
+    for name in counted:
+        counted.set_description(METHODS[name].label)
         given = {**how, **options.get(name, {})}
         if name == "loo" and answer is not None:
             each = leave_one_out(classifier, inputs, per_token=True, **given)[0].cpu().numpy()

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from lrputils.mistakes import about, as_options
+from lrputils.progress import going_on_unread
 
 _FROM_ZERO = ("seed", "target")  # of other whole numbers the smallest is 1
 
@@ -52,6 +53,7 @@ def run_alone(function: Any, arguments: Sequence[str], *, prog: str) -> Any:
     return call(app, arguments)
 
 
+@going_on_unread()
 def main(function: Any, prog: str) -> None:
     """Be the command line of a module: print what its function returns, or what is wrong."""
     try:

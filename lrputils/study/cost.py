@@ -3,7 +3,7 @@
     plan = cost.forecast(clf, texts, methods)      # seconds, part by part
     with cost.measured(clf.device) as spent: ...   # seconds and peak memory of the real work
 
-For a forecast a row is timed, and the rest is counted. `torch.utils.benchmark` is not
+For a forecast a row and a batch are timed, and the rest is counted. `torch.utils.benchmark` is not
 used: its timer runs the work twice more before each measurement and keeps no result, while a
 forecast has to be cheap and the pairs of `bench` alternate.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +27,7 @@ from lrputils.data.given import Text
 from lrputils.data.texts import Texts, TextStream, load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.removal.packing import BATCH_TOKENS, PASS, shareable
+from lrputils.removal.packing import BATCH_TOKENS, shareable
 from lrputils.removal.packing import evaluate as run_rows
 from lrputils.removal.rows import Row, split
 from lrputils.study.evaluation import REFERENCE, variants_of
@@ -164,6 +164,7 @@ def forecast(
     units: str = "token",
     target: int | str | None = None,
     truncate: bool = True,
+    part_size: int = 64,
     **told: Any,
 ) -> Forecast:
     """Forecast how long `lrputils.evaluate` with these arguments takes on the classifier's device.
@@ -171,17 +172,18 @@ def forecast(
     All texts are read and tokenized. A forward pass over one row of n tokens is modelled as
     a + b·n + c·n² seconds, fitted to one batch at each of three lengths, and everything else is
     counted. Leave-one-out is a row a unit, of n − 1 tokens where units are tokens, two thirds of
-    that in a decoder, whose rows run from the removed token on; a curve is a row a step; every
-    other method takes the passes of its price (see `lrputils.METHODS`). A model that answers the
-    texts itself answers the first few here, and those answers stand for the others'.
+    that in a decoder, whose rows run from the removed token on; a curve is a row a step. Every
+    other method takes the passes of its price (see `lrputils.METHODS`), each as long as one of the
+    cheapest of them in a batch as wide as its longest text. A model that answers the texts itself
+    answers the first few here, and those answers stand for the others'.
 
-    Memory is the peak over these rows, and over a batch of the longest text by the cheapest of the
-    methods.
+    Memory is the peak over what is timed.
 
     Args:
         classifier: `load_classifier`'s answer.
         texts: those of `load_texts` or `stream_texts`, or texts in any form that they take.
         methods: as `lrputils.evaluate` takes them, and so are the other arguments.
+        part_size: texts among which those of similar length share a batch.
         told: `price` and `workers` of a `Forecast`.
 
     Raises:
@@ -194,15 +196,19 @@ def forecast(
     if isinstance(texts, TextStream) and texts.each:
         texts = replace(texts, each=partial(_with_few_answers, classifier, said))
     encode = partial(classifier.encode, max_length=max_length, truncate=truncate)
-    numbers, longest, cut, copies = _counted(texts, encode, units)
-    probe, most = encode([longest]), int(numbers[0].max())
+    numbers, examples, cut, copies = _counted(texts, encode, units)
+    most, layers = max(examples), classifier.architecture.layers
+    rows = min(batch_size, part_size, numbers.shape[1])
     with measured(classifier.device) as spent:
-        if cheap := [variant for variant in others if isinstance(variant, Variant)]:
+        row_seconds = map_seconds = _row_model(classifier, encode([examples[most]]))
+        if others:
+            some = np.quantile(numbers[0], (0, 0.5, 1), method="nearest").astype(int)
+            batches = {size: encode([examples[size]] * rows) for size in some}
+            cheap = [variant for variant in others if isinstance(variant, Variant)]
+            cheap.append(Variant("", "grad-x-input"))
             least = min(cheap, key=lambda variant: variant.passes(most))
-            least.maps(classifier.model, encode([longest] * batch_size), target, units)
-        row_seconds = _row_model(classifier, probe)
-    layers = classifier.architecture.layers
-    extra = PASS.get(classifier.device.type, PASS["cuda"]) / batch_size
+            work = partial(least.maps, classifier.model, target=target, units=units)
+            map_seconds = _map_model(classifier, batches, work, least.passes)
 
     def seconds(first: int | None = None, cut_to: float = np.inf) -> dict[str, float]:
         """Return the seconds of each part, of the first texts, cut to so many tokens."""
@@ -214,8 +220,7 @@ def forecast(
         found = {REFERENCE: float((rows + row_seconds(lengths)).sum())}
         if said:
             found["answers"] = len(lengths) * sum(took for _, took in said) / len(said)
-        sizes, times = np.unique(lengths.astype(int), return_counts=True)
-        once, maps = times * row_seconds(sizes + extra), 1
+        once, maps = map_seconds(_widths(lengths, part_size, batch_size)), 1
         for variant in others:
             name, count = "layers", 1
             if isinstance(variant, LayerSweep):
@@ -227,7 +232,7 @@ def forecast(
                 name, taken = variant.name, found[REFERENCE]
             else:
                 name = variant.name if variant.name not in found else "other read-outs"
-                taken = float(once @ [float(variant.passes(int(size))) for size in sizes])
+                taken = float(once @ [float(variant.passes(int(n))) for n in lengths])
             found[name] = found.get(name, 0.0) + taken
             maps += count
         if chunk is not None:
@@ -262,11 +267,12 @@ def _with_few_answers(classifier: Classifier, said: list[tuple[str, float]], tex
 
 def _counted(
     texts: Texts | TextStream, encode: Callable[[Texts], Inputs], units: str
-) -> tuple[np.ndarray, Text, int, int]:
-    """Return each text's tokens, own tokens and rows of leave-one-out (3, texts), the longest text,
-    how many are cut, and how many repeat an earlier one.
+) -> tuple[np.ndarray, dict[int, Text], int, int]:
+    """Return each text's tokens, own tokens and rows of leave-one-out (3, texts), a text of each
+    length, how many are cut, and how many repeat an earlier one.
     """
-    counts, longest, most, cut = [], "", 0, 0
+    counts, cut = [], 0
+    examples: dict[int, Text] = {}
     seen: set[int] = set()
     for part in texts.parts(256):
         inputs = encode(part)
@@ -274,11 +280,16 @@ def _counted(
         counts.append(torch.stack([inputs.lengths, inputs.content_mask.sum(1), removed]).cpu())
         cut += len(inputs.truncated)
         seen |= {hash(repr(text)) for text in part}
-        row = int(inputs.lengths.argmax())
-        if inputs.lengths[row] > most:
-            longest, most = part[row], int(inputs.lengths[row])
+        examples |= dict(zip(inputs.lengths.tolist(), part, strict=True))
     numbers = torch.cat(counts, dim=1).numpy()
-    return numbers, longest, cut, numbers.shape[1] - len(seen)
+    return numbers, examples, cut, numbers.shape[1] - len(seen)
+
+
+def _widths(lengths: np.ndarray, part_size: int, batch_size: int) -> np.ndarray:
+    """Return how wide each text's batch is, (texts,), part by part, shorter texts first."""
+    parts = [np.sort(lengths[k : k + part_size]) for k in range(0, len(lengths), part_size)]
+    batches = (part[k : k + batch_size] for part in parts for k in range(0, len(part), batch_size))
+    return np.concatenate([np.full(len(batch), batch[-1]) for batch in batches])
 
 
 def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray], np.ndarray]:
@@ -289,16 +300,41 @@ def _row_model(classifier: Classifier, longest: Inputs) -> Callable[[np.ndarray]
     architecture = classifier.architecture
     text = split(architecture, longest)
     budget = BATCH_TOKENS.get(classifier.device.type, BATCH_TOKENS["cuda"])
-    lengths = sorted({max(1, len(text[0]) // part) for part in (4, 2, 1)})
 
     def seconds(length: int) -> float:
         rows = [Row(0, length)] * max(1, budget // length)
         work = partial(run_rows, architecture, text, rows, lambda x, _: x)
         return timed(classifier.device, work)[0] / len(rows)
 
-    seconds(lengths[0])  # the first batch is slower than the rest
-    taken = np.array([seconds(length) for length in lengths])
-    powers = np.vander(np.array(lengths, float), 3, increasing=True)
+    return _fitted(seconds, {max(1, len(text[0]) // part) for part in (4, 2, 1)})
+
+
+def _map_model(
+    classifier: Classifier,
+    batches: Mapping[int, Inputs],
+    work: Callable[[Inputs], Any],
+    passes: Callable[[int], float],
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the seconds of a text's pass in a batch as a function of its width, as `work` has it.
+
+    `batches` are some, by their width; `passes` are those of the work.
+    """
+
+    def seconds(width: int) -> float:
+        taken = timed(classifier.device, partial(work, batches[width]))[0]
+        return taken / passes(width) / len(batches[width]["input_ids"])
+
+    return _fitted(seconds, batches)
+
+
+def _fitted(
+    seconds: Callable[[int], float], at: Iterable[int]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a + b·n + c·n² that is nearest to the seconds at some n; none is negative."""
+    sizes = sorted(at)
+    seconds(sizes[0])  # the first batch is slower than the rest
+    taken = np.array([seconds(size) for size in sizes])
+    powers = np.vander(np.array(sizes, float), 3, increasing=True)
     # Relative errors count: a short row's milliseconds as much as a long row's.
     weights, _ = nnls(powers / taken[:, None], np.ones(len(taken)))
     return lambda n: weights[0] + weights[1] * n + weights[2] * np.square(n, dtype=float)

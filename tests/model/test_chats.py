@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import lrputils as lrp
+from lrputils.model import chats
 from tests import tiny
 
 CHAT = [
@@ -69,6 +70,21 @@ def test_messages_that_a_template_trims_are_found():
 def test_what_cannot_be_laid_out_is_refused_in_a_sentence(template, texts, answer, sentence):
     with pytest.raises(ValueError, match=sentence):
         tiny.language_model(template=template).encode(texts, answer=answer)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{% set t = namespace(a='ab') %}{% for i in range(99) %}{% set t.a = t.a ~ t.a %}"
+        "{% endfor %}{{ t.a }}",
+    ],
+)
+def test_a_template_that_loops_or_doubles_is_refused_in_a_sentence(endless, monkeypatch):
+    monkeypatch.setattr(chats, "_SECONDS", 0.5)
+    clf = tiny.language_model(template=tiny.TEMPLATE + endless)
+    with pytest.raises(ValueError, match="roles user: it takes more than "):
+        clf.encode(CHAT[1:2])
 
 
 def test_what_cannot_be_explained_is_refused_in_a_sentence(classifier):

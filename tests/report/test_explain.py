@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 import re
 import unicodedata
@@ -260,3 +261,13 @@ def test_words_of_the_sentences_that_count_and_the_others_whole(placeholder):
         spans += words if number in first else [(begin, end)]
     found, slow = (lrp.explain(placeholder, text, units=u) for u in ("sentence,word", spans))
     pd.testing.assert_frame_equal(found.to_frame(), slow.to_frame())
+
+
+def test_a_terminal_sees_which_method_is_at_work(placeholder, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    lrp.explain(placeholder, "never dull")
+    drawn = terminal.getvalue()
+    assert drawn.index("LOO: ") < drawn.index("AttnLRP:  50%")
+    assert not drawn.split("\r")[-1].strip()

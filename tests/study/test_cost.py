@@ -24,8 +24,9 @@ WORDS = (
 
 @pytest.fixture
 def one_second_a_token(monkeypatch):
-    """Rows that take exactly n seconds for n tokens."""
-    monkeypatch.setattr(cost, "_row_model", lambda *_: lambda n: np.asarray(n, float))
+    """Rows, and passes of a map in a batch, that take exactly n seconds for n tokens."""
+    for model in ("_row_model", "_map_model"):
+        monkeypatch.setattr(cost, model, lambda *_: lambda n: np.asarray(n, float))
 
 
 def forecast(classifier, texts, methods=(), loo=None, **how):
@@ -91,14 +92,17 @@ class TestForecast:
         slack = 2 * len(WORDS) * chunk * maps
         assert plan.seconds.get("curves") == pytest.approx(maps * sum(ran), abs=slack)
 
-    def test_other_methods_take_the_passes_of_their_price(self, placeholder, one_second_a_token):
+    @pytest.mark.parametrize(("part", "places"), [(3, [1, 1, 2]), (2, [1, 1, 2]), (1, [0, 1, 2])])
+    def test_other_methods_take_the_passes_of_their_price_as_wide_as_their_batch(
+        self, placeholder, one_second_a_token, part, places
+    ):
         asked = [Variant("loo mask", "loo", {"removal": "mask"}), LayerSweep(["word", "sum"])]
         asked += [Variant("ig", "ig", {"steps": 8}), Variant("half", "budgeted-loo", {"budget": 1})]
         asked += at_every_readout("cp-lrp", model=placeholder.model)
-        seconds = forecast(placeholder, WORDS, asked, batch_size=4).seconds
+        found = forecast(placeholder, WORDS, asked, batch_size=2, part_size=part).seconds
         n = np.array(lengths_of(placeholder, WORDS))
-        once = n + cost.PASS["cpu"] / 4
-        assert seconds == pytest.approx(
+        once = n[places]
+        assert found == pytest.approx(
             {
                 "loo": (n * n).sum(),
                 "loo mask": (n * n).sum(),
@@ -109,6 +113,21 @@ class TestForecast:
                 "other read-outs": 6 * once.sum(),
             }
         )
+
+    def test_a_pass_of_a_map_is_timed_in_its_batch(self, placeholder, monkeypatch):
+        ran = []
+
+        def clock(device, work):
+            work()
+            return 6.0 * ran[-1][0] * (2 + ran[-1][1]), None
+
+        def work(inputs):
+            ran.append(tuple(inputs["input_ids"].shape))
+
+        monkeypatch.setattr(cost, "timed", clock)
+        batches = {n: placeholder.encode(["dull " * (n - 2)] * 4) for n in (3, 9, 30)}
+        seconds = cost._map_model(placeholder, batches, work, lambda _: 3)
+        assert seconds(np.array([3, 20])) == pytest.approx([10, 44])
 
     def test_a_long_one_says_what_takes_minutes(self, placeholder, monkeypatch):
         monkeypatch.setattr(cost, "_row_model", lambda *_: lambda n: np.square(n / 2_000))
