@@ -33,6 +33,7 @@ _PLAIN = (
     """'[{"role": "user", "content": "…"}]'; --template makes the model a classifier"""
 )
 _LONG = 2_000  # characters of a text that takes longer than a look
+_MINUTE = 60  # seconds after which sentences are proposed
 _NOWHERE = "--out DIR says where the rows go; --dry-run needs none"
 
 
@@ -66,7 +67,8 @@ def explain(
         model: folder or hub name (default: embedded)
         methods: see lrputils.METHODS
         target: number or label (default: the predicted)
-        units: what is removed and scored: token, word, sentence or message
+        units: what is removed and scored: token, word, sentence or message; of a long text
+            sentence,word: the words of the three sentences that LOO puts first
         max_length: explain the first N tokens
         answer: what a language model says, to be explained; own, to a chat the default:
             what it says itself
@@ -117,12 +119,19 @@ def explain(
 def _expected(
     classifier: Any, text: Any, methods: Sequence[str], units: str, max_length: int | None
 ) -> Any:
-    """Return what explaining one text takes."""
+    """Return what explaining one text takes; if that is minutes, also by sentences."""
+    from lrputils.report.explain import NARROWED
     from lrputils.study.cost import forecast
 
     others = [name for name in methods if name != "loo"]
-    how = {"units": units, "max_length": max_length, "truncate": max_length is not None}
-    return forecast(classifier, [text], others, batch_size=1, **how)
+    how = {"max_length": max_length, "truncate": max_length is not None, "batch_size": 1}
+    first = "sentence" if units == NARROWED else units
+    found = forecast(classifier, [text], others, units=first, **how)
+    if units in ("token", "word") and found.total > _MINUTE:
+        fewer = forecast(classifier, [text], others, units="sentence", **how)
+        way = f"--units sentence (--units {NARROWED} adds the words of three)"
+        found = replace(found, shorter={**found.shorter, way: fewer.total})
+    return found
 
 
 def _prompt(text: str) -> Any:

@@ -171,3 +171,11 @@ VERBS = {
 def test_a_verb(verb, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert not main(VERBS[verb]), capsys.readouterr().err
+
+
+def test_a_model_on_two_devices_is_refused_by_name():
+    clf = lrp.load_classifier()
+    inputs = clf.encode(["a film that is never dull"])
+    clf.model.classifier.to("cpu")
+    with pytest.raises(ValueError, match="is spread over cpu, cuda:0"):
+        lrp.leave_one_out(clf, inputs)

@@ -157,10 +157,16 @@ class Architecture:
             )
         device = next(self.model.parameters()).device
         model = type(self.model).__name__
-        if any(weight.is_meta for weight in self.model.parameters()):
+        devices = {str(weight.device) for weight in self.model.parameters()}
+        if "meta" in devices:
             raise ValueError(
                 f"weights of {model} are on the meta device, or were left on the disk: load them "
                 "first"
+            )
+        if len(devices) > 1:
+            raise ValueError(
+                f"{model} is spread over {', '.join(sorted(devices))} (device_map): load it onto "
+                "one device, or pass it as a function of texts, load_classifier(function=…)"
             )
         if not getattr(self.model.config, "return_dict", True):
             raise ValueError(f"{model} returns tuples: set model.config.return_dict = True")

@@ -27,6 +27,7 @@ from lrputils.report.words import WordMaps, named
 DEFAULT = "loo", "attnlrp"
 _CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
 _SHUFFLES = 1000
+_FIRST, _SHARE = 3, 0.1  # times LOO's share of the first token, and a share, that are worth a word
 NARROWED = "sentence,word"  # units: sentences first, then the words of those that count
 _YARDSTICK = (
     "The yardstick: each {unit} is removed by itself, exactly. It does not see what only several "
@@ -173,6 +174,8 @@ def _explain(
         note = _YARDSTICK.format(unit=unit)
         if name != "loo":
             note = tracking(scores, loo, content, shown.words, unit)
+            if loo is not None and unit == "token":
+                note += _first_token(scores, loo)
         if errors.get(name):
             note += f" Its values are sampled, with standard errors up to {errors[name]:.2g}."
         if abs(gaps.get(name, 0.0)) > 0.05 * abs(scores.sum() + gaps.get(name, 0.0)):
@@ -182,6 +185,14 @@ def _explain(
             ).replace("-", "−")
         shown.notes[METHODS[name].label] = note
     return shown
+
+
+def _first_token(scores: np.ndarray, loo: np.ndarray) -> str:
+    """Say where a map puts far more into the first token than leave-one-out; "" if it does not."""
+    ours, exact = (abs(some[0]) / max(abs(some).sum(), 1e-30) for some in (scores, loo))
+    if ours <= max(_FIRST * exact, _SHARE):
+        return ""
+    return f" The first token has {ours:.0%} of the map's size, and {exact:.0%} of LOO's."
 
 
 def tracking(

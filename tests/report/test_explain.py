@@ -12,10 +12,12 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 import lrputils as lrp
 from lrputils.model.units import Word
+from lrputils.report import explain as explaining
 from lrputils.report.explain import tracking
 from lrputils.report.heatmap import Heatmap
 from lrputils.report.words import visible
@@ -271,3 +273,17 @@ def test_a_terminal_sees_which_method_is_at_work(placeholder, monkeypatch):
     drawn = terminal.getvalue()
     assert drawn.index("LOO: ") < drawn.index("AttnLRP:  50%")
     assert not drawn.split("\r")[-1].strip()
+
+
+def test_a_first_token_that_a_map_fills_is_named(placeholder, monkeypatch):
+    text = "never dull or dreary"
+    loo = lrp.leave_one_out(placeholder, placeholder.encode([text]), progress=False)
+    told = {}
+    for share in (0.95, 0.05):
+        sink = torch.ones_like(loo)
+        sink[0, 0] = share / (1 - share) * (sink.shape[1] - 1)
+        monkeypatch.setattr(explaining, "attribute", lambda *_, scores=sink, **__: scores)
+        told[share] = lrp.explain(placeholder, text, "attnlrp").notes["AttnLRP"]
+    size = float(loo[0, 0].abs() / loo.abs().sum())
+    assert f"The first token has 95% of the map's size, and {size:.0%} of LOO's." in told[0.95]
+    assert "first token" not in told[0.05]
