@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.units import Span
 from lrputils.study.variants import Label
 
-_LISTS = {"scores": "score", "tokens": "token", "begin": "begin", "end": "end"}
+_LISTS = "scores", "tokens", "begin", "end"
 # What tokenizers write in front of a piece, or behind a word, that no text has.
 _MARK = re.compile("^(##|[▁Ġ]+|Ċ)|(</w>)$")
 _INK = re.compile(r"\S+(?:\s+\S+)*")
@@ -219,79 +219,63 @@ def supplied(scores: Any, texts: Texts | TextStream | None = None) -> list[Suppl
             name of this package's own methods.
         FileNotFoundError: no such file.
     """
-    scores = [scores] if isinstance(scores, str | Path | pd.DataFrame) else scores or ()
-    given = scores.items() if isinstance(scores, Mapping) else [(None, each) for each in scores]
-    found = []
-    for name, maps in given:
-        table = maps
-        if isinstance(maps, str | Path):
-            path = Path(maps).expanduser()
-            if not path.is_file():
-                raise FileNotFoundError(about("scores", str(maps)) + ": there is no such file")
-            table = pd.concat(files.tables(path, 2**20, ("id", "text", "token")))
-            name = name or files.stem(path)
-        elif not isinstance(maps, pd.DataFrame):
-            table = _in_order(maps, texts)
-        for own, rows in _by_tool(table, name):
-            found.append(_read(own, rows))
-    names = [each.name for each in found]
-    for name in names:
-        if names.count(name) > 1 or name.lower() in METHODS:
-            taken = "of several maps" if names.count(name) > 1 else "one of this package's methods"
-            raise ValueError(f"{name!r} is the name {taken}: give the tool's maps another")
-    return found
+    paths = [scores] if isinstance(scores, str | Path) else scores or ()
+    given = scores if isinstance(scores, Mapping) else {files.stem(Path(p)): p for p in paths}
+    found: dict[str, Supplied] = {}
+    for file, held in given.items():
+        table = _table(held, texts)
+        several = table.groupby("method", sort=False) if "method" in table else [(file, table)]
+        for name, rows in several:
+            if name.lower() in {"loo", *METHODS} or name in found:
+                taken = "of several maps" if name in found else "one of this package's methods"
+                raise ValueError(f"{name!r} is the name {taken}: give the tool's maps another")
+            found[name] = _read(name, rows)
+    return [*found.values()]
 
 
-def _in_order(maps: Any, texts: Texts | TextStream | None) -> pd.DataFrame:
-    """Return a table of maps that come one a text."""
-    ids = texts.ids if isinstance(texts, Texts) else ()
-    maps = [*maps]
+def _table(held: Any, texts: Texts | TextStream | None) -> pd.DataFrame:
+    """Return maps as a table, whatever holds them."""
+    if isinstance(held, pd.DataFrame):
+        return held
+    if isinstance(held, str | Path):
+        path = Path(held).expanduser()
+        if not path.is_file():
+            raise FileNotFoundError(about("scores", str(held)) + ": there is no such file")
+        return pd.concat(files.tables(path, 2**20, ("id", "text", "token")))
+    ids, maps = texts.ids if isinstance(texts, Texts) else (), [*held]
     if len(maps) != len(ids):
         raise ValueError(
             f"{len(maps)} maps of {len(ids)} texts: give one a text, or a table with `id` or `text`"
         )
-    pairs = [each if isinstance(each, tuple) else (None, each) for each in maps]
-    rows = {"id": ids, "scores": [np.asarray(scores).reshape(-1) for _, scores in pairs]}
-    if any(tokens is not None for tokens, _ in pairs):
-        rows["tokens"] = [tokens for tokens, _ in pairs]
-    return pd.DataFrame(rows)
-
-
-def _by_tool(table: pd.DataFrame, name: str | None) -> Iterator[tuple[str, pd.DataFrame]]:
-    if "method" in table:
-        yield from ((str(own), rows) for own, rows in table.groupby("method", sort=False))
-    else:
-        yield name or "maps", table
+    if not all(isinstance(each, tuple) for each in maps):
+        return pd.DataFrame({"id": ids, "scores": maps})
+    return pd.DataFrame(maps, columns=["tokens", "scores"]).assign(id=ids)
 
 
 def _read(name: str, table: pd.DataFrame) -> Supplied:
     """Read a tool's table, with a row a text or a row a token."""
     key = next((each for each in ("id", "text") if each in table), None)
     if key is None or not {"scores", "score"} & {*table}:
-        known = listed([repr(each) for each in table])
         raise ValueError(
-            f"the maps {name!r} have the columns {known}: `id` or `text`, and `scores` or `score`, "
-            "are needed"
+            f"the maps {name!r} have the columns {listed([repr(each) for each in table])}: `id` or "
+            "`text`, and `scores` or `score`, are needed"
         )
     table = table.assign(**{key: table[key].astype(str)})
     if "score" in table:  # a row a token
-        names = {single: many for many, single in _LISTS.items() if single in table}
-        rows = table.groupby(key, sort=False)
-        lists = rows[[*names]].agg(list).rename(columns=names)
-        told = [each for each in ("target", "passes") if each in table]
-        table = lists.join(rows[told].first()).reset_index() if told else lists.reset_index()
-    if table[key].duplicated().any():
-        twice = table[key][table[key].duplicated()].iloc[0]
-        raise ValueError(f"the maps {name!r} have two of the text {twice[:60]!r}")
+        how = {column: list for column in ("score", "token", "begin", "end") if column in table}
+        how |= {column: "first" for column in ("target", "passes") if column in table}
+        table = table.groupby(key, sort=False).agg(how).reset_index()
+        table = table.rename(columns={"score": "scores", "token": "tokens"})
+    if (again := table[key].duplicated()).any():
+        raise ValueError(f"the maps {name!r} have two of the text {table[key][again].iloc[0]!r}")
     maps = {}
     for row in table.to_dict("records"):
-        lists = {each: _values(row[each]) for each in _LISTS if each in row}
+        lists = {column: _values(row[column]) for column in _LISTS if column in row}
         if not lists["scores"] or len({*map(len, lists.values())}) > 1:
-            counts = listed([f"{len(values)} {each}" for each, values in lists.items()])
+            counts = listed([f"{len(values)} {column}" for column, values in lists.items()])
             raise ValueError(f"the maps {name!r}: text {row[key][:60]!r} has {counts}")
         spans = [*zip(lists["begin"], lists["end"], strict=True)] if "begin" in lists else None
-        target = row.get("target")
-        target = None if pd.isna(target) else target
+        target = None if pd.isna(row.get("target")) else row["target"]
         maps[row[key]] = _Map(lists["scores"], lists.get("tokens"), spans, target)
     price = float(table["passes"].mean()) if "passes" in table else math.nan
     return Supplied(name, maps, key, price)
