@@ -35,14 +35,18 @@ book: $(STAMP)  ## execute what changed, two chapters at once, and build _build/
 
 # What takes long is measured first, into folders that a killed run goes on in; chapters 3 to 5 read them.
 SWEEP := $(BIN)/lrputils evaluate --methods ig,rollout,grad-x-input,attention-x-grad,attnlrp,cp-lrp,mask-gradient \
-  --readouts word,sum,post-norm --layers --part-size 16
-paper: $(STAMP)  ## the same with the paper's models and data, from the hub, on a GPU; after a kill it goes on
+  --readouts word,sum,post-norm --layers --part-size 16 $(if $(DRY_RUN),--dry-run)
+paper: $(STAMP)  ## the same with the paper's models and data, from the hub, on a GPU; after a kill it goes on; DRY_RUN=1 says what it takes
 	@$(SWEEP) --model textattack/bert-base-uncased-SST-2@main --dataset stanfordnlp/sst2@main \
 	  --split validation --limit 872 --seed 0 --curves 1 --out _build/paper/sst2
 	@$(SWEEP) --model fabriceyhc/bert-base-uncased-imdb@main --dataset stanfordnlp/imdb@main \
 	  --split test --limit 1000 --seed 0 --curves 16 --out _build/paper/imdb
+ifdef DRY_RUN
+	@echo "and the chapters: 2 trains small networks, some hours of one core; 6 to 11 take at most 872 sentences each"
+else
 	@$(BIN)/lrputils execute 05_layer_ablation --profile paper-imdb
 	@$(BIN)/lrputils build --profile paper --processes 1
+endif
 
 rehearse: $(STAMP)  ## every line of `make paper`, on a small stand-in; chapters with their rows turned round, and on a pretended GPU
 	$(BIN)/python -m pytest -m rehearsal tests/book/test_profiles.py tests/book/test_directions.py \

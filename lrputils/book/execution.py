@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,9 @@ KERNEL_ENVIRONMENT = {
 
 
 def _sources(book: Book) -> dict[str, tuple[str, set[str]]]:
-    """Return what chapters read: assets and recorded runs by place, and modules by name.
+    """Return what chapters read: modules by name, assets and recorded runs by "/" and their folder.
 
-    Each with what identifies it, and with the names that it imports.
+    Each with what identifies it, and with the names that it holds.
     """
     found = {}
     for folder in (
@@ -69,13 +69,15 @@ def _sources(book: Book) -> dict[str, tuple[str, set[str]]]:
         book.root / "experiments",
         book.root / "results",
     ):
-        for path in folder.rglob("*"):
+        for path in sorted(folder.rglob("*")):
             place = path.relative_to(folder.parent)
             if path.suffix == ".py":
                 name = ".".join(place.with_suffix("").parts).removesuffix(".__init__")
                 found[name] = _read_code(path.read_text("utf-8"))
             elif path.is_file() and path.parent.name != "__pycache__":
-                found[place.as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest(), set()
+                name = "/" + next(part for part in place.parts[1:] if part != "assets")
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+                found[name] = digest([found.get(name), str(place), content]), set()
     return found
 
 
@@ -84,10 +86,11 @@ def _fingerprint(
 ) -> str:
     """Return a digest of everything that decides what executing the chapter gives.
 
-    Of the modules only those that it imports, or that one of them does.
+    Of modules those that it imports, or that one of them does; of files those whose folder one of
+    them names.
     """
     names = _read_code(jupytext.writes(read_text(text), "py:percent"))[1]
-    names |= {"lrputils.book.execution", *(name for name in sources if "/" in name)}
+    names.add("lrputils.book.execution")
     read: dict[str, str] = {}
     while new := names & sources.keys() - read.keys():
         read |= {name: sources[name][0] for name in new}
@@ -97,15 +100,16 @@ def _fingerprint(
 
 
 def _read_code(code: str) -> tuple[str, set[str]]:
-    """Return code without its comments, and the names of modules that it may import.
+    """Return code without its comments, the names of modules that it may import, and of folders.
 
-    The package's own names are those of the modules where they are.
+    The package's own names are those of the modules where they are. A folder's, with "/" before it,
+    stands in a text.
     """
     try:
         tree = ast.parse(code)
     except SyntaxError:
         return code, set()
-    names = set()
+    names, folders = set(), set()
     for node in ast.walk(tree):
         said = [node.attr] if isinstance(node, ast.Attribute) else []
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -114,8 +118,10 @@ def _read_code(code: str) -> tuple[str, set[str]]:
         names |= {
             place for name in said for place in (origin + name, f"lrputils.{_HOME.get(name)}")
         }
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            folders |= {f"/{part}" for part in node.value.split("/")}
     parts = (accumulate(name.split("."), "{}.{}".format) for name in names)
-    return ast.dump(tree), {*chain.from_iterable(parts)}
+    return ast.dump(tree), folders.union(*parts)
 
 
 def _stamp_of(path: Path) -> dict[str, Any]:

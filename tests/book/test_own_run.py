@@ -129,6 +129,18 @@ def test_it_answers_by_name_and_says_that_six_texts_are_few(executed, chapter):
     assert read_answer(committed) == ""
 
 
+@pytest.mark.rehearsal
+def test_chapter_12_answers_whatever_the_texts_labels_are_called(mine, tmp_path):
+    table = pd.DataFrame({"text": TEXTS, "label": ["great", "poor"] * 3})
+    table.to_csv(tmp_path / "called.csv", index=False)
+    given = {"12_language_models": {**mine, "dataset": str(tmp_path / "called.csv")}}
+    path = execute(BOOK, given, Execution(quiet=True), out=tmp_path)["12_language_models"]
+    notebook = nbformat.read(path, 4)
+    assert read_answer(notebook).startswith(f"On {NAME}, 6 texts: ")
+    outputs = [each for cell in notebook.cells for each in cell.get("outputs", ())]
+    assert not [each for each in outputs if each.get("name") == "stderr"]
+
+
 R = {"raw": "r", "words": "r_content", "sum to one": "r_normalised"}
 LOGITS = {"LeRF": "lerf", "MoRF": "morf", "Δ": "delta"}
 TABLE_2 = {"r, words": "r_content", "r, sum to one": "r_normalised", **LOGITS}

@@ -84,9 +84,9 @@ def stand_in(tmp_path_factory):
     return str(tiny.save(tiny.classifier(layers=12, hidden=32, heads=2), folder))
 
 
-def lines_of_make_paper():
+def lines_of_make_paper(*given):
     """What `make paper` calls the package with, line by line."""
-    command = ["make", "--dry-run", "--no-print-directory", "paper"]
+    command = ["make", "--dry-run", "--no-print-directory", "paper", *given]
     said = subprocess.check_output(command, cwd=find_book().root, text=True)
     words = shlex.split(said.replace("\\\n", " "), comments=True)
     starts = [n for n, word in enumerate(words) if word.endswith("bin/lrputils")]
@@ -135,6 +135,16 @@ def test_make_paper_measures_what_its_profiles_read_and_then_builds():
     read = {given["rows"] for each in profiles for given in each.values() if "rows" in given}
     assert read == written
     assert lines[-1][-2:] == ["--processes", "1"]
+
+
+def test_make_paper_says_first_what_it_takes(reviews, stand_in, tmp_path, capsys):
+    for verb, *words in lines_of_make_paper("DRY_RUN=1"):
+        for option, value in {"--model": stand_in, "--dataset": reviews, "--limit": "2"}.items():
+            words[words.index(option) + 1] = value
+        place = words.index("--out") + 1
+        assert main([verb, *words[:place], str(tmp_path / "out")]) == 0
+        assert "device hours" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.rehearsal

@@ -82,6 +82,7 @@ class BagForSequenceClassification(PreTrainedModel):
     """A class of one's own without positions: attention of torch's, and a mean."""
 
     config_class = BertConfig
+    causal = False
 
     def __init__(self, config):
         super().__init__(config)
@@ -95,15 +96,20 @@ class BagForSequenceClassification(PreTrainedModel):
         return self.words
 
     def forward(self, input_ids, attention_mask, **_):
-        states = self.encoder(self.words(input_ids), src_key_padding_mask=attention_mask == 0)
+        later = torch.ones(2 * input_ids.shape[1:], dtype=torch.bool).triu(1) & self.causal
+        hidden = (attention_mask[:, None] == 0) & ~torch.eye(len(later), dtype=torch.bool)
+        unseen = (later | hidden).repeat_interleave(4, 0)  # a head each
+        states = self.encoder(self.words(input_ids), mask=unseen)
         seen = attention_mask[..., None]
         mean = (states * seen).sum(1) / seen.sum(1)
         return SequenceClassifierOutput(logits=self.out(mean))
 
 
-def of_own_class():
+def of_own_class(causal=False):
     torch.manual_seed(0)
-    return BagForSequenceClassification(BertConfig(**_BERT)).eval().requires_grad_(False)
+    model = BagForSequenceClassification(BertConfig(**_BERT)).eval().requires_grad_(False)
+    model.causal = causal
+    return model
 
 
 def offloaded():
@@ -187,6 +193,7 @@ MODELS = {
     "characters": lambda: made("Canine", **_BERT),
     "prompt": with_prompt,
     "own class": of_own_class,
+    "own class, causal": lambda: of_own_class(causal=True),
     "offloaded": offloaded,
     "inference": inferring,
     "never trained": never_trained,
@@ -252,6 +259,7 @@ LOO = [
     ("hook", "attention-mask", None),
     ("captured", "attention-mask", None),
     ("own class", "attention-mask", None),
+    ("own class, causal", "attention-mask", None),
     ("inference", "attention-mask", None),
     ("never trained", "attention-mask", None),
     *(
