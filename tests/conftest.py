@@ -1,7 +1,5 @@
 """Shared fixtures: where real data and models are, if they are."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

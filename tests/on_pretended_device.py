@@ -3,8 +3,6 @@
 It has a process of its own, in which all models land "on cuda:0": `pytest` does not collect it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -8,8 +8,6 @@ Sources: ε-rule, Bach et al. (2015); halved products, softmax, identity rule an
 al. (2024); constant attention weights and norms' constant deviation, Ali et al. (2022).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

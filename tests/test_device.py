@@ -4,8 +4,6 @@
 outputs too.
 """
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Files import one way: no circle among them, imports inside of functions included."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

@@ -3,8 +3,6 @@
 It has to have a process of its own, since there is no way back. A kernel runs it at its start.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

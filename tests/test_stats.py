@@ -1,7 +1,5 @@
 """Statistics against SciPy on many random cases, and the interval's coverage by simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -72,20 +70,6 @@ def test_sum_to_one_flips_maps_with_a_negative_sum():
     reference = np.array([[1.0, 5, 2]] * 2)
     raw = stats.pearson(maps[:2], reference)
     np.testing.assert_allclose(stats.pearson(normalized[:2], reference), raw * [1, -1])
-
-
-def test_each_method_is_the_one_it_is_called(monkeypatch):
-    monkeypatch.setattr(stats, "_RESAMPLES", 100)
-    values = np.random.default_rng(3).gamma(1.0, size=30)
-    mean, error = values.mean(), scipy.stats.sem(values)
-    drawn = values[np.random.default_rng(0).integers(0, 30, size=(100, 30))]
-    expected = {
-        "percentile": np.quantile(drawn.mean(axis=1), [0.025, 0.975]),
-        "t": scipy.stats.t.interval(0.95, 29, mean, error),
-    }
-    for method, ends in expected.items():
-        found = stats.bootstrap_interval(values, method=method)
-        np.testing.assert_allclose(found, ends, rtol=1e-12)
 
 
 def test_halls_interval_undoes_his_transformation():

@@ -1,7 +1,5 @@
 """The single page, the run statistics, and the version, which stands in three places."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import multiprocessing
 import re
 import subprocess
@@ -48,13 +46,6 @@ def test_every_command_says_its_options_in_a_process_of_its_own():
 def in_book(small_book, monkeypatch):
     monkeypatch.chdir(small_book.root)
     return small_book
-
-
-def test_other_parameters_go_elsewhere_and_leave_the_twin_alone(in_book, tmp_path):
-    out = tmp_path / "run"
-    assert main(["execute", "1", "-p", "factor=4", "--out", str(out), "--quiet"]) == 0
-    assert "value 2.0" in (out / "01_short.ipynb").read_text()
-    assert not in_book.chapter("1").with_suffix(".ipynb").exists()
 
 
 @pytest.mark.parametrize("verb", ["execute", "build", "execute --out o"])

@@ -1,7 +1,5 @@
 """What a newcomer types: the commands and the Python of README and quickstart work as written."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re

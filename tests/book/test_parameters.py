@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -52,17 +50,9 @@ def test_what_does_not_fit_is_refused(chapter, given, complaint):
         check_given(declared(chapter, "c"), "c", given)
 
 
-NOT_DECLARED = {
-    "a = f()": "plain value",
-    "a, b = 1, 2": "plain value",
-    "import os": "plain value",
-    "a: int = 1": "plain value",
-}
-
-
-@pytest.mark.parametrize("lines", NOT_DECLARED)
+@pytest.mark.parametrize("lines", ["a = f()", "a, b = 1, 2", "import os", "a: int = 1"])
 def test_only_plain_values_may_be_parameters(lines):
-    with pytest.raises(BookError, match=NOT_DECLARED[lines]):
+    with pytest.raises(BookError, match="plain value"):
         declared(notebook(lines), "c")
 
 

@@ -1,11 +1,8 @@
 """A book about a model of the reader's own opens with what the chapters found of it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
-import nbformat
 import pandas as pd
 import pytest
 import yaml
@@ -14,7 +11,6 @@ from lrputils.book.build import assemble
 from lrputils.book.execution import execute
 from lrputils.book.layout import Execution, find_book
 from lrputils.book.parameters import load_parameters
-from lrputils.book.results_page import read_answer, read_tables
 
 CELL = """
 
@@ -68,13 +64,3 @@ def test_it_has_each_answer_with_its_chapter_and_every_table_at_full_precision(b
     banner = yaml.safe_load((source / "_config.yml").read_text())["html"]["announcement"]
     assert "“mine”" in banner
     assert "recorded" in banner
-
-
-def test_without_a_model_of_one_s_own_the_book_begins_as_ever(book, tmp_path):
-    executed = execute(book, load_parameters(book))
-    assert read_answer(nbformat.read(executed["01_short"], 4)) == ""
-    assert [*read_tables(nbformat.read(executed["01_short"], 4))] == ["tab-values"]
-    source = tmp_path / "source"
-    assemble(book, executed, source)
-    assert not (source / "chapters/your_results.md").exists()
-    assert yaml.safe_load((source / "_toc.yml").read_text())["root"] == "chapters/01_short"

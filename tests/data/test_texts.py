@@ -1,8 +1,5 @@
 """Loading texts from every kind of source, and what a mistake is answered with."""
 
-from __future__ import annotations
-
-import gzip
 import json
 import time
 import tracemalloc
@@ -39,30 +36,6 @@ def streamed(path, size=3, **options):
     return Texts(texts, labels, ids, stream.name, stream.identity)
 
 
-OTHER_FILES = {
-    "semicolons.csv": "Sentence;Label\none;0\ntwo, three;1\n",
-    "tabs.csv": "Sentence\tLabel\none\t0\ntwo, three\t1\n",
-    "mark.csv": '\ufeffText,LABEL\none,0\n"two, three",1\n',
-    "lines.txt": "one\n\ntwo, three\n",
-    "lines.json": '{"text": "one", "label": 0}\n{"text": "two, three", "label": 1}\n',
-}
-
-
-@pytest.mark.parametrize("packed", ["", ".gz", ".zip"])
-@pytest.mark.parametrize("name", OTHER_FILES)
-def test_files_as_other_programs_write_them(tmp_path, name, packed):
-    path = tmp_path / f"{name}{packed}"
-    content = OTHER_FILES[name].encode()
-    if packed == ".zip":
-        path = zipped(tmp_path / "any.zip", **{name: content, "__MACOSX/._x": b""})
-    else:
-        path.write_bytes(gzip.compress(content) if packed else content)
-    texts = load_texts(path)
-    assert texts.texts == ("one", "two, three")
-    assert texts.labels == (None if name.endswith(".txt") else (0, 1))
-    assert texts.name == name.split(".")[0]
-
-
 def zipped(path, **contents):
     with ZipFile(path, "w") as archive:
         for name, content in contents.items():
@@ -89,14 +62,6 @@ def test_a_comma_needs_no_quotes_where_there_is_one_column(tmp_path):
         path.write_text(f"text,label\n{first}a good film, really,1\n")
         with pytest.raises(ValueError, match=r"not as many as the columns\. .* stands in quotes"):
             load_texts(path)
-
-
-@pytest.mark.parametrize("lines", [True, False])
-def test_a_number_in_quotes_stays_a_text(tmp_path, lines):
-    table = pd.DataFrame({"text": ["007", "1e3"], "label": [1, 0]})
-    table.to_json(tmp_path / "x.json", orient="records", lines=lines)
-    texts = load_texts(tmp_path / "x.json")
-    assert (texts.texts, texts.labels) == (("007", "1e3"), (1, 0))
 
 
 def test_what_save_to_disk_wrote_and_a_dict_of_data_sets_have_splits(tmp_path):

@@ -1,7 +1,5 @@
 """Removal in the last layers alone, and the controls of a comparison, on the book's own model."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

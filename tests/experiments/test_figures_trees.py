@@ -1,20 +1,9 @@
 """The tree figures say what the trees say."""
 
-from __future__ import annotations
-
-from fractions import Fraction
-
-import matplotlib.pyplot as plt
 import pytest
-from matplotlib.text import Text
 
 from experiments import products
-from experiments.trees import _number, relevance_trees
-
-
-def texts(figure):
-    figure.canvas.draw()
-    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+from experiments.trees import relevance_trees
 
 
 def test_edges_are_labelled_with_their_relevance_and_as_wide_as_their_share():
@@ -35,14 +24,3 @@ def test_edges_are_labelled_with_their_relevance_and_as_wide_as_their_share():
 def test_any_values_can_be_drawn(values):
     trees = products.bracketings(products.symbols(values))
     relevance_trees([trees[0], trees[-1]]).canvas.draw()
-
-
-def test_labels_stay_short():
-    assert _number(Fraction("3/8")) == "3/8"
-    assert _number(Fraction("123456789/1000")) == "1.23e+05"
-
-
-def test_no_figure_stays_open():
-    before = plt.get_fignums()
-    relevance_trees(products.bracketings(products.symbols([2, 3, 4])))
-    assert plt.get_fignums() == before

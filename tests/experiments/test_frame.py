@@ -1,7 +1,5 @@
 """The frame holds every recorded map once, under the names of all kinds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -82,13 +80,6 @@ def test_what_a_run_lacks_is_named_with_the_command_that_writes_it(own_run, tmp_
         frame.read_run(own_run[0], methods=["ig"], layers=True, curves=16)
     with pytest.raises(FileNotFoundError, match="holds no run: `lrputils evaluate"):
         frame.read_run(tmp_path / "none", methods=["ig"])
-
-
-def test_mistakes_are_named():
-    with pytest.raises(ValueError, match=r"\['sst'\] hold no maps; choose from"):
-        frame.read_maps("sst")
-    with pytest.raises(FileNotFoundError, match="no recorded run depth/minilm-imdb"):
-        frame.read_rows("depth", ["minilm-imdb"])
 
 
 def test_a_sum_is_that_of_the_method():

@@ -1,7 +1,5 @@
 """The printed tables agree with one another."""
 
-from __future__ import annotations
-
 import pytest
 
 from experiments import paper

@@ -1,7 +1,5 @@
 """Product trees: every attribution against a second computation that knows nothing of the first."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import prod
 

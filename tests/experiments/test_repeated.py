@@ -33,25 +33,29 @@ LOOSE = {"morf": 0.03, "lerf": 0.03, "delta": 0.05, "seconds": np.inf}
 LEFT_OUT = {"lerf_curve", "morf_curve", "content"}
 
 
-@pytest.fixture(scope="module")
-def at_hand(data_dir, models_dir):
-    clf = lrp.load_classifier(models_dir / "minilm-sst2", device="cpu")
-    return clf, lrp.load_texts(data_dir / "sst2/validation.parquet")
+# Where rows are kept, of which kind, and the classifier's texts.
+RUNS = [("sst", "texts"), ("imdb", "texts")]
+RUNS += [(kind, kind) for kind in KINDS if (HOME / kind / "minilm-sst2").is_dir()]
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind == "texts" or (HOME / kind / "minilm-sst2").is_dir()]
-)
-def test_three_texts_give_their_rows_again(kind, at_hand):
-    clf, texts = at_hand
-    kept = results.load("sst" if kind == "texts" else kind, "minilm-sst2", HOME).rows
-    kept = kept.astype({"id": str})
+@pytest.mark.parametrize(("experiment", "kind"), RUNS)
+def test_three_texts_give_their_rows_again(experiment, kind, data_dir, models_dir):
+    name, file, drawn = "minilm-sst2", "sst2/validation.parquet", {}
+    if experiment == "imdb":
+        name, file, drawn = "minilm-imdb", "imdb/test.parquet", {"limit": 100, "seed": 0}
+    clf = lrp.load_classifier(models_dir / name, device="cpu")
+    texts, run = lrp.load_texts(data_dir / file, **drawn), results.load(experiment, name, HOME)
+    assert clf.identity == run.provenance["model"]["identity"]
+    kept, options = run.rows.astype({"id": str}), OPTIONS.get(kind, {})
+    if experiment == "imdb":
+        options = options | {"chunk": 16, "max_length": 256, "methods": ["attnlrp", "cp-lrp"]}
+        options |= {"ablation_curves": False, "curves": ["cp-lrp"]}
     if kind == "factorial":  # without the norm's rule a map at the sum is what rounding leaves
         kept = kept[kept.norm | (kept.readout != "sum")]
     lengths = {i: len(texts[texts.ids.index(i)].split()) for i in kept.id.unique()}
     few = sorted(lengths, key=lengths.get)[1:4]
     chosen = texts.take([texts.ids.index(i) for i in few])
-    again = rounded(resolve_name(KINDS[kind])(clf, chosen, **OPTIONS.get(kind, {})))
+    again = rounded(resolve_name(KINDS[kind])(clf, chosen, **options))
     keys = [name for name in KEYS if name in kept]
     assert set(again) == set(kept)
     again, kept = (rows.assign(n=rows.groupby(keys).cumcount()) for rows in (again, kept))

@@ -1,7 +1,5 @@
 """Paths to leave-one-out, against their two ends; exact passes moved between texts, by hand."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The planted rule: its texts, what training reaches, and the models that come with the package."""
 
-from __future__ import annotations
-
 import torch
 
 from experiments import small_models as recipe

@@ -1,7 +1,5 @@
 """Small models of every family: gates, brackets in SwiGLU, shared keys, and no softmax."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

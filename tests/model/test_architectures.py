@@ -1,7 +1,5 @@
 """What is found in each model, whatever holds it; what is passed to it, what is refused by name."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

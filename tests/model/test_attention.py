@@ -1,7 +1,5 @@
 """Routing attention calls: the same numbers, the right layers, the right masks."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

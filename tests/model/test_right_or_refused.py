@@ -1,7 +1,5 @@
 """Odd models × verbs: an answer is plain torch's, text by text, or there is one sentence."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

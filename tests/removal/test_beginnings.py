@@ -1,7 +1,5 @@
 """Beginnings that rows share, against rows that run whole and against masking one key at a time."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode

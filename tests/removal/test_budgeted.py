@@ -1,7 +1,5 @@
 """Leave-one-out on a budget: what is exact, and what it costs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Shapley values and pairs against their definitions, every set of tokens masked by a 4-D mask."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from math import comb
 

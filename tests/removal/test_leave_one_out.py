@@ -1,7 +1,5 @@
 """Leave-one-out against a slow reference: one forward pass a token, with a full mask."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest

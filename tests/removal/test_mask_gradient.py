@@ -1,7 +1,5 @@
 """The mask gradient against automatic differentiation of the gates, and against exact removal."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

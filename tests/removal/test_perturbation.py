@@ -1,7 +1,5 @@
 """Perturbation curves against taking out one chunk after the other by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

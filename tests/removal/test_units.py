@@ -1,7 +1,5 @@
 """Words, sentences and spans that are removed at once, against plain forward passes."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

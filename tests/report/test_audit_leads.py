@@ -1,7 +1,5 @@
 """Who leads, and whether the number of texts that is said to decide it does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """What a chapter shows: tables, rounded, and facts bound for the prose."""
 
-from __future__ import annotations
-
 import myst_nb
 import numpy as np
 import pandas as pd
@@ -28,10 +26,6 @@ def test_full_precision_travels_beside_the_html():
     assert bundle[TABLE]["columns"]["r"] == [0.51234, "nan"]
     assert "0.512" in bundle["text/html"]
     assert "0.51234" not in bundle["text/html"]
-
-
-def test_markup_in_a_table_is_escaped():
-    assert "<b>" not in show(FRAME)._repr_mimebundle_()["text/html"]
 
 
 def test_an_unknown_column_is_named():
@@ -72,8 +66,3 @@ def test_facts_are_bound_as_plain_values_by_name_end_and_key(monkeypatch):
     of_sst = {"sst_share": 0.5, "sst_gap_word": 0.1, "sst_gap_post-norm": 0.2}
     assert bound == {"count": 3, "name": "IMDB", **numbers, **of_sst}
     assert {type(value) for value in bound.values()} == {int, float, str}
-
-
-def test_what_rounds_to_zero_has_no_sign():
-    shown = show(pd.DataFrame({"r": [-0.001, -0.01]}), digits=2).rounded()
-    assert shown.r.to_list() == ["0.00", "-0.01"]

@@ -1,8 +1,5 @@
 """One call: its numbers are those of the methods, its sentence that of a slow count, its files."""
 
-from __future__ import annotations
-
-import dataclasses
 import itertools
 import re
 import unicodedata
@@ -30,15 +27,6 @@ def test_the_maps_are_the_methods_own(placeholder):
     expected = lrp.attribute(placeholder, inputs, "attnlrp", readout="sum")[0]
     np.testing.assert_allclose(shown.maps["AttnLRP"], expected, atol=1e-6)
     np.testing.assert_allclose(shown.maps["LOO"], lrp.leave_one_out(placeholder, inputs)[0])
-
-
-def test_a_prompt_and_a_page_say_what_was_explained_by_what(placeholder, tmp_path):
-    shown = lrp.explain(placeholder, TEXT, "AttnLRP")
-    assert repr(shown) == str(shown)
-    hub = dataclasses.replace(placeholder, name="owner/<name>", revision="abc123")
-    page = lrp.explain(hub, TEXT, "attnlrp").save(tmp_path / "x.html").read_text(encoding="utf-8")
-    told = f"Model owner/&lt;name&gt;, revision abc123; lrputils {lrp.__version__}</small>"
-    assert page.count(told) == 1
 
 
 def test_several_texts_are_explained_each_by_itself(placeholder, tmp_path):
@@ -76,14 +64,6 @@ def test_a_word_s_row_is_the_sum_of_its_pieces_rows(placeholder):
     number = np.repeat(np.arange(len(words)), [len(word.pieces) for word in shown.words])
     sums = pieces[["LOO", "AttnLRP"]].groupby(number).sum()
     np.testing.assert_allclose(sums, words[["LOO", "AttnLRP"]])
-
-
-def test_a_class_is_named_by_number_or_label(placeholder):
-    by_label = lrp.explain(placeholder, TEXT, "attnlrp", target="positive")
-    by_number = lrp.explain(placeholder, TEXT, "attnlrp", target=1)
-    assert by_label.caption == by_number.caption
-    assert by_label.caption.startswith("Class: positive, probability ")
-    np.testing.assert_array_equal(by_label.maps["AttnLRP"], by_number.maps["AttnLRP"])
 
 
 def test_what_chance_reaches_is_a_quantile_over_all_orders():

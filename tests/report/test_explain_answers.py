@@ -1,7 +1,5 @@
 """`explain` of a chat: the given answer, or the model's own, and the same from a shell."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -79,8 +77,7 @@ def test_without_an_answer_a_chat_gets_the_models_own(clf):
 
 
 def test_a_shell_takes_messages_as_json(clf, tmp_path, capsys):
-    clf.model.save_pretrained(tmp_path)
-    clf.tokenizer.save_pretrained(tmp_path)
+    tiny.save(clf, tmp_path)
     how = ["--model", str(tmp_path), "--methods", "mask-gradient", "--device", "cpu"]
     for given, answer in ((json.dumps(CHAT), "the end"), ("A dog", " is")):
         assert main(["explain", given, *how, "--answer", answer]) == 0
@@ -90,8 +87,7 @@ def test_a_shell_takes_messages_as_json(clf, tmp_path, capsys):
 
 
 def test_a_shell_says_that_a_plain_text_goes_without_the_chat_template(clf, tmp_path, capsys):
-    clf.model.save_pretrained(tmp_path)
-    clf.tokenizer.save_pretrained(tmp_path)
+    tiny.save(clf, tmp_path)
     capsys.readouterr()
     command = ["--model", str(tmp_path), "--methods", "mask-gradient", "--device", "cpu"]
     classes = ["--template", "{text} is", "--verbalizers", "A,B"]

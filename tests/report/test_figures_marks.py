@@ -81,24 +81,6 @@ def test_lines_have_bands_a_colour_each_and_labels_where_they_differ(monkeypatch
     assert beside["index"][0] == str(("a", "r", frame.MPNET, 1))
 
 
-def test_the_books_own_small_model_gets_no_band():
-    wide = table([0.1, 0.2]).assign(low=-1.0, high=1.0)
-    drawn = {
-        name: lines({"": {name: wide}}, xlabel="", title="")
-        for name in (frame.MINILM, frame.THIS_RUN)
-    }
-    bands = {name: len(figure.axes[0].collections) for name, figure in drawn.items()}
-    assert bands == {frame.MINILM: 1, frame.THIS_RUN: 0}
-
-
-def test_runs_of_different_depth_share_a_scale():
-    panels = {f"run {k}": table([0.1 * k] * k) for k in (6, 2, 12)}
-    figure = lines(panels, xlabel="layer", title="t", ylabel="share")
-    seen = [axes for axes in figure.axes if axes.get_visible()]
-    assert len({axes.get_ylim() for axes in seen}) == 1
-    assert [axes.get_title(loc="left") for axes in seen] == list(panels)
-
-
 @pytest.mark.parametrize("mark", [dots, lines])
 def test_a_series_without_a_name_is_drawn(mark):
     """Indexed by ("", row), as one method or one read-out of a larger table is."""
@@ -123,14 +105,6 @@ def test_every_method_and_model_has_a_look_and_no_two_are_alike():
     assert len({look.colour for look in found.values()}) == len(found)
     assert len({found[m.label].shape for m in METHODS.values()}) == len(METHODS)
     assert {*found} <= {m.label for m in METHODS.values() if m.colour} | {*LOOKS}
-
-
-def test_methods_of_one_hue_have_lines_of_two_styles():
-    panel = {
-        METHODS[name].label: table([0.1, 0.2]) for name in ("attnlrp", "ig", "rollout", "cp-lrp")
-    }
-    drawn = lines({"a": panel}, xlabel="layer", title="t").axes[0].lines
-    assert [line.get_linestyle() for line in drawn] == ["-", "--", "--", "-"]
 
 
 def test_every_look_is_seen_on_white():

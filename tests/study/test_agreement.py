@@ -1,9 +1,5 @@
 """Correlations under conventions against the plain functions of `lrputils.stats`, map by map."""
 
-from __future__ import annotations
-
-from itertools import product
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -53,15 +49,6 @@ def test_every_convention_is_the_plain_correlation(maps):
             own, loo = own / own.sum(), loo / loo.sum()
         expected = PLAIN[row.coefficient](own[None], loo[None])[0]
         assert row.r == pytest.approx(expected, abs=1e-6), row
-
-
-def test_one_convention_is_a_part_of_all(maps):
-    every = study.agreement(maps, study.COUNTED, study.NORMALISATIONS, [*PLAIN])
-    for counted, name in product(study.COUNTED, PLAIN):
-        one = study.agreement(maps, [counted], coefficients=[name])
-        kept = (every.counted == counted) & (every.coefficient == name)
-        part = every[kept & (every.normalisation == study.RAW)]
-        np.testing.assert_array_equal(one.r, part.r)
 
 
 def test_means_and_differences_are_those_of_stats(maps):

@@ -1,7 +1,5 @@
 """Forecasts count the rows that are really run."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -139,16 +137,6 @@ class TestForecast:
         seconds = cost._row_model(placeholder, inputs)
         for n in (5, 50, 120):
             assert seconds(n) == pytest.approx(1e-3 + 2e-5 * n + 3e-7 * n**2, rel=1e-6)
-
-    def test_words_take_a_row_each(self, placeholder, one_second_a_token):
-        text = "a film that is unforgettably dull"
-        n = lengths_of(placeholder, [text])[0]
-        plan = forecast(placeholder, [text], units="word")
-        assert plan.seconds["loo"] == pytest.approx(n + 6 * (n - n / 6))
-
-    def test_mistakes_are_named(self, placeholder):
-        with pytest.raises(ValueError, match="no text"):
-            forecast(placeholder, [])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,17 +33,11 @@ def result(placeholder, texts):
     return evaluate(placeholder, texts, METHODS, batch_size=2, progress=False)
 
 
-def test_a_map_is_found_by_its_label_and_a_method_s_first_by_its_name(result):
-    assert result.maps[Label("attnlrp")] is result.maps["attnlrp"]
-    for other in (Label("attnlrp", "sum"), "ig"):
-        with pytest.raises(KeyError):
-            result.maps[other]
-
-
 def test_labels_are_called_as_in_the_model(placeholder):
     table = pd.DataFrame({"text": ["a", "b"], "label": ["up", "down"]})
     names = {"up": "positive", "down": 0}
-    found = evaluate(placeholder, table, ["rollout"], labels=names, progress=False)
+    found = evaluate(placeholder, table, ["Gradient × input"], labels=names, progress=False)
+    assert list(found.maps) == [Label("loo"), Label("grad-x-input")]
     assert [*found.rows.drop_duplicates("id").label] == [1, 0]
 
 
@@ -84,20 +76,6 @@ def test_a_text_alone_gives_the_same_maps_and_correlations(placeholder, result, 
         content = inputs.content_mask
         expected = stats.pearson(alone, loo, where=content)[0]
         assert row.r_content == pytest.approx(expected, abs=1e-3, nan_ok=True)
-
-
-def test_it_is_shown_as_a_table(result):
-    first, *lines = repr(result).splitlines()
-    assert first.startswith(f"{len(result.tokens)} texts: mean r with LOO over own tokens")
-    means = result.summary("r_content").value.drop("loo")
-    told = {line.split()[0]: line.split()[1] for line in lines[1:]}
-    assert told == {name: f"{mean:.2f}" for name, mean in means.items()}
-    assert result._repr_html_().count("<tr") == len(lines)
-
-
-def test_a_method_s_label_is_its_name_too(placeholder):
-    found = evaluate(placeholder, "never dull", ["LOO", "Gradient × input"], progress=False)
-    assert list(found.maps) == [Label("loo"), Label("grad-x-input")]
 
 
 def test_a_reference_s_loo_is_taken(placeholder, texts, result):
@@ -142,7 +120,7 @@ def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placehol
     )
 
 
-@pytest.mark.parametrize("name", ["gpt2-lm", "llama-lm", "qwen2-lm"])
+@pytest.mark.parametrize("name", ["gpt2-lm", "llama-lm"])
 def test_a_next_token_model_explains_the_token_it_expects(name):
     clf = tiny.language_model(name)
     texts = Texts(("a b c d e", "f g h"), (0, 1), ("0", "1"), "letters", "sha256 0")
