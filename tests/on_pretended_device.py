@@ -1,4 +1,4 @@
-"""Every verb and method on a pretended GPU: the same as here. `test_pretended_device.py` runs it.
+"""Every verb and method on a pretended GPU: the same as here. `test_device.py` runs it.
 
 It has a process of its own, in which all models land "on cuda:0": `pytest` does not collect it.
 """

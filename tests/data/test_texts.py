@@ -54,16 +54,6 @@ def test_an_archive_of_several_files_or_of_none_is_refused(tmp_path):
         load_texts("missing.zip")
 
 
-def test_a_comma_needs_no_quotes_where_there_is_one_column(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text('text\na good film, really; yes\n"quoted, ""so"""\n')
-    assert load_texts(path).texts == ("a good film, really; yes", 'quoted, "so"')
-    for first in ("bad,0\n", ""):
-        path.write_text(f"text,label\n{first}a good film, really,1\n")
-        with pytest.raises(ValueError, match=r"not as many as the columns\. .* stands in quotes"):
-            load_texts(path)
-
-
 def test_what_save_to_disk_wrote_and_a_dict_of_data_sets_have_splits(tmp_path):
     parts = {"train": TABLE[:1], "test": TABLE[1:]}
     held = datasets.DatasetDict({k: datasets.Dataset.from_pandas(t) for k, t in parts.items()})
@@ -84,6 +74,8 @@ def test_texts_at_hand_are_known_by_what_they_are():
     first, second = load_texts(TABLE), load_texts(TABLE.assign(label=1))
     assert first.identity == load_texts(TABLE.copy()).identity != second.identity
     assert load_texts(first, limit=2).ids == ("a", "b")
+    parts = stream_texts(TABLE).parts(1)
+    assert {part.identity for part in parts} == {first.identity}
     renamed = TABLE.rename(columns={"text": "words", "label": "stars"})
     assert load_texts(renamed, "words, stars") == first
 
@@ -236,10 +228,3 @@ def test_what_is_a_path_and_what_a_name_on_the_hub(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     assert files.is_path(name) == (name in PLACES)
-
-
-def test_texts_at_hand_are_known_by_themselves_in_a_stream_too():
-    one, other = (stream_texts([text, "a film"]) for text in ("dull", "bright"))
-    assert one.identity != other.identity
-    assert one.identity == load_texts(["dull", "a film"]).identity
-    assert [part.identity for part in one.parts(1)] == [one.identity] * 2

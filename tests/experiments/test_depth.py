@@ -10,11 +10,6 @@ from experiments.depth import agreement_by_depth, losses
 TEXTS = lrp.load_texts(["a film that is never dull", "a slow and empty evening"])
 
 
-@pytest.fixture(scope="module")
-def clf():
-    return lrp.load_classifier()
-
-
 def test_hidden_from_the_first_layer_on_is_leave_one_out(clf):
     inputs = clf.encode([TEXTS[0]])
     exact = lrp.leave_one_out(clf, inputs)[0]

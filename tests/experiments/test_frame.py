@@ -6,28 +6,7 @@ import pytest
 
 import lrputils as lrp
 from experiments import frame
-from lrputils.runs import results
 from lrputils.runs.datasets import Settings, evaluate_dataset
-
-
-def test_maps_are_those_of_the_files():
-    rows = frame.read_maps("maps", "remedy", runs=["minilm-sst2"])
-    loo = rows[(rows.method == "loo") & (rows.removal == "attention-mask")]
-    assert loo.id.is_unique
-    assert set(loo.model) == {frame.MINILM}
-    assert set(loo.data) == {"SST-2"}
-    remedy = results.load("remedy", "minilm-sst2").rows
-    for setting, (form, groups) in {
-        "halves": ("exact-block", 2),
-        "eighths": ("exact-block", 8),
-        "first-order": ("first-order", 1),
-    }.items():
-        own = rows[(rows.form == form) & (rows.groups == groups)].set_index("id")
-        expected = remedy[remedy.setting == setting].set_index("id")
-        assert len(own) == len(expected) > 0
-        for text, scores in expected.scores.items():
-            np.testing.assert_array_equal(own.scores[text], scores)
-            assert own.tokens[text] == len(scores) == len(own.content[text])
 
 
 def test_no_map_stands_twice():

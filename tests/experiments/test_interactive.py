@@ -220,11 +220,3 @@ def test_what_is_chosen_is_printed_without_its_controls(browser, page, figures):
     }; 0"""
     url = page(figures["product"])
     assert browser.visit(url, watch, printed="window.seen").answer == [False, True, True]
-
-
-def test_markup_in_a_text_stays_in_the_data(figures):
-    shown = figures["heatmaps"]._repr_mimebundle_()["text/html"]
-    assert shown.count("</script>") == 2
-    assert "window.opened" in shown
-    held = shown.split('type="application/json">')[1].split("</script>")[0]
-    assert json.loads(held)["items"][1]["title"].startswith("</script><script>")

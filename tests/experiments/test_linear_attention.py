@@ -155,17 +155,6 @@ def test_two_nodes_are_complete(setting, baseline):
 # Agreement
 
 
-def test_r_and_what_sum_to_one_makes_of_it_by_hand():
-    """r = −1/√(186/9 · 2), turned round where exactly one of the two sums is negative."""
-    one, other = [1.0, 2.0, -4.0], [3.0, 1.0, 2.0]
-    maps = {"a": torch.tensor([one, other, one]), "b": torch.tensor([other, one, one[::-1]])}
-    rows = la.correlations(maps, {"a vs b": ("a", "b"), "b vs a": ("b", "a")})
-    r, turned = 1 / (186 / 9 * 2) ** 0.5, (-44 + 49 - 44) / 186
-    assert np.allclose(rows.r, [-r, -r, turned] * 2)
-    assert np.allclose(rows.r_normalised, [r, r, turned] * 2)
-    assert rows.flipped.to_list() == [True, True, False] * 2
-
-
 @pytest.mark.parametrize(
     ("seeds", "by_seed", "by_image"), [(3, 0.1, 0.02), (5, 0.1, 0.02), (8, 0.05, 0.05), (3, 0, 0.2)]
 )
@@ -178,15 +167,6 @@ def test_crossed_interval_holds_the_truth_as_often_as_it_says(seeds, by_seed, by
         found = la.crossed_estimate(values)
         held.append(found.low <= 0 <= found.high)
     assert 0.88 <= np.mean(held) <= 0.99
-
-
-def test_crossed_interval_stays_among_correlations_and_shrinks_to_a_point():
-    found = la.crossed_estimate(np.array([[0.999, 0.5, 0.998], [0.2, 0.99, 0.97]]))
-    assert -1 <= found.low < found.value < found.high <= 1
-    assert la.crossed_estimate(np.full((3, 4), 0.25))[:3] == (0.25, 0.25, 0.25)
-    generator = np.random.default_rng(0)
-    one_seed = la.crossed_estimate(generator.uniform(-1, 1, (1, 50)))
-    assert 0.1 < one_seed.high - one_seed.low < 0.5
 
 
 # Training and what is shipped
@@ -227,13 +207,3 @@ def test_every_shipped_network_classifies_the_digits():
         for network in networks:
             assert la.accuracy(network, images, labels) > 0.5
             assert network.dim == 32
-
-
-def test_what_is_not_shipped_is_trained_or_named():
-    setting = la.Setting("none", "mean", "unit")
-    data = tiny_data()
-    assert len(la.networks(data, setting, 1)) == 1
-    with pytest.raises(ValueError, match=r"none-mean-unit is shipped for 0 seed\(s\)"):
-        la.load_shipped(setting, 0)
-    with pytest.raises(ValueError, match="seeds=0"):
-        la.networks(data, setting, 0)

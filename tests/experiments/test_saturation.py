@@ -16,11 +16,6 @@ ONE = TEXTS.take([0])
 PROMPT = {"template": "It is {text}. So", "labels": (" a", " the")}
 
 
-@pytest.fixture(scope="module")
-def clf():
-    return lrp.load_classifier(device="cpu")
-
-
 def test_a_path_begins_with_the_mask_gradient_and_ends_with_loo(clf):
     rows = saturation.measure(clf, TEXTS, degrees=(0.001, 1)).set_index(["id", "degree"])
     for text, name in zip(TEXTS, TEXTS.ids, strict=True):

@@ -54,6 +54,6 @@ def test_a_sentence_stands_behind_the_text_and_the_first_class_is_explained(clas
             assert row["first"] == pytest.approx(first, rel=1e-3)
 
 
-def test_the_sentences_of_a_triple_have_as_many_tokens(classifier):
+def test_the_sentences_of_a_triple_have_as_many_tokens(clf):
     for triple in special.SENTENCES:
-        assert len({len(classifier.encode([some])["input_ids"][0]) for some in triple}) == 1
+        assert len({len(clf.encode([some])["input_ids"][0]) for some in triple}) == 1

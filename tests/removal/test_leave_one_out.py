@@ -8,7 +8,6 @@ import torch
 from experiments.families import plain_loo
 from lrputils.model import readout
 from lrputils.model.architectures import describe
-from lrputils.model.forwards import replaced
 from lrputils.model.inputs import Inputs
 from lrputils.removal import packing, shortcuts
 from lrputils.removal.leave_one_out import leave_one_out
@@ -21,7 +20,7 @@ CLASSIFIERS = tuple(name for name in tiny.TEXT_NAMES if not name.endswith("-lm")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_equals_masking_one_key_at_a_time(name, dtype, tolerance):
     model = tiny.build(name, dtype=dtype)
-    inputs = tiny.texts((7, 4, 5, 7, 3))
+    inputs = tiny.texts((7, 4, 5, 3, 1))
     fast = leave_one_out(model, inputs)
     slow = reference.leave_one_out(model, inputs)
     assert fast.dtype == dtype
@@ -63,22 +62,6 @@ def test_packed_weights_change_rounding_alone(name, monkeypatch):
     fused = {shortcuts._FUSED.get(type(module)) for module in kept[-1].forwards} - {None}
     assert set(kept[-1].pairs.values()) == fused
     assert all("forward" not in vars(module) for module in model.modules())
-
-
-def test_a_single_token_of_a_decoder_then_attends_to_nothing():
-    model = tiny.build("gpt2")
-    inputs = tiny.texts((1,))
-    score = leave_one_out(model, inputs)
-    whole = reference.without(model, inputs, 0)
-
-    nothing = {
-        block.attn.c_proj: lambda f, x: f(torch.zeros_like(x)) for block in model.transformer.h
-    }
-    with replaced(nothing):
-        without = reference.without(model, inputs, 0)
-    target = whole.argmax()
-    torch.testing.assert_close(score[0, 0], (whole - without)[target])
-    assert score.abs() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert", "gpt2", "llama"])

@@ -16,40 +16,6 @@ from lrputils.removal.mask_gradient import (
 from tests import tiny
 
 
-def gate_gradient(model, inputs):
-    """∂f/∂m at m = 1, with A_ji = m_i exp(Z_ji) / Σ_k m_k exp(Z_jk), one text alone."""
-    architecture = describe(model)
-    if "input_ids" in inputs:
-        tokens = inputs["input_ids"].shape[1]
-    else:
-        tokens = architecture.word_embeddings(**inputs).shape[1]
-    gates = torch.ones(tokens, dtype=torch.float64, requires_grad=True)
-    readout = 0 if not architecture.kind.causal else tokens - 1
-    # A gate that its own query does not see is held at its value there.
-    held = torch.eye(tokens, dtype=torch.bool)
-    held[readout, readout] = False
-
-    def gated(call):
-        weights = call.weights() * torch.where(held, 1.0, gates)
-        return call.combined(weights / weights.sum(-1, keepdim=True)), None
-
-    with routed(model, gated):
-        logits = model(**architecture.arguments(inputs)).logits[0]
-    logits = logits[-1] if logits.dim() == 2 else logits
-    return torch.autograd.grad(logits[logits.argmax()], gates)[0]
-
-
-@pytest.mark.parametrize("name", tiny.NAMES)
-def test_first_order_is_the_gradient_of_the_gates(name):
-    model, inputs = tiny.build(name), tiny.inputs_for(name)
-    scores = mask_gradient(model, inputs, form="first-order")
-    for row in range(3):
-        one = tiny.row(inputs, row)
-        expected = gate_gradient(model, one)
-        assert expected.abs().max() > 1e-3
-        torch.testing.assert_close(scores[row, : len(expected)], expected, rtol=1e-10, atol=1e-10)
-
-
 def slow_scores(model, inputs, gone, gate, form):
     """Scores of the tokens `gone` of one text, from the definition of each form, sum by sum.
 

@@ -6,7 +6,7 @@ import torch
 from lrputils.model.architectures import describe
 from lrputils.model.inputs import Inputs
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
-from tests import tiny
+from tests import reference, tiny
 
 
 def random_scores(inputs):
@@ -14,34 +14,25 @@ def random_scores(inputs):
 
 
 def slow_curve(model, inputs, scores, row, order, chunk=1):
-    """One text, one method: rank the chunks, mask them one after the other, run each time."""
-    architecture = describe(model)
-    own = Inputs.of(inputs).content_mask[row].nonzero().flatten().tolist()
-    length = int(inputs["attention_mask"][row].sum())
+    """One text, one method: rank the chunks, mask one after the other, run each time."""
+    one, causal = tiny.row(inputs, row), describe(model).kind.causal
+    own = Inputs.of(one).content_mask[0].nonzero().flatten().tolist()
     chunks = [own[start : start + chunk] for start in range(0, len(own), chunk)]
-    worth = [sum(float(scores[row, i]) for i in part) for part in chunks]
     sign = -1 if order == "morf" else 1
-    ranking = sorted(range(len(chunks)), key=lambda number: (sign * worth[number], number))
-    left = list(range(length))
-    curve, target = [], None
+    chunks.sort(key=lambda part: sign * sum(float(scores[row, i]) for i in part))
+    curve = []
     for step in range(len(chunks) + 1):
-        if step:
-            left = [i for i in left if i not in chunks[ranking[step - 1]]]
+        gone = {token for part in chunks[:step] for token in part}
+        left = [i for i in range(one["input_ids"].shape[1]) if i not in gone]
         if not left:
             curve.append(float("nan"))
             continue
-        ids = inputs["input_ids"][row : row + 1, :length]
-        mask = torch.zeros(1, length, dtype=torch.long)
-        mask[0, left] = 1
-        with torch.no_grad():
-            if architecture.kind.causal:
-                # A masked text's last token that is left reads what the shortened text's last does.
-                states = architecture.backbone(ids, attention_mask=mask)[0]
-                head = model.get_output_embeddings() if architecture.language_model else model.score
-                logits = head(states[0, left[-1]])
-            else:
-                logits = model(input_ids=ids, attention_mask=mask).logits[0]
-        target = int(logits.argmax()) if target is None else target
+        # A decoder's masked text ends where the last token that is left stands.
+        end = left[-1] + 1 if causal else None
+        text = {name: value[:, :end] for name, value in one.items()}
+        logits = reference.without(model, text, 0, [i for i in gone if not end or i < end])
+        if not curve:
+            target = int(logits.argmax())
         curve.append(float(logits[target]))
     return torch.tensor(curve, dtype=torch.float64)
 

@@ -17,11 +17,6 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def clf():
-    return lrp.load_classifier(device="cpu")
-
-
 def sets_of(inputs, row, units):
     """The columns of each unit of a text."""
     numbers = inputs.units(units).numbers[row]

@@ -46,16 +46,6 @@ def test_several_texts_are_explained_each_by_itself(placeholder, tmp_path):
         shown.save(tmp_path / "x.svg")
 
 
-def test_a_headline_names_words_of_the_text(placeholder):
-    inputs = placeholder.encode(TEXT)
-    scores = np.linspace(0.1, 0.5, len(inputs.tokens[0]))
-    scores[[0, -1]] = -9, 9
-    shown = Heatmap.of(placeholder, TEXT, {"m": scores})
-    assert shown.strongest("m").startswith("most for: “didn't” +")
-    assert "against" not in shown.strongest("m")
-    assert shown.shares("m")[0] == -1
-
-
 def test_a_word_s_row_is_the_sum_of_its_pieces_rows(placeholder):
     shown = lrp.explain(placeholder, TEXT)
     words, pieces = shown.to_frame(), shown.to_frame(pieces=True)

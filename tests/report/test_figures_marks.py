@@ -10,10 +10,9 @@ from matplotlib.colors import to_hex, to_rgb
 
 from experiments import frame
 from lrputils.attribution import METHODS
-from lrputils.attribution.registry import method
 from lrputils.report.display import TABLE
 from lrputils.report.figures.marks import dots, lines
-from lrputils.report.figures.style import COLORS, LOOKS, looks, of_method
+from lrputils.report.figures.style import COLORS, LOOKS, looks
 
 
 def test_dots_stand_where_the_values_are():
@@ -130,11 +129,3 @@ def test_others_take_what_is_left_and_keep_it_in_every_panel():
     }
     assert len({*colour.values()}) == 4
     assert to_hex(third.lines[0].get_color()) == colour["two"]
-
-
-def test_a_method_entered_later_has_its_own_colour_also_a_hexadecimal_one():
-    try:
-        method("mine", "My way", "#F0E442")(lambda model, inputs, *, target: None)
-        assert (looks(["My way"])["My way"].colour, of_method("mine")) == ("#F0E442", "#F0E442")
-    finally:
-        METHODS.pop("mine", None)

@@ -10,7 +10,6 @@ from tokenizers.implementations import (
 
 import lrputils as lrp
 from lrputils.model.units import joined
-from lrputils.report import heatmap
 from lrputils.report.heatmap import Heatmap
 from lrputils.report.words import named
 
@@ -110,27 +109,3 @@ def test_a_word_that_occurs_again_is_named_by_its_place():
     names = [named(shown.words, place) for place in range(len(shown.words))]
     assert names[1] == "“good”"
     assert [name for name in names if "never" in name] == ["“never” (1 of 2)", "“never” (2 of 2)"]
-
-
-@pytest.mark.parametrize(("number", "ground", "ink"), [(0, 255, 28), (1, 18, 230)])
-def test_words_are_legible_on_the_deepest_colour_and_a_fifth_of_it_is_seen(number, ground, ink):
-    """In the light theme and in the dark one, which need other colours for that."""
-    style = re.findall(r"--red: ([\d ]+); --blue: ([\d ]+); --deepest: (\.\d+)", heatmap.STYLE)
-    *colours, deepest = style[number]
-
-    def luminance(colour):
-        linear = np.where(colour < 10, colour / 3295, ((colour / 255 + 0.055) / 1.055) ** 2.4)
-        return linear @ [0.2126, 0.7152, 0.0722]
-
-    def contrast(*pair):
-        low, high = sorted(map(luminance, pair))
-        return (high + 0.05) / (low + 0.05)
-
-    grey = np.ones(3)
-    for colour in colours:
-        full = np.array(colour.split(), float)
-        deep, weak = (
-            part * full + (1 - part) * ground for part in (float(deepest), 0.2 * float(deepest))
-        )
-        assert contrast(deep, ink * grey) >= 4.5
-        assert contrast(weak, ground * grey) >= 1.12

@@ -14,11 +14,6 @@ from tests import reference, tiny
 TEXT = "an unwatchable film that is never dull"
 
 
-@pytest.fixture(scope="module")
-def clf():
-    return lrp.load_classifier(device="cpu")
-
-
 def test_a_span_over_both_texts_of_a_pair_is_one_unit(clf):
     inputs = clf.encode([("a good film", "never dull at all")])
     spans = [[(7, 17), (18, 22)]]  # "film", across the separator, "never"; and "dull"

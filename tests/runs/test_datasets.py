@@ -4,9 +4,7 @@ import copy
 import errno
 import os
 import shutil
-import signal
 import subprocess
-import time
 from dataclasses import replace
 from functools import partial
 from unittest import mock
@@ -17,7 +15,6 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import EMBEDDED, load_classifier
 from lrputils.runs import datasets, folders, parts, results
@@ -136,27 +133,6 @@ class TestKilled:
             evaluate(placeholder, TEXTS, out)
             pd.testing.assert_frame_equal(read(out).rows, read(whole).rows)
         assert moment == 14  # without a kill: two moments a file, of run.json and three parts' two
-
-    def test_a_process_that_is_killed(self, tmp_path, chance):
-        clf = tiny.classifier(layers=12, hidden=128)
-        run = partial(evaluate, clf, stream_texts(limit=16))
-        began = time.monotonic()
-        undisturbed = run(tmp_path / "undisturbed")
-        seconds, done = time.monotonic() - began, []
-        for _ in range(3):
-            child = os.fork()
-            if not child:
-                torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
-                run(tmp_path / "out")
-                os._exit(0)
-            time.sleep(chance.uniform(0, seconds / 2))
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            done.append(len(files(tmp_path / "out")))
-        assert done == sorted(done)
-        run(tmp_path / "out")
-        ours, theirs = (read(each).rows for each in (tmp_path / "out", undisturbed))
-        pd.testing.assert_frame_equal(ours, theirs, atol=1e-4)
 
 
 class TestGrowth:
@@ -399,35 +375,6 @@ class TestMistakes:
         with pytest.raises(ValueError, match=r"NaN .* in rows \[1\].* texts \['a', 'b'\]"):
             evaluate(clf, stream_texts(tmp_path / "two.jsonl"), tmp_path / "out")
         assert not (tmp_path / "out").exists()
-
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ("", "--out DIR says where the rows go"),
-            (
-                "--out x --methods shap",
-                "unknown method 'shap' (did you mean 'shapley'?); there are",
-            ),
-            ("--out x --long never", "--long 'never' is not one of ['cut', 'refuse']"),
-            ("--out x --part-size 0", "--part-size 0: the smallest possible value is 1"),
-            ("--out x --engine ray", "Ray is not installed: pip install ray"),
-            ("--out x --address auto", "--address 'auto' is of a cluster: add --engine ray"),
-            ("--out x --dataset missing.csv", "missing.csv"),
-            ("--out x --dataset empty.csv", "'empty' holds no texts"),
-            ("--out x --dataset gap.csv", "has no text in row 1 of column 'text'"),
-        ],
-    )
-    def test_on_the_command_line_they_get_one_line(
-        self, arguments, message, tmp_path, monkeypatch, capsys
-    ):
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "empty.csv").write_text("text,label\n")
-        (tmp_path / "gap.csv").write_text("text,label\na film,1\n,0\n")
-        assert command_line.main(["evaluate", "--quiet", *arguments.split()]) == 1
-        error = capsys.readouterr().err
-        assert message in error
-        assert len(error.splitlines()) == 1
-        assert not (tmp_path / "x").exists()
 
 
 def test_an_installed_copy_records_its_version(tmp_path, monkeypatch):

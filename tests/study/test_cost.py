@@ -38,14 +38,6 @@ METHODS = ("rollout", "attnlrp")
 
 
 class TestForecast:
-    def test_leave_one_out_is_every_text_once_and_once_without_each_token(
-        self, placeholder, one_second_a_token
-    ):
-        plan = forecast(placeholder, WORDS)
-        expected = sum(n + n * (n - 1) for n in lengths_of(placeholder, WORDS))
-        assert plan.seconds == {"loo": expected}
-        assert plan.total == expected
-
     def test_a_decoder_runs_part_of_each_row(self, placeholder, one_second_a_token, monkeypatch):
         sizes = {"vocab_size": len(placeholder.tokenizer), "max_position_embeddings": 64}
         model = tiny.build("gpt2", pad_token_id=placeholder.tokenizer.pad_token_id, **sizes)

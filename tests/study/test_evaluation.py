@@ -11,7 +11,6 @@ from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study.evaluation import compare, evaluate
 from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
-from tests import tiny
 
 WORDS = (
     "a film that is never dull",
@@ -118,21 +117,6 @@ def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placehol
     assert np.allclose(
         result.per_text("delta"), result.per_text("lerf") - result.per_text("morf"), atol=1e-6
     )
-
-
-@pytest.mark.parametrize("name", ["gpt2-lm", "llama-lm"])
-def test_a_next_token_model_explains_the_token_it_expects(name):
-    clf = tiny.language_model(name)
-    texts = Texts(("a b c d e", "f g h"), (0, 1), ("0", "1"), "letters", "sha256 0")
-    result = evaluate(clf, texts, ["ig", "rollout", "attnlrp", "cp-lrp"], chunk=1, progress=False)
-    for row, text in enumerate(texts):
-        inputs = clf.encode(text)
-        logits = clf.model(**inputs.model_kwargs()).logits[0, -1]
-        assert result.rows.query("position == @row").target.unique() == [int(logits.argmax())]
-        loo = leave_one_out(clf.model, inputs, target=int(logits.argmax()))
-        assert np.allclose(result.maps["loo"][row], loo[0].numpy(), atol=1e-5)
-    assert clf.labels == ()
-    assert set(result.rows.label) == {None}  # labels of texts are no tokens
 
 
 def test_a_contrast_of_two_classes_is_explained(placeholder, texts):
