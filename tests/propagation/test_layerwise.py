@@ -103,49 +103,14 @@ BY_HAND = {
 }
 
 
-def by_hand(model, rule, monkeypatch, *, follow):
-    """Explicit rules: relevance `(tokens,)` at the words, if only one path's share goes on.
-
-    `follow=(layer, path)`: below that layer.
-    """
-    delivered = {}
-    back, down = reference._back, reference._Layer.backward
-    current = []
-
-    def recording(module, x, relevance, eps):
-        result = back(module, x, relevance, eps)
-        for layer, block in enumerate(model.bert.encoder.layer):
-            maps = block.attention.self
-            for path in ("value", "query", "key"):
-                if module is getattr(maps, path):
-                    delivered[layer, path] = result
-        return result
-
-    def backward(self, relevance, attention_rule, eps):
-        whole = down(self, relevance, attention_rule, eps)
-        layer = next(i for i, b in enumerate(model.bert.encoder.layer) if b is self.block)
-        current.append(layer)
-        nothing = torch.zeros_like(whole)
-        three = {path: delivered.get((layer, path), nothing) for path in PATHS[:3]}
-        if follow[0] != layer:
-            return whole
-        return three.get(follow[1], whole - sum(three.values()))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(reference, "_back", recording)
-        patch.setattr(reference._Layer, "backward", backward)
-        _, words = reference.bert(model, BERT_TEXT, 1, lambda _: rule)
-    assert current == [2, 1, 0]
-    return words
-
-
 @pytest.mark.parametrize("rule", BY_HAND)
-def test_what_a_path_carries_to_the_words_is_that_of_the_explicit_rules(rule, monkeypatch):
+def test_what_a_path_carries_to_the_words_is_that_of_the_explicit_rules(rule):
     model = tiny.build("bert")
     found = relevance_paths(model, {"input_ids": BERT_TEXT[None]}, BY_HAND[rule], target=1)
     for layer in (0, 2):
         for place, path in enumerate(PATHS):
-            words = by_hand(model, rule, monkeypatch, follow=(layer, path))
+            follow = {"follow": (layer, path)}
+            _, words = reference.bert(model, BERT_TEXT, 1, lambda _: rule, **follow)
             assert float((found[layer, place, 0] - words).abs().max()) <= 1e-9
 
 

@@ -132,8 +132,11 @@ class Slow(reference._Layer):
                     of_q[j, c] += share * q[j] * (self.scale * t * k.T @ of_z)
                     of_k[:, c] += share * k * torch.outer(of_z, self.scale * t * q[j])
         maps = self.block.attention.self
-        pairs = ((maps.value, of_v), (maps.query, of_q), (maps.key, of_k))
-        return sum(reference._back(linear, self.x, part, eps) for linear, part in pairs)
+        parts = {"value": of_v, "query": of_q, "key": of_k}
+        return {
+            path: reference._back(getattr(maps, path), self.x, part, eps)
+            for path, part in parts.items()
+        }
 
 
 def midpoints(steps: int = 400):
