@@ -21,15 +21,13 @@ from experiments.bench import untrained
 from lrputils.book.execution import execute
 from lrputils.book.layout import find_book
 from lrputils.book.parameters import load_parameters
-from lrputils.propagation.layerwise import layerwise_bypass
-from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.study.variants import layer_sets
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WORKS = {
-    "LOO": leave_one_out,
-    "LOO, a row at a time": partial(leave_one_out, batch_tokens=1),
-    "ablations": partial(layerwise_bypass, layer_sets=[*layer_sets(2).values()]),
+    "LOO": lrp.leave_one_out,
+    "LOO, a row at a time": partial(lrp.leave_one_out, batch_tokens=1),
+    "ablations": partial(lrp.layerwise_bypass, layer_sets=[*layer_sets(2).values()]),
     **{n: partial(lrp.attribute, method=n) for n in ("attnlrp", "cp-lrp", "mask-gradient")},
 }
 
@@ -46,7 +44,7 @@ def test_a_device_agrees_with_the_cpus_float64(work, reviews):
     if work == "LOO of a decoder":
         model = zoo.build("gpt2").float()
         given["input_ids"] = given["input_ids"] % zoo.VOCABULARY
-    function = WORKS.get(work, leave_one_out)
+    function = WORKS.get(work, lrp.leave_one_out)
     right = function(copy.deepcopy(model).double(), given)
     there = {name: tensor.to(DEVICE) for name, tensor in given.items()}
     found = function(copy.deepcopy(model).to(DEVICE), there).cpu()

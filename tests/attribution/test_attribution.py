@@ -5,7 +5,6 @@ import torch
 
 import lrputils as lrp
 from lrputils.attribution import registry
-from lrputils.model.architectures import describe
 from lrputils.model.operations import routed
 from lrputils.model.readout import read
 from tests import tiny
@@ -82,7 +81,7 @@ def test_targets_one_for_all_or_one_a_row(method):
     mixed = scores(model, inputs, method, target=torch.tensor([2, 0, 1]))
     assert tiny.close(mixed, torch.stack([each[2][0], each[0][1], each[1][2]]))
     with torch.no_grad():
-        predicted = model(**describe(model).arguments(inputs)).logits.argmax(1)
+        predicted = model(**lrp.describe(model).arguments(inputs)).logits.argmax(1)
     assert tiny.close(
         scores(model, inputs, method), scores(model, inputs, method, target=predicted)
     )
@@ -204,7 +203,7 @@ def test_a_readout_that_a_model_lacks_is_named(name):
 def test_the_sum_readout_adds_what_the_words_leave_out(name):
     """The sum's relevance less the words' is that of positions and types, by the same gradient."""
     model, inputs = tiny.build(name), tiny.inputs_for(name)
-    architecture = describe(model)
+    architecture = lrp.describe(model)
     word, total = (read(architecture, inputs, readout=r, target=0) for r in ("word", "sum"))
     gradient = word.gradient()
     assert torch.allclose(gradient, total.gradient())
@@ -221,7 +220,7 @@ def test_the_sum_readout_adds_what_the_words_leave_out(name):
 def gap(model, inputs, baseline, steps):
     """How far scores are from summing to f(x) − f(baseline), as a share of the largest of these."""
     architecture, found = (
-        describe(model),
+        lrp.describe(model),
         scores(model, inputs, "ig", baseline=baseline, steps=steps),
     )
     reading = read(architecture, inputs)
@@ -277,7 +276,7 @@ def test_rollout_is_the_product_of_mean_attentions(name, variant):
         return output.transpose(1, 2), None
 
     with routed(model, note), torch.no_grad():
-        model(**describe(model).arguments(one))
+        model(**lrp.describe(model).arguments(one))
     if variant == "abnar":
         weights = [(w + torch.eye(len(w))) / 2 for w in weights]
     product = weights[2] @ weights[1] @ weights[0]
@@ -302,5 +301,5 @@ def test_attention_x_grad_is_the_effect_of_scaling_all_weights_on_a_token():
                 return (weights @ call.value).transpose(1, 2), weights
 
             with routed(model, scaled), torch.no_grad():
-                values.append(float(model(**describe(model).arguments(inputs)).logits[0, 0]))
+                values.append(float(model(**lrp.describe(model).arguments(inputs)).logits[0, 0]))
         assert abs((values[0] - values[1]) / (2 * step) - float(found[token])) < 1e-4

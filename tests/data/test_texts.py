@@ -1,6 +1,5 @@
 """Loading texts from every kind of source, and what a mistake is answered with."""
 
-import json
 import time
 import tracemalloc
 from collections import deque
@@ -164,24 +163,6 @@ def test_what_is_not_there(tmp_path):
             load_texts(path)
     with pytest.raises(ValueError, match="revision='v1' belongs to the hub"):
         load_texts(tmp_path, revision="v1")
-
-
-def cache_with(tmp_path, kind, files):
-    """A hub cache on disk that holds one repository, as a download leaves it."""
-    repository = tmp_path / f"{kind}s--somebody--things"
-    snapshot = repository / "snapshots" / ("0" * 40)
-    snapshot.mkdir(parents=True)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("0" * 40)
-    for name, content in files.items():
-        (snapshot / name).write_text(content)
-
-
-def test_without_a_network_the_cache_serves(tmp_path, monkeypatch):
-    cache_with(tmp_path, "dataset", {"test.json": json.dumps(TABLE.to_dict("records"))})
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert load_texts("somebody/things").identity == f"commit {'0' * 40}"
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from experiments.recordings import __main__ as recordings
 from experiments.recordings import evaluations as kind
 from lrputils.data.texts import load_texts, stream_texts
 from lrputils.model.readout import READOUTS
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP
 from lrputils.runs import results
 from lrputils.runs.options import run_alone
 from lrputils.study.variants import Label, layer_sets
@@ -117,8 +116,8 @@ def test_maps_are_those_of_each_convention(classifier):
     for key, method, options in (
         (("loo", "", "", "delete"), "loo", {"removal": "delete"}),
         (("attnlrp", "", "sum", ""), "attnlrp", {"readout": "sum"}),
-        (("half-value", "", "word", ""), ATTN_LRP.but(attention="half-value"), {}),
-        (("cp-lrp", "norm=held", "word", ""), CP_LRP.but(norm="held"), {}),
+        (("half-value", "", "word", ""), lrp.ATTN_LRP.but(attention="half-value"), {}),
+        (("cp-lrp", "norm=held", "word", ""), lrp.CP_LRP.but(norm="held"), {}),
         (("back-half", "", "word", ""), "attnlrp", {"bypass_layers": [1]}),
     ):
         expected = lrp.attribute(classifier, inputs, method, **options)[0].numpy()

@@ -14,7 +14,6 @@ from lrputils.data.texts import load_texts
 from lrputils.model.classifier import EMBEDDED, NAME, load_classifier
 from lrputils.study.attention import correct
 from tests import tiny
-from tests.data.test_texts import cache_with
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +84,18 @@ def test_only_what_is_needed_is_downloaded():
     assert files._needed(others) == ["config.json", "pytorch_model.bin"]
 
 
-def test_a_cached_model_loads_without_a_network(folder, tmp_path, monkeypatch):
+def cache_with(tmp_path, kind, files):
+    """A hub cache on disk that holds one repository, as a download leaves it."""
+    repository = tmp_path / f"{kind}s--somebody--things"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    for name, content in files.items():
+        (snapshot / name).write_text(content)
+
+
+def test_a_cached_model_and_cached_texts_load_without_a_network(folder, tmp_path, monkeypatch):
     cache_with(tmp_path, "model", {})
     snapshot = tmp_path / "models--somebody--things" / "snapshots" / ("0" * 40)
     for file in folder.iterdir():
@@ -96,10 +106,12 @@ def test_a_cached_model_loads_without_a_network(folder, tmp_path, monkeypatch):
     assert clf.name == "somebody/things"
     assert clf.revision == "0" * 40
     assert clf.identity == f"commit {'0' * 40}"
+    cache_with(tmp_path, "dataset", {"test.json": '[{"text": "a film"}]'})
+    assert load_texts("somebody/things").identity == clf.identity
 
 
 @pytest.mark.parametrize(
-    ("load", "parameter"), [(load_classifier, "name_or_folder"), (load_texts, "dataset")]
+    ("load", "parameter"), [(load_classifier, "name_or_folder"), (lrp.load_texts, "dataset")]
 )
 def test_without_network_and_cache_one_clear_error_in_seconds(
     load, parameter, tmp_path, monkeypatch, capfd

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.model.architectures import describe
 from lrputils.removal import coalitions
 from tests import reference, tiny
 
@@ -132,7 +131,7 @@ def test_inputs_say_which_tokens_are_special():
 @pytest.mark.parametrize("head_stays", [True, False])
 def test_what_goes_from_a_text_longer_than_the_window_is_hidden(name, head_stays):
     model, inputs = tiny.build(name, sliding_window=3), tiny.texts((8, 5))
-    f = coalitions.Coalitions(describe(model), inputs, special=True, target=1)
+    f = coalitions.Coalitions(lrp.describe(model), inputs, special=True, target=1)
     sets = [[1, 2], [0, 3, 5], [4, 6, 7], [7]]
     values = f.values([sets, []], "sets", head_stays=head_stays)[0]
     for value, gone in zip(values, sets, strict=True):

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from lrputils.model.architectures import describe
+import lrputils as lrp
 from lrputils.model.forwards import replaced
 from lrputils.model.operations import routed
-from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import (
     FORMS,
     added,
@@ -21,7 +20,7 @@ def slow_scores(model, inputs, gone, gate, form):
 
     The state is that in which all of them are closed to `gate`; no row of it is its own token's.
     """
-    architecture = describe(model)
+    architecture = lrp.describe(model)
     tokens = inputs["input_ids"].shape[1]
     closed = torch.zeros(tokens, dtype=torch.float64)
     closed[gone] = 1 - gate
@@ -133,7 +132,7 @@ def test_exact_block_is_leave_one_out_where_the_rest_is_linear():
         lambda forward, x: x,
     )
     with replaced(through):
-        exact = leave_one_out(model, inputs)
+        exact = lrp.leave_one_out(model, inputs)
         estimate = mask_gradient(model, inputs)
         rough = mask_gradient(model, inputs, form="first-order")
     assert exact.abs().max() > 0.1

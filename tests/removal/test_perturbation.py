@@ -3,9 +3,7 @@
 import pytest
 import torch
 
-from lrputils.model.architectures import describe
-from lrputils.model.inputs import Inputs
-from lrputils.removal.perturbation import curve_mean, perturbation_curves
+import lrputils as lrp
 from tests import reference, tiny
 
 
@@ -15,8 +13,8 @@ def random_scores(inputs):
 
 def slow_curve(model, inputs, scores, row, order, chunk=1):
     """One text, one method: rank the chunks, mask one after the other, run each time."""
-    one, causal = tiny.row(inputs, row), describe(model).kind.causal
-    own = Inputs.of(one).content_mask[0].nonzero().flatten().tolist()
+    one, causal = tiny.row(inputs, row), lrp.describe(model).kind.causal
+    own = lrp.Inputs.of(one).content_mask[0].nonzero().flatten().tolist()
     chunks = [own[start : start + chunk] for start in range(0, len(own), chunk)]
     sign = -1 if order == "morf" else 1
     chunks.sort(key=lambda part: sign * sum(float(scores[row, i]) for i in part))
@@ -42,7 +40,7 @@ def test_equals_one_step_at_a_time(name, chunk):
     model = tiny.build(name)
     inputs = tiny.texts((9, 4, 6, 3, 1))
     scores = random_scores(inputs)
-    found = perturbation_curves(model, inputs, scores, chunk)
+    found = lrp.perturbation_curves(model, inputs, scores, chunk)
     for order in ("morf", "lerf"):
         curves = getattr(found, order)
         assert curves.shape == (5, -(-7 // chunk) + 1)
@@ -56,15 +54,15 @@ def test_equals_one_step_at_a_time(name, chunk):
 
 def test_of_equal_scores_the_left_one_goes_first():
     model, inputs = tiny.build("bert"), tiny.texts((6,))
-    falling = perturbation_curves(model, inputs, -torch.arange(6.0)[None])
-    for curve in perturbation_curves(model, inputs, torch.zeros(1, 6)):
+    falling = lrp.perturbation_curves(model, inputs, -torch.arange(6.0)[None])
+    for curve in lrp.perturbation_curves(model, inputs, torch.zeros(1, 6)):
         torch.testing.assert_close(curve, falling.morf)
     assert not torch.allclose(falling.lerf, falling.morf)
 
 
 def test_a_mean_is_that_of_a_rows_own_points():
     curve = torch.tensor([[5.0, 3.0, 2.0, 2.0], [4.0, 1.0, torch.nan, torch.nan]])
-    torch.testing.assert_close(curve_mean(curve), torch.tensor([3.0, 2.5]))
+    torch.testing.assert_close(lrp.curve_mean(curve), torch.tensor([3.0, 2.5]))
 
 
 @pytest.mark.parametrize(
@@ -79,16 +77,16 @@ def test_a_mean_is_that_of_a_rows_own_points():
 def test_mistakes_are_named(options, message):
     inputs = tiny.texts()
     with pytest.raises(ValueError, match=message):
-        perturbation_curves(tiny.build("bert"), inputs, random_scores(inputs), **options)
+        lrp.perturbation_curves(tiny.build("bert"), inputs, random_scores(inputs), **options)
 
 
 def test_scores_must_fit_and_be_finite():
     model, inputs = tiny.build("bert"), tiny.texts((5, 4))
     with pytest.raises(ValueError, match=r"\(2, 4\)"):
-        perturbation_curves(model, inputs, torch.zeros(2, 4))
+        lrp.perturbation_curves(model, inputs, torch.zeros(2, 4))
     scores = torch.zeros(2, 5)
     scores[1, 4] = torch.nan  # padding may hold anything
-    assert perturbation_curves(model, inputs, scores).morf.shape == (2, 4)
+    assert lrp.perturbation_curves(model, inputs, scores).morf.shape == (2, 4)
     scores[1, 2] = torch.inf
     with pytest.raises(ValueError, match="text 1, token 2 is inf"):
-        perturbation_curves(model, inputs, scores)
+        lrp.perturbation_curves(model, inputs, scores)

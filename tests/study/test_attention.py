@@ -9,7 +9,6 @@ import torch
 import lrputils as lrp
 from lrputils import stats
 from lrputils.propagation import refactored as rf
-from lrputils.propagation.layerwise import relevance_paths
 from lrputils.study import attention
 from tests import tiny
 
@@ -25,7 +24,7 @@ def test_each_texts_routes_are_measured_as_if_alone(placeholder):
     rows = rows.set_index(["id", "layer", "route"])
     for number, text in enumerate(TEXTS):
         inputs = placeholder.encode(text)
-        carried = relevance_paths(placeholder, inputs)[:, :, 0].double().numpy()
+        carried = lrp.relevance_paths(placeholder, inputs)[:, :, 0].double().numpy()
         loo = lrp.leave_one_out(placeholder, inputs)[0].double().numpy()
         for layer, (value, query, key, residual) in enumerate(carried):
             three = {"value": value, "query + key": query + key, "residual": residual}

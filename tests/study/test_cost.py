@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lrputils.model.classifier import Classifier
-from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.removal.perturbation import perturbation_curves
+import lrputils as lrp
 from lrputils.study import cost
 from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 from tests import tiny
@@ -41,7 +39,7 @@ class TestForecast:
     def test_a_decoder_runs_part_of_each_row(self, placeholder, one_second_a_token, monkeypatch):
         sizes = {"vocab_size": len(placeholder.tokenizer), "max_position_embeddings": 64}
         model = tiny.build("gpt2", pad_token_id=placeholder.tokenizer.pad_token_id, **sizes)
-        decoder = Classifier(model, placeholder.tokenizer, "tiny")
+        decoder = lrp.Classifier(model, placeholder.tokenizer, "tiny")
         ran = []
         words, look_up = model.transformer.wte.weight, torch.nn.functional.embedding
 
@@ -51,7 +49,7 @@ class TestForecast:
             return look_up(ids, weight, *how, **named)
 
         monkeypatch.setattr(torch.nn.functional, "embedding", counted)
-        leave_one_out(model, decoder.encode([WORDS[2]] * 8))
+        lrp.leave_one_out(model, decoder.encode([WORDS[2]] * 8))
         plan = forecast(decoder, [WORDS[2]] * 8)
         n = lengths_of(placeholder, WORDS)[2]
         assert n / 2 < sum(ran) / (8 * n) < 0.8 * n
@@ -74,7 +72,7 @@ class TestForecast:
         for text in WORDS:
             inputs, before = placeholder.encode(text), len(ran)
             scores = torch.arange(inputs.input_ids.shape[1], dtype=torch.float)[None]
-            perturbation_curves(placeholder.model, inputs, scores, chunk)
+            lrp.perturbation_curves(placeholder.model, inputs, scores, chunk)
             del ran[len(ran) - 1 if len(ran) > before else before :]  # the empty one, shared
         maps = 1 + len(METHODS)
         # A last chunk that is shorter makes MoRF and LeRF differ by the tokens it lacks.

@@ -3,12 +3,8 @@ import pandas as pd
 import pytest
 import torch
 
+import lrputils as lrp
 from lrputils import stats
-from lrputils.attribution import attribute
-from lrputils.data.texts import Texts
-from lrputils.model.readout import contrast
-from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.removal.perturbation import perturbation_curves
 from lrputils.study.evaluation import compare, evaluate
 from lrputils.study.variants import Label, LayerSweep, Variant, at_every_readout
 
@@ -23,8 +19,8 @@ METHODS = ("rollout", "attnlrp", "cp-lrp")
 
 
 @pytest.fixture(scope="module")
-def texts() -> Texts:
-    return Texts(WORDS, (1, 0, 0, 1, 1), tuple("abcde"), "ours", "sha256 0")
+def texts() -> lrp.Texts:
+    return lrp.Texts(WORDS, (1, 0, 0, 1, 1), tuple("abcde"), "ours", "sha256 0")
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +61,9 @@ def test_there_is_a_row_for_every_text_and_method_in_order(result):
 @pytest.mark.parametrize("position", range(5))
 def test_a_text_alone_gives_the_same_maps_and_correlations(placeholder, result, position):
     inputs = placeholder.encode(WORDS[position])
-    loo = attribute(placeholder.model, inputs, "loo")
+    loo = lrp.attribute(placeholder.model, inputs, "loo")
     for method in METHODS:
-        alone = attribute(placeholder.model, inputs, method)
+        alone = lrp.attribute(placeholder.model, inputs, method)
         batched = result.maps[method][position]
         assert np.abs(alone[0].numpy() - batched).max() <= 1e-5 * max(1, np.abs(batched).max())
         row = result.rows.query("position == @position and method == @method").iloc[0]
@@ -106,7 +102,7 @@ def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placehol
     for row, text in enumerate(texts):
         inputs = placeholder.encode([text])
         scores = torch.from_numpy(result.maps["attnlrp"][row])[None]
-        both = perturbation_curves(placeholder.model, inputs, scores, chunk=2)
+        both = lrp.perturbation_curves(placeholder.model, inputs, scores, chunk=2)
         morf, lerf = (curve[0] for curve in both)
         known = result.rows.query("method == 'attnlrp' and position == @row").iloc[0]
         assert np.allclose(known.morf_curve, morf, atol=1e-5)
@@ -120,12 +116,12 @@ def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placehol
 
 
 def test_a_contrast_of_two_classes_is_explained(placeholder, texts):
-    target = contrast(1, 0)
+    target = lrp.contrast(1, 0)
     found = evaluate(placeholder, texts, ["attnlrp"], target=target, progress=False, chunk=4)
     inputs = placeholder.encode([texts[0]])
     how = {"target": target, "progress": False}
-    loo = leave_one_out(placeholder, inputs, **how)
-    relevance = attribute(placeholder, inputs, "attnlrp", target=target)
+    loo = lrp.leave_one_out(placeholder, inputs, **how)
+    relevance = lrp.attribute(placeholder, inputs, "attnlrp", target=target)
     logits = placeholder.model(**inputs.model_kwargs()).logits[0]
     row = found.rows[found.rows.method == "attnlrp"].iloc[0]
     assert row.target == 1
