@@ -8,12 +8,9 @@ import torch
 
 import lrputils as lrp
 from lrputils import stats
-from lrputils.propagation import refactored as rf
 from lrputils.study import attention
-from tests import tiny
 
 TEXTS = ["a film that is never dull", "dull", "long and loud"]
-FORMS = {"plain": rf.standard, "biased": rf._value_bias, "last": rf._normalised_last}
 
 
 def test_each_texts_routes_are_measured_as_if_alone(placeholder):
@@ -38,19 +35,6 @@ def test_each_texts_routes_are_measured_as_if_alone(placeholder):
                     ("r_whole", whole),
                 ):
                     assert row[column] == pytest.approx(stats.pearson(map_, loo)[0], abs=1e-4)
-
-
-def test_only_attnlrp_sees_the_form():
-    clf = tiny.classifier()
-    clf.model.double()
-    rows = attention.through_forms(clf, lrp.load_texts(limit=2, seed=0), forms=FORMS)
-    assert len(rows) == 2 * len(FORMS) * 4
-    assert rows.logit.max() < 1e-9
-    controls = rows[rows.method != "attnlrp"]
-    assert controls.moved.max() < 1e-9
-    np.testing.assert_allclose(controls.r, 1)
-    last = rows[(rows.method == "attnlrp") & (rows.form == "last")]
-    assert last.moved.min() > 0.01
 
 
 def test_uniform_attention_is_that_of_queries_of_zero(placeholder):

@@ -97,24 +97,6 @@ def test_an_unknown_method_is_refused_with_the_list(placeholder, arguments):
         evaluate(placeholder, WORDS, **arguments)
 
 
-def test_curves_are_those_of_each_map_and_their_means_stand_in_the_rows(placeholder, texts):
-    result = evaluate(placeholder, texts, ["attnlrp"], chunk=2, progress=False)
-    for row, text in enumerate(texts):
-        inputs = placeholder.encode([text])
-        scores = torch.from_numpy(result.maps["attnlrp"][row])[None]
-        both = lrp.perturbation_curves(placeholder.model, inputs, scores, chunk=2)
-        morf, lerf = (curve[0] for curve in both)
-        known = result.rows.query("method == 'attnlrp' and position == @row").iloc[0]
-        assert np.allclose(known.morf_curve, morf, atol=1e-5)
-        assert np.allclose(known.lerf_curve, lerf, atol=1e-5)
-    own = result.rows[result.rows.method == "attnlrp"]
-    means = np.array([curve.mean() for curve in own.lerf_curve])
-    assert np.allclose(result.per_text("lerf")["attnlrp"], means, atol=1e-6)
-    assert np.allclose(
-        result.per_text("delta"), result.per_text("lerf") - result.per_text("morf"), atol=1e-6
-    )
-
-
 def test_a_contrast_of_two_classes_is_explained(placeholder, texts):
     target = lrp.contrast(1, 0)
     found = evaluate(placeholder, texts, ["attnlrp"], target=target, progress=False, chunk=4)
