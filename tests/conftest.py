@@ -1,9 +1,6 @@
 """Shared fixtures: where real data and models are, if they are."""
 
-from __future__ import annotations
-
 import os
-import random
 from pathlib import Path
 
 import pytest
@@ -19,6 +16,7 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import lrputils  # noqa: E402  (before transformers: it keeps torchvision importable)
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared"
 
@@ -42,7 +40,6 @@ _LONGEST = (
     "chapters/06_specifications.ipynb",
     "chapters/02_linear_attention.ipynb",
     "tests/runs/test_datasets.py",
-    "tests/runs/test_trust.py",
     "chapters/03_sst.ipynb",
     "chapters/12_language_models.ipynb",
     "tests/book/test_command_line.py",
@@ -81,12 +78,10 @@ def browser():
         yield running
 
 
-@pytest.fixture
-def chance() -> random.Random:
-    """Moments and workers to kill: a failure shows the seed, and the variable draws them again."""
-    seed = int(os.environ.get("LRPUTILS_TEST_SEED") or random.randrange(1 << 32))
-    print(f"drawn by LRPUTILS_TEST_SEED={seed}")
-    return random.Random(seed)
+@pytest.fixture(scope="session")
+def clf():
+    """The package's own classifier, on this machine's processor."""
+    return lrputils.load_classifier(device="cpu")
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,6 @@ Sources: ε-rule, Bach et al. (2015); halved products, softmax, identity rule an
 al. (2024); constant attention weights and norms' constant deviation, Ali et al. (2022).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -219,7 +217,8 @@ class _Layer:
     def scores(self, columns: Tensor) -> Tensor:
         return self.scale * self.q[:, columns] @ self.k[:, columns].T
 
-    def backward(self, relevance: Tensor, attention_rule: str, eps: float) -> Tensor:
+    def backward(self, relevance: Tensor, attention_rule: str, eps: float, path: str) -> Tensor:
+        """Relevance at the block's input, of all paths, or of one."""
         output, attention = self.block.output, self.block.attention
         summed = _back(output.LayerNorm, self.fed + self.middle, relevance, eps)
         of_fed, of_middle = residual(self.fed, self.middle, summed, eps)
@@ -228,9 +227,10 @@ class _Layer:
         summed = _back(attention.output.LayerNorm, self.attended + self.x, of_middle, eps)
         of_attended, of_x = residual(self.attended, self.x, summed, eps)
         of_mixed = _back(attention.output.dense, self.mixed, of_attended, eps)
-        return of_x + self.through_attention(of_mixed, attention_rule, eps)
+        parts = self.through_attention(of_mixed, attention_rule, eps) | {"residual": of_x}
+        return parts.get(path, torch.zeros_like(of_x)) if path else sum(parts.values())
 
-    def through_attention(self, relevance: Tensor, rule: str, eps: float) -> Tensor:
+    def through_attention(self, relevance: Tensor, rule: str, eps: float) -> dict[str, Tensor]:
         of_q, of_k, of_v = (torch.zeros_like(self.q) for _ in range(3))
         for c in self.columns:
             weights = torch.softmax(self.scores(c), 1)
@@ -243,10 +243,11 @@ class _Layer:
             of_q[:, c], of_keys = product(self.scale * self.q[:, c], self.k[:, c].T, of_scores, eps)
             of_k[:, c] = of_keys.T
         maps = self.block.attention.self
-        back = _back(maps.value, self.x, of_v, eps)
+        parts = {"value": _back(maps.value, self.x, of_v, eps)}
         if rule != "cp":
-            back = back + _back(maps.query, self.x, of_q, eps) + _back(maps.key, self.x, of_k, eps)
-        return back
+            parts["query"] = _back(maps.query, self.x, of_q, eps)
+            parts["key"] = _back(maps.key, self.x, of_k, eps)
+        return parts
 
 
 def bert(
@@ -256,11 +257,13 @@ def bert(
     attention_rule: Callable[[int], str] = lambda layer: "attnlrp",
     eps: float = 0.0,
     head_rule: str = "identity",
+    follow: tuple[int, str] = (-1, ""),
 ) -> tuple[Tensor, Tensor]:
     """Logits `(classes,)` and relevance `(tokens,)` at the word embeddings of one text `(tokens,)`.
 
     `attention_rule(layer)` is "attnlrp", "cp" or "identity"; `head_rule`, the pooler's tanh's, is
-    "identity" or "gradient". The model is a float64 BERT classifier.
+    "identity" or "gradient". In the layer that `follow` names only the share of its path goes on:
+    "value", "query", "key" or "residual". The model is a float64 BERT classifier.
     """
     embeddings = model.bert.embeddings
     word = embeddings.word_embeddings.weight[input_ids]
@@ -286,7 +289,8 @@ def bert(
     of_first = _back(pooler, x[:1], relevance, eps)
     relevance = torch.cat([of_first, torch.zeros_like(x[1:])])
     for number, layer in reversed(list(enumerate(layers))):
-        relevance = layer.backward(relevance, attention_rule(number), eps)
+        path = follow[1] if follow[0] == number else ""
+        relevance = layer.backward(relevance, attention_rule(number), eps, path)
     relevance = _back(embeddings.LayerNorm, word + others, relevance, eps)
     of_word, _ = residual(word, others, relevance, eps)
     return logits[0], of_word.sum(1)

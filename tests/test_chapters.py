@@ -1,7 +1,5 @@
 """The committed chapters: executed, clean, equal to their texts, and listed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

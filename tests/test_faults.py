@@ -1,7 +1,5 @@
 """Hostile or unlucky files: what a folder names, what a page shows, what a digest takes in."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -105,18 +103,14 @@ def test_names_are_text_on_the_page_of_results(tmp_path):
     (tmp_path / "target/chapters").mkdir(parents=True)
     page = write_results_page({"03_sst": path}, tmp_path / "target", "<b>mine</b>\x1b")
     text = page.read_text()
-    assert "<img" not in text
-    assert "<b>" not in text
-    assert "\x1b" not in text
-    assert "\u202e" not in text
+    assert not [harm for harm in ("<img", "<b>", "\x1b", "\u202e") if harm in text]
     assert "0.50" in text
 
 
 def test_an_error_rearranges_no_terminal(capsys):
     assert main(["explain", "a film", "--out", "\x1b[31m\u202e/x.html"]) == 1
     said = capsys.readouterr().err
-    assert "\x1b" not in said
-    assert "\u202e" not in said
+    assert not {"\x1b", "\u202e"} & {*said}
     assert "⟨001B⟩" in said
 
 

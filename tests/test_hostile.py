@@ -1,7 +1,5 @@
 """Whatever is typed or handed over: an answer or one sentence, no traceback, and nothing is run."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -27,7 +25,6 @@ from lrputils.book.layout import BookError, find_book
 from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import check_given, declared, from_command_line, load_parameters
 from lrputils.data import files
-from lrputils.data.texts import stream_texts
 from lrputils.model import classifier
 from lrputils.model.classifier import EMBEDDED
 from tests import tiny
@@ -273,11 +270,3 @@ def test_a_small_file_that_unpacks_to_a_large_one(name, tmp_path, monkeypatch):
             assert tracemalloc.get_traced_memory()[1] < 2**23
             assert pa.total_allocated_bytes() - before < 2**20
             tracemalloc.stop()
-
-
-def test_many_rows_of_a_packed_file_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_MOST", 2**20)
-    text = "a film " * 100
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(f"{text}\n".encode() * 5_000))
-    parts = stream_texts(tmp_path / "a.txt.gz").parts(64)
-    assert sum(map(len, parts)) == 5_000

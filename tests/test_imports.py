@@ -1,10 +1,9 @@
-"""Files import one way: no circle among them, imports inside of functions included."""
-
-from __future__ import annotations
+"""Files import one way; what is imported is declared, and nothing heavy before it is needed."""
 
 import ast
 import hashlib
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import grimp
 import numpy as np
+import pytest
 import yaml
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -107,3 +107,23 @@ def test_the_licences_of_what_is_carried_are_told():
         "tests/book/axe/",
     ):
         assert place in licence
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["lrputils", "lrputils.__main__", "lrputils.book.execution"])
+def test_what_needs_no_torch_imports_none(module):
+    """Each chapter is executed by a process of its own beside its kernel."""
+    assert run(f"import sys, {module}; print('torch' in sys.modules)") == "False"
+
+
+def test_torchvision_and_a_model_import_after_the_package():
+    """In the process of the tests: `conftest.py` imports the package before either."""
+    import torchvision  # noqa: F401
+    from transformers import BertForSequenceClassification, ViTForImageClassification  # noqa: F401
+
+    assert "_BeforeTorchvision" not in {type(finder).__name__ for finder in sys.meta_path}

@@ -4,8 +4,6 @@ The scores are leave-one-out by plain torch, a masked forward pass a token. What
 which sentence says so, is in `test_mistakes.py`.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -54,6 +52,7 @@ AT_HAND: dict[str, Callable[[], Any]] = {
 def _zipped(path: Path) -> None:
     with ZipFile(path, "w") as archive:
         archive.writestr("inside.csv", CSV)
+        archive.writestr("__MACOSX/._inside.csv", b"")
 
 
 def _splits(path: Path) -> None:
@@ -70,7 +69,9 @@ def _lines(path: Path, *, quoted: bool = False) -> None:
 FILES: dict[str, Callable[[Path], Any]] = {
     "commas.csv": lambda path: path.write_text(CSV),
     "tabs.tsv": lambda path: TABLE.to_csv(path, index=False, sep="\t"),
-    "semicolons.csv": lambda path: TABLE.to_csv(path, index=False, sep=";"),
+    "semicolons.csv": lambda path: TABLE.rename(
+        columns={"text": "Sentence", "label": "Label"}
+    ).to_csv(path, index=False, sep=";"),
     "mark.csv": lambda path: path.write_text(CSV, encoding="utf-8-sig"),
     "windows.csv": lambda path: path.write_bytes(CSV.replace("\n", "\r\n").encode()),
     "column.csv": lambda path: path.write_text("\n".join(["text", *TEXTS])),

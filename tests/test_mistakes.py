@@ -1,7 +1,5 @@
 """What people pass by mistake, and the one sentence that each mistake is answered with."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,7 @@
 """What the chapters' parameters may be, by name: known before a kernel starts.
 
 The lists repeat what the package itself refuses, so that nothing heavy need be imported to
-check them; `tests/book/test_values.py` holds the two together.
+check them; `tests/book/test_parameters.py` holds the two together.
 """
 
 from __future__ import annotations

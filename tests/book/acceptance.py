@@ -1,7 +1,5 @@
 """What a chapter must be to be accepted: executed, clean, equal to its text, with alt texts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

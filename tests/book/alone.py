@@ -1,7 +1,5 @@
 """What a fork of a bare process runs. It imports nothing of the project: that would hide a gap."""
 
-from __future__ import annotations
-
 import io
 import runpy
 import sys

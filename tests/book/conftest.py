@@ -1,7 +1,5 @@
 """A book of one short chapter, to execute, break and compare without touching the real one."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 

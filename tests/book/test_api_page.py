@@ -1,7 +1,5 @@
 """The page of the package: its names can be imported as they stand, its methods are all of them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from importlib import import_module

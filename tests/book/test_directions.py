@@ -1,7 +1,5 @@
 """A sentence with a direction turns red when the recorded rows are turned round."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

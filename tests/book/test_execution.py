@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -49,19 +47,17 @@ def test_text_parameters_and_what_it_imports_each_decide(small_book):
     assert _fingerprint(chapter, {}, sources | names) != others[-1]
 
 
-@pytest.mark.parametrize("damage", ["outputs", "{}", "cut"])
-def test_a_finished_chapter_is_believed_as_it_was_written_only(small_book, damage, capfd):
+def test_a_finished_chapter_is_believed_as_it_was_written_only(small_book, capfd):
     given = {"01_short": {}}
     path = execute(small_book, given)["01_short"]
     whole = path.read_text()
     execute(small_book, given)
     assert "01_short: unchanged" in capfd.readouterr().err
-    changed = {"outputs": whole.replace("0.5", "0.7"), "{}": "{}", "cut": whole[:-40]}[damage]
-    assert changed != whole
-    path.write_text(changed)
-    execute(small_book, given)
-    assert "unchanged" not in capfd.readouterr().err
-    assert "0.5" in outputs(path)
+    for damaged in (whole.replace("0.5", "0.7"), whole[:-40]):
+        path.write_text(damaged)
+        execute(small_book, given)
+        assert "unchanged" not in capfd.readouterr().err
+        assert "0.5" in outputs(path)
 
 
 def test_two_at_once_and_a_failure_is_told_while_the_others_go_on(small_book, capfd):
@@ -79,6 +75,7 @@ def test_two_at_once_and_a_failure_is_told_while_the_others_go_on(small_book, ca
     capfd.readouterr()
     paths = execute(small_book, given, how)
     assert list(paths) == ["01_short", "02_broken", "03_last"]
+    assert not [*small_book.build_folder.rglob("*.failed.ipynb")]
     assert all("0.5" in outputs(path) for path in paths.values())
     said = capfd.readouterr().err
     assert "03_last: unchanged" in said
@@ -124,15 +121,11 @@ def test_a_figure_is_drawn_whatever_the_user_s_backend_and_kernel_are(small_book
 def test_a_figure_that_is_not_there_or_a_dead_kernel_fails_the_run(small_book, cell, problem):
     chapter, how = small_book.chapter("1"), Execution(quiet=True)
     output = small_book.build_folder / "executed/offline/01_short.ipynb"
-    text = chapter.read_text()
-    chapter.write_text(text + cell)
+    chapter.write_text(chapter.read_text() + cell)
     with pytest.raises(BookError, match=problem):
         execute(small_book, {chapter.stem: {}}, how)
     assert not output.exists()
     assert output.with_suffix(".failed.ipynb").is_file()
-    chapter.write_text(text)
-    execute(small_book, {chapter.stem: {}}, how)
-    assert [path.name for path in output.parent.iterdir()] == [output.name]
 
 
 SPHINX = """

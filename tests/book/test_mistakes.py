@@ -1,7 +1,5 @@
 """What a user can get wrong with `execute`, and the one sentence each mistake gets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import huggingface_hub

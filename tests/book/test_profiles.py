@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import shlex
 import subprocess
 from itertools import pairwise
@@ -17,7 +15,6 @@ from lrputils.book.layout import BookError, Execution, find_book
 from lrputils.book.parameters import load_parameters
 from lrputils.book.results_page import read_answer, read_tables
 from lrputils.runs import datasets
-from lrputils.study.variants import LayerSweep
 from tests import tiny
 from tests.book.test_own_run import assert_means, assert_sets
 
@@ -199,6 +196,6 @@ def _is_figure_2(tables, clf, texts, given):
     assert len(printed) == 36
     drawn = tables["fig-ablation"].value.xs("the paper", level=2).xs("r, sum to one", level=1)
     assert [*drawn] == pytest.approx([*printed])
-    asked = ["attnlrp", LayerSweep(["word", "sum"])]
+    asked = ["attnlrp", lrp.LayerSweep(["word", "sum"])]
     rows = lrp.evaluate(clf, texts, asked, chunk=chunk, truncate=True, progress=False).rows
     assert_sets(tables, rows, NAME)

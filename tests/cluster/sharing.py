@@ -3,8 +3,6 @@
 Two nodes on this machine, with a worker each. Whatever dies, the rows are those of one process.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -61,23 +61,22 @@ def test_no_such_folder_and_empty_folder_name_the_way_out(tmp_path):
         load_images(side=1)
 
 
-def test_broken_files_are_named(tmp_path):
+@pytest.mark.parametrize(
+    ("of", "broken", "sentence"),
+    [
+        ("images-idx3", lambda whole: whole[:-5], "t10k-images-idx3-ubyte is cut short"),
+        ("images-idx3", lambda whole: b"<html>" + whole, "is not an IDX file"),
+        ("images-idx3", lambda whole: gzip.compress(whole)[:-20], "cannot be unpacked"),
+        ("labels-idx1", lambda whole: whole[:7] + b"\x09" + whole[8:-1], "10 images, .* 9 labels"),
+    ],
+)
+def test_broken_files_are_named(tmp_path, of, broken, sentence):
     write_half(tmp_path, "t10k", 10)
-    images, labels = (tmp_path / f"t10k-{of}-ubyte" for of in ("images-idx3", "labels-idx1"))
-    whole = images.read_bytes()
-    images.write_bytes(whole[:-5])
-    with pytest.raises(ValueError, match="t10k-images-idx3-ubyte is cut short"):
-        load_images(tmp_path)
-    images.write_bytes(b"<html>" + whole)
-    with pytest.raises(ValueError, match="is not an IDX file"):
-        load_images(tmp_path)
-    images.write_bytes(whole)
-    write_idx(labels, np.arange(9))
-    with pytest.raises(ValueError, match=r"holds 10 images, .* 9 labels"):
-        load_images(tmp_path)
-    images.unlink()
-    images.with_suffix(".gz").write_bytes(gzip.compress(whole)[:-20])
-    with pytest.raises(ValueError, match="cannot be unpacked"):
+    path = tmp_path / f"t10k-{of}-ubyte"
+    content = broken(path.read_bytes())
+    path.unlink()
+    path.with_suffix(".gz" if "unpacked" in sentence else "").write_bytes(content)
+    with pytest.raises(ValueError, match=sentence):
         load_images(tmp_path)
 
 

@@ -1,9 +1,5 @@
 """Loading texts from every kind of source, and what a mistake is answered with."""
 
-from __future__ import annotations
-
-import gzip
-import json
 import time
 import tracemalloc
 from collections import deque
@@ -39,30 +35,6 @@ def streamed(path, size=3, **options):
     return Texts(texts, labels, ids, stream.name, stream.identity)
 
 
-OTHER_FILES = {
-    "semicolons.csv": "Sentence;Label\none;0\ntwo, three;1\n",
-    "tabs.csv": "Sentence\tLabel\none\t0\ntwo, three\t1\n",
-    "mark.csv": '\ufeffText,LABEL\none,0\n"two, three",1\n',
-    "lines.txt": "one\n\ntwo, three\n",
-    "lines.json": '{"text": "one", "label": 0}\n{"text": "two, three", "label": 1}\n',
-}
-
-
-@pytest.mark.parametrize("packed", ["", ".gz", ".zip"])
-@pytest.mark.parametrize("name", OTHER_FILES)
-def test_files_as_other_programs_write_them(tmp_path, name, packed):
-    path = tmp_path / f"{name}{packed}"
-    content = OTHER_FILES[name].encode()
-    if packed == ".zip":
-        path = zipped(tmp_path / "any.zip", **{name: content, "__MACOSX/._x": b""})
-    else:
-        path.write_bytes(gzip.compress(content) if packed else content)
-    texts = load_texts(path)
-    assert texts.texts == ("one", "two, three")
-    assert texts.labels == (None if name.endswith(".txt") else (0, 1))
-    assert texts.name == name.split(".")[0]
-
-
 def zipped(path, **contents):
     with ZipFile(path, "w") as archive:
         for name, content in contents.items():
@@ -79,24 +51,6 @@ def test_an_archive_of_several_files_or_of_none_is_refused(tmp_path):
         load_texts(path)
     with pytest.raises(FileNotFoundError, match="no such file"):
         load_texts("missing.zip")
-
-
-def test_a_comma_needs_no_quotes_where_there_is_one_column(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text('text\na good film, really; yes\n"quoted, ""so"""\n')
-    assert load_texts(path).texts == ("a good film, really; yes", 'quoted, "so"')
-    for first in ("bad,0\n", ""):
-        path.write_text(f"text,label\n{first}a good film, really,1\n")
-        with pytest.raises(ValueError, match=r"not as many as the columns\. .* stands in quotes"):
-            load_texts(path)
-
-
-@pytest.mark.parametrize("lines", [True, False])
-def test_a_number_in_quotes_stays_a_text(tmp_path, lines):
-    table = pd.DataFrame({"text": ["007", "1e3"], "label": [1, 0]})
-    table.to_json(tmp_path / "x.json", orient="records", lines=lines)
-    texts = load_texts(tmp_path / "x.json")
-    assert (texts.texts, texts.labels) == (("007", "1e3"), (1, 0))
 
 
 def test_what_save_to_disk_wrote_and_a_dict_of_data_sets_have_splits(tmp_path):
@@ -119,6 +73,8 @@ def test_texts_at_hand_are_known_by_what_they_are():
     first, second = load_texts(TABLE), load_texts(TABLE.assign(label=1))
     assert first.identity == load_texts(TABLE.copy()).identity != second.identity
     assert load_texts(first, limit=2).ids == ("a", "b")
+    parts = stream_texts(TABLE).parts(1)
+    assert {part.identity for part in parts} == {first.identity}
     renamed = TABLE.rename(columns={"text": "words", "label": "stars"})
     assert load_texts(renamed, "words, stars") == first
 
@@ -209,24 +165,6 @@ def test_what_is_not_there(tmp_path):
         load_texts(tmp_path, revision="v1")
 
 
-def cache_with(tmp_path, kind, files):
-    """A hub cache on disk that holds one repository, as a download leaves it."""
-    repository = tmp_path / f"{kind}s--somebody--things"
-    snapshot = repository / "snapshots" / ("0" * 40)
-    snapshot.mkdir(parents=True)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text("0" * 40)
-    for name, content in files.items():
-        (snapshot / name).write_text(content)
-
-
-def test_without_a_network_the_cache_serves(tmp_path, monkeypatch):
-    cache_with(tmp_path, "dataset", {"test.json": json.dumps(TABLE.to_dict("records"))})
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert load_texts("somebody/things").identity == f"commit {'0' * 40}"
-
-
 @pytest.fixture
 def api(monkeypatch):
     """A hub that knows one data set."""
@@ -271,10 +209,3 @@ def test_what_is_a_path_and_what_a_name_on_the_hub(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     assert files.is_path(name) == (name in PLACES)
-
-
-def test_texts_at_hand_are_known_by_themselves_in_a_stream_too():
-    one, other = (stream_texts([text, "a film"]) for text in ("dull", "bright"))
-    assert one.identity != other.identity
-    assert one.identity == load_texts(["dull", "a film"]).identity
-    assert [part.identity for part in one.parts(1)] == [one.identity] * 2

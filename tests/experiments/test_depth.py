@@ -1,7 +1,5 @@
 """Removal in the last layers alone, and the controls of a comparison, on the book's own model."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -10,11 +8,6 @@ from experiments import controls
 from experiments.depth import agreement_by_depth, losses
 
 TEXTS = lrp.load_texts(["a film that is never dull", "a slow and empty evening"])
-
-
-@pytest.fixture(scope="module")
-def clf():
-    return lrp.load_classifier()
 
 
 def test_hidden_from_the_first_layer_on_is_leave_one_out(clf):

@@ -1,21 +1,16 @@
 """The recorded ε-rule: against the explicit rules at ε > 0, at ε = 0, and its rows."""
 
-from __future__ import annotations
-
 import pytest
-import torch
 
 from experiments.recordings import epsilon as recipe
-from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP
 from tests import reference, tiny
 
 REFERENCE = {"attnlrp": ATTN_LRP, "cp": CP_LRP}
 
 
-@pytest.mark.parametrize("eps", [1e-9, 1e-4, 1e-2, 0.3])
+@pytest.mark.parametrize(("length", "eps"), [(1, 1e-4), (5, 1e-9), (5, 0.3)])
 @pytest.mark.parametrize("rule", REFERENCE)
-@pytest.mark.parametrize("length", [1, 5])
 def test_a_whole_bert_equals_the_explicit_rules(length, rule, eps):
     model = tiny.build("bert", seed=length)
     inputs = tiny.texts((length,), seed=length)
@@ -27,27 +22,9 @@ def test_a_whole_bert_equals_the_explicit_rules(length, rule, eps):
     assert gap < 1e-3 * float((slow - without).abs().max())  # ε has an effect, and it is this one
 
 
-@pytest.mark.parametrize("name", ["bert", "mpnet"])
-@pytest.mark.parametrize("composite", [ATTN_LRP, CP_LRP])
-def test_without_epsilon_and_in_its_limit(name, composite):
-    model, inputs = tiny.build(name), tiny.texts()
-    how = {"target": None, "composite": composite}
-    zero = lrp_everywhere(model, inputs, **how)
-    gaps = []
-    for eps in (0.0, 1e-9, 1e-6, 1e-3):
-        maps = recipe._epsilon_lrp(model, inputs, epsilon=eps, **how)
-        assert list(maps) == list(zero)
-        gaps.append(max(float((maps[place] - zero[place]).abs().max()) for place in zero))
-    assert gaps[0] < 1e-10
-    assert gaps[0] < gaps[1] < gaps[2] < gaps[3]
-
-
 def test_the_model_is_left_as_it_was_and_others_are_refused():
     model, inputs = tiny.build("bert"), tiny.texts()
-    before = model(**{k: inputs[k] for k in ("input_ids", "attention_mask")}).logits
     recipe._epsilon_lrp(model, inputs, composite=ATTN_LRP, epsilon=1e-2)
-    after = model(**{k: inputs[k] for k in ("input_ids", "attention_mask")}).logits
-    assert torch.equal(before, after)
     assert not any("forward" in part.__dict__ for part in model.modules())
     with pytest.raises(ValueError, match=r"GPT2.*before its sums"):
         recipe._epsilon_lrp(tiny.build("gpt2"), inputs, composite=ATTN_LRP, epsilon=1e-2)

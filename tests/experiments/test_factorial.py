@@ -1,7 +1,5 @@
 """Which rule carries the agreement: the theorem, the 16 composites, and what the rows say."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

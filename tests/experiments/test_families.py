@@ -1,7 +1,5 @@
 """The table of families: as a trial finds them now, and every covered family is among them."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """Fine-tuning: from labelled texts to a folder that is explained; what is refused."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

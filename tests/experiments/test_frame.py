@@ -1,35 +1,12 @@
 """The frame holds every recorded map once, under the names of all kinds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
 
 import lrputils as lrp
 from experiments import frame
-from lrputils.runs import results
 from lrputils.runs.datasets import Settings, evaluate_dataset
-
-
-def test_maps_are_those_of_the_files():
-    rows = frame.read_maps("maps", "remedy", runs=["minilm-sst2"])
-    loo = rows[(rows.method == "loo") & (rows.removal == "attention-mask")]
-    assert loo.id.is_unique
-    assert set(loo.model) == {frame.MINILM}
-    assert set(loo.data) == {"SST-2"}
-    remedy = results.load("remedy", "minilm-sst2").rows
-    for setting, (form, groups) in {
-        "halves": ("exact-block", 2),
-        "eighths": ("exact-block", 8),
-        "first-order": ("first-order", 1),
-    }.items():
-        own = rows[(rows.form == form) & (rows.groups == groups)].set_index("id")
-        expected = remedy[remedy.setting == setting].set_index("id")
-        assert len(own) == len(expected) > 0
-        for text, scores in expected.scores.items():
-            np.testing.assert_array_equal(own.scores[text], scores)
-            assert own.tokens[text] == len(scores) == len(own.content[text])
 
 
 def test_no_map_stands_twice():
@@ -82,13 +59,6 @@ def test_what_a_run_lacks_is_named_with_the_command_that_writes_it(own_run, tmp_
         frame.read_run(own_run[0], methods=["ig"], layers=True, curves=16)
     with pytest.raises(FileNotFoundError, match="holds no run: `lrputils evaluate"):
         frame.read_run(tmp_path / "none", methods=["ig"])
-
-
-def test_mistakes_are_named():
-    with pytest.raises(ValueError, match=r"\['sst'\] hold no maps; choose from"):
-        frame.read_maps("sst")
-    with pytest.raises(FileNotFoundError, match="no recorded run depth/minilm-imdb"):
-        frame.read_rows("depth", ["minilm-imdb"])
 
 
 def test_a_sum_is_that_of_the_method():

@@ -79,25 +79,17 @@ def slow_attnlrp(network, image, factorization, epsilon):
     return back("embedding", pixels, at_embedded)[:, 0]
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 1e-2])
 @pytest.mark.parametrize("factorization", [la.LEFT, la.RIGHT])
 @pytest.mark.parametrize("setting", SETTINGS, **NAMED)
-def test_attnlrp_is_the_explicit_rules_at_epsilon_zero(setting, factorization):
-    network, images = tiny(setting), some_images()
-    fast = la.attnlrp(network, images, factorization).numpy()
-    slow = np.stack([slow_attnlrp(network, image, factorization, 0.0) for image in images])
-    np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-9 * np.abs(slow).max())
-
-
-@pytest.mark.parametrize("epsilon", [1e-6, 1e-2, 0.5])
-@pytest.mark.parametrize("factorization", [la.LEFT, la.RIGHT])
-@pytest.mark.parametrize("setting", SETTINGS, **NAMED)
-def test_attnlrp_is_the_explicit_rules_with_epsilon(setting, factorization, epsilon):
+def test_attnlrp_is_the_explicit_rules(setting, factorization, epsilon):
     network, images = tiny(setting, tokens=4, dim=3), some_images(3, tokens=4)
-    fast = _attnlrp_with_epsilon(network, images, factorization, epsilon).numpy()
+    fast = without = la.attnlrp(network, images, factorization).numpy()
+    if epsilon:
+        fast = _attnlrp_with_epsilon(network, images, factorization, epsilon).numpy()
+        assert np.abs(fast - without).max() > 1e-6 * np.abs(fast).max()
     slow = np.stack([slow_attnlrp(network, image, factorization, epsilon) for image in images])
     np.testing.assert_allclose(fast, slow, rtol=1e-9, atol=1e-9 * np.abs(slow).max())
-    without = la.attnlrp(network, images, factorization).numpy()
-    assert np.abs(fast - slow).max() < 1e-3 * np.abs(fast - without).max()
 
 
 # LOO
@@ -108,22 +100,19 @@ def leave_one_out_by_passes(network, images, removal, order):
     pixels = network.scaled(images)
     logits = network.from_pixels(pixels, order)
     absent = network.scaled(0 * images) if removal == "black" else 0 * pixels
-    without = []
-    for token in range(network.tokens):
-        if removal == "delete":
-            kept = torch.arange(network.tokens) != token
-            query, key, value = (rows[:, kept] for rows in network.project(pixels))
-            left = order == la.LEFT
-            attended = (query @ key.mT) @ value if left else query @ (key.mT @ value)
-            if network.setting.pooling == "mean":
-                without.append(network.classify(attended))
-                continue
+    places, without = torch.arange(network.tokens), []
+    for token in places:
+        if removal != "delete":
+            without.append(network.from_pixels(torch.where(places == token, absent, pixels), order))
+            continue
+        kept = places != token
+        query, key, value = (rows[:, kept] for rows in network.project(pixels))
+        attended = (query @ key.mT) @ value if order == la.LEFT else query @ (key.mT @ value)
+        if network.setting.pooling == "mean":
+            without.append(network.classify(attended))
+        else:
             weight = network.output.weight.view(-1, network.tokens, network.dim)[:, kept]
             without.append(attended.flatten(1) @ weight.flatten(1).T + network.output.bias)
-        else:
-            changed = pixels.clone()
-            changed[:, token] = absent[:, token]
-            without.append(network.from_pixels(changed, order))
     effects = logits[:, None] - torch.stack(without, 1)
     target = logits.argmax(1)[:, None, None].expand(-1, network.tokens, 1)
     return effects.gather(2, target)[..., 0]
@@ -163,47 +152,7 @@ def test_two_nodes_are_complete(setting, baseline):
 # Batching, errors
 
 
-def test_wrong_choices_are_named():
-    network, images = tiny(SETTINGS[0]), some_images()
-    with pytest.raises(ValueError, match=r"pooling='max' is not one of \('mean', 'flattened'\)"):
-        la.Setting("none", "max")
-    with pytest.raises(ValueError, match=r"removal='mask' is not one of \('zero'"):
-        la.leave_one_out(network, images, removal="mask")
-    with pytest.raises(ValueError, match="readout='word'"):
-        la.attnlrp(network, images, la.LEFT, readout="word")
-    with pytest.raises(ValueError, match="baseline='mean'"):
-        la.integrated_gradients(network, images, baseline="mean")
-    with pytest.raises(ValueError, match="factorization='QKV'"):
-        la.attnlrp(network, images, "QKV")
-    with pytest.raises(ValueError, match="factorization='3-ary'"):
-        network(images, "3-ary")
-
-
-def test_threads_are_given_back():
-    threads = torch.get_num_threads()
-    la.attnlrp(tiny(SETTINGS[0]), some_images(1), la.LEFT)
-    assert torch.get_num_threads() == threads
-
-
 # Agreement
-
-
-def test_r_and_what_sum_to_one_makes_of_it_by_hand():
-    """r = −1/√(186/9 · 2), turned round where exactly one of the two sums is negative."""
-    one, other = [1.0, 2.0, -4.0], [3.0, 1.0, 2.0]
-    maps = {"a": torch.tensor([one, other, one]), "b": torch.tensor([other, one, one[::-1]])}
-    rows = la.correlations(maps, {"a vs b": ("a", "b"), "b vs a": ("b", "a")})
-    r, turned = 1 / (186 / 9 * 2) ** 0.5, (-44 + 49 - 44) / 186
-    assert np.allclose(rows.r, [-r, -r, turned] * 2)
-    assert np.allclose(rows.r_normalised, [r, r, turned] * 2)
-    assert rows.flipped.to_list() == [True, True, False] * 2
-
-
-def test_a_map_without_sum_or_spread_has_no_correlation():
-    network = tiny(la.Setting("none", "flattened", "unit"))
-    rows = la.correlations(la.explain(network, torch.zeros(1, 9).double()))
-    assert rows["r"].isna().all()
-    assert rows["r_normalised"].isna().all()
 
 
 @pytest.mark.parametrize(
@@ -218,15 +167,6 @@ def test_crossed_interval_holds_the_truth_as_often_as_it_says(seeds, by_seed, by
         found = la.crossed_estimate(values)
         held.append(found.low <= 0 <= found.high)
     assert 0.88 <= np.mean(held) <= 0.99
-
-
-def test_crossed_interval_stays_among_correlations_and_shrinks_to_a_point():
-    found = la.crossed_estimate(np.array([[0.999, 0.5, 0.998], [0.2, 0.99, 0.97]]))
-    assert -1 <= found.low < found.value < found.high <= 1
-    assert la.crossed_estimate(np.full((3, 4), 0.25))[:3] == (0.25, 0.25, 0.25)
-    generator = np.random.default_rng(0)
-    one_seed = la.crossed_estimate(generator.uniform(-1, 1, (1, 50)))
-    assert 0.1 < one_seed.high - one_seed.low < 0.5
 
 
 # Training and what is shipped
@@ -267,13 +207,3 @@ def test_every_shipped_network_classifies_the_digits():
         for network in networks:
             assert la.accuracy(network, images, labels) > 0.5
             assert network.dim == 32
-
-
-def test_what_is_not_shipped_is_trained_or_named():
-    setting = la.Setting("none", "mean", "unit")
-    data = tiny_data()
-    assert len(la.networks(data, setting, 1)) == 1
-    with pytest.raises(ValueError, match=r"none-mean-unit is shipped for 0 seed\(s\)"):
-        la.load_shipped(setting, 0)
-    with pytest.raises(ValueError, match="seeds=0"):
-        la.networks(data, setting, 0)

@@ -1,7 +1,5 @@
 """The recipe of the twelve-layer classifiers: what is merged, and that another file is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import save_file

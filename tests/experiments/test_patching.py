@@ -1,7 +1,5 @@
 """Patches and their linear estimates, against a forward pass written by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

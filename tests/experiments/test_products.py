@@ -1,7 +1,5 @@
 """Product trees: every attribution against a second computation that knows nothing of the first."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from math import prod
 
@@ -112,3 +110,14 @@ def test_numbers_are_what_they_look_like():
 def test_mistakes_are_named(call, error, message):
     with pytest.raises(error, match=message):
         call(symbols([2, 3, 4]))
+
+
+@pytest.mark.parametrize("data", ["sst", "imdb"])
+def test_the_printed_tables_agree(data):
+    rows = paper.ablations(data)
+    assert rows.loc[["front", "back", "single"]].index.is_unique
+    assert (rows.groupby(level="family").size().drop(["attnlrp", "cp-lrp"]) == 12).all()
+    # Up to the printed rounding: Δ is LeRF − MoRF, and every layer bypassed is CP-LRP.
+    assert (rows.lerf - rows.morf - rows.delta).abs().max() < 0.021
+    ends = rows.loc[[("front", 12), ("back", 1)], "r"]
+    assert list(ends) == pytest.approx([rows.r["cp-lrp", 0]] * 2, abs=0.011)

@@ -1,17 +1,18 @@
-"""Recording what the book quotes: the rows, going on after a kill, and answers to mistakes."""
+"""Recording what the book quotes: rows, going on after a kill, the command line, mistakes."""
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
 import lrputils as lrp
 from experiments import conventions
+from experiments.recordings import __main__, layers
 from experiments.recordings import __main__ as recordings
 from experiments.recordings import evaluations as kind
-from lrputils.data.texts import stream_texts
+from lrputils.data.texts import load_texts, stream_texts
 from lrputils.model.readout import READOUTS
-from lrputils.propagation.composites import ATTN_LRP, CP_LRP
 from lrputils.runs import results
 from lrputils.runs.options import run_alone
 from lrputils.study.variants import Label, layer_sets
@@ -115,10 +116,27 @@ def test_maps_are_those_of_each_convention(classifier):
     for key, method, options in (
         (("loo", "", "", "delete"), "loo", {"removal": "delete"}),
         (("attnlrp", "", "sum", ""), "attnlrp", {"readout": "sum"}),
-        (("half-value", "", "word", ""), ATTN_LRP.but(attention="half-value"), {}),
-        (("cp-lrp", "norm=held", "word", ""), CP_LRP.but(norm="held"), {}),
+        (("half-value", "", "word", ""), lrp.ATTN_LRP.but(attention="half-value"), {}),
+        (("cp-lrp", "norm=held", "word", ""), lrp.CP_LRP.but(norm="held"), {}),
         (("back-half", "", "word", ""), "attnlrp", {"bypass_layers": [1]}),
     ):
         expected = lrp.attribute(classifier, inputs, method, **options)[0].numpy()
         assert by_key.loc[key, "scores"] == pytest.approx(expected, rel=1e-4, abs=1e-5), key
         assert list(by_key.loc[key, "content"]) == inputs.content_mask[0].tolist()
+
+
+TEXTS = load_texts(["a film that is never dull", "a slow and empty evening"])
+
+
+def test_pairs_hidden_everywhere_are_leave_two_out(clf):
+    rows = layers.layer_pairs(clf, TEXTS)
+    inputs = clf.encode([TEXTS[0]])
+    pairs = lrp.leave_two_out(clf, inputs).interactions[0].numpy()
+    first = rows[(rows.id == TEXTS.ids[0]) & (rows.layer == 1)]
+    assert np.allclose(first.interaction, pairs[first.i, first.j], atol=1e-4)
+
+
+def test_the_command_line_records_and_goes_on(tmp_path):
+    said = ["uniform", "--limit", "3", "--seed", "0", "--part-size", "2", "--quiet", "--out"]
+    folder = run_alone(__main__.record, [*said, str(tmp_path / "a")], prog="recordings")
+    assert len(pd.read_parquet(folder / "rows.parquet")) == 12

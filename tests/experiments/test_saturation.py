@@ -1,7 +1,5 @@
 """Paths to leave-one-out, against their two ends; exact passes moved between texts, by hand."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
@@ -16,11 +14,6 @@ from tests import tiny
 TEXTS = lrp.load_texts(["a film that is never dull", "a slow and empty evening"])
 ONE = TEXTS.take([0])
 PROMPT = {"template": "It is {text}. So", "labels": (" a", " the")}
-
-
-@pytest.fixture(scope="module")
-def clf():
-    return lrp.load_classifier(device="cpu")
 
 
 def test_a_path_begins_with_the_mask_gradient_and_ends_with_loo(clf):

@@ -6,13 +6,12 @@ import torch
 
 import lrputils as lrp
 from experiments.recordings import special
-from lrputils.data.texts import load_texts
 
 TEXTS = ["a film that is never dull", "a slow and empty evening"]
 
 
 def test_a_moved_position_leaves_loo_and_makes_the_words_map_that_of_the_sum(classifier):
-    rows = special.moved(classifier, load_texts(TEXTS)).set_index(["id", "method", "readout"])
+    rows = special.moved(classifier, lrp.load_texts(TEXTS)).set_index(["id", "method", "readout"])
     assert (rows.loo_change < 1e-4).all()
     other = special._move_first(classifier)
     inputs = classifier.encode(TEXTS)
@@ -30,7 +29,7 @@ def test_a_moved_position_leaves_loo_and_makes_the_words_map_that_of_the_sum(cla
 
 
 def test_a_sentence_stands_behind_the_text_and_the_first_class_is_explained(classifier):
-    texts = load_texts(TEXTS)
+    texts = lrp.load_texts(TEXTS)
     rows = special.appended(classifier, texts, leanings=["same", "other"], triples=[0])
     for number, text in enumerate(TEXTS):
         found = rows[rows.id == texts.ids[number]].set_index(["leaning", "method", "readout"])
@@ -54,6 +53,6 @@ def test_a_sentence_stands_behind_the_text_and_the_first_class_is_explained(clas
             assert row["first"] == pytest.approx(first, rel=1e-3)
 
 
-def test_the_sentences_of_a_triple_have_as_many_tokens(classifier):
+def test_the_sentences_of_a_triple_have_as_many_tokens(clf):
     for triple in special.SENTENCES:
-        assert len({len(classifier.encode([some])["input_ids"][0]) for some in triple}) == 1
+        assert len({len(clf.encode([some])["input_ids"][0]) for some in triple}) == 1

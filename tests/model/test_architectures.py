@@ -1,7 +1,5 @@
 """What is found in each model, whatever holds it; what is passed to it, what is refused by name."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -9,14 +7,13 @@ import torch
 from torch import nn
 
 import lrputils as lrp
-from lrputils.model.architectures import describe
 from tests import tiny
 
 
 @pytest.mark.parametrize("name", tiny.NAMES)
 def test_layers_and_embeddings_are_found(name):
     model = tiny.build(name)
-    found = describe(model)
+    found = lrp.describe(model)
     assert found.kind.name == name.removesuffix("-lm")
     assert found.layers == model.config.num_hidden_layers == 3
     assert len({*found.blocks}) == (1 if found.kind.name == "albert" else 3)
@@ -37,7 +34,7 @@ def test_albert_counts_calls_of_its_shared_blocks(groups, inner, expected):
     model = tiny.build(
         "albert", num_hidden_layers=4, num_hidden_groups=groups, inner_group_num=inner
     )
-    found = describe(model)
+    found = lrp.describe(model)
     assert found.layers == 4 * inner
     assert [[*dict.fromkeys(found.blocks)].index(block) for block in found.blocks] == expected
 
@@ -52,12 +49,12 @@ def test_albert_counts_calls_of_its_shared_blocks(groups, inner, expected):
 def test_the_models_own_positions_are_known(name):
     model, inputs = tiny.build(name), tiny.texts()
     stray = {"offset_mapping": torch.zeros(3, 7, 2), "labels": None}
-    arguments = describe(model).arguments({**inputs, **stray})
-    positions = describe(model).position_ids(inputs["input_ids"], inputs["attention_mask"])
+    arguments = lrp.describe(model).arguments({**inputs, **stray})
+    positions = lrp.describe(model).position_ids(inputs["input_ids"], inputs["attention_mask"])
     with torch.no_grad():
         own = model(**arguments).logits
         given = model(**arguments, position_ids=positions).logits
-    if describe(model).language_model:
+    if lrp.describe(model).language_model:
         own, given = (x[inputs["attention_mask"].bool()] for x in (own, given))
     assert torch.allclose(own, given, atol=1e-12)
 
@@ -77,18 +74,18 @@ def test_the_models_own_positions_are_known(name):
 )
 def test_wrong_inputs_are_named(name, change, words):
     with pytest.raises(ValueError, match=words):
-        describe(tiny.build(name)).arguments({**tiny.inputs_for(name), **change})
+        lrp.describe(tiny.build(name)).arguments({**tiny.inputs_for(name), **change})
 
 
 def test_a_decoder_that_cannot_find_the_end_of_its_texts_is_refused():
     inputs = tiny.texts()
     model = tiny.build("llama", pad_token_id=None)
     with pytest.raises(ValueError, match="pad_token_id"):
-        describe(model).arguments(inputs)
-    describe(model).arguments(tiny.row(inputs, 0))
+        lrp.describe(model).arguments(inputs)
+    lrp.describe(model).arguments(tiny.row(inputs, 0))
     inputs["input_ids"][0, -1] = tiny.PAD
     with pytest.raises(ValueError, match="takes for padding"):
-        describe(tiny.build("llama")).arguments(inputs)
+        lrp.describe(tiny.build("llama")).arguments(inputs)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +100,7 @@ def test_a_decoder_that_cannot_find_the_end_of_its_texts_is_refused():
 def test_a_setting_that_changes_what_is_computed_leaves_no_shortcuts(name, setting, value):
     model = tiny.build(name)
     setattr(model.config, setting, value)
-    assert not describe(model).kind.parts
+    assert not lrp.describe(model).kind.parts
 
 
 # --- what holds a model stands for it, and what does not is refused ------------------------------

@@ -1,7 +1,5 @@
 """Routing attention calls: the same numbers, the right layers, the right masks."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -57,14 +55,3 @@ def test_layers_are_counted_in_order_in_every_pass(name):
         logits(model, inputs)
     assert route.layer is None
     assert [call.layer for call in seen.calls] == [0, 1, 2, 0, 1, 2]
-
-
-def test_a_second_route_in_the_same_thread_is_refused():
-    model = tiny.build("bert")
-    with (
-        routed(model, fused),
-        pytest.raises(RuntimeError, match="already taken over"),
-        routed(model, stepwise),
-    ):
-        pass
-    assert model.config._attn_implementation == "sdpa"

@@ -1,7 +1,5 @@
 """Chats and answers: laid out by the template, found again by characters, wrong ones refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,8 +1,5 @@
 """Loading classifiers: what is ready, what is the same on every machine, what is refused."""
 
-from __future__ import annotations
-
-import os
 import re
 import time
 from types import SimpleNamespace
@@ -17,7 +14,6 @@ from lrputils.data.texts import load_texts
 from lrputils.model.classifier import EMBEDDED, NAME, load_classifier
 from lrputils.study.attention import correct
 from tests import tiny
-from tests.data.test_texts import cache_with
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +34,6 @@ def test_a_folder_is_ready_to_be_attributed(folder):
     with pytest.raises(ValueError, match="has 40 positions"):
         clf.encode("word " * 50)
     assert load_classifier(folder, dtype=torch.bfloat16).model.dtype == torch.bfloat16
-
-
-def test_weights_that_run_code_are_not_loaded(folder, tmp_path):
-    class Trap:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "sprung"),)
-
-    clf = load_classifier(folder)
-    clf.model.config.save_pretrained(tmp_path)
-    clf.tokenizer.save_pretrained(tmp_path)
-    torch.save({"x": Trap()}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="cannot be loaded"):
-        load_classifier(tmp_path)
-    assert not (tmp_path / "sprung").exists()
 
 
 def test_the_identity_follows_the_weights(folder):
@@ -102,7 +84,18 @@ def test_only_what_is_needed_is_downloaded():
     assert files._needed(others) == ["config.json", "pytorch_model.bin"]
 
 
-def test_a_cached_model_loads_without_a_network(folder, tmp_path, monkeypatch):
+def cache_with(tmp_path, kind, files):
+    """A hub cache on disk that holds one repository, as a download leaves it."""
+    repository = tmp_path / f"{kind}s--somebody--things"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    for name, content in files.items():
+        (snapshot / name).write_text(content)
+
+
+def test_a_cached_model_and_cached_texts_load_without_a_network(folder, tmp_path, monkeypatch):
     cache_with(tmp_path, "model", {})
     snapshot = tmp_path / "models--somebody--things" / "snapshots" / ("0" * 40)
     for file in folder.iterdir():
@@ -113,10 +106,12 @@ def test_a_cached_model_loads_without_a_network(folder, tmp_path, monkeypatch):
     assert clf.name == "somebody/things"
     assert clf.revision == "0" * 40
     assert clf.identity == f"commit {'0' * 40}"
+    cache_with(tmp_path, "dataset", {"test.json": '[{"text": "a film"}]'})
+    assert load_texts("somebody/things").identity == clf.identity
 
 
 @pytest.mark.parametrize(
-    ("load", "parameter"), [(load_classifier, "name_or_folder"), (load_texts, "dataset")]
+    ("load", "parameter"), [(load_classifier, "name_or_folder"), (lrp.load_texts, "dataset")]
 )
 def test_without_network_and_cache_one_clear_error_in_seconds(
     load, parameter, tmp_path, monkeypatch, capfd

@@ -1,7 +1,5 @@
 """Another forward pass for one instance, and out again."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Encoded inputs: which tokens count, how rows are chosen, what is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Pairs of texts: encoded as the tokenizer does, removed from exactly, walked from file to page."""
 
-from __future__ import annotations
-
 import copy
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Which number is explained, and the tensor it is read at."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Odd models × verbs: an answer is plain torch's, text by text, or there is one sentence."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -11,7 +9,6 @@ from torch import nn
 import lrputils as lrp  # before transformers, which it keeps importable
 from experiments.families import logits_of, plain_loo
 from lrputils.model.architectures import WITHOUT_RULES
-from lrputils.model.inputs import Inputs
 from lrputils.model.proof import _Measurement
 from tests import tiny
 from tests.tiny import made
@@ -211,7 +208,7 @@ def batch(*texts, special: bool = True):
     apart = [[*([0] * len(row)), *([1] * (width - len(row)))] for row in rows]
     for row, own in zip(rows, apart, strict=True):
         own[0] = own[len(row) - 1] = int(special)
-    return Inputs(
+    return lrp.Inputs(
         {
             "input_ids": [row + [PAD] * (width - len(row)) for row in rows],
             "attention_mask": [[1] * len(row) + [0] * (width - len(row)) for row in rows],

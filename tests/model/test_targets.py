@@ -1,7 +1,5 @@
 """Labels, contrasts and probabilities of every kind of head, each against plain torch."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

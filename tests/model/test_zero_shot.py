@@ -1,7 +1,5 @@
 """A language model as a classifier: its own logits of some tokens behind a prompt."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

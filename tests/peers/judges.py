@@ -5,8 +5,6 @@ have explicit rules. `make test` collects no part of this file: these libraries 
 pinned environment.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

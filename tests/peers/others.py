@@ -1,7 +1,5 @@
 """The same work done by other libraries' own code, where that takes more than a call."""
 
-from __future__ import annotations
-
 import torch
 from captum.attr import FeatureAblation, LLMAttribution, TextTemplateInput
 from lxt.explicit import functional as rules

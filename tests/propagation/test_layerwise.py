@@ -1,6 +1,4 @@
-"""All variants at once equal one `attribute(…, bypass_layers=…)` after the other."""
-
-from __future__ import annotations
+"""All variants at once equal one `bypass_layers` after the other; paths are the explicit rules'."""
 
 import pytest
 import torch
@@ -10,7 +8,9 @@ from hypothesis import strategies as st
 import lrputils as lrp
 from lrputils.model import readout
 from lrputils.propagation import layerwise
-from tests import tiny
+from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT
+from lrputils.propagation.layerwise import PATHS, relevance_paths
+from tests import reference, tiny
 
 ABLATIONS = (
     [range(k + 1) for k in range(3)] + [range(k, 3) for k in range(3)] + [{k} for k in range(3)]
@@ -37,12 +37,18 @@ def test_the_papers_ablations(name, dtype):
     assert tiny.close(found, one_by_one(model, inputs, ABLATIONS))
 
 
-@pytest.mark.parametrize("readout", ["word", "sum", "post-norm"])
-def test_every_readout_and_target(readout):
+@pytest.mark.parametrize("readout", ["sum", "post-norm"])
+@pytest.mark.parametrize("verb", ["layers", "paths"])
+def test_every_readout_and_target(readout, verb):
     model, inputs = tiny.build("electra"), tiny.texts()
-    options = {"readout": readout, "target": [0, 1, 2]}
-    found = lrp.layerwise_bypass(model, inputs, ABLATIONS, **options)
-    assert tiny.close(found, one_by_one(model, inputs, ABLATIONS, **options))
+    options = {"readout": readout, "target": [0, 1, 2], "batch_tokens": 30}
+    if verb == "layers":
+        found = lrp.layerwise_bypass(model, inputs, ABLATIONS, **options)
+    else:
+        found = layerwise.relevance_paths(model, inputs, **options).sum(1)
+    sets = ABLATIONS if verb == "layers" else [()] * 3
+    del options["batch_tokens"]
+    assert tiny.close(found, one_by_one(model, inputs, sets, **options))
 
 
 @settings(max_examples=10)
@@ -87,3 +93,59 @@ def test_there_is_one_forward_pass_and_each_suffix_goes_back_once(monkeypatch):
 def test_mistakes_are_named(layer_sets, words):
     with pytest.raises(ValueError, match=words):
         lrp.layerwise_bypass(tiny.build("bert"), tiny.texts(), layer_sets)
+
+
+BERT_TEXT = torch.tensor([2, 17, 9, 30, 3])
+BY_HAND = {
+    "attnlrp": ATTN_LRP,
+    "cp": CP_LRP,
+    "identity": ATTN_LRP.but(attention="identity"),
+}
+
+
+@pytest.mark.parametrize("rule", BY_HAND)
+def test_what_a_path_carries_to_the_words_is_that_of_the_explicit_rules(rule):
+    model = tiny.build("bert")
+    found = relevance_paths(model, {"input_ids": BERT_TEXT[None]}, BY_HAND[rule], target=1)
+    for layer in (0, 2):
+        for place, path in enumerate(PATHS):
+            follow = {"follow": (layer, path)}
+            _, words = reference.bert(model, BERT_TEXT, 1, lambda _: rule, **follow)
+            assert float((found[layer, place, 0] - words).abs().max()) <= 1e-9
+
+
+@pytest.mark.parametrize(
+    ("name", "composite"),
+    tiny.cases([ATTN_LRP, CP_LRP, ATTN_LRP.bypass({1}), GRADIENT], [ATTN_LRP, CP_LRP]),
+)
+def test_in_every_layer_the_paths_add_up_to_the_map(name, composite):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    found = relevance_paths(model, inputs, composite)
+    expected = lrp.attribute(model, inputs, composite)
+    assert found.shape == (3, 4, *expected.shape)
+    assert found.dtype == torch.float64
+    for layer in found:
+        assert tiny.close(layer.sum(0), expected, 1e-6)  # `attribute` answers in float32
+
+
+def test_memory_bounds_change_nothing_and_the_model_is_left_as_it_was():
+    model, inputs = tiny.build("qwen2"), tiny.texts()
+    assert tiny.close(
+        relevance_paths(model, inputs, batch_tokens=1), relevance_paths(model, inputs), 1e-12
+    )
+    assert model.config._attn_implementation == "sdpa"
+    assert not any("forward" in module.__dict__ for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"readout": "words"}, ValueError, "has no read-out 'words'"),
+        ({"batch_tokens": 0}, ValueError, "batch_tokens=0"),
+        ({"composite": "attnlrp"}, TypeError, "a composite is wanted"),
+        ({"composite": ATTN_LRP.bypass({3})}, ValueError, r"layers \[3\] do not exist"),
+    ],
+)
+def test_mistakes_about_paths_are_named(options, error, words):
+    with pytest.raises(error, match=words):
+        relevance_paths(tiny.build("bert"), tiny.texts(), **options)

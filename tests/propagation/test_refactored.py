@@ -3,8 +3,6 @@
 And as one unit: what its factors get does not depend on how the unit is computed.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -29,7 +27,7 @@ def relevance(model, inputs, form, rule="attnlrp"):
 
 
 @pytest.mark.parametrize("form", rf.FORMS.values(), ids=lambda form: form.__name__)
-@pytest.mark.parametrize("name", ["bert", "mpnet", "distilbert", "llama", "gpt2", "vit"])
+@pytest.mark.parametrize("name", ["bert", "llama", "vit"])
 def test_the_function_and_what_depends_on_it_alone_stay(name, form):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
     for rule in ("gradient", "cp-lrp"):
@@ -99,7 +97,7 @@ def test_every_bracketing_of_a_product_gives_the_k_ary_split(unit):
 
 
 @pytest.mark.parametrize("form", rf.FORMS.values(), ids=lambda form: form.__name__)
-@pytest.mark.parametrize("name", ["bert", "mpnet", "llama"])
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
 def test_no_form_of_attention_changes_the_answer(name, form):
     """`test_which_forms_change_attnlrp`: six of these forms change AttnLRP's."""
     model, inputs = tiny.build(name), tiny.inputs_for(name)
@@ -134,8 +132,11 @@ class Slow(reference._Layer):
                     of_q[j, c] += share * q[j] * (self.scale * t * k.T @ of_z)
                     of_k[:, c] += share * k * torch.outer(of_z, self.scale * t * q[j])
         maps = self.block.attention.self
-        pairs = ((maps.value, of_v), (maps.query, of_q), (maps.key, of_k))
-        return sum(reference._back(linear, self.x, part, eps) for linear, part in pairs)
+        parts = {"value": of_v, "query": of_q, "key": of_k}
+        return {
+            path: reference._back(getattr(maps, path), self.x, part, eps)
+            for path, part in parts.items()
+        }
 
 
 def midpoints(steps: int = 400):

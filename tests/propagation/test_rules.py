@@ -1,7 +1,5 @@
 """Each fast rule against its explicit ε-rule, in float64, over a grid of shapes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Leave-one-out of an answer, against one plain forward pass a unit."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

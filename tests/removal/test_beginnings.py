@@ -1,20 +1,17 @@
 """Beginnings that rows share, against rows that run whole and against masking one key at a time."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lrputils.model.architectures import describe
+import lrputils as lrp
 from lrputils.model.attention import fused
-from lrputils.model.inputs import Inputs
 from lrputils.model.operations import routed
 from lrputils.removal import packing
 from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
 from tests import tiny
 
-DECODERS = tuple(n for n in tiny.TEXT_NAMES if describe(tiny.build(n)).kind.causal)
+DECODERS = tuple(n for n in tiny.TEXT_NAMES if lrp.describe(tiny.build(n)).kind.causal)
 LENGTHS = (9, 4, 2, 16, 9)
 
 
@@ -34,7 +31,7 @@ def shared(monkeypatch):
 
 def encoded(lengths=LENGTHS):
     replacements = {"mask": tiny.MASK, "pad": tiny.PAD, "unk": 30}
-    return Inputs(tiny.texts(lengths), replacements=replacements)
+    return lrp.Inputs(tiny.texts(lengths), replacements=replacements)
 
 
 def whole(monkeypatch, *args, **options):

@@ -1,7 +1,5 @@
 """Leave-one-out on a budget: what is exact, and what it costs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,6 @@ import torch
 import lrputils as lrp
 from lrputils.removal import budgeted
 from lrputils.removal.budgeted import budgeted_loo, plan
-from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import mask_gradient
 from tests import tiny
 
@@ -17,7 +14,7 @@ from tests import tiny
 @pytest.mark.parametrize("name", ["bert", "gpt2", "vit"])
 def test_the_whole_budget_is_leave_one_out(name):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
-    exact = leave_one_out(model, inputs)
+    exact = lrp.leave_one_out(model, inputs)
     torch.testing.assert_close(budgeted_loo(model, inputs, budget=1.0), exact)
 
 
@@ -26,7 +23,7 @@ def test_exact_scores_are_those_that_rank_first_and_the_rest_is_the_estimate(cou
     """Special tokens rank last, or first where they count."""
     model, inputs = tiny.build("roberta"), tiny.texts((9, 6, 4))
     target = [1, 0, 1]
-    loo = leave_one_out(model, inputs, target=target)
+    loo = lrp.leave_one_out(model, inputs, target=target)
     found = budgeted_loo(model, inputs, target=target, budget=budget, counted=counted)
     expected = mask_gradient(model, inputs, target=target)
     size, last = expected.abs(), -1 if counted == "content" else torch.inf

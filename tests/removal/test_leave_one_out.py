@@ -1,19 +1,14 @@
 """Leave-one-out against a slow reference: one forward pass a token, with a full mask."""
 
-from __future__ import annotations
-
 from unittest import mock
 
 import pytest
 import torch
 
+import lrputils as lrp
 from experiments.families import plain_loo
 from lrputils.model import readout
-from lrputils.model.architectures import describe
-from lrputils.model.forwards import replaced
-from lrputils.model.inputs import Inputs
 from lrputils.removal import packing, shortcuts
-from lrputils.removal.leave_one_out import leave_one_out
 from tests import reference, tiny
 
 CLASSIFIERS = tuple(name for name in tiny.TEXT_NAMES if not name.endswith("-lm"))
@@ -23,8 +18,8 @@ CLASSIFIERS = tuple(name for name in tiny.TEXT_NAMES if not name.endswith("-lm")
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_equals_masking_one_key_at_a_time(name, dtype, tolerance):
     model = tiny.build(name, dtype=dtype)
-    inputs = tiny.texts((7, 4, 5, 7, 3))
-    fast = leave_one_out(model, inputs)
+    inputs = tiny.texts((7, 4, 5, 3, 1))
+    fast = lrp.leave_one_out(model, inputs)
     slow = reference.leave_one_out(model, inputs)
     assert fast.dtype == dtype
     assert slow.abs().max() > 1e-3
@@ -38,17 +33,17 @@ def test_equals_masking_one_key_at_a_time(name, dtype, tolerance):
 def test_a_padding_token_takes_no_position_in_a_text_either(name, padding, inner, removal):
     model, inputs = tiny.build(name, pad_token_id=padding), tiny.texts((8,))
     inputs["input_ids"][0, 3] = inner
-    inputs = Inputs(inputs, replacements={"pad": padding})
+    inputs = lrp.Inputs(inputs, replacements={"pad": padding})
     with torch.no_grad():
         expected = plain_loo(model, inputs, removal, None, inputs.valid_mask)
-    found = leave_one_out(model, inputs, removal=removal)
+    found = lrp.leave_one_out(model, inputs, removal=removal)
     torch.testing.assert_close(found.float(), expected, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_packed_weights_change_rounding_alone(name, monkeypatch):
     model, inputs = tiny.build(name, dtype=torch.float32), tiny.texts()
-    plain = leave_one_out(model, inputs)
+    plain = lrp.leave_one_out(model, inputs)
     kept = []
 
     class Kept(shortcuts._Linear):
@@ -59,36 +54,20 @@ def test_packed_weights_change_rounding_alone(name, monkeypatch):
     monkeypatch.setattr(shortcuts, "_TOKENS", 0)
     monkeypatch.setattr(shortcuts, "_Linear", Kept)
     # LOO is a difference of logits, and float32 rounds those.
-    size = float(readout.read(describe(model), inputs).logits.abs().max())
-    found = leave_one_out(model, inputs)
+    size = float(readout.read(lrp.describe(model), inputs).logits.abs().max())
+    found = lrp.leave_one_out(model, inputs)
     torch.testing.assert_close(found, plain, rtol=1e-5, atol=3e-6 * size)
     fused = {shortcuts._FUSED.get(type(module)) for module in kept[-1].forwards} - {None}
     assert set(kept[-1].pairs.values()) == fused
     assert all("forward" not in vars(module) for module in model.modules())
 
 
-def test_a_single_token_of_a_decoder_then_attends_to_nothing():
-    model = tiny.build("gpt2")
-    inputs = tiny.texts((1,))
-    score = leave_one_out(model, inputs)
-    whole = reference.without(model, inputs, 0)
-
-    nothing = {
-        block.attn.c_proj: lambda f, x: f(torch.zeros_like(x)) for block in model.transformer.h
-    }
-    with replaced(nothing):
-        without = reference.without(model, inputs, 0)
-    target = whole.argmax()
-    torch.testing.assert_close(score[0, 0], (whole - without)[target])
-    assert score.abs() > 1e-3
-
-
 @pytest.mark.parametrize("name", ["bert", "roberta", "albert", "gpt2", "llama"])
 @pytest.mark.parametrize("removal", ["mask", "pad", "unk", "zero", "delete"])
 def test_other_removals_equal_writing_the_changed_text(name, removal):
     replacements = {"mask": tiny.MASK, "pad": tiny.PAD, "unk": 30}
-    model, inputs = tiny.build(name), Inputs(tiny.texts(), replacements=replacements)
-    found = leave_one_out(model, inputs, removal=removal)
+    model, inputs = tiny.build(name), lrp.Inputs(tiny.texts(), replacements=replacements)
+    found = lrp.leave_one_out(model, inputs, removal=removal)
     expected = reference.leave_one_out(model, inputs, removal)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
@@ -103,7 +82,7 @@ def test_outputs_are_the_logit_its_lead_and_its_probability():
     }
     for output, read in readings.items():
         expected = reference.leave_one_out(model, inputs, read=read)
-        found = leave_one_out(model, inputs, output=output)
+        found = lrp.leave_one_out(model, inputs, output=output)
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
@@ -115,11 +94,11 @@ def test_no_batch_is_larger_than_the_budget(monkeypatch):
         return original(architecture, texts, batch, device)
 
     monkeypatch.setattr(packing, "logits_of", spy)
-    leave_one_out(tiny.build("bert"), tiny.texts((30, 12, 7, 3)), batch_tokens=40)
+    lrp.leave_one_out(tiny.build("bert"), tiny.texts((30, 12, 7, 3)), batch_tokens=40)
     assert max(count * width for count, width in sizes) <= 40
     assert max(count for count, _ in sizes) > 1
     sizes.clear()
-    leave_one_out(tiny.build("bert"), tiny.texts((30,)), batch_tokens=5)
+    lrp.leave_one_out(tiny.build("bert"), tiny.texts((30,)), batch_tokens=5)
     assert {count for count, _ in sizes} == {1}
 
 
@@ -133,7 +112,7 @@ def test_no_batch_is_larger_than_the_budget(monkeypatch):
 )
 def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, error):
     model, inputs = tiny.build("bert"), tiny.texts((9, 6, 4))
-    expected = leave_one_out(model, inputs)
+    expected = lrp.leave_one_out(model, inputs)
     sizes = []
 
     def small_machine(architecture, texts, batch, device, original=packing.logits_of):
@@ -143,7 +122,7 @@ def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, error):
         return original(architecture, texts, batch, device)
 
     monkeypatch.setattr(packing, "logits_of", small_machine)
-    torch.testing.assert_close(leave_one_out(model, inputs), expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(lrp.leave_one_out(model, inputs), expected, rtol=1e-9, atol=1e-9)
     assert max(sizes) > 2
 
 
@@ -151,21 +130,21 @@ def test_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, error):
 def test_other_errors_and_a_row_too_large_for_memory_are_raised(monkeypatch, message):
     monkeypatch.setattr(packing, "logits_of", mock.Mock(side_effect=RuntimeError(message)))
     with pytest.raises(RuntimeError, match=message):
-        leave_one_out(tiny.build("bert"), tiny.texts((5,)))
+        lrp.leave_one_out(tiny.build("bert"), tiny.texts((5,)))
 
 
 @pytest.mark.parametrize("name", ["qwen2", "qwen3", "mistral"])
 def test_sliding_windows_are_masked_not_deleted(name):
     options = {} if name == "mistral" else {"use_sliding_window": True, "max_window_layers": 1}
-    model, inputs = tiny.build(name, sliding_window=3, **options), Inputs(tiny.texts((9,)))
+    model, inputs = tiny.build(name, sliding_window=3, **options), lrp.Inputs(tiny.texts((9,)))
     with torch.no_grad():
         expected = plain_loo(model, inputs, "attention-mask", None, inputs.valid_mask)
-    torch.testing.assert_close(leave_one_out(model, inputs).float(), expected)
+    torch.testing.assert_close(lrp.leave_one_out(model, inputs).float(), expected)
 
 
 def test_patches_of_an_image():
     model, images = tiny.build("vit"), tiny.images(3)
-    scores = leave_one_out(model, images, batch_tokens=11)
+    scores = lrp.leave_one_out(model, images, batch_tokens=11)
     with torch.no_grad():
         whole = model(**images).logits.max(1)
         for token in range(5):
@@ -175,7 +154,7 @@ def test_patches_of_an_image():
             expected = whole.values - without.gather(1, whole.indices[:, None])[:, 0]
             torch.testing.assert_close(scores[:, token], expected, rtol=1e-9, atol=1e-9)
     with pytest.raises(ValueError, match="attention-mask"):
-        leave_one_out(model, images, removal="mask")
+        lrp.leave_one_out(model, images, removal="mask")
 
 
 @pytest.mark.parametrize(
@@ -191,18 +170,18 @@ def test_patches_of_an_image():
 )
 def test_mistakes_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        leave_one_out(tiny.build("bert"), tiny.texts(), **options)
+        lrp.leave_one_out(tiny.build("bert"), tiny.texts(), **options)
 
 
 def test_a_model_in_training_mode_and_a_text_of_one_token_are_refused():
     with pytest.raises(ValueError, match=r"model\.eval\(\)"):
-        leave_one_out(tiny.build("bert").train(), tiny.texts())
+        lrp.leave_one_out(tiny.build("bert").train(), tiny.texts())
     with pytest.raises(ValueError, match="single token"):
-        leave_one_out(tiny.build("bert"), tiny.texts((1,)), removal="delete")
+        lrp.leave_one_out(tiny.build("bert"), tiny.texts((1,)), removal="delete")
 
 
 def test_a_model_that_returns_nan_is_refused():
     model = tiny.build("bert")
     model.classifier.weight.data[0, 0] = torch.nan
     with pytest.raises(ValueError, match=r"NaN or infinite logits.*\[0, 1, 2\]"):
-        leave_one_out(model, tiny.texts())
+        lrp.leave_one_out(model, tiny.texts())

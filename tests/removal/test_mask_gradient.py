@@ -1,14 +1,11 @@
 """The mask gradient against automatic differentiation of the gates, and against exact removal."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
-from lrputils.model.architectures import describe
+import lrputils as lrp
 from lrputils.model.forwards import replaced
 from lrputils.model.operations import routed
-from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.mask_gradient import (
     FORMS,
     added,
@@ -18,46 +15,12 @@ from lrputils.removal.mask_gradient import (
 from tests import tiny
 
 
-def gate_gradient(model, inputs):
-    """∂f/∂m at m = 1, with A_ji = m_i exp(Z_ji) / Σ_k m_k exp(Z_jk), one text alone."""
-    architecture = describe(model)
-    if "input_ids" in inputs:
-        tokens = inputs["input_ids"].shape[1]
-    else:
-        tokens = architecture.word_embeddings(**inputs).shape[1]
-    gates = torch.ones(tokens, dtype=torch.float64, requires_grad=True)
-    readout = 0 if not architecture.kind.causal else tokens - 1
-    # A gate that its own query does not see is held at its value there.
-    held = torch.eye(tokens, dtype=torch.bool)
-    held[readout, readout] = False
-
-    def gated(call):
-        weights = call.weights() * torch.where(held, 1.0, gates)
-        return call.combined(weights / weights.sum(-1, keepdim=True)), None
-
-    with routed(model, gated):
-        logits = model(**architecture.arguments(inputs)).logits[0]
-    logits = logits[-1] if logits.dim() == 2 else logits
-    return torch.autograd.grad(logits[logits.argmax()], gates)[0]
-
-
-@pytest.mark.parametrize("name", tiny.NAMES)
-def test_first_order_is_the_gradient_of_the_gates(name):
-    model, inputs = tiny.build(name), tiny.inputs_for(name)
-    scores = mask_gradient(model, inputs, form="first-order")
-    for row in range(3):
-        one = tiny.row(inputs, row)
-        expected = gate_gradient(model, one)
-        assert expected.abs().max() > 1e-3
-        torch.testing.assert_close(scores[row, : len(expected)], expected, rtol=1e-10, atol=1e-10)
-
-
 def slow_scores(model, inputs, gone, gate, form):
     """Scores of the tokens `gone` of one text, from the definition of each form, sum by sum.
 
     The state is that in which all of them are closed to `gate`; no row of it is its own token's.
     """
-    architecture = describe(model)
+    architecture = lrp.describe(model)
     tokens = inputs["input_ids"].shape[1]
     closed = torch.zeros(tokens, dtype=torch.float64)
     closed[gone] = 1 - gate
@@ -169,7 +132,7 @@ def test_exact_block_is_leave_one_out_where_the_rest_is_linear():
         lambda forward, x: x,
     )
     with replaced(through):
-        exact = leave_one_out(model, inputs)
+        exact = lrp.leave_one_out(model, inputs)
         estimate = mask_gradient(model, inputs)
         rough = mask_gradient(model, inputs, form="first-order")
     assert exact.abs().max() > 0.1

@@ -1,14 +1,10 @@
 """Perturbation curves against taking out one chunk after the other by hand."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
-from lrputils.model.architectures import describe
-from lrputils.model.inputs import Inputs
-from lrputils.removal.perturbation import curve_mean, perturbation_curves
-from tests import tiny
+import lrputils as lrp
+from tests import reference, tiny
 
 
 def random_scores(inputs):
@@ -16,34 +12,25 @@ def random_scores(inputs):
 
 
 def slow_curve(model, inputs, scores, row, order, chunk=1):
-    """One text, one method: rank the chunks, mask them one after the other, run each time."""
-    architecture = describe(model)
-    own = Inputs.of(inputs).content_mask[row].nonzero().flatten().tolist()
-    length = int(inputs["attention_mask"][row].sum())
+    """One text, one method: rank the chunks, mask one after the other, run each time."""
+    one, causal = tiny.row(inputs, row), lrp.describe(model).kind.causal
+    own = lrp.Inputs.of(one).content_mask[0].nonzero().flatten().tolist()
     chunks = [own[start : start + chunk] for start in range(0, len(own), chunk)]
-    worth = [sum(float(scores[row, i]) for i in part) for part in chunks]
     sign = -1 if order == "morf" else 1
-    ranking = sorted(range(len(chunks)), key=lambda number: (sign * worth[number], number))
-    left = list(range(length))
-    curve, target = [], None
+    chunks.sort(key=lambda part: sign * sum(float(scores[row, i]) for i in part))
+    curve = []
     for step in range(len(chunks) + 1):
-        if step:
-            left = [i for i in left if i not in chunks[ranking[step - 1]]]
+        gone = {token for part in chunks[:step] for token in part}
+        left = [i for i in range(one["input_ids"].shape[1]) if i not in gone]
         if not left:
             curve.append(float("nan"))
             continue
-        ids = inputs["input_ids"][row : row + 1, :length]
-        mask = torch.zeros(1, length, dtype=torch.long)
-        mask[0, left] = 1
-        with torch.no_grad():
-            if architecture.kind.causal:
-                # A masked text's last token that is left reads what the shortened text's last does.
-                states = architecture.backbone(ids, attention_mask=mask)[0]
-                head = model.get_output_embeddings() if architecture.language_model else model.score
-                logits = head(states[0, left[-1]])
-            else:
-                logits = model(input_ids=ids, attention_mask=mask).logits[0]
-        target = int(logits.argmax()) if target is None else target
+        # A decoder's masked text ends where the last token that is left stands.
+        end = left[-1] + 1 if causal else None
+        text = {name: value[:, :end] for name, value in one.items()}
+        logits = reference.without(model, text, 0, [i for i in gone if not end or i < end])
+        if not curve:
+            target = int(logits.argmax())
         curve.append(float(logits[target]))
     return torch.tensor(curve, dtype=torch.float64)
 
@@ -53,7 +40,7 @@ def test_equals_one_step_at_a_time(name, chunk):
     model = tiny.build(name)
     inputs = tiny.texts((9, 4, 6, 3, 1))
     scores = random_scores(inputs)
-    found = perturbation_curves(model, inputs, scores, chunk)
+    found = lrp.perturbation_curves(model, inputs, scores, chunk)
     for order in ("morf", "lerf"):
         curves = getattr(found, order)
         assert curves.shape == (5, -(-7 // chunk) + 1)
@@ -67,15 +54,15 @@ def test_equals_one_step_at_a_time(name, chunk):
 
 def test_of_equal_scores_the_left_one_goes_first():
     model, inputs = tiny.build("bert"), tiny.texts((6,))
-    falling = perturbation_curves(model, inputs, -torch.arange(6.0)[None])
-    for curve in perturbation_curves(model, inputs, torch.zeros(1, 6)):
+    falling = lrp.perturbation_curves(model, inputs, -torch.arange(6.0)[None])
+    for curve in lrp.perturbation_curves(model, inputs, torch.zeros(1, 6)):
         torch.testing.assert_close(curve, falling.morf)
     assert not torch.allclose(falling.lerf, falling.morf)
 
 
 def test_a_mean_is_that_of_a_rows_own_points():
     curve = torch.tensor([[5.0, 3.0, 2.0, 2.0], [4.0, 1.0, torch.nan, torch.nan]])
-    torch.testing.assert_close(curve_mean(curve), torch.tensor([3.0, 2.5]))
+    torch.testing.assert_close(lrp.curve_mean(curve), torch.tensor([3.0, 2.5]))
 
 
 @pytest.mark.parametrize(
@@ -90,16 +77,16 @@ def test_a_mean_is_that_of_a_rows_own_points():
 def test_mistakes_are_named(options, message):
     inputs = tiny.texts()
     with pytest.raises(ValueError, match=message):
-        perturbation_curves(tiny.build("bert"), inputs, random_scores(inputs), **options)
+        lrp.perturbation_curves(tiny.build("bert"), inputs, random_scores(inputs), **options)
 
 
 def test_scores_must_fit_and_be_finite():
     model, inputs = tiny.build("bert"), tiny.texts((5, 4))
     with pytest.raises(ValueError, match=r"\(2, 4\)"):
-        perturbation_curves(model, inputs, torch.zeros(2, 4))
+        lrp.perturbation_curves(model, inputs, torch.zeros(2, 4))
     scores = torch.zeros(2, 5)
     scores[1, 4] = torch.nan  # padding may hold anything
-    assert perturbation_curves(model, inputs, scores).morf.shape == (2, 4)
+    assert lrp.perturbation_curves(model, inputs, scores).morf.shape == (2, 4)
     scores[1, 2] = torch.inf
     with pytest.raises(ValueError, match="text 1, token 2 is inf"):
-        perturbation_curves(model, inputs, scores)
+        lrp.perturbation_curves(model, inputs, scores)

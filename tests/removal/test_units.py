@@ -1,7 +1,5 @@
 """Words, sentences and spans that are removed at once, against plain forward passes."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.model.inputs import Inputs
 from lrputils.model.units import Source
 from tests import reference, tiny
 
@@ -17,11 +14,6 @@ TEXTS = [
     "The dialogue is unwatchable dreck. But the never-ending score isn't bad! I loved it.",
     "a film that is never dull",
 ]
-
-
-@pytest.fixture(scope="module")
-def clf():
-    return lrp.load_classifier(device="cpu")
 
 
 def sets_of(inputs, row, units):
@@ -56,7 +48,7 @@ def test_a_decoder_keeps_the_query_of_the_token_that_its_head_reads():
     model, texts = tiny.build("gpt2"), tiny.texts((6,))
     source = Source("abcdef", tuple((i, i + 1) for i in range(6)))
     texts["special_tokens_mask"].zero_()
-    inputs = Inputs(texts, sources=[source])
+    inputs = lrp.Inputs(texts, sources=[source])
     found = lrp.leave_one_out(model, inputs, units=[[(0, 2), (3, 6)]])
     pairs = lrp.leave_two_out(model, inputs)
     both = pairs.interactions[0] + pairs.loo[0][:, None] + pairs.loo[0]

@@ -1,7 +1,5 @@
 """`explain` of a chat: the given answer, or the model's own, and the same from a shell."""
 
-from __future__ import annotations
-
 import json
 import math
 
@@ -78,20 +76,8 @@ def test_without_an_answer_a_chat_gets_the_models_own(clf):
         assert (own.answer[0], own.remark[: len(told)]) == (clf.reply(prompt)[0], told)
 
 
-def test_a_shell_takes_messages_as_json(clf, tmp_path, capsys):
-    clf.model.save_pretrained(tmp_path)
-    clf.tokenizer.save_pretrained(tmp_path)
-    how = ["--model", str(tmp_path), "--methods", "mask-gradient", "--device", "cpu"]
-    for given, answer in ((json.dumps(CHAT), "the end"), ("A dog", " is")):
-        assert main(["explain", given, *how, "--answer", answer]) == 0
-        assert f"Answer “{answer}”: log-probability" in capsys.readouterr().out
-    assert main(["explain", "a film", "--answer", "good"]) == 1
-    assert "BertForSequenceClassification is no language model" in capsys.readouterr().err
-
-
 def test_a_shell_says_that_a_plain_text_goes_without_the_chat_template(clf, tmp_path, capsys):
-    clf.model.save_pretrained(tmp_path)
-    clf.tokenizer.save_pretrained(tmp_path)
+    tiny.save(clf, tmp_path)
     capsys.readouterr()
     command = ["--model", str(tmp_path), "--methods", "mask-gradient", "--device", "cpu"]
     classes = ["--template", "{text} is", "--verbalizers", "A,B"]
@@ -100,6 +86,8 @@ def test_a_shell_says_that_a_plain_text_goes_without_the_chat_template(clf, tmp_
         error = capsys.readouterr().err
         assert error.count("without the model's chat template") == error.count("\n") == said
         assert error.count("""'[{"role": "user", "content": "…"}]'; --template""") == said
+    assert main(["explain", json.dumps(CHAT), *command, "--answer", "the end"]) == 0
+    assert "Answer “the end”: log-probability" in capsys.readouterr().out
     tiny.byte_tokenizer(None).save_pretrained(tmp_path)
     (tmp_path / "chat_template.jinja").unlink()
     assert main(["explain", "A dog", *command]) == 0

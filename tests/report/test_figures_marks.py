@@ -10,10 +10,9 @@ from matplotlib.colors import to_hex, to_rgb
 
 from experiments import frame
 from lrputils.attribution import METHODS
-from lrputils.attribution.registry import method
 from lrputils.report.display import TABLE
 from lrputils.report.figures.marks import dots, lines
-from lrputils.report.figures.style import COLORS, LOOKS, looks, of_method
+from lrputils.report.figures.style import COLORS, LOOKS, looks
 
 
 def test_dots_stand_where_the_values_are():
@@ -81,24 +80,6 @@ def test_lines_have_bands_a_colour_each_and_labels_where_they_differ(monkeypatch
     assert beside["index"][0] == str(("a", "r", frame.MPNET, 1))
 
 
-def test_the_books_own_small_model_gets_no_band():
-    wide = table([0.1, 0.2]).assign(low=-1.0, high=1.0)
-    drawn = {
-        name: lines({"": {name: wide}}, xlabel="", title="")
-        for name in (frame.MINILM, frame.THIS_RUN)
-    }
-    bands = {name: len(figure.axes[0].collections) for name, figure in drawn.items()}
-    assert bands == {frame.MINILM: 1, frame.THIS_RUN: 0}
-
-
-def test_runs_of_different_depth_share_a_scale():
-    panels = {f"run {k}": table([0.1 * k] * k) for k in (6, 2, 12)}
-    figure = lines(panels, xlabel="layer", title="t", ylabel="share")
-    seen = [axes for axes in figure.axes if axes.get_visible()]
-    assert len({axes.get_ylim() for axes in seen}) == 1
-    assert [axes.get_title(loc="left") for axes in seen] == list(panels)
-
-
 @pytest.mark.parametrize("mark", [dots, lines])
 def test_a_series_without_a_name_is_drawn(mark):
     """Indexed by ("", row), as one method or one read-out of a larger table is."""
@@ -125,14 +106,6 @@ def test_every_method_and_model_has_a_look_and_no_two_are_alike():
     assert {*found} <= {m.label for m in METHODS.values() if m.colour} | {*LOOKS}
 
 
-def test_methods_of_one_hue_have_lines_of_two_styles():
-    panel = {
-        METHODS[name].label: table([0.1, 0.2]) for name in ("attnlrp", "ig", "rollout", "cp-lrp")
-    }
-    drawn = lines({"a": panel}, xlabel="layer", title="t").axes[0].lines
-    assert [line.get_linestyle() for line in drawn] == ["-", "--", "--", "-"]
-
-
 def test_every_look_is_seen_on_white():
     def light(colour):
         return np.array(
@@ -156,11 +129,3 @@ def test_others_take_what_is_left_and_keep_it_in_every_panel():
     }
     assert len({*colour.values()}) == 4
     assert to_hex(third.lines[0].get_color()) == colour["two"]
-
-
-def test_a_method_entered_later_has_its_own_colour_also_a_hexadecimal_one():
-    try:
-        method("mine", "My way", "#F0E442")(lambda model, inputs, *, target: None)
-        assert (looks(["My way"])["My way"].colour, of_method("mine")) == ("#F0E442", "#F0E442")
-    finally:
-        METHODS.pop("mine", None)

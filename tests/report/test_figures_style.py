@@ -1,11 +1,7 @@
-from __future__ import annotations
-
 import re
 
-import IPython.display
 import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 
 from lrputils.book.layout import find_book
 from lrputils.report.figures.style import DIVERGING, WIDTH, new_figure
@@ -26,26 +22,6 @@ def test_the_same_figure_gives_the_same_svg_without_a_date():
     first, second = drawn().svg(), drawn().svg()
     assert first == second
     assert not re.search(r"<dc:date>|20\d\d-\d\d-\d\d", first)
-
-
-@pytest.mark.parametrize("backend", ["agg", "svg"])
-def test_a_notebook_shows_svg_under_every_backend(monkeypatch, backend):
-    shown = []
-    monkeypatch.setattr(IPython.display, "display", lambda data, raw: shown.append(data))
-    before = plt.get_backend()
-    plt.switch_backend(backend)
-    try:
-        drawn()._ipython_display_()
-    finally:
-        plt.switch_backend(before)
-    assert [list(data) for data in shown] == [["image/svg+xml", "text/plain"]]
-    assert shown[0]["image/svg+xml"].lstrip().startswith("<?xml")
-
-
-def test_pyplot_does_not_know_a_figure_and_so_cannot_show_it_twice():
-    before = plt.get_fignums()
-    drawn()
-    assert plt.get_fignums() == before
 
 
 def test_no_type_is_below_nine_pixels_on_a_phone_and_nothing_is_cut():

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -12,8 +10,6 @@ from tokenizers.implementations import (
 
 import lrputils as lrp
 from lrputils.model.units import joined
-from lrputils.report import heatmap
-from lrputils.report.display import TABLE
 from lrputils.report.heatmap import Heatmap
 from lrputils.report.words import named
 
@@ -52,11 +48,6 @@ def test_a_word_s_score_is_the_sum_of_its_pieces_and_theirs_are_in_reach():
     rows = re.findall(r"<tr><th scope=\"row\"[^>]*>(.*?)</th><td>(.*?)</td>", page)
     expected = [("Tin", "+2.00"), ("T", "+3.00"), ("in", "−1.00"), (",", "+0.50")]
     assert rows == [*expected, ("too", "−1.00")]
-
-
-def test_the_scores_travel_in_full_precision():
-    bundle = Heatmap(["a"], {"m": np.array([1 / 3])})._repr_mimebundle_()
-    assert bundle[TABLE] == {"index": ["a"], "columns": {"m": [1 / 3]}}
 
 
 @pytest.mark.parametrize(("scores", "said"), [(np.zeros(3), "shape"), ([0, np.nan], "not finite")])
@@ -118,32 +109,3 @@ def test_a_word_that_occurs_again_is_named_by_its_place():
     names = [named(shown.words, place) for place in range(len(shown.words))]
     assert names[1] == "“good”"
     assert [name for name in names if "never" in name] == ["“never” (1 of 2)", "“never” (2 of 2)"]
-
-
-def test_a_word_that_ends_in_a_quotation_mark_is_isolated_whole():
-    said = "most for: “fun”” +2; most against: “””."
-    assert heatmap._told(said) == "most for: “<bdi>fun”</bdi>” +2; most against: “<bdi>”</bdi>”."
-
-
-@pytest.mark.parametrize(("number", "ground", "ink"), [(0, 255, 28), (1, 18, 230)])
-def test_words_are_legible_on_the_deepest_colour_and_a_fifth_of_it_is_seen(number, ground, ink):
-    """In the light theme and in the dark one, which need other colours for that."""
-    style = re.findall(r"--red: ([\d ]+); --blue: ([\d ]+); --deepest: (\.\d+)", heatmap.STYLE)
-    *colours, deepest = style[number]
-
-    def luminance(colour):
-        linear = np.where(colour < 10, colour / 3295, ((colour / 255 + 0.055) / 1.055) ** 2.4)
-        return linear @ [0.2126, 0.7152, 0.0722]
-
-    def contrast(*pair):
-        low, high = sorted(map(luminance, pair))
-        return (high + 0.05) / (low + 0.05)
-
-    grey = np.ones(3)
-    for colour in colours:
-        full = np.array(colour.split(), float)
-        deep, weak = (
-            part * full + (1 - part) * ground for part in (float(deepest), 0.2 * float(deepest))
-        )
-        assert contrast(deep, ink * grey) >= 4.5
-        assert contrast(weak, ground * grey) >= 1.12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -116,6 +117,14 @@ class TestRows:
 
 class Killed(BaseException):
     """What no handler catches."""
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    """Draws moments by LRPUTILS_TEST_SEED, else by any seed; a failure shows which."""
+    seed = int(os.environ.get("LRPUTILS_TEST_SEED") or random.randrange(1 << 32))
+    print(f"drawn by LRPUTILS_TEST_SEED={seed}")
+    return random.Random(seed)
 
 
 class TestKilled:

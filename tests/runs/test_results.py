@@ -68,13 +68,6 @@ def test_maps_are_told_apart_by_readout_and_layers():
         run.ablations("r", "sum")
 
 
-def test_it_is_found_from_a_folder_inside_the_book(folder, monkeypatch):
-    inside = folder.parent / "chapters"
-    inside.mkdir()
-    monkeypatch.chdir(inside)
-    assert len(results.load("sst", "tiny").rows) == 10
-
-
 def test_a_missing_recording_lists_those_there_are(folder):
     with pytest.raises(FileNotFoundError, match=r"imdb/tiny; there are \['sst/tiny'\]"):
         results.load("imdb", "tiny", folder)

@@ -1,16 +1,12 @@
 """Forecasts count the rows that are really run."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
 import pytest
 import torch
 
-from lrputils.model.classifier import Classifier
-from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.removal.perturbation import perturbation_curves
+import lrputils as lrp
 from lrputils.study import cost
 from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 from tests import tiny
@@ -41,18 +37,10 @@ METHODS = ("rollout", "attnlrp")
 
 
 class TestForecast:
-    def test_leave_one_out_is_every_text_once_and_once_without_each_token(
-        self, placeholder, one_second_a_token
-    ):
-        plan = forecast(placeholder, WORDS)
-        expected = sum(n + n * (n - 1) for n in lengths_of(placeholder, WORDS))
-        assert plan.seconds == {"loo": expected}
-        assert plan.total == expected
-
     def test_a_decoder_runs_part_of_each_row(self, placeholder, one_second_a_token, monkeypatch):
         sizes = {"vocab_size": len(placeholder.tokenizer), "max_position_embeddings": 64}
         model = tiny.build("gpt2", pad_token_id=placeholder.tokenizer.pad_token_id, **sizes)
-        decoder = Classifier(model, placeholder.tokenizer, "tiny")
+        decoder = lrp.Classifier(model, placeholder.tokenizer, "tiny")
         ran = []
         words, look_up = model.transformer.wte.weight, torch.nn.functional.embedding
 
@@ -62,7 +50,7 @@ class TestForecast:
             return look_up(ids, weight, *how, **named)
 
         monkeypatch.setattr(torch.nn.functional, "embedding", counted)
-        leave_one_out(model, decoder.encode([WORDS[2]] * 8))
+        lrp.leave_one_out(model, decoder.encode([WORDS[2]] * 8))
         plan = forecast(decoder, [WORDS[2]] * 8)
         n = lengths_of(placeholder, WORDS)[2]
         assert n / 2 < sum(ran) / (8 * n) < 0.8 * n
@@ -85,7 +73,7 @@ class TestForecast:
         for text in WORDS:
             inputs, before = placeholder.encode(text), len(ran)
             scores = torch.arange(inputs.input_ids.shape[1], dtype=torch.float)[None]
-            perturbation_curves(placeholder.model, inputs, scores, chunk)
+            lrp.perturbation_curves(placeholder.model, inputs, scores, chunk)
             del ran[len(ran) - 1 if len(ran) > before else before :]  # the empty one, shared
         maps = 1 + len(METHODS)
         # A last chunk that is shorter makes MoRF and LeRF differ by the tokens it lacks.
@@ -158,16 +146,6 @@ class TestForecast:
         seconds = cost._row_model(placeholder, inputs)
         for n in (5, 50, 120):
             assert seconds(n) == pytest.approx(1e-3 + 2e-5 * n + 3e-7 * n**2, rel=1e-6)
-
-    def test_words_take_a_row_each(self, placeholder, one_second_a_token):
-        text = "a film that is unforgettably dull"
-        n = lengths_of(placeholder, [text])[0]
-        plan = forecast(placeholder, [text], units="word")
-        assert plan.seconds["loo"] == pytest.approx(n + 6 * (n - n / 6))
-
-    def test_mistakes_are_named(self, placeholder):
-        with pytest.raises(ValueError, match="no text"):
-            forecast(placeholder, [])
 
 
 @pytest.mark.parametrize(

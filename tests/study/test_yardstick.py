@@ -1,7 +1,5 @@
 """Yardsticks: what the rows of texts hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,12 +1,34 @@
-"""The figure of the specification grid shows the numbers that it is given, by who leads."""
+"""Figures of trees and of the specification grid show the numbers that they are given."""
 
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
+from experiments import products
 from experiments.specifications import lead_grid
+from experiments.trees import relevance_trees
 from lrputils.attribution import METHODS
 from lrputils.report.figures.style import COLORS
+
+
+def test_edges_are_labelled_with_their_relevance_and_as_wide_as_their_share():
+    x1, x2, x3 = products.symbols([2, 3, 4])
+    figure = relevance_trees([(x1 * x2) * x3, x1 * (x2 * x3)])
+    for axis, tree in zip(figure.axes, ((x1 * x2) * x3, x1 * (x2 * x3)), strict=True):
+        labels = [text.get_text() for text in axis.texts]
+        assert axis.get_title() == str(tree)
+        reached = [share for _, share in products.flow(tree).values()]
+        assert all(str(share * tree.value) in labels for share in reached)
+        widths, in_order = [line.get_linewidth() for line in axis.lines], reached[1:]
+        assert sorted(range(4), key=lambda i: widths[i]) == sorted(
+            range(4), key=lambda i: in_order[i]
+        )
+
+
+@pytest.mark.parametrize("values", [[0, 0, 0], [2.5, -3, 0.1, 7], [1e-9, 3], [5]])
+def test_any_values_can_be_drawn(values):
+    trees = products.bracketings(products.symbols(values))
+    relevance_trees([trees[0], trees[-1]]).canvas.draw()
 
 
 @pytest.fixture
@@ -36,11 +58,3 @@ def test_a_cell_has_the_value_and_the_colour_of_the_method_that_leads(table):
     assert [label.get_text() for label in axes.get_yticklabels()] == ["words", "sum"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["all", "no\n[CLS]", "own"]
     assert figure.values.value.loc["a model: raw", "word", "no [CLS]"] == -0.2
-
-
-def test_two_panels_stand_in_a_row(table):
-    figure = lead_grid(
-        dict.fromkeys(["a: raw", "a: sum to one", "b: raw", "b: other"], table), title=""
-    )
-    rows = {axes.get_subplotspec().rowspan.start for axes in figure.axes}
-    assert (len(figure.axes), rows) == (4, {0, 1})
