@@ -249,7 +249,7 @@ class TestReviews:
     @pytest.mark.parametrize("model", [MINI, FULL])
     def test_a_chosen_chunk_loses_less_or_more_and_the_whole_text_more(self, model):
         gap = self.shown("tab-imdb-promised").loc[model]
-        low, high = gap["lost − promised low"], gap["lost − promised high"]
+        low, high = gap["loss − promise low"], gap["loss − promise high"]
         assert high["LOO's first chunk"] < 0 < low["LOO's last chunk"]
         assert low["AttnLRP's first chunk"] < 0 < high["AttnLRP's first chunk"]
         assert low["the whole text"] > 0
