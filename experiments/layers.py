@@ -1,0 +1,69 @@
+"""Recorded layer ablations as chapter 5 reads them: which layers follow CP-LRP's rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from experiments import frame
+from lrputils.study.agreement import over_texts
+
+# Family → a panel's heading, and how much of layer k lies above its place.
+FAMILIES = {
+    "front": ("in all layers below", 0),
+    "back": ("in all layers above", 1),
+    "single": ("in one layer", 0.5),
+}
+_WHICH = ["model", "family", "layer"]
+
+
+def name_sets(rows: pd.DataFrame) -> pd.DataFrame:
+    """Keep AttnLRP and CP-LRP, and say in a column `part` which set of layers a row is of.
+
+    It is the method's name where all layers follow one rule; "earlier" or "later" where CP-LRP's
+    rule holds in that half of the layers; "" for other sets.
+    """
+    rows = rows[rows.method.isin(["attnlrp", "cp-lrp"])]
+    half = rows.groupby("model").layer.transform("max") // 2
+    earlier = (rows.family == "front") & (rows.layer == half)
+    later = (rows.family == "back") & (rows.layer == half + 1)
+    part = np.select([rows.family == "", earlier, later], [rows.method, "earlier", "later"], "")
+    return rows.assign(part=part)
+
+
+def add_curves(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those rows that have Δ, with the recorded curves that other runs left out."""
+    both = pd.concat([rows, frame.read_rows("curves")], ignore_index=True)
+    both = both.dropna(subset="delta")
+    both["removal"] = both.removal.fillna("attention-mask")
+    keys = ["model", "data", "id", "readout", "method", "family", "layer", "removal"]
+    return both.drop_duplicates(keys)
+
+
+def mean_r(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean r of each model's sets of layers, maps divided by their sums, with intervals."""
+    return over_texts(rows[rows.family != ""], _WHICH, "r_normalised")
+
+
+def mean_gain(rows: pd.DataFrame) -> pd.DataFrame:
+    """What Δ gains on average over AttnLRP's, texts paired, by model and set of layers."""
+    plain = rows[rows.part == "attnlrp"][["model", "id", "delta"]]
+    gains = rows[rows.family != ""].merge(plain, on=["model", "id"])
+    gains["gain"] = gains.delta_x - gains.delta_y
+    return over_texts(gains, _WHICH, "gain", method="t")
+
+
+def by_depth(
+    family: str, means: pd.DataFrame, printed: pd.Series, models: Sequence[str]
+) -> dict[str, pd.DataFrame | pd.Series]:
+    """One family's means by model, and the paper's, each set at its share of the depth."""
+    ours = means.xs(family, level="family")
+    tables = {name: ours.loc[name] for name in models if name in ours.index.unique(0)}
+    tables["the paper"] = printed[family]
+    below = FAMILIES[family][1]
+    return {
+        name: table.set_axis((table.index - below) / max(table.index))
+        for name, table in tables.items()
+    }
