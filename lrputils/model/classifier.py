@@ -379,6 +379,14 @@ def load_classifier(
         found = _at_hand(name_or_folder, tokenizer)
     else:
         found = _stored(name_or_folder, revision, device, dtype)
+    precision = next(found.model.parameters()).dtype
+    if precision in (torch.float16, torch.bfloat16):
+        warn(
+            f"this {type(found.model).__name__} computes in "
+            f"{str(precision).removeprefix('torch.')}: leave-one-out is a difference of close "
+            "numbers, and few of its digits are left there. model.float() makes it float32",
+            stacklevel=2,
+        )
     if template is None and verbalizers is None and calibrate_on is None:
         return found
     if template is None or verbalizers is None:
@@ -428,14 +436,6 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
     if _is_plain(model):
         model = of_module(model, tokenizer)
     describe(model)
-    precision = next(model.parameters()).dtype
-    if precision in (torch.float16, torch.bfloat16):
-        warn(
-            f"this {type(model).__name__} computes in {str(precision).removeprefix('torch.')}: "
-            "leave-one-out is a difference of close numbers, and few of its digits are left "
-            "there. model.float() makes it float32",
-            stacklevel=3,
-        )
     return Classifier(model, tokenizer, Path(model.config.name_or_path).name or "a model at hand")
 
 

@@ -33,7 +33,8 @@ def test_a_folder_is_ready_to_be_attributed(folder):
     assert load_classifier(str(folder), dtype="float64").model.dtype == torch.float64
     with pytest.raises(ValueError, match="has 40 positions"):
         clf.encode("word " * 50)
-    assert load_classifier(folder, dtype=torch.bfloat16).model.dtype == torch.bfloat16
+    with pytest.warns(UserWarning, match="computes in bfloat16"):
+        assert load_classifier(folder, dtype=torch.bfloat16).model.dtype == torch.bfloat16
 
 
 def test_the_identity_follows_the_weights(folder):
