@@ -17,6 +17,7 @@ from experiments.linear_attention.agreement import (
     distinct,
     under_every_removal,
 )
+from experiments.linear_attention.figure import draw_maps
 from experiments.linear_attention.maps import (
     BASELINES,
     REMOVALS,
