@@ -162,7 +162,7 @@ def test_each_table_in_a_browser_is_the_frame_behind_it(browser, tmp_path):
             assert differing(seen, some[TABLE]) == []
 
 
-@pytest.mark.parametrize("chapter", ["03_sst", "10_audit"])
+@pytest.mark.parametrize("chapter", ["03_sst", "12_language_models"])
 def test_a_table_that_goes_on_says_so_and_keeps_the_names_of_its_rows(site, browser, chapter):
     script = """(async () => {
       const seen = [];
