@@ -126,7 +126,7 @@ def _explain(
             + " explains its beginning"
         )
     answered = inputs.get("answer_mask", torch.zeros(1, len(inputs.tokens[0])))[0].tolist()
-    if units == NARROWED:
+    if isinstance(units, str) and units == NARROWED:
         first = leave_one_out(classifier, inputs, target=target, units="sentence")[0]
         units = narrowed(inputs.sources[0], first.tolist())
     spans = check_units(units if isinstance(units, str) else [units])
