@@ -1,5 +1,6 @@
 """A sentence with a direction turns red when the recorded rows are turned round."""
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -54,5 +55,7 @@ def test_a_chapter_notices_that_rows_were_turned_round(chapter, turn, monkeypatc
     monkeypatch.setattr(frame, "read_rows", lambda *a, **k: turn(read_rows(*a, **k)))
     monkeypatch.setattr(results, "load", lambda *a: replace(run := load(*a), rows=turn(run.rows)))
     monkeypatch.setenv("MPLBACKEND", "agg")
+    # The shell stands in its place, from where no process could be started any more.
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     with pytest.raises(AssertionError):
         run(chapter)
