@@ -183,3 +183,10 @@ def test_a_model_on_two_devices_is_refused_by_name():
     clf.model.classifier.to("cpu")
     with pytest.raises(ValueError, match="is spread over cpu, cuda:0"):
         lrp.leave_one_out(clf, inputs)
+
+
+def test_maps_on_the_device_are_judged():
+    clf, texts = lrp.load_classifier(), TEXTS[:1]
+    maps = lrp.attribute(clf, clf.encode(texts), "attnlrp")
+    r = lrp.evaluate(clf, texts, ["attnlrp"], scores={"mine": [*maps]}).per_text("r_content")
+    np.testing.assert_allclose(r.mine, r.attnlrp, atol=1e-5)

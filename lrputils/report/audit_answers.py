@@ -510,7 +510,7 @@ class Audit:
         told = told or f"may track LOO or not: {_about(texts, r.used)}"
         beside = [label(each) for each in (judged(self.run)[0], "mask-gradient")]
         gaps = []
-        for other in beside:
+        for other in (each for each in beside if each in self.r):
             gap = stats.paired_difference(self.r[other], self.r[name], confidence=1 - 0.05 / 2)
             side = {1: f"{other} is ahead of it", -1: f"It is ahead of {other}"}.get(gap.lead)
             side = side or f"Neither it nor {other} leads"

@@ -211,7 +211,7 @@ def supplied(scores: Any, texts: Texts | TextStream | None = None) -> list[Suppl
     Args:
         scores: name → table, path of a file of it, or a sequence of maps in the order of `texts`,
             each `(tokens,)` or a pair of tokens and scores; or paths alone, whose maps are called
-            as their column `method` or the file.
+            as their column `method` or the file; or None.
         texts: those that maps without an id or text are of.
 
     Raises:
@@ -219,14 +219,19 @@ def supplied(scores: Any, texts: Texts | TextStream | None = None) -> list[Suppl
             name of this package's own methods.
         FileNotFoundError: no such file.
     """
-    paths = [scores] if isinstance(scores, str | Path) else scores or ()
-    given = scores if isinstance(scores, Mapping) else {files.stem(Path(p)): p for p in paths}
+    if scores is None:
+        return []
+    paths = [scores] if isinstance(scores, str | Path) else scores
+    named = isinstance(scores, Mapping)
+    given = scores.items() if named else [(files.stem(Path(path)), path) for path in paths]
+    own = {each.lower() for method in METHODS.values() for each in (method.name, method.label)}
     found: dict[str, Supplied] = {}
-    for file, held in given.items():
+    for file, held in given:
         table = _table(held, texts)
         several = table.groupby("method", sort=False) if "method" in table else [(file, table)]
-        for name, rows in several:
-            if name.lower() in {"loo", *METHODS} or name in found:
+        for tool, rows in several:
+            name = str(tool)
+            if name.lower() in own or name in found:
                 taken = "of several maps" if name in found else "one of this package's methods"
                 raise ValueError(f"{name!r} is the name {taken}: give the tool's maps another")
             found[name] = _read(name, rows)
@@ -248,8 +253,9 @@ def _table(held: Any, texts: Texts | TextStream | None) -> pd.DataFrame:
             f"{len(maps)} maps of {len(ids)} texts: give one a text, or a table with `id` or `text`"
         )
     if not all(isinstance(each, tuple) for each in maps):
-        return pd.DataFrame({"id": ids, "scores": maps})
-    return pd.DataFrame(maps, columns=["tokens", "scores"]).assign(id=ids)
+        return pd.DataFrame({"id": ids, "scores": [*map(_values, maps)]})
+    pairs = [(_values(tokens), _values(scores)) for tokens, scores in maps]
+    return pd.DataFrame(pairs, columns=["tokens", "scores"]).assign(id=ids)
 
 
 def _read(name: str, table: pd.DataFrame) -> Supplied:
@@ -285,4 +291,6 @@ def _values(held: Any) -> list[Any]:
     """Return a list of a row, which a CSV file has as JSON; nothing of what is none."""
     with suppress(ValueError):
         held = json.loads(held) if isinstance(held, str) else held
+    if isinstance(held, Tensor):  # on a GPU, or with a gradient, as it may be
+        return held.detach().reshape(-1).tolist()
     return [] if isinstance(held, str) else np.asarray(held).reshape(-1).tolist()

@@ -13,6 +13,7 @@ import lrputils as lrp
 from lrputils.__main__ import main
 from lrputils.runs import datasets
 from lrputils.study.supplied import supplied
+from tests import tiny
 
 TEXTS = ["The cooking isn't dull, honestly", "a film that is never dull"]
 WORDS = [["The", "cooking", "isn't", "dull", ",", "honestly"], TEXTS[1].split()]
@@ -117,7 +118,8 @@ class TestForms:
 
     def test_sequences_in_the_texts_order(self, clf, inputs, own):
         rows = maps(inputs, own)
-        for given in (rows, [*map(np.array, rows)], [*map(torch.tensor, rows)]):
+        graph = [torch.tensor(row, requires_grad=True) for row in rows]  # as captum's may be
+        for given in (rows, [*map(np.array, rows)], [*map(torch.tensor, rows)], graph):
             torch.testing.assert_close(laid(clf, inputs, {"tool": given}), own)
         named = [(list(tokens), row) for tokens, row in zip(inputs.tokens, rows, strict=True)]
         torch.testing.assert_close(laid(clf, inputs, {"tool": named}), own)
@@ -176,6 +178,7 @@ def test_what_does_not_fit_is_refused_by_text_and_token(clf, inputs, own, case):
         ({"tool": pd.DataFrame({"score": [1]})}, "columns 'score': `id` or `text`, and"),
         ({"tool": [[1.0]]}, "1 maps of 2 texts"),
         ({"LOO": [[1.0]] * 2}, "'LOO' is the name one of this package's methods"),
+        ({"Mask gradient": [[1.0]] * 2}, "'Mask gradient' is the name one of this package's"),
         ("nowhere.csv", "scores='nowhere.csv': there is no such file"),
     ],
 )
@@ -239,3 +242,19 @@ class TestRuns:
         assert main(["evaluate", *how, "--out", str(tmp_path / "out")]) == 1
         assert "the maps 'few': text 's003'" in capsys.readouterr().err
         assert not (tmp_path / "out" / "run.json").exists()
+
+    def test_two_files_of_one_name_are_refused(self, table, tmp_path):
+        paths = [tmp_path / folder / "maps.parquet" for folder in ("a", "b")]
+        for path in paths:
+            path.parent.mkdir()
+            table.to_parquet(path)
+        with pytest.raises(ValueError, match="'maps' is the name of several maps"):
+            supplied(paths)
+
+    def test_the_audit_of_a_model_without_rules_judges_a_tool_s_maps(self, placeholder):
+        clf = tiny.classifier(layers=2, hidden=16, heads=2)
+        clf.model.bert.pooler.activation = torch.nn.Sigmoid().eval()  # nothing conserves
+        maps = [np.arange(float(n)) for n in clf.encode(TEXTS).lengths.tolist()]
+        said = str(lrp.audit(clf, TEXTS, scores={"mine": maps}))
+        assert "mine may track LOO or not: too few texts to say" in said
+        assert "nor Integrated Gradients, 8 steps leads" in said
