@@ -45,7 +45,10 @@ def test_every_verb_is_shown_to_a_newcomer():
 def test_the_python_of_the_readme_runs(placeholder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     load = lrp.load_classifier
-    small = lambda **how: load(**how) if how else placeholder  # noqa: E731
+
+    def small(**how):
+        return load(**how) if how else placeholder
+
     monkeypatch.setattr("lrputils.load_classifier", small)
     known: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```", PAGES["README.md"], re.M | re.S):

@@ -315,7 +315,10 @@ def test_captum_s_occlusion_is_found_to_be_leave_one_out(clf):
     maps = []
     for text in TEXTS:
         one = clf.encode(text)
-        logits = lambda seen, ids=one.input_ids: clf.model(ids, attention_mask=seen).logits  # noqa: E731
+
+        def logits(seen, ids=one.input_ids):
+            return clf.model(ids, attention_mask=seen).logits
+
         target = int(logits(one.attention_mask).argmax())
         maps.append(FeatureAblation(logits).attribute(one.attention_mask, 0, target)[0])
     found = lrp.evaluate(clf, TEXTS, [], scores={"captum": maps}, progress=False)
