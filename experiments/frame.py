@@ -67,9 +67,9 @@ def read_rows(
     return pd.concat(parts, ignore_index=True)
 
 
-def recorded_loo(run: str) -> pd.Series:
-    """Leave-one-out by the attention mask, (tokens,), of a run of `results/maps`, by the text."""
-    rows = load("maps", run).rows
+def recorded_loo(run: str, kind: str = "maps") -> pd.Series:
+    """Leave-one-out by the attention mask, (tokens,), of a run of a kind of maps, by the text."""
+    rows = load(kind, run).rows
     exact = rows[(rows.method == "loo") & (rows.removal == _MASK)]
     return exact.set_index(exact.id.astype(str)).scores
 

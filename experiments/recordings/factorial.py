@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from experiments.frame import recorded_loo
+from experiments.recordings.language import LABELS
 from lrputils import stats
 from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.data.texts import Texts
@@ -62,6 +63,8 @@ def measure(
     texts: Texts,
     *,
     run: str,
+    template: str | None = None,
+    labels: Sequence[str] = LABELS,
     batch_size: int = 16,
     max_length: int | None = None,
 ) -> pd.DataFrame:
@@ -70,7 +73,11 @@ def measure(
     Args:
         classifier: the run's own.
         texts: the run's own; longer ones are cut.
-        run: of `results/maps`, whose maps "loo" under the attention mask are compared with.
+        run: of `results/maps`, of a language model `results/prompted`, whose maps "loo" under the
+            attention mask are compared with.
+        template: of a language model, the prompt around each text: f is the difference of the two
+            labels' logits. None: f is the predicted class's logit.
+        labels: of a language model, a token each, negative first.
         batch_size: texts a batch.
         max_length: in tokens.
 
@@ -79,11 +86,14 @@ def measure(
         follows its rule; `readout`; `r`, Pearson's with leave-one-out over all tokens, and
         `r_content`, without special ones.
     """
-    exact = recorded_loo(run)
+    exact = recorded_loo(run, "maps" if template is None else "prompted")
+    if template is not None:
+        classifier = classifier.zero_shot(template, labels)
     rows = []
     for inputs, target, facts in predicted(classifier, texts, batch_size, max_length):
         loo = [torch.tensor(exact[fact["id"]]) for fact in facts]
-        compared = _compare(classifier, inputs, target, pad_sequence(loo, batch_first=True))
+        explained = target if template is None else torch.stack([target, target - 2], 1)
+        compared = _compare(classifier, inputs, explained, pad_sequence(loo, batch_first=True))
         told = ("position", "id", "target", "label", "logit")
         rows += [
             {name: facts[number][name] for name in told}
