@@ -74,21 +74,21 @@ LEFT_OUT = {"lerf_curve", "morf_curve", "content"}
 
 
 # Where rows are kept, of which kind, and the classifier's texts.
-AGAIN = [("sst", "texts"), ("imdb", "texts")]
+AGAIN = [("sst", "texts"), ("reviews", "texts")]
 AGAIN += [(kind, kind) for kind in KINDS if (HOME / kind / "minilm-sst2").is_dir()]
 
 
 @pytest.mark.parametrize(("experiment", "kind"), AGAIN)
 def test_three_texts_give_their_rows_again(experiment, kind, data_dir, models_dir):
     name, file, drawn = "minilm-sst2", "sst2/validation.parquet", {}
-    if experiment == "imdb":
-        name, file, drawn = "minilm-imdb", "imdb/test.parquet", {"limit": 100, "seed": 0}
+    if experiment == "reviews":
+        name, file, drawn = "minilm-imdb", "imdb/test.parquet", {"limit": 200, "seed": 0}
     clf = lrp.load_classifier(models_dir / name, device="cpu")
     texts, run = lrp.load_texts(data_dir / file, **drawn), results.load(experiment, name, HOME)
     assert clf.identity == run.provenance["model"]["identity"]
     kept, options = run.rows.astype({"id": str}), OPTIONS.get(kind, {})
-    if experiment == "imdb":
-        options = options | {"chunk": 16, "max_length": 256, "methods": ["attnlrp", "cp-lrp"]}
+    if experiment == "reviews":
+        options = options | {"chunk": 16, "max_length": 512, "methods": ["attnlrp", "cp-lrp"]}
         options |= {"ablation_curves": False, "curves": ["cp-lrp"]}
     if kind == "factorial":  # without the norm's rule a map at the sum is what rounding leaves
         kept = kept[kept.norm | (kept.readout != "sum")]
