@@ -679,6 +679,19 @@ class TestWords:
         assert (lead["lead"] == 1).all()
         assert lead.value.min() > 0.15
 
+    @pytest.mark.parametrize("split", ["confidence", "class", "length"])
+    def test_so_it_does_by_confidence_class_and_length(self, split):
+        texts = price.read_maps().drop_duplicates(price.TEXT).set_index(price.TEXT)
+        texts["class"], texts["length"] = texts.target, texts.content.map(np.sum)
+        run = texts.groupby(["data", "model"])
+        texts["length"] = texts.length > run.length.transform("median")
+        rank = run.logit.rank(method="first", pct=True)
+        texts["confidence"] = np.ceil(4 * rank)  # quarters
+        rows = self.rows().join(texts[split], on=price.TEXT)
+        by = ["data", "model", split]
+        lead = compare(rows, price.ONE, price.ATTN_LRP, by, of="map", column="r")
+        assert lead.value.min() > 0.05
+
     def test_it_finds_the_top_word_more_often_in_language_models_only(self):
         lead = self.lead(price.ONE, price.ATTN_LRP, "top")["lead"]
         assert (lead[[*self.classifiers]] == 0).all()
