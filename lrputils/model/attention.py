@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -134,3 +135,45 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | float:
         return 0.0 if mask is None else mask.to(dtype)
     zero = torch.zeros((), dtype=dtype, device=mask.device)
     return torch.where(mask, zero, torch.finfo(dtype).min)
+
+
+def in_steps(
+    module: nn.MultiheadAttention,
+    inner: Callable[..., tuple[Tensor, Tensor | None]],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Answer torch's attention module by linear maps and the fused kernel instead of in one call.
+
+    `inner` is its forward pass, which answers what is asked for weights, or of no batch, or of a
+    module with keys of another width or a bias among them.
+    """
+    apart = module.bias_k is not None or module.add_zero_attn or not module._qkv_same_embed_dim
+    if apart or need_weights or query.dim() != 3:
+        masks = {"key_padding_mask": key_padding_mask, "attn_mask": attn_mask}
+        return inner(query, key, value, need_weights=need_weights, **masks, **kwargs)
+    given = [query, key, value]
+    if not module.batch_first:
+        given = [states.transpose(0, 1) for states in given]
+    biases = [None] * 3 if module.in_proj_bias is None else module.in_proj_bias.chunk(3)
+    maps = zip(given, module.in_proj_weight.chunk(3), biases, strict=True)
+    heads = [F.linear(*each).unflatten(-1, (module.num_heads, -1)).transpose(1, 2) for each in maps]
+    if attn_mask is not None and attn_mask.dim() == 3:
+        attn_mask = attn_mask.unflatten(0, (-1, module.num_heads))
+    if key_padding_mask is not None:
+        key_padding_mask = key_padding_mask[:, None, None]
+    hidden = [mask for mask in (attn_mask, key_padding_mask) if mask is not None]
+    # torch's own mask says what is hidden, the kernel's what is seen.
+    summands = [
+        additive(~mask if mask.dtype == torch.bool else mask, query.dtype) for mask in hidden
+    ]
+    dropout = module.dropout if module.training else 0.0
+    mask = sum(summands) if summands else None
+    mixed = F.scaled_dot_product_attention(*heads, attn_mask=mask, dropout_p=dropout)
+    output = module.out_proj(mixed.transpose(1, 2).flatten(2))
+    return (output if module.batch_first else output.transpose(0, 1)), None

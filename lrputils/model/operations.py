@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from lrputils.model.architectures import WITHOUT_RULES, Architecture, Handle, describe
-from lrputils.model.attention import AttentionCall, AttentionFunction, additive
+from lrputils.model.attention import AttentionCall, AttentionFunction, additive, in_steps
 from lrputils.model.forwards import is_replaced, replaced
 from lrputils.model.functions import ONLY_REMOVAL, FunctionForSequenceClassification
 from lrputils.model.proof import prove_batch
@@ -184,7 +184,8 @@ class Operations(TorchFunctionMode):
     def forwards(self) -> dict[nn.Module, Callable]:
         """Forward passes between which the mode is on, and which count the layers."""
         found = dict.fromkeys((self.architecture.model, self.architecture.backbone), self._whole)
-        return found | dict.fromkeys(self.architecture.blocks, self._block)
+        found |= dict.fromkeys(self.architecture.blocks, self._block)
+        return found | _in_steps(self.architecture.model)
 
     def _whole(self, inner: Callable, *args: Any, **kwargs: Any) -> Any:
         if self._on:
@@ -535,6 +536,12 @@ def short_text(architecture: Architecture) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
+def _in_steps(model: nn.Module) -> dict[nn.Module, Callable]:
+    """The attentions that torch computes in one call, as calls that are seen one by one."""
+    parts = [part for part in model.modules() if isinstance(part, nn.MultiheadAttention)]
+    return {part: partial(in_steps, part) for part in parts}
+
+
 class _Layers(TorchFunctionMode):
     """Which modules compute attention, seen from outside: members of a list of modules."""
 
@@ -543,6 +550,7 @@ class _Layers(TorchFunctionMode):
         lists = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
         members = dict.fromkeys(member for part in lists for member in part)
         self.forwards = {member: partial(self._enter, member) for member in members}
+        self.forwards |= _in_steps(model)
         self.inside: list[nn.Module] = []
         self.blocks: list[nn.Module] = []
         self._found = False

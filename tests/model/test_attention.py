@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 
 from lrputils.model.architectures import describe
-from lrputils.model.attention import Recorder, fused, stepwise
+from lrputils.model.attention import Recorder, fused, in_steps, stepwise
 from lrputils.model.operations import routed
 from tests import tiny
 
@@ -55,3 +56,22 @@ def test_layers_are_counted_in_order_in_every_pass(name):
         logits(model, inputs)
     assert route.layer is None
     assert [call.layer for call in seen.calls] == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("boolean", [True, False])
+def test_torch_s_attention_in_steps_is_its_own(batch_first, boolean):
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(8, 2, batch_first=batch_first).eval()
+    states = torch.randn(3, 5, 8) if batch_first else torch.randn(5, 3, 8)
+    later, padding = (
+        torch.ones(5, 5).triu(1).bool(),
+        torch.arange(5) > torch.tensor([[4], [3], [2]]),
+    )
+    if not boolean:
+        later, padding = (torch.zeros(m.shape).masked_fill(m, -1e9) for m in (later, padding))
+    masks = {"key_padding_mask": padding, "need_weights": False}
+    for mask in (None, later, later.expand(6, 5, 5)):
+        own = module(states, states, states, attn_mask=mask, **masks)[0]
+        found = in_steps(module, module.forward, states, states, states, attn_mask=mask, **masks)
+        torch.testing.assert_close(found[0], own)

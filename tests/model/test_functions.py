@@ -150,8 +150,7 @@ def test_a_module_of_torch_is_a_model(placeholder):
     module.words._forward_hooks.clear()
     found = lrp.attribute(clf, inputs, "grad-x-input")[0]
     torch.testing.assert_close(found, (words * gradient).sum(-1)[0].detach(), atol=1e-5, rtol=0)
-    with pytest.raises(TypeError, match="'multi_head_attention_forward' of what depends"):
-        lrp.attribute(clf, inputs, "attnlrp")
+    assert lrp.attribute(clf, inputs, "attnlrp").isfinite().all()
 
 
 @pytest.mark.parametrize(
