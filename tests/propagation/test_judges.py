@@ -30,10 +30,14 @@ GROUPED = SIZE | {"num_key_value_heads": 2, "head_dim": 8, "bos_token_id": 2, "e
 
 
 class Rules:
-    """The rules of AttnLRP or, with `cp`, of CP-LRP, as factors that get no gradient."""
+    """The rules of AttnLRP or, with `cp`, of CP-LRP, as factors that get no gradient.
 
-    def __init__(self, cp: bool):
+    One token may be hidden by a degree: all other queries give so much of their output without it.
+    """
+
+    def __init__(self, cp=False, token=0, degree=0.0):
         self.cp = cp
+        self.token, self.degree = token, degree
 
     def product(self, held, passed, multiply=torch.mul):
         """Halved; under CP-LRP all of it goes through the second factor."""
@@ -63,6 +67,11 @@ class Rules:
         if cap:
             scores = cap * self.unit(torch.tanh, scores / cap)
         weights = softmax(scores.masked_fill(~seen, -math.inf), -1)
+        if self.degree:
+            others = seen & (torch.arange(N) != self.token)
+            others[self.token] = seen[self.token]  # no one reads what its own query gathers
+            without = softmax(scores.masked_fill(~others, -math.inf), -1)
+            weights = weights.lerp(without, self.degree)
         return joined(self.product(weights, value, torch.matmul))
 
     def gated(self, states, gate, up, down, act):
@@ -313,3 +322,24 @@ def test_a_family_s_maps_are_those_of_its_equations(name):
         expected = (slope * words.detach()).sum(-1)
         found = lrp.attribute(model, {"input_ids": IDS}, method)[0]
         assert float((found - expected).abs().max()) <= 1e-4 * float(expected.abs().max()), method
+
+
+_NO_WEIGHTS = ("T5", "Gemma 2", "DeBERTa")  # read twice; scores that are capped, or three products
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_the_mask_gradient_is_the_slope_as_a_token_is_hidden(name):
+    forward, make = JUDGES[name]
+    if name in _NO_WEIGHTS:
+        with pytest.raises(
+            TypeError, match=r"reads its words twice|an attention that is not softmax"
+        ):
+            lrp.attribute(make(), {"input_ids": IDS}, "mask-gradient")
+        return
+    found, judge = lrp.attribute(make(), {"input_ids": IDS}, "mask-gradient")[0], make().double()
+    words, step = judge.get_input_embeddings().weight[IDS[0]], 1e-5
+    target = forward(judge, words, Rules()).argmax()
+    for token in (1, 4, N - 2):
+        below, above = (forward(judge, words, Rules(token=token, degree=d)) for d in (-step, step))
+        slope = float((below - above)[target]) / (2 * step)
+        assert abs(float(found[token]) - slope) <= 1e-4 * float(found.abs().max())
