@@ -62,8 +62,13 @@ def load(experiment: str, run: str, folder: str | Path | None = None) -> Recordi
 
 def read(place: str | Path) -> Recording:
     """Read the recorded run in a folder, wherever it lies; arguments and errors as in `load`."""
-    provenance = facts(Path(place), checked=True)
-    return Recording(pd.read_parquet(Path(place) / ROWS), provenance)
+    provenance, rows = read_json(Path(place) / PROVENANCE), Path(place) / ROWS
+    if not rows.is_file() or _digest(rows) != provenance["rows"]["sha256"]:
+        raise ValueError(
+            f"{rows} is {'not what' if rows.is_file() else 'gone, which'} {PROVENANCE} beside it "
+            f"describes: put the rows back, or remove {PROVENANCE} and record the run again"
+        )
+    return Recording(pd.read_parquet(rows), provenance)
 
 
 def find(
@@ -80,22 +85,6 @@ def find(
         f"no recorded run {experiment}/{run}; there are {known}. Recorded runs lie in `results/` "
         "of the book's repository, and `python -m experiments.recordings` makes them"
     )
-
-
-def facts(folder: Path, *, checked: bool = False) -> dict[str, Any]:
-    """Return the provenance of a recording's folder.
-
-    Raises:
-        FileNotFoundError: it has none.
-        ValueError: it is damaged, or, if `checked`, the rows are not those that it describes.
-    """
-    provenance, rows = read_json(folder / PROVENANCE), folder / ROWS
-    if checked and (not rows.is_file() or _digest(rows) != provenance["rows"]["sha256"]):
-        raise ValueError(
-            f"{rows} is {'not what' if rows.is_file() else 'gone, which'} {PROVENANCE} beside it "
-            f"describes: put the rows back, or remove {PROVENANCE} and record the run again"
-        )
-    return provenance
 
 
 def write(folder: str | Path, rows: pd.DataFrame, provenance: Mapping[str, Any]) -> Path:
