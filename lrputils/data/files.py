@@ -15,7 +15,6 @@ import gzip
 import hashlib
 import os
 import re
-import struct
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -88,16 +87,11 @@ def _lines(file: TextIO, rows: int, _: Any) -> Tables:
 
 def kind(path: str | Path) -> str | None:
     """Return which of `READABLE` a file's name ends in, plain or packed; None if in none."""
-    ending = _unpacked(path).suffix.lower()
+    ending = unpacked(path).suffix.lower()
     return ending if ending in READABLE else None
 
 
-def stem(path: Path) -> str:
-    """Return a file's name without its ending, plain or packed."""
-    return _unpacked(path).stem
-
-
-def _unpacked(path: str | Path) -> Path:
+def unpacked(path: str | Path) -> Path:
     """Return what a file is called once it is unpacked."""
     path = Path(path)
     if path.suffix.lower() == ".zip" and path.is_file():
@@ -161,46 +155,10 @@ def _parquet(path: Path, rows: int, _: Any) -> Tables:
 def _arrow(path: Path, *_: Any) -> Tables:
     """Read what `datasets` or pyarrow wrote, as a stream or as a file: a stream after 8 bytes."""
     with path.open("rb") as file:
-        start = 8 if file.read(6) == b"ARROW1" else 0
-        file.seek(start)
-        messages = pa.ipc.MessageReader.open_stream(file)
-        next(messages)
-        for message in messages:
-            _bounded(_unpacked_size(message), len(message.body))
-        file.seek(start)
+        file.seek(8 if file.read(6) == b"ARROW1" else 0)
         for batch in pa.ipc.open_stream(file):
+            _bounded(batch.nbytes, path.stat().st_size)
             yield batch.to_pandas()
-
-
-def _unpacked_size(message: pa.ipc.Message) -> int:
-    """Return the bytes that an Arrow message of rows unpacks to, 0 if it is not packed.
-
-    Its metadata is a flatbuffer, Message.fbs of Arrow's columnar format, and each packed buffer
-    begins with its size, −1 if it is not packed after all.
-    """
-    told, size = message.metadata.to_pybytes(), 0
-
-    def read(kind: str, place: int) -> int:
-        return struct.unpack_from(f"<{kind}", told, place)[0]
-
-    def member(table: int, number: int) -> int:
-        """Return the place of a table's member, 0 if it has none."""
-        index = table - read("i", table)
-        known = 4 + 2 * number < read("H", index)
-        place = read("H", index + 4 + 2 * number) if known else 0
-        return place and table + place
-
-    def target(place: int) -> int:
-        return place + read("I", place)
-
-    batch = target(member(target(0), 2))
-    batch = target(member(batch, 1)) if message.type == "dictionary" else batch
-    if member(batch, 3):
-        buffers = target(member(batch, 2))
-        for place in range(buffers + 4, buffers + 4 + 16 * read("I", buffers), 16):
-            if read("q", place + 8):
-                size += struct.unpack_from("<q", message.body, read("q", place))[0]
-    return size
 
 
 _TEXT_READERS: dict[str, Callable[..., Iterable[pd.DataFrame]]] = {
@@ -406,7 +364,9 @@ def find(
             ) from None
         return name, local, local.name
     names = [entry.rfilename for entry in found.siblings or ()]
-    files = _needed(names) if repository == "model" else _data(names)
+    # Of data also the README, which says which files are which split.
+    files = [name for name in names if name == "README.md" or _readable(name)]
+    files = _needed(names) if repository == "model" else files
     folder = snapshot_download(name, repo_type=repository, revision=found.sha, allow_patterns=files)
     return name, Path(folder), found.sha
 
@@ -439,8 +399,3 @@ def _needed(names: Sequence[str]) -> list[str]:
     weights = [[name for name in top if name.endswith(endings)] for endings in formats]
     others = [name for name in top if name.endswith(_SMALL_FILES) and ".index." not in name]
     return sorted({*next(filter(None, weights), []), *others})
-
-
-def _data(names: Sequence[str]) -> list[str]:
-    """Choose what to download: data, and the README that says which files are which split."""
-    return [name for name in names if name == "README.md" or _readable(name)]
