@@ -38,19 +38,10 @@ def folder(tmp_path, rows):
 def test_what_was_written_is_read_back(folder, rows):
     recording = results.load("sst", "tiny", folder)
     pd.testing.assert_frame_equal(recording.rows[[*rows]], rows)
+    assert list(recording.per_text().index) == ["3", "1", "4", "0", "5"]
     assert recording.provenance["parameters"] == {"seed": 0}
     assert recording.provenance["rows"]["count"] == 10
     assert not list(folder.rglob("*.partial"))
-
-
-def test_texts_and_methods_keep_their_order(folder, rows):
-    wide = results.load("sst", "tiny", folder).per_text()
-    assert list(wide.index) == ["3", "1", "4", "0", "5"]
-    assert list(wide) == ["loo", "ig"]
-    assert np.allclose(wide.to_numpy().ravel(), rows.r)
-    summary = results.load("sst", "tiny", folder).summary(methods=["ig"])
-    assert list(summary.index) == ["ig"]
-    assert summary.loc["ig", "value"] == pytest.approx(rows.r[1::2].mean())
 
 
 def test_maps_are_told_apart_by_readout_and_layers():
