@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 import experiments.linear_attention as la
+from experiments.images import ImageData, load_images
 from experiments.recordings.__main__ import rounded
 from experiments.recordings.epsilon import EPSILONS, damped
-from lrputils.data.images import ImageData, load_images
 from lrputils.progress import bar
 from lrputils.propagation.rules import scaled
 from lrputils.runs import results

@@ -185,11 +185,7 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
     defaults = {name: p.default for name, p in declared(notebook, chapter).items()}
     of_texts = {name: v for name, v in (defaults | given).items() if name in _OF_TEXTS}
     try:
-        if any("load_images(dataset" in cell.source for cell in notebook.cells):
-            from lrputils.data.images import load_images
-
-            load_images(of_texts["dataset"], side=2)
-        elif of_texts.keys() & given.keys():
+        if "limit" in defaults and of_texts.keys() & given.keys():
             lrputils.load_texts(**of_texts)
         if "model" in given:
             from lrputils.data.files import find_model
