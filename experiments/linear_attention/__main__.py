@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lrputils.runs.options import main
+from experiments.command import main
 
 
 def make(*, out: Path, dataset: str = "digits", epochs: int | None = None) -> Path:

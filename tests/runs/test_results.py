@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.recordings.provenance import provenance, write
 from lrputils.runs import results
 from lrputils.runs.folders import atomic_write
 
@@ -28,10 +29,10 @@ def rows():
 
 @pytest.fixture
 def folder(tmp_path, rows):
-    facts = results.provenance(
+    facts = provenance(
         command="lrputils record …", parameters={"seed": 0}, seconds=300, model={"name": "tiny"}
     )
-    results.write(tmp_path / "results" / "sst" / "tiny", rows, facts)
+    write(tmp_path / "results" / "sst" / "tiny", rows, facts)
     return tmp_path / "results"
 
 
