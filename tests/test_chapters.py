@@ -64,8 +64,8 @@ class TestChapter:
 
     def test_every_parameter_is_read(self, chapter):
         notebook = read_text(chapter)
-        assert unread(notebook, chapter.stem) == []
-        assert len(declared(notebook, chapter.stem)) <= 10
+        assert unread(notebook) == []
+        assert len(declared(notebook)) <= 10
         assert sum("parameters" in cell.metadata.get("tags", []) for cell in notebook.cells) <= 1
 
     def test_few_numbers_of_its_prose_are_only_on_the_built_page(self, chapter):

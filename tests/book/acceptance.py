@@ -43,12 +43,12 @@ def differences(text: Path, notebook: Path) -> Iterator[str]:
             yield f"cell {number} of {notebook.name} differs in {part}"
 
 
-def unread(notebook: NotebookNode, chapter: str) -> list[str]:
+def unread(notebook: NotebookNode) -> list[str]:
     """Return the declared parameters that no other cell of the notebook names."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     others = [c.source for c in code if "parameters" not in c.metadata.get("tags", [])]
     names = set(re.findall(r"\w+", "\n".join(others)))
-    return [name for name in declared(notebook, chapter) if name not in names]
+    return [name for name in declared(notebook) if name not in names]
 
 
 def output_problems(notebook: NotebookNode) -> Iterator[str]:

@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from lrputils.book.execution import execute, refresh_twins
 from lrputils.book.layout import find_book
-from lrputils.book.notebooks import write_notebook
+from lrputils.book.notebooks import METADATA, write_notebook
 from lrputils.book.parameters import load_parameters
 from lrputils.book.regression import (
     DOUBLE,
@@ -124,7 +124,7 @@ def test_a_chapter_without_a_model_computes_in_double_and_a_wider_tolerance_need
     def tolerance(parameters: str, **regression) -> Tolerance:
         tagged = new_code_cell(parameters, metadata={"tags": ["parameters"]})
         cell = new_code_cell("1", metadata={"regression": regression} if regression else {})
-        return stated_tolerance(cell, new_notebook(cells=[tagged, cell]))
+        return stated_tolerance(cell, new_notebook(cells=[tagged, cell], metadata=METADATA))
 
     assert tolerance("limit = 1") == DOUBLE
     assert not values_agree([1.0, 1 + 1e-8], [1.0, 1.0], DOUBLE)
