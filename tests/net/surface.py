@@ -48,6 +48,11 @@ evaluate --out x --dataset empty.csv
 evaluate --out x --dataset gap.csv
 evaluate --out x --dataset words.csv
 evaluate --out file --limit 1
+evaluate --out x --methods shap
+evaluate --out x --engine ray
+evaluate --out x --address auto
+evaluate --out=
+evaluate --model ""
 audit --out x --limit 0
 audit --out x --split test
 audit

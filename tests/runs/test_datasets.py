@@ -418,35 +418,6 @@ class TestMistakes:
             evaluate(clf, stream_texts(tmp_path / "two.jsonl"), tmp_path / "out")
         assert not (tmp_path / "out").exists()
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ("", "--out DIR says where the rows go"),
-            (
-                "--out x --methods shap",
-                "unknown method 'shap' (did you mean 'shapley'?); there are",
-            ),
-            ("--out x --long never", "--long 'never' is not one of ['cut', 'refuse']"),
-            ("--out x --part-size 0", "--part-size 0: the smallest possible value is 1"),
-            ("--out x --engine ray", "Ray is not installed: pip install ray"),
-            ("--out x --address auto", "--address 'auto' is of a cluster: add --engine ray"),
-            ("--out x --dataset missing.csv", "missing.csv"),
-            ("--out x --dataset empty.csv", "'empty' holds no texts"),
-            ("--out x --dataset gap.csv", "has no text in row 1 of column 'text'"),
-        ],
-    )
-    def test_on_the_command_line_they_get_one_line(
-        self, arguments, message, tmp_path, monkeypatch, capsys
-    ):
-        monkeypatch.chdir(tmp_path)
-        (tmp_path / "empty.csv").write_text("text,label\n")
-        (tmp_path / "gap.csv").write_text("text,label\na film,1\n,0\n")
-        assert command_line.main(["evaluate", "--quiet", *arguments.split()]) == 1
-        error = capsys.readouterr().err
-        assert message in error
-        assert len(error.splitlines()) == 1
-        assert not (tmp_path / "x").exists()
-
     def test_a_dry_run_writes_nothing(self, tmp_path, monkeypatch, capsys):
         monkeypatch.chdir(tmp_path)
         assert command_line.main(["evaluate", "--limit", "2", "--methods", "loo", "--dry-run"]) == 0
