@@ -28,6 +28,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.benchmark import Timer
 
+from experiments.command import main
+from experiments.recordings.provenance import provenance
 from lrputils.attribution import attribute
 from lrputils.data.texts import load_texts
 from lrputils.model.classifier import Classifier, load_classifier
@@ -40,7 +42,7 @@ from lrputils.removal.perturbation import perturbation_curves
 from lrputils.removal.shortcuts import fast_linear
 from lrputils.runs import results
 from lrputils.runs.folders import read_json, writable, write_json
-from lrputils.runs.options import Names, main
+from lrputils.runs.options import Names
 from lrputils.study.variants import layer_sets
 
 FILE = "bench.json"
@@ -388,7 +390,7 @@ def bench(
     known = groups(clf, repeats)
     if unknown := [name for name in only if name not in known]:
         raise ValueError(f"no group(s) {unknown}; there are {[*known]}")
-    facts = results.provenance(
+    facts = provenance(
         command=f"python -m experiments.bench --model {Path(model).name} --repeats {repeats}",
         parameters={"repeats": repeats},
         seconds=0,

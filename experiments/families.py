@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import lrputils as lrp  # before transformers, which it keeps importable
+from experiments.command import main
 from lrputils.model.operations import laid_out, short_text
 from lrputils.propagation.composites import CP_LRP, conserved
-from lrputils.runs.options import main
 
 import pandas as pd  # isort: skip
 import torch  # isort: skip

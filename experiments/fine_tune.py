@@ -9,10 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import lrputils as lrp
+from experiments.command import main
 from lrputils.data.files import find_model
 from lrputils.data.given import sides
 from lrputils.runs.folders import writable
-from lrputils.runs.options import Names, main
+from lrputils.runs.options import Names
 
 
 def make(

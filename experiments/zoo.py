@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lrputils.data.images import ImageData, load_images
+from experiments.images import ImageData, load_images
 from lrputils.model.architectures import describe
 from lrputils.model.attention import AttentionCall
 from lrputils.model.classifier import Classifier, load_classifier

@@ -12,8 +12,8 @@ import torch
 
 import experiments.linear_attention as la
 import lrputils as lrp
+from experiments.images import load_images
 from lrputils.__main__ import main
-from lrputils.data.images import load_images
 from tests import tiny
 from tests.pretended_device import CUDA
 

@@ -14,29 +14,25 @@ from lrputils.book.layout import find_book
 from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import declared
 from lrputils.report.figures.style import LOOKS, looks
-from tests.book.acceptance import blank_panels, legend_colours, problems, unread
+from tests.book.acceptance import legend_colours, problems, unread
 
 BOOK = find_book()
 CHAPTERS = BOOK.chapters().values()
 
 
 def figures():
-    """Yield each figure of the executed chapters: the chapter's name and its SVG."""
+    """Yield the SVG of each figure of the executed chapters."""
     for chapter in CHAPTERS:
         for cell in nbformat.read(chapter.with_suffix(".ipynb"), 4).cells:
             for output in cell.get("outputs", []):
                 if svg := output.get("data", {}).get("image/svg+xml"):
-                    yield chapter.stem, svg
-
-
-def test_no_panel_holds_nothing_but_axes():
-    assert {name for name, svg in figures() if blank_panels(svg)} == set()
+                    yield svg
 
 
 def test_a_label_has_one_colour_in_all_legends_of_the_book():
     """That of the table, where it is a method's or a model's."""
     colours = defaultdict(set)
-    for _, svg in figures():
+    for svg in figures():
         for label, own in legend_colours(svg):
             colours[label] |= own
     assert {label: own for label, own in colours.items() if len(own) > 1} == {}
@@ -68,8 +64,8 @@ class TestChapter:
 
     def test_every_parameter_is_read(self, chapter):
         notebook = read_text(chapter)
-        assert unread(notebook, chapter.stem) == []
-        assert len(declared(notebook, chapter.stem)) <= 10
+        assert unread(notebook) == []
+        assert len(declared(notebook)) <= 10
         assert sum("parameters" in cell.metadata.get("tags", []) for cell in notebook.cells) <= 1
 
     def test_few_numbers_of_its_prose_are_only_on_the_built_page(self, chapter):

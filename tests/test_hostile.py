@@ -157,7 +157,7 @@ def test_any_file_is_a_profile_or_refused(tmp_path, content):
 def test_a_parameter_is_taken_or_refused(chapter, name, value):
     notebook = read_text(chapter)
     with suppress(BookError):
-        parameters = declared(notebook, chapter.stem)
+        parameters = declared(notebook)
         check_given(parameters, chapter.stem, from_command_line([f"{name}={value}"], parameters))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lrputils.runs.options import main
+from experiments.command import main
 
 
 def make(*, out: Path, dataset: str = "digits", epochs: int | None = None) -> Path:
@@ -19,8 +19,8 @@ def make(*, out: Path, dataset: str = "digits", epochs: int | None = None) -> Pa
         dataset: digits, mnist or a folder
         epochs: of each network (default: by the data and setting)
     """
+    from experiments.images import load_images
     from experiments.linear_attention import SHIPPED, save_networks, train
-    from lrputils.data.images import load_images
 
     data = load_images(dataset)
     for setting, seeds in SHIPPED.items():

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
+from experiments.images import ImageData
 from experiments.linear_attention.network import LinearAttention, Setting, one_thread
-from lrputils.data.images import ImageData
 
 _SHIPPED_DATA = "scikit-learn digits"
 _PAPER_EPOCHS = 5

@@ -13,7 +13,7 @@ from huggingface_hub import snapshot_download
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from lrputils.runs.options import main
+from experiments.command import main
 
 _BASE = "sentence-transformers/all-mpnet-base-v2"
 _SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"

@@ -19,7 +19,8 @@ import pandas as pd
 import yaml
 from cyclopts import Parameter
 
-from lrputils.runs.options import FIELDS, Words, main
+from experiments.command import main
+from lrputils.runs.options import FIELDS, Words
 from lrputils.runs.settings import Chosen
 
 if TYPE_CHECKING:  # the help needs no torch
@@ -144,6 +145,7 @@ def record_texts(
     Raises:
         FileExistsError: `out` holds a recording.
     """
+    from experiments.recordings.provenance import provenance, write
     from lrputils.runs import parts, results
 
     if (out / results.PROVENANCE).exists():
@@ -162,10 +164,10 @@ def record_texts(
     rows = pd.concat(rows, ignore_index=True)
     once = rows.drop_duplicates("id")
     labelled = {"target", "label"} <= {*rows} and once.label.notna().all()
-    results.write(
+    write(
         out,
         rows,
-        results.provenance(
+        provenance(
             command=command,
             parameters=options,
             seconds=told["seconds"],

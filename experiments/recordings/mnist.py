@@ -19,13 +19,15 @@ import torch
 from torch import Tensor
 
 import experiments.linear_attention as la
+from experiments.command import main
+from experiments.images import ImageData, load_images
 from experiments.recordings.__main__ import rounded
 from experiments.recordings.epsilon import EPSILONS, damped
-from lrputils.data.images import ImageData, load_images
+from experiments.recordings.provenance import provenance, write
 from lrputils.progress import bar
 from lrputils.propagation.rules import scaled
 from lrputils.runs import results
-from lrputils.runs.options import Names, Words, main
+from lrputils.runs.options import Names, Words
 from lrputils.runs.parts import keep, whole
 
 
@@ -216,13 +218,13 @@ def record_mnist(
                 rows = rows.drop(columns="r_normalised")  # it is r, or −r where flipped
             keep(path, rows, told)
         files.append(path)
-    facts = results.provenance(
+    facts = provenance(
         command=command,
         parameters=decided | {"seeds": seeds, "settings": list(taken), "epochs": taken},
         seconds=time.monotonic() - began,
         data={"name": data.name, "split": data.note, "identity": data.identity},
     )
-    results.write(out, rounded(pd.concat(map(pd.read_parquet, files))), facts)
+    write(out, rounded(pd.concat(map(pd.read_parquet, files))), facts)
     shutil.rmtree(work)
     return out
 

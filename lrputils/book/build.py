@@ -87,16 +87,12 @@ def assemble(
         shutil.copy2(source, target / path)  # with its time: Sphinx reads again what has changed
     (target / "_config.yml").write_text(_configuration(book, profile, repository), "utf-8")
     if page := write_results_page(executed, target, profile):
-        _put_first(page.relative_to(target).with_suffix(""), target / "_toc.yml")
+        contents = target / "_toc.yml"  # what was the first page follows this one
+        toc = yaml.safe_load(contents.read_text(encoding="utf-8"))
+        toc.setdefault("parts", []).insert(0, {"chapters": [{"file": toc["root"]}]})
+        toc["root"] = str(page.relative_to(target).with_suffix(""))
+        contents.write_text(yaml.safe_dump(toc, sort_keys=False, allow_unicode=True), "utf-8")
     (target / "chapters/run_statistics.txt").write_text(_run_statistics(executed), "utf-8")
-
-
-def _put_first(page: Path, contents: Path) -> None:
-    """Make `page` the book's first; what was the first follows it."""
-    toc = yaml.safe_load(contents.read_text(encoding="utf-8"))
-    toc.setdefault("parts", []).insert(0, {"chapters": [{"file": toc["root"]}]})
-    toc["root"] = str(page)
-    contents.write_text(yaml.safe_dump(toc, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
 def build_html(source: Path, output: Path, *, single: bool = False) -> Path:

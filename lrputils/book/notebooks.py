@@ -16,7 +16,7 @@ from lrputils.mistakes import plainly
 from lrputils.runs.folders import atomic_write
 
 # Twins are paired, so that `jupytext --sync` and Jupyter know of each other's.
-_METADATA = {
+METADATA = {
     "jupytext": {"default_lexer": "ipython3", "formats": "ipynb,md:myst"},
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
@@ -33,13 +33,13 @@ def read_text(path: Path) -> NotebookNode:
         notebook = jupytext.read(path, fmt="md:myst")
     for number, cell in enumerate(notebook.cells, start=1):
         cell["id"] = f"cell-{number}"
-    notebook.metadata = nbformat.from_dict(_METADATA)
+    notebook.metadata = nbformat.from_dict(METADATA)
     return notebook
 
 
 def without_traces(notebook: NotebookNode) -> NotebookNode:
     """Strip, in place, what papermill notes of a run; return the notebook."""
-    notebook.metadata = nbformat.from_dict(_METADATA)
+    notebook.metadata = nbformat.from_dict(METADATA)
     for cell in notebook.cells:
         for name in ("papermill", "execution"):
             cell.metadata.pop(name, None)

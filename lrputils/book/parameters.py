@@ -8,12 +8,12 @@ chapter's own and wins.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import papermill
 import yaml
 from nbformat import NotebookNode
 
@@ -26,8 +26,6 @@ from lrputils.runs.folders import RUN
 _OF_TEXTS = ("dataset", "columns", "split", "limit")  # what `load_texts` is given in a chapter
 # A month 13 is a ValueError, as is what is no UTF-8.
 _NOT_YAML = (yaml.YAMLError, ValueError, RecursionError)
-# Papermill's own convention for a parameter whose default does not tell its type.
-_TYPE_COMMENT = re.compile(r"#\s*type:\s*(bool|int|float|str)\b")
 
 
 class Parameter(NamedTuple):
@@ -43,28 +41,19 @@ def _kind(value: Any) -> str:
     return f"{name} of {' and '.join(items)}" if items else name
 
 
-def _parameter(statement: ast.stmt, source: str, chapter: str) -> tuple[str, Parameter]:
-    with suppress(AttributeError, ValueError):
-        (target,) = statement.targets
-        default = ast.literal_eval(statement.value)
-        comment = _TYPE_COMMENT.search(source.splitlines()[statement.lineno - 1])
-        kinds = [comment[1]] if default is None and comment else []
-        kinds.append(_kind(default))
-        return target.id, Parameter(default, kinds + ["int"] * ("float" in kinds))
-    raise BookError(
-        f"{chapter}: `{ast.unparse(statement)}` in the parameters cell is not `name = plain value`"
-    )
+def declared(notebook: NotebookNode) -> dict[str, Parameter]:
+    """Return the parameters that the cell tagged `parameters` declares, as papermill reads them.
 
-
-# By hand: papermill's `inspect_notebook` misreads `b = "x # y"` and ignores `a, b = 1, 2`.
-def declared(notebook: NotebookNode, chapter: str) -> dict[str, Parameter]:
-    """Return the parameters that the cell tagged `parameters` declares, by name, in order.
-
-    BookError for a statement that is no plain assignment.
+    Each is `name = plain value`; what type a default of None stands for says `# type: int`.
     """
-    tagged = (c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
-    source = "\n".join(cell.source for cell in tagged)
-    return dict(_parameter(one, source, chapter) for one in ast.parse(source).body)
+    found = {}
+    for name, told in papermill.inspect_notebook(notebook).items():
+        default = ast.literal_eval(told["default"])
+        wants = [_kind(default)]
+        if default is None and told["inferred_type_name"] != "None":
+            wants.insert(0, told["inferred_type_name"])
+        found[name] = Parameter(default, wants + ["int"] * ("float" in wants))
+    return found
 
 
 def check_given(
@@ -154,7 +143,7 @@ def load_parameters(
     chosen = [book.chapter(name).stem for name in names] or book.chapters()
     resolved, unused = {}, set(for_all)
     for chapter, text in book.chapters().items():
-        parameters = declared(read_text(text), chapter)
+        parameters = declared(read_text(text))
         given = {name: value for name, value in for_all.items() if name in parameters}
         unused -= given.keys()
         given |= sections.pop(chapter, {})
@@ -182,14 +171,10 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
     Raises:
         BookError: one of them is not there, or cannot be read; the message says which and why.
     """
-    defaults = {name: p.default for name, p in declared(notebook, chapter).items()}
+    defaults = {name: p.default for name, p in declared(notebook).items()}
     of_texts = {name: v for name, v in (defaults | given).items() if name in _OF_TEXTS}
     try:
-        if any("load_images(dataset" in cell.source for cell in notebook.cells):
-            from lrputils.data.images import load_images
-
-            load_images(of_texts["dataset"], side=2)
-        elif of_texts.keys() & given.keys():
+        if "limit" in defaults and of_texts.keys() & given.keys():
             lrputils.load_texts(**of_texts)
         if "model" in given:
             from lrputils.data.files import find_model

@@ -106,7 +106,7 @@ def stated_tolerance(cell: NotebookNode, notebook: NotebookNode) -> Tolerance:
     Raises:
         ValueError: it asks for another without a reason.
     """
-    default = SINGLE if "model" in declared(notebook, "chapter") else DOUBLE
+    default = SINGLE if "model" in declared(notebook) else DOUBLE
     stated = default._replace(**cell.metadata.get("regression", {}))
     if stated != default and not stated.reason.strip():
         raise ValueError("a cell that widens its tolerance must state the reason in its metadata")

@@ -1,1 +1,1 @@
-"""Loading texts and images: from the package, a folder, a file or the hub."""
+"""Loading texts: from the package, a folder, a file or the hub."""

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import math
 import os
 import re
-import struct
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from io import BufferedReader, RawIOBase, TextIOWrapper
+from contextlib import contextmanager
+from io import TextIOWrapper
 from itertools import islice
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -45,7 +43,8 @@ from lrputils.mistakes import about, plainly
 
 Tables = Iterator[pd.DataFrame]
 _PATIENCE = 6.0
-_MOST = 2**28  # bytes of a packed file that are unpacked for one part of its table
+_MOST = 2**28  # bytes that a packed file may unpack to, whatever its size
+_PACKED = ".gz", ".zip"
 _NONE = "\x1f"  # separates nothing: a line of a table of one column is a text
 _WEIGHTS = ".safetensors", ".bin"
 _SMALL_FILES = ".json", ".txt", ".model"
@@ -86,27 +85,13 @@ def _lines(file: TextIO, rows: int, _: Any) -> Tables:
         yield pd.DataFrame({"text": [line.strip() for line in lines if line.strip()]})
 
 
-_TEXT_READERS: dict[str, Callable[..., Tables]] = {
-    ".csv": _separated,
-    ".tsv": _separated,
-    ".txt": _lines,
-    ".json": _json,
-    ".jsonl": _json_lines,
-}
-
-
 def kind(path: str | Path) -> str | None:
     """Return which of `READABLE` a file's name ends in, plain or packed; None if in none."""
-    ending = _unpacked(path).suffix.lower()
+    ending = unpacked(path).suffix.lower()
     return ending if ending in READABLE else None
 
 
-def stem(path: Path) -> str:
-    """Return a file's name without its ending, plain or packed."""
-    return _unpacked(path).stem
-
-
-def _unpacked(path: str | Path) -> Path:
+def unpacked(path: str | Path) -> Path:
     """Return what a file is called once it is unpacked."""
     path = Path(path)
     if path.suffix.lower() == ".zip" and path.is_file():
@@ -132,103 +117,59 @@ def _alone(path: Path) -> str:
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file, plain or packed, for reading."""
-    with ExitStack() as open_files:
-        if path.suffix.lower() == ".zip":
-            archive = open_files.enter_context(ZipFile(path))
-            yield open_files.enter_context(archive.open(_alone(path)))
-        else:
-            packed = path.suffix.lower() == ".gz"
-            yield open_files.enter_context((gzip.open if packed else open)(path, "rb"))
+    if path.suffix.lower() == ".zip":
+        with ZipFile(path) as archive, archive.open(_alone(path)) as file:
+            yield file
+    else:
+        with (gzip.open if path.suffix.lower() == ".gz" else open)(path, "rb") as file:
+            yield file
 
 
-def _bounded(size: int) -> None:
-    """Refuse what unpacks to so many bytes if these are too many."""
-    if size > _MOST:
+def _bounded(size: int, packed: int) -> None:
+    """Refuse what unpacks to more than memory may hold, and to more than any texts do."""
+    if size > max(_MOST, 100 * packed):
         raise ValueError(
-            f"a few rows of it, or one value, unpack to more than {_MOST >> 20} MB: unpack it "
-            "yourself if these are texts"
+            f"{packed:,} bytes of it unpack to more than {_MOST >> 20} MB: unpack it yourself if "
+            "these are texts"
         )
 
 
-def _parquet(file: BinaryIO, rows: int) -> Tables:
-    held = pq.ParquetFile(file)
+def _text(path: Path, rows: int, texts: Iterable[str]) -> Tables:
+    packed, size = path.stat().st_size, 0
+    with _opened(path) as file:
+        while path.suffix.lower() in _PACKED and (content := file.read(2**20)):
+            size += len(content)
+            _bounded(size, packed)
+    with _opened(path) as file, TextIOWrapper(file, encoding="utf-8-sig") as lines:
+        yield from _TEXT_READERS[kind(path)](lines, rows, texts)
+
+
+def _parquet(path: Path, rows: int, _: Any) -> Tables:
+    held = pq.ParquetFile(path)
     for group in map(held.metadata.row_group, range(held.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
-            # Of a long column pages are unpacked one at a time; no text is packed so well.
-            if column.total_uncompressed_size > 100 * column.total_compressed_size:
-                _bounded(column.total_uncompressed_size)
-    for part in held.iter_batches(rows):
-        _bounded(part.nbytes)
-        yield part.to_pandas()
+            _bounded(column.total_uncompressed_size, column.total_compressed_size)
+    return (part.to_pandas() for part in held.iter_batches(rows))
 
 
-def _arrow(file: BinaryIO, _: int) -> Tables:
+def _arrow(path: Path, *_: Any) -> Tables:
     """Read what `datasets` or pyarrow wrote, as a stream or as a file: a stream after 8 bytes."""
-    start = 8 if file.read(6) == b"ARROW1" else 0
-    file.seek(start)
-    messages = pa.ipc.MessageReader.open_stream(file)
-    next(messages)
-    for message in messages:
-        _bounded(_unpacked_size(message))
-    file.seek(start)
-    return (batch.to_pandas() for batch in pa.ipc.open_stream(file))
+    with path.open("rb") as file:
+        file.seek(8 if file.read(6) == b"ARROW1" else 0)
+        for batch in pa.ipc.open_stream(file):
+            _bounded(batch.nbytes, path.stat().st_size)
+            yield batch.to_pandas()
 
 
-def _unpacked_size(message: pa.ipc.Message) -> int:
-    """Return the bytes that an Arrow message of rows unpacks to, 0 if it is not packed.
-
-    Its metadata is a flatbuffer, Message.fbs of Arrow's columnar format, and each packed buffer
-    begins with its size, −1 if it is not packed after all.
-    """
-    told, size = message.metadata.to_pybytes(), 0
-
-    def read(kind: str, place: int) -> int:
-        return struct.unpack_from(f"<{kind}", told, place)[0]
-
-    def member(table: int, number: int) -> int:
-        """Return the place of a table's member, 0 if it has none."""
-        index = table - read("i", table)
-        known = 4 + 2 * number < read("H", index)
-        place = read("H", index + 4 + 2 * number) if known else 0
-        return place and table + place
-
-    def target(place: int) -> int:
-        return place + read("I", place)
-
-    batch = target(member(target(0), 2))
-    batch = target(member(batch, 1)) if message.type == "dictionary" else batch
-    if member(batch, 3):
-        buffers = target(member(batch, 2))
-        for place in range(buffers + 4, buffers + 4 + 16 * read("I", buffers), 16):
-            if read("q", place + 8):
-                size += struct.unpack_from("<q", message.body, read("q", place))[0]
-    return size
-
-
-_TABLE_READERS: dict[str, Callable[..., Tables]] = {".parquet": _parquet, ".arrow": _arrow}
+_TEXT_READERS: dict[str, Callable[..., Iterable[pd.DataFrame]]] = {
+    ".csv": _separated,
+    ".tsv": _separated,
+    ".txt": _lines,
+    ".json": _json,
+    ".jsonl": _json_lines,
+}
+_TABLE_READERS = {".parquet": _parquet, ".arrow": _arrow}
 READABLE = (*_TEXT_READERS, *_TABLE_READERS)
-
-
-class _Bounded(RawIOBase):
-    """A file of which at most `left` bytes are read: few can unpack to more than memory holds."""
-
-    def __init__(self, file: BinaryIO, left: float) -> None:
-        self._file, self.left = file, left
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, *place: int) -> int:
-        return self._file.seek(*place)
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)
-        self.left -= count
-        _bounded(_MOST - self.left)
-        return count
 
 
 def _readable(name: str) -> bool:
@@ -249,18 +190,10 @@ def tables(path: Path, rows: int, texts: Iterable[str]) -> Tables:
             "alone in a .zip"
         )
     try:
-        with _opened(path) as file, warnings.catch_warnings():
+        with warnings.catch_warnings():
             # More values than columns: pandas would warn and drop the last ones.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            if ending in _TABLE_READERS:
-                yield from _TABLE_READERS[ending](file, rows)
-            else:
-                packed = path.suffix.lower() in (".gz", ".zip")
-                bounded = _Bounded(file, _MOST if packed else math.inf)
-                lines = TextIOWrapper(BufferedReader(bounded), encoding="utf-8-sig")
-                for part in _TEXT_READERS[ending](lines, rows, texts):
-                    bounded.left = max(bounded.left, _MOST)
-                    yield part
+            yield from _TABLE_READERS.get(ending, _text)(path, rows, texts)
     except UnicodeError as error:
         raise ValueError(
             where + " is not UTF-8 text: save it as UTF-8, or read it with pandas (encoding="
@@ -431,7 +364,9 @@ def find(
             ) from None
         return name, local, local.name
     names = [entry.rfilename for entry in found.siblings or ()]
-    files = _needed(names) if repository == "model" else _data(names)
+    # Of data also the README, which says which files are which split.
+    files = [name for name in names if name == "README.md" or _readable(name)]
+    files = _needed(names) if repository == "model" else files
     folder = snapshot_download(name, repo_type=repository, revision=found.sha, allow_patterns=files)
     return name, Path(folder), found.sha
 
@@ -464,8 +399,3 @@ def _needed(names: Sequence[str]) -> list[str]:
     weights = [[name for name in top if name.endswith(endings)] for endings in formats]
     others = [name for name in top if name.endswith(_SMALL_FILES) and ".index." not in name]
     return sorted({*next(filter(None, weights), []), *others})
-
-
-def _data(names: Sequence[str]) -> list[str]:
-    """Choose what to download: data, and the README that says which files are which split."""
-    return [name for name in names if name == "README.md" or _readable(name)]

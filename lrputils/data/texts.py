@@ -229,7 +229,7 @@ def _find(
         str(OWN.get(asked, asked)), repository="dataset", parameter="dataset", revision=revision
     )
     if path.is_file():
-        name = asked if asked in OWN else files.stem(path)
+        name = asked if asked in OWN else files.unpacked(path).stem
         places = {name: [path]}
     else:
         places = files.splits(path, subset, name)

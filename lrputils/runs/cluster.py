@@ -24,7 +24,7 @@ import pandas as pd
 from lrputils.data.files import is_path
 from lrputils.model.chats import Prompt
 from lrputils.model.classifier import Classifier, load_classifier
-from lrputils.runs.parts import Measure, Measured, Part, versions
+from lrputils.runs.parts import Here, Measure, Measured, Part, versions
 
 _TRIES = 3  # how often a part may take its worker with it
 _LOOK = 5.0  # seconds between two looks at what the cluster has
@@ -51,14 +51,13 @@ class _Worker:
 
 
 @dataclass(frozen=True)
-class Ray:
-    """An engine of `lrputils.runs.parts.measure_parts`.
+class Ray(Here):
+    """Measures parts on a cluster: an engine of `lrputils.runs.parts.measure_parts`.
 
     Attributes:
         model: what every worker loads: a folder that is on all machines, or a hub name.
         device: where it is put; "auto" is a GPU for each worker if the cluster has some.
         address: of the cluster, "auto" or "ray://…"; without one a cluster is started here.
-        cpus: of a worker, and its threads.
 
     Raises:
         ImportError: Ray is not installed.
@@ -67,7 +66,6 @@ class Ray:
     model: str | None = None
     device: str = "auto"
     address: str | None = None
-    cpus: float = 1
 
     def __post_init__(self) -> None:
         if find_spec("ray") is None:
@@ -80,7 +78,7 @@ class Ray:
         with self._connected() as ray:
             gpus, running = int(self._gpus(ray)), {}  # what is awaited → worker, its part or None
             wanted = {**classifier.parts, **versions("cuda" if gpus else "cpu")}
-            start = ray.remote(_Worker).options(num_cpus=self.cpus, num_gpus=gpus).remote
+            start = ray.remote(_Worker).options(num_cpus=1, num_gpus=gpus).remote
             ahead = [*islice(todo, 1)]
             while ahead or any(part for _, part in running.values()):
                 idle = self._count(ray) - len(running)
@@ -124,7 +122,7 @@ class Ray:
 
     def _count(self, ray: Any) -> int:
         there = ray.cluster_resources()
-        return max(1, int(there["GPU"] if self._gpus(ray) else there["CPU"] // self.cpus))
+        return max(1, int(there["GPU" if self._gpus(ray) else "CPU"]))
 
     def _gpus(self, ray: Any) -> bool:
         return self.device != "cpu" and ray.cluster_resources().get("GPU", 0) >= 1

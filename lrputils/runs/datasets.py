@@ -26,7 +26,7 @@ from lrputils.mistakes import about
 from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
 from lrputils.runs import parts
-from lrputils.runs.parts import Engine, Facts, Here, Part
+from lrputils.runs.parts import Facts, Here, Part
 from lrputils.runs.results import Recording, compact, hardware, revision
 from lrputils.runs.settings import Settings
 from lrputils.study.evaluation import REFERENCE, evaluate, variants_of
@@ -58,7 +58,7 @@ def evaluate_dataset(
     variants: Sequence[Variant | LayerSweep] = (),
     command: str = "",
     parameters: Mapping[str, Any] | None = None,
-    engine: Engine | None = None,
+    engine: Here | None = None,
     quiet: bool = False,
 ) -> Path:
     """Evaluate methods on texts into the folder `out`, which `read` reads.

@@ -6,17 +6,14 @@ import errno
 import hashlib
 import json
 import os
-import platform
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-LOCK = "lock"
 RUN = "run.json"  # what a run is of, in its folder
 # What the system calls a full disk, or a file above the limit of its size (ulimit -f).
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -117,19 +114,12 @@ def alone(folder: Path, doing: str) -> Iterator[None]:
         ValueError: another process is at it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock, note = FileLock(folder / LOCK, timeout=0), folder / f"{LOCK}.holder"
     try:
-        lock.acquire()
+        held = FileLock(folder / "lock", timeout=0).acquire()
     except Timeout:
-        holder = note.read_text("utf-8") if note.is_file() else f"{folder / LOCK} is locked"
         raise ValueError(
             f"another process is {doing} into {folder}: wait until it has ended, or name another "
-            f"folder by --out ({holder})"
+            "folder by --out"
         ) from None
-    try:
-        since = datetime.now().astimezone().isoformat(" ", "seconds")
-        note.write_text(f"process {os.getpid()} on {platform.node()}, since {since}", "utf-8")
+    with held:
         yield
-    finally:
-        note.unlink(missing_ok=True)
-        lock.release()

@@ -6,7 +6,6 @@ import inspect
 import math
 import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from itertools import pairwise
@@ -15,8 +14,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
-from lrputils.mistakes import about, as_options
-from lrputils.progress import going_on_unread
+from lrputils.mistakes import about
 
 _FROM_ZERO = ("seed", "target")  # of other whole numbers the smallest is 1
 
@@ -44,24 +42,6 @@ def application(name: str, **options: Any) -> App:
     every = Parameter(negative=(), show_default=_shown)  # no --no-quiet beside --quiet
     options |= {"help_format": "markdown", "result_action": "return_value"}
     return App(name, default_parameter=every, **options)
-
-
-def run_alone(function: Any, arguments: Sequence[str], *, prog: str) -> Any:
-    """Call a function by a command line of its own, `prog …`; return what it returns."""
-    app = application(prog, version_flags=())
-    app.default(function)
-    return call(app, arguments)
-
-
-@going_on_unread()
-def main(function: Any, prog: str) -> None:
-    """Be the command line of a module: print what its function returns, or what is wrong."""
-    try:
-        answer = run_alone(function, sys.argv[1:], prog=prog)
-    except (OSError, ValueError) as error:
-        sys.exit(f"{prog}: {as_options(error)}")
-    if answer is not None:
-        print(answer)
 
 
 def call(app: App, words: Sequence[str]) -> Any:

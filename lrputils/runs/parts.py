@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -69,25 +69,15 @@ Measure = Callable[[Classifier, Part], Mapping[str, pd.DataFrame]]
 Measured = Iterator[tuple[Part, Mapping[str, pd.DataFrame], float]]
 
 
-class Engine(Protocol):
-    """Who measures: this process (`Here`), or workers of `lrputils.runs.cluster.Ray`."""
-
-    def kind(self, classifier: Classifier) -> str:
-        """Return the kind of device: cpu, cuda, …"""
-
-    def __call__(self, classifier: Classifier, measure: Measure, parts: Iterable[Part]) -> Measured:
-        """Yield each part with its rows and the seconds that they took, in any order."""
-
-
 class Here:
-    """Measures parts in this process, one after the other."""
+    """Measures parts in this process, one after the other; `lrputils.runs.cluster.Ray` shares."""
 
     def kind(self, classifier: Classifier) -> str:
-        """Return the kind of device that the model is on."""
+        """Return the kind of device that measures: cpu, cuda, …"""
         return classifier.device.type
 
     def __call__(self, classifier: Classifier, measure: Measure, parts: Iterable[Part]) -> Measured:
-        """Yield each part with its rows and the seconds that they took."""
+        """Yield each part with its rows and the seconds that they took, in any order."""
         for part in parts:
             began = time.monotonic()
             rows = measure(classifier, part)
@@ -152,7 +142,7 @@ def measure_parts(
     size: int,
     count: int | None = None,
     first: str = "",
-    engine: Engine | None = None,
+    engine: Here | None = None,
     schema: pa.Schema | None = None,
     quiet: bool = False,
 ) -> int:
@@ -292,25 +282,38 @@ def keep(
         pq.write_table(table, partial, compression="zstd", write_page_checksum=True)
 
 
-def whole(path: Path, given: Mapping[str, Any]) -> bool:
+def whole(path: Path, known: Mapping[str, Any]) -> bool:
     """Return whether rows of these facts lie in a file; one with others goes, and that is said."""
     if not path.is_file():
         return False
     try:
-        pq.read_table(path, page_checksum_verification=True, partitioning=None)
-        told, own = facts_of(path), f"{path.parent.name}/{path.name}"
-        other = [name for name, value in given.items() if told.get(name) != value]
-        reason = f"of other {' and '.join(other)}" if other else ""
-        reason = reason or (told["file"] != own and f"a copy of {told['file']}")
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        reason = f"damaged ({str(error).splitlines()[0]})"
-    if reason:
+        _read_part(path, known)
+    except ValueError as reason:
         print(f"{path} is {reason}, and measured again", file=sys.stderr)
         path.unlink(missing_ok=True)
-    return not reason
+        return False
+    return True
 
 
-def facts_of(path: Path) -> dict[str, Any]:
+def _read_part(path: Path, known: Mapping[str, Any]) -> tuple[pa.Table, dict[str, Any]]:
+    """Return the rows of a part, and what they are known by.
+
+    Raises:
+        ValueError: what it is instead: damaged, of other facts, or a copy of another part.
+    """
+    try:
+        table = pq.read_table(path, page_checksum_verification=True, partitioning=None)
+        told = _known(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise ValueError(f"damaged ({str(error).splitlines()[0]})") from error
+    if other := [name for name, value in known.items() if told.get(name) != value]:
+        raise ValueError(f"of other {' and '.join(other)}")
+    if told["file"] != f"{path.parent.name}/{path.name}":
+        raise ValueError(f"a copy of {told['file']}")
+    return table, told
+
+
+def _known(path: Path) -> dict[str, Any]:
     """Return what a file of rows is known by; {} where nothing is told."""
     return json.loads((pq.read_schema(path).metadata or {}).get(_TOLD, b"{}"))
 
@@ -320,7 +323,7 @@ def count(out: Path) -> int:
     texts = dict.fromkeys(out.glob(f"{ROWS}/part=*"), 0)
     for path in out.glob(f"{ROWS}/part=*/*.parquet"):
         with suppress(OSError, ValueError, pa.ArrowException):  # it is measured again
-            texts[path.parent] = max(texts[path.parent], facts_of(path).get("count", 0))
+            texts[path.parent] = max(texts[path.parent], _known(path).get("count", 0))
     return sum(texts.values())
 
 
@@ -332,7 +335,7 @@ def read(out: Path) -> tuple[dict[str, Any], list[pd.DataFrame]]:
         ValueError: a part is damaged, of another run, or lacks what another part has.
     """
     told = read_json(out / RUN)
-    digest, seconds, found, names = Facts(**told).digest, 0.0, [], None
+    run, seconds, found, names = Facts(**told).digest, 0.0, [], None
     for folder in sorted(out.glob(f"{ROWS}/part=*")):
         paths = sorted(folder.glob("*.parquet"))
         names = names or {path.name for path in paths}
@@ -340,15 +343,11 @@ def read(out: Path) -> tuple[dict[str, Any], list[pd.DataFrame]]:
             raise ValueError(f"the run in {out} is not finished: the same command goes on")
         for path in paths:
             try:
-                table = pq.read_table(path, page_checksum_verification=True, partitioning=None)
-                own = facts_of(path)
-                if (own["run"], own["file"]) != (digest, f"{folder.name}/{path.name}"):
-                    raise ValueError("it is of another run or part")
-            except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-                reason = str(error).splitlines()[0]
+                table, own = _read_part(path, {"run": run})
+            except ValueError as reason:
                 raise ValueError(
-                    f"{path} is damaged ({reason}): the same command measures it again"
-                ) from error
+                    f"{path} is {reason}: the same command measures it again"
+                ) from reason
             seconds += own["seconds"]
             found.append(table.to_pandas())
     if not found:

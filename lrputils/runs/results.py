@@ -1,8 +1,8 @@
-"""Recorded runs: a row per example and method, and where the rows come from.
+"""Recorded runs, read: a row per example and method, and where the rows come from.
 
 A recording is a folder `results/<experiment>/<run>/` with `rows.parquet` and `provenance.json`. The
 provenance holds the rows' sha256, so a table cannot quote rows that its provenance does not
-describe.
+describe. `experiments.recordings` writes them.
 """
 
 from __future__ import annotations
@@ -12,24 +12,18 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import torch
 
 from lrputils import __version__
-from lrputils.runs.folders import atomic_write, disk_told, read_json, write_json
+from lrputils.runs.folders import read_json
 from lrputils.study.by_text import Run
 
 ROWS, PROVENANCE = "rows.parquet", "provenance.json"
-_PACKED = {"compression": "zstd", "compression_level": 15}
-_SCORES = "scores"
-_VERSIONS = ("torch", "transformers", "tokenizers", "numpy", "pandas")
 
 
 @dataclass(frozen=True)
@@ -62,8 +56,16 @@ def load(experiment: str, run: str, folder: str | Path | None = None) -> Recordi
 
 def read(place: str | Path) -> Recording:
     """Read the recorded run in a folder, wherever it lies; arguments and errors as in `load`."""
-    provenance = facts(Path(place), checked=True)
-    return Recording(pd.read_parquet(Path(place) / ROWS), provenance)
+    provenance, rows = read_json(Path(place) / PROVENANCE), Path(place) / ROWS
+    if (
+        not rows.is_file()
+        or hashlib.sha256(rows.read_bytes()).hexdigest() != provenance["rows"]["sha256"]
+    ):
+        raise ValueError(
+            f"{rows} is {'not what' if rows.is_file() else 'gone, which'} {PROVENANCE} beside it "
+            f"describes: put the rows back, or remove {PROVENANCE} and record the run again"
+        )
+    return Recording(pd.read_parquet(rows), provenance)
 
 
 def find(
@@ -82,76 +84,11 @@ def find(
     )
 
 
-def facts(folder: Path, *, checked: bool = False) -> dict[str, Any]:
-    """Return the provenance of a recording's folder.
-
-    Raises:
-        FileNotFoundError: it has none.
-        ValueError: it is damaged, or, if `checked`, the rows are not those that it describes.
-    """
-    provenance, rows = read_json(folder / PROVENANCE), folder / ROWS
-    if checked and (not rows.is_file() or _digest(rows) != provenance["rows"]["sha256"]):
-        raise ValueError(
-            f"{rows} is {'not what' if rows.is_file() else 'gone, which'} {PROVENANCE} beside it "
-            f"describes: put the rows back, or remove {PROVENANCE} and record the run again"
-        )
-    return provenance
-
-
-def write(folder: str | Path, rows: pd.DataFrame, provenance: Mapping[str, Any]) -> Path:
-    """Write a recording into `folder`: rows, then the provenance, which names their sha256."""
-    folder = Path(folder)
-    with disk_told(folder), atomic_write(folder / ROWS) as draft:
-        rows.to_parquet(draft, index=False, **_packing(pa.Schema.from_pandas(rows)))
-        told = {"count": len(rows), "sha256": _digest(draft)}
-    with disk_told(folder):
-        write_json(folder / PROVENANCE, {**provenance, "rows": told})
-    return folder
-
-
 def compact(rows: pd.DataFrame) -> pd.DataFrame:
     """Keep four decimals of measured values: a tenth of what another processor moves them by."""
     floats = rows.select_dtypes("float").columns
     rows[floats] = rows[floats].astype("float32").round(4)
     return rows
-
-
-def _packing(schema: pa.Schema) -> dict[str, Any]:
-    """How rows are packed: of maps, byte by byte, since their last bits are rounded away."""
-    nested = {f.name: f"{f.name}.list.element" for f in schema if pa.types.is_list(f.type)}
-    if _SCORES not in nested:
-        return _PACKED
-    others = [nested.get(name, name) for name in schema.names if name != _SCORES]
-    return {**_PACKED, "use_byte_stream_split": [nested[_SCORES]], "use_dictionary": others}
-
-
-def provenance(
-    *,
-    command: str,
-    parameters: Mapping[str, Any],
-    seconds: float,
-    device: str | torch.device = "cpu",
-    **facts: Any,
-) -> dict[str, Any]:
-    """Return the provenance of a run that ends now: `command` repeats it, without local paths.
-
-    `parameters` decided the rows, seeds included; `seconds` leave interruptions out; `facts` are
-    more, such as `model` and `data`, each with a name and an identity.
-    """
-    return {
-        "command": command,
-        "parameters": dict(parameters),
-        **facts,
-        "date": datetime.now(UTC).date().isoformat(),
-        "seconds": round(seconds, 1),
-        "device": hardware(device),
-        "revision": revision(),
-        "versions": {
-            "python": platform.python_version(),
-            "lrputils": __version__,
-            **{name: version(name) for name in _VERSIONS},
-        },
-    }
 
 
 def hardware(device: str | torch.device) -> str:
@@ -175,8 +112,3 @@ def revision() -> str:
         return commit + (" with changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return f"lrputils {__version__}"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -22,7 +22,6 @@ _PHONE_COLUMN, _SMALLEST = 342, 9
 _SVG_WIDTH = re.compile(r'<svg[^>]* width="([\d.]+)pt"')
 _GLYPHS = re.compile(r"\bscale\(([\d.]+) -")
 _TAG = "{http://www.w3.org/2000/svg}"
-_CORNERS = re.compile(r"[ML] (\S+) (\S+)")
 
 
 def problems(text: Path, notebook: Path) -> list[str]:
@@ -44,12 +43,12 @@ def differences(text: Path, notebook: Path) -> Iterator[str]:
             yield f"cell {number} of {notebook.name} differs in {part}"
 
 
-def unread(notebook: NotebookNode, chapter: str) -> list[str]:
+def unread(notebook: NotebookNode) -> list[str]:
     """Return the declared parameters that no other cell of the notebook names."""
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     others = [c.source for c in code if "parameters" not in c.metadata.get("tags", [])]
     names = set(re.findall(r"\w+", "\n".join(others)))
-    return [name for name in declared(notebook, chapter) if name not in names]
+    return [name for name in declared(notebook) if name not in names]
 
 
 def output_problems(notebook: NotebookNode) -> Iterator[str]:
@@ -106,30 +105,6 @@ def _smallest_type(svg: str) -> float:
     width = float(_SVG_WIDTH.search(svg).group(1))
     points = 100 * min(map(float, _GLYPHS.findall(svg)), default=1.0)  # glyphs are 100 units high
     return points * min(_PHONE_COLUMN / width, 96 / 72)
-
-
-def blank_panels(svg: str) -> list[str]:
-    """Return the panels of matplotlib's SVG that hold nothing but axes, texts and lines across."""
-    groups = ElementTree.fromstring(svg).iter(f"{_TAG}g")
-    panels = [group for group in groups if group.get("id", "").startswith("axes_")]
-    return [panel.get("id") for panel in panels if not any(_marks(panel))]
-
-
-def _marks(panel: ElementTree.Element) -> Iterator[bool]:
-    """Of each part of a panel, whether it is drawn and no frame, axis, text or line across."""
-    size: list[float] = []
-    for part in panel:
-        kind = part.get("id", "").partition("_")[0]
-        if kind in ("text", "legend") or kind.startswith("matplotlib.axis"):
-            continue
-        drawn = [*part.iter(f"{_TAG}use"), *part.iter(f"{_TAG}image")]
-        yield bool(drawn) or kind == "axes"
-        for path in part.findall(f"{_TAG}path"):
-            corners = [tuple(map(float, xy)) for xy in _CORNERS.findall(path.get("d", ""))]
-            spans = [max(side) - min(side) for side in zip(*corners, strict=True)]
-            size = size or spans  # the first path is the ground
-            across = len(corners) == 2 and 0 in spans and max(spans) in size
-            yield bool(corners) and not across and not (kind == "patch" and spans == size)
 
 
 def legend_colours(svg: str) -> Iterator[tuple[str, set[str]]]:

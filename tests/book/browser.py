@@ -1,39 +1,30 @@
-"""Headless Chromium over the DevTools protocol: what a page asks for, says and looks like."""
+"""Headless Chromium, by Playwright: what a page asks for, says and looks like."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import json
 import shutil
-import subprocess
-import tempfile
-import time
-from contextlib import suppress
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tornado.httpclient import AsyncHTTPClient
-from tornado.websocket import websocket_connect
+from playwright.sync_api import sync_playwright
 
 _NAMES = ("chromium", "chromium-browser", "chrome", "google-chrome")
 EXECUTABLE = next(filter(None, map(shutil.which, _NAMES)), None)
-_FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-sync",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--remote-debugging-port=0",
-    "--allow-file-access-from-files",
-]
 WIDE, PHONE = (1280, 900), (390, 844)
 # A page's size, and whether the reader prefers dark pages.
 Look = tuple[tuple[int, int], bool]
+_SETTLED = """async () => {
+  if (document.readyState !== "complete") return false;
+  if (document.querySelector("meta[http-equiv=refresh i]")) return false;
+  if (window.MathJax && MathJax.startup && MathJax.startup.promise)
+    await MathJax.startup.promise;
+  await new Promise((done) => setTimeout(done, 300));
+  return true;
+}"""
 
 
 @dataclass
@@ -42,7 +33,7 @@ class Visit:
 
     Attributes:
         requests: the addresses it asked for.
-        errors: what it threw or logged as an error.
+        errors: what it threw, and what the browser logged as an error.
         answer: what the script given to `visit` returned, or the one asked after printing; with
             keys or other looks, one more answer after each of them, in a list.
     """
@@ -52,147 +43,83 @@ class Visit:
     answer: Any = None
 
 
-class _Tab:
-    def __init__(self, socket):
-        self._socket, self._numbers, self.visit = socket, itertools.count(1), Visit()
-
-    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        number = next(self._numbers)
-        message = {"id": number, "method": method, "params": parameters}
-        await self._socket.write_message(json.dumps(message))
-        while True:
-            answer = json.loads(await self._socket.read_message())
-            if answer.get("id") == number:
-                if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']}")
-                return answer["result"]
-            self._note(answer)
-
-    async def settled(self) -> None:
-        for _ in range(100):
-            with suppress(RuntimeError):  # a page that leads on takes its scripts with it
-                if await self.evaluate(_SETTLED):
-                    return
-            await asyncio.sleep(0.2)
-        raise TimeoutError("the page does not settle")
-
-    def _note(self, event: dict[str, Any]) -> None:
-        kind, what = event.get("method"), event.get("params", {})
-        if kind == "Network.requestWillBeSent":
-            self.visit.requests.append(what["request"]["url"])
-        elif kind == "Runtime.exceptionThrown":
-            thrown = what["exceptionDetails"]
-            said = thrown.get("exception", {}).get("description", thrown.get("text"))
-            self.visit.errors.append(f"{said} {thrown.get('url', '')}")
-        elif kind == "Log.entryAdded" and what["entry"]["level"] == "error":
-            self.visit.errors.append(f"{what['entry']['text']} {what['entry'].get('url', '')}")
-
-    async def evaluate(self, script: str) -> Any:
-        result = await self.call(
-            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
-        )
-        if "exceptionDetails" in result:
-            raise RuntimeError(f"{script}: {result['exceptionDetails']}")
-        return result["result"].get("value")
-
-
-_SETTLED = """(async () => {
-  if (location.href === "about:blank" || document.readyState !== "complete") return false;
-  if (document.querySelector("meta[http-equiv=refresh i]")) return false;
-  if (window.MathJax && MathJax.startup && MathJax.startup.promise)
-    await MathJax.startup.promise;
-  await new Promise((done) => setTimeout(done, 300));
-  return true;
-})()"""
-
-
-# What Chromium wants to know of a key beside its name.
-_KEYS = {"Tab": 9, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
-_KEYS |= {"ArrowDown": 40, " ": 32}
-
-
-async def _press(tab: _Tab, key: str) -> None:
-    what = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
-    typed = {"text": key} if key == " " else {}
-    await tab.call("Input.dispatchKeyEvent", type="keyDown", **what, **typed)
-    await tab.call("Input.dispatchKeyEvent", type="keyUp", **what)
-
-
-async def _turn(tab: _Tab, size: tuple[int, int], dark: bool) -> None:
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    await tab.call("Emulation.setEmulatedMedia", features=[scheme])
-    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
-    await tab.call(
-        "Emulation.setDeviceMetricsOverride", mobile=size[0] < 600, screenWidth=size[0], **metrics
-    )
-
-
-async def _visit(
-    address, url, script, *, size=WIDE, dark=False, printed="", keys=(), then=()
-) -> Visit:
-    tab = _Tab(await websocket_connect(address, max_message_size=100 << 20))
-    await tab.call("Page.navigate", url="about:blank")  # what was open is not this visit's
-    for domain in ("Page", "Network", "Runtime", "Log"):
-        await tab.call(f"{domain}.enable")
-    await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)
-    await _turn(tab, size, dark)
-    await tab.call("Page.navigate", url=url)
-    await tab.settled()
-    if script:
-        tab.visit.answer = await tab.evaluate(script)
-    if then:
-        tab.visit.answer = [tab.visit.answer]
-        for look, asked in then:
-            await _turn(tab, *look)
-            await asyncio.sleep(0.4)  # the theme waits before it answers a change of size
-            await tab.settled()
-            tab.visit.answer.append(await tab.evaluate(asked))
-    if keys:
-        tab.visit.answer = [tab.visit.answer]
-        for key in keys:
-            await _press(tab, key)
-            tab.visit.answer.append(await tab.evaluate(script))
-    if printed:
-        await tab.call("Page.printToPDF")
-        tab.visit.answer = await tab.evaluate(printed)
-    return tab.visit
-
-
 class Browser:
-    """A running Chromium; use as a context manager."""
+    """A running Chromium; use as a context manager.
+
+    Its event loop runs in a thread of its own, where it is in no other test's way. One tab is for
+    all visits: a new one would be a new process, and compile scripts again.
+    """
 
     def __enter__(self) -> Browser:
-        self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        command = [EXECUTABLE, *_FLAGS, f"--user-data-dir={self._folder.name}", "about:blank"]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        announced = Path(self._folder.name) / "DevToolsActivePort"
-        for _ in range(300):
-            if announced.is_file() and len(announced.read_text().splitlines()) == 2:
-                break
-            time.sleep(0.1)
-        self._port = announced.read_text().splitlines()[0]
-        self._tab = None
+        self._thread = ThreadPoolExecutor(1)
+        self._thread.submit(self._start).result()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._process.terminate()
-        self._process.wait(timeout=20)
-        self._folder.cleanup()
+        self._thread.submit(self._browser.close).result()
+        self._thread.submit(self._driver.stop).result()
+        self._thread.shutdown()
 
     def visit(self, url: str, script: str = "", **how: Any) -> Visit:
         """Open a page, let it settle, run a script, turn it to other looks with a script each,
         press keys and run the first after each, print, ask: `_visit` says how."""
-        return asyncio.run(self._in_a_tab(url, script, how))
+        return self._thread.submit(self._visit, url, script, **how).result()
 
-    async def _in_a_tab(self, url: str, script: str, how: dict[str, Any]) -> Visit:
-        """One tab for all visits: a new one would be a new process, and compile scripts again."""
-        if self._tab is None:
-            new = f"http://127.0.0.1:{self._port}/json/new?about:blank"
-            opened = await AsyncHTTPClient().fetch(new, method="PUT", body="")
-            self._tab = json.loads(opened.body)["webSocketDebuggerUrl"]
-        return await _visit(self._tab, url, script, **how)
+    def _start(self) -> None:
+        self._driver, self._seen = sync_playwright().start(), Visit()
+        self._browser = self._driver.chromium.launch(
+            executable_path=EXECUTABLE, args=["--allow-file-access-from-files"]
+        )
+        self._page = self._browser.new_page(viewport=None)
+        self._session = self._page.context.new_cdp_session(self._page)
+        self._page.on("request", lambda request: self._seen.requests.append(request.url))
+        self._page.on("pageerror", lambda error: self._seen.errors.append(str(error)))
+        self._page.on("console", self._note)
+
+    def _note(self, said: Any) -> None:
+        if said.type == "error" and not said.args:  # with some it is a script's own `console.error`
+            self._seen.errors.append(f"{said.text} {said.location['url']}")
+
+    def _turn(self, size: tuple[int, int], dark: bool) -> None:
+        self._page.emulate_media(color_scheme="dark" if dark else "light")
+        width, height = size
+        metrics = {"width": width, "height": height, "screenWidth": width, "mobile": width < 600}
+        self._session.send(
+            "Emulation.setDeviceMetricsOverride", {**metrics, "deviceScaleFactor": 1}
+        )
+
+    def _visit(
+        self,
+        url: str,
+        script: str,
+        *,
+        size: tuple[int, int] = WIDE,
+        dark: bool = False,
+        printed: str = "",
+        keys: Sequence[str] = (),
+        then: Sequence[tuple[Look, str]] = (),
+    ) -> Visit:
+        page = self._page
+        page.goto("about:blank")  # what was open is not this visit's
+        visit = self._seen = Visit()
+        self._turn(size, dark)
+        page.goto(url)
+        page.wait_for_function(_SETTLED)
+        answers = [page.evaluate(script)] if script else []
+        for look, asked in then:
+            self._turn(*look)
+            page.wait_for_timeout(400)  # the theme waits before it answers a change of size
+            page.wait_for_function(_SETTLED)
+            answers.append(page.evaluate(asked))
+        for key in keys:
+            page.keyboard.press(key)
+            answers.append(page.evaluate(script))
+        if printed:
+            page.pdf()
+            answers = [page.evaluate(printed)]
+        if answers:
+            visit.answer = answers if then or keys else answers[0]
+        return visit
 
 
 AXE = (Path(__file__).parent / "axe/axe.min.js").read_text(encoding="utf-8")

@@ -3,7 +3,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from lrputils.book.notebooks import read_text, write_notebook
 from lrputils.report.figures.style import new_figure
-from tests.book.acceptance import blank_panels, differences, legend_colours, output_problems
+from tests.book.acceptance import differences, legend_colours, output_problems
 
 
 def cell(*outputs, source="1", count=1, **metadata):
@@ -22,17 +22,6 @@ def drawing(width: float) -> dict:
     glyphs = '<g style="fill: #222" transform="translate(1 2) scale(0.1 -0.1)">'
     svg = f'<svg height="99pt" version="1.1" width="{width}pt">{glyphs}</g></svg>'
     return new_output("display_data", {"image/svg+xml": svg})
-
-
-def plotted(*values: float) -> str:
-    """A figure of a line across both panels, and of a dot for each value in the second."""
-    figure, panels = new_figure(columns=2)
-    for panel, places in zip(panels, [[0.5], values], strict=True):
-        panel.axvline(0)
-        panel.hlines([1] * len(places), places, [x + 1 for x in places])
-        panel.plot(places, [1] * len(places), "o", color="#123456", label="some dots")
-    figure.legend_below()
-    return figure.svg()
 
 
 ALT = {"mystnb": {"image": {"alt": "two trees"}}}
@@ -73,10 +62,11 @@ def test_what_is_clean_or_empty():
     assert "nothing to compare" in next(output_problems(new_notebook(cells=[cell()])))
 
 
-def test_a_panel_of_axes_alone_is_found_and_a_legend_read():
-    assert blank_panels(plotted(0.5)) == blank_panels(plotted(0.5, float("nan"))) == []
-    assert blank_panels(plotted(float("nan"))) == blank_panels(plotted()) == ["axes_2"]
-    assert list(legend_colours(plotted(0.5))) == [("some dots", {"#123456"})]
+def test_a_legend_is_read():
+    figure, panel = new_figure()
+    panel.plot([1, 2], "o", color="#123456", label="some dots")
+    figure.legend_below()
+    assert list(legend_colours(figure.svg())) == [("some dots", {"#123456"})]
 
 
 def test_twins_differ_in_what_was_edited(small_book):

@@ -97,13 +97,6 @@ def test_the_version_and_the_methods_are_listed(capsys):
     assert [line.split()[0] for line in listed] == [*lrputils.METHODS]
 
 
-@pytest.mark.parametrize("option", [["--out", ""], ["--out="], ["--model", ""]])
-def test_an_option_without_a_value_is_refused(option, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["evaluate", *option]) == 1
-    assert f"lrputils: {option[0].rstrip('=')} has no value\n" == capsys.readouterr().err
-
-
 def test_an_error_names_options_and_leaves_a_user_s_own_path_alone(tmp_path, capsys):
     place = tmp_path / "text_column" / "limit=3.csv"
     assert main(["evaluate", "--dry-run", "--dataset", str(place)]) == 1

@@ -34,7 +34,6 @@ MISTAKES = [
     ("4 --out RUN -p max_tokens=1", "04_imdb: max_tokens=1 must be 3 or more"),
     ("4 --out RUN -p rows=FOLDER", "04_imdb: rows='FOLDER' holds no run: `lrputils evaluate --"),
     ("5 --out RUN -p chunk=0", "05_layer_ablation: chunk=0 must be 1 or more"),
-    ("2 --out RUN -p dataset=FOLDER", "02_linear_attention: FOLDER holds no pair like"),
     ("2 --out RUN -p seeds=0", "02_linear_attention: seeds=0 must be 1 or more"),
     ("1 --out RUN -p max_factors=2", "max_factors=2 must be 3 or more"),
     ("1 --out RUN -p epsilon=-1", "epsilon=-1 must be 0 or more"),

@@ -9,16 +9,16 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from experiments import linear_attention
 from lrputils.book.layout import BookError, find_book
-from lrputils.book.notebooks import read_text
+from lrputils.book.notebooks import METADATA, read_text
 from lrputils.book.parameters import check_given, declared, from_command_line
 from lrputils.book.values import WANTED, check_parameters, check_value
 from lrputils.model import readout
 from tests.book.acceptance import unread
 
 
-def notebook(parameters: str, *cells: str):
-    first = new_code_cell(parameters, metadata={"tags": ["parameters"]})
-    return new_notebook(cells=[first, *map(new_code_cell, cells)])
+def notebook(parameters: str):
+    cell = new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    return new_notebook(cells=[cell], metadata=METADATA)
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def chapter(small_book):
 
 
 def test_names_types_and_defaults_are_read(chapter):
-    parameters = declared(chapter, "c")
+    parameters = declared(chapter)
     assert {name: p.default for name, p in parameters.items()} == {
         "factor": 2.0,
         "count": None,
@@ -39,7 +39,7 @@ def test_names_types_and_defaults_are_read(chapter):
 
 
 def test_a_parameter_that_no_cell_reads_is_found(chapter):
-    assert unread(chapter, "c") == ["unused"]
+    assert unread(chapter) == ["unused"]
 
 
 @pytest.mark.parametrize(
@@ -56,25 +56,19 @@ def test_a_parameter_that_no_cell_reads_is_found(chapter):
 )
 def test_what_does_not_fit_is_refused(chapter, given, complaint):
     with pytest.raises(BookError, match=complaint):
-        check_given(declared(chapter, "c"), "c", given)
-
-
-@pytest.mark.parametrize("lines", ["a = f()", "a, b = 1, 2", "import os", "a: int = 1"])
-def test_only_plain_values_may_be_parameters(lines):
-    with pytest.raises(BookError, match="plain value"):
-        declared(notebook(lines), "c")
+        check_given(declared(chapter), "c", given)
 
 
 def test_the_command_line_gives_typed_values(chapter):
     texts = ["factor=1e-3", "count=7", "names=[x, y]", "unused=12"]
-    assert from_command_line(texts, declared(chapter, "c")) == {
+    assert from_command_line(texts, declared(chapter)) == {
         "factor": 1e-3,
         "count": 7,
         "names": ["x", "y"],
         "unused": "12",
     }
     texts = ["labels= bad, good", r"template=Text: {text}\nIs it A or B?"]  # no YAML, and a blank
-    given = from_command_line(texts, declared(notebook("labels = ''\ntemplate = ''"), "c"))
+    given = from_command_line(texts, declared(notebook("labels = ''\ntemplate = ''")))
     assert [f"{name}={value}" for name, value in given.items()] == texts
 
 
@@ -93,7 +87,7 @@ def test_the_choices_are_the_package_s_own(name):
 def test_the_chapters_defaults_keep_the_rules_and_each_rule_has_a_parameter():
     book, found = find_book(), {}
     for chapter in book.chapters().values():
-        for name, parameter in declared(read_text(chapter), chapter.stem).items():
+        for name, parameter in declared(read_text(chapter)).items():
             check_value(name, parameter.default)
             found[name] = parameter
     assert found.keys() >= WANTED.keys()

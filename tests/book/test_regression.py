@@ -1,21 +1,17 @@
-import re
 import subprocess
 import sys
 
 import nbformat
-import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from lrputils.book.execution import execute, refresh_twins
-from lrputils.book.layout import find_book
-from lrputils.book.notebooks import write_notebook
+from lrputils.book.notebooks import METADATA, write_notebook
 from lrputils.book.parameters import load_parameters
 from lrputils.book.regression import (
     DOUBLE,
     SINGLE,
     Tolerance,
-    _last_digit,
     settle,
     stated_tolerance,
     values_agree,
@@ -47,41 +43,6 @@ from lrputils.report.display import ANSWER, TABLE
 )
 def test_numbers_are_compared_as_numbers(ours, reference, agree):
     assert values_agree(ours, reference) is agree
-
-
-def tables_of_the_book():
-    """The committed tables that are held to the default: where, how, and text and values."""
-    for chapter in find_book().chapters().values():
-        notebook = nbformat.read(chapter.with_suffix(".ipynb"), 4)
-        held = [
-            c for c in notebook.cells if c.cell_type == "code" and "regression" not in c.metadata
-        ]
-        for data in (output.get("data", {}) for cell in held for output in cell.outputs):
-            if TABLE in data:
-                yield chapter.stem, stated_tolerance(held[0], notebook), data
-
-
-def shown_unit(data: dict) -> float:
-    decimals = re.findall(r"\d\.(\d+)", data["text/plain"])
-    return 10.0 ** -max(map(len, decimals), default=0)
-
-
-def test_tables_of_the_book_turn_red_by_a_digit_that_is_seen_and_not_by_rounding():
-    """Each number of each table: half the share of the largest away, then one unit of a digit."""
-    tables, generator = list(tables_of_the_book()), np.random.default_rng(0)
-    assert len(tables) > 50
-    for where, tolerance, data in tables:
-        unit, seen = shown_unit(data), _last_digit(data["text/plain"])
-        for name, column in data[TABLE]["columns"].items():
-            largest = max((abs(x) for x in column if isinstance(x, float)), default=0.0)
-            size = min(tolerance.share / 2 * largest, unit / 4)
-            moves = generator.uniform(-size, size, len(column)).tolist()
-            pairs = zip(column, moves, strict=True)
-            rounded = [x + move if isinstance(x, float) else x for x, move in pairs]
-            assert values_agree(rounded, column, tolerance, seen), (where, name)
-            for i in (i for i, x in enumerate(column) if isinstance(x, float)):
-                moved = [*column[:i], column[i] + unit, *column[i + 1 :]]
-                assert not values_agree(moved, column, tolerance, seen), (where, name, column[i])
 
 
 def shown(**data) -> list[dict]:
@@ -124,7 +85,7 @@ def test_a_chapter_without_a_model_computes_in_double_and_a_wider_tolerance_need
     def tolerance(parameters: str, **regression) -> Tolerance:
         tagged = new_code_cell(parameters, metadata={"tags": ["parameters"]})
         cell = new_code_cell("1", metadata={"regression": regression} if regression else {})
-        return stated_tolerance(cell, new_notebook(cells=[tagged, cell]))
+        return stated_tolerance(cell, new_notebook(cells=[tagged, cell], metadata=METADATA))
 
     assert tolerance("limit = 1") == DOUBLE
     assert not values_agree([1.0, 1 + 1e-8], [1.0, 1.0], DOUBLE)

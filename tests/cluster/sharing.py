@@ -19,8 +19,7 @@ from ray.cluster_utils import Cluster
 from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import EMBEDDED, load_classifier
-from lrputils.runs import cluster as shared
-from lrputils.runs import datasets, parts
+from lrputils.runs import datasets
 from lrputils.runs.cluster import Ray
 from lrputils.runs.parts import Here
 from lrputils.runs.settings import Settings
@@ -122,15 +121,6 @@ def test_a_node_comes_and_another_goes(cluster, evaluate, alone, tmp_path):
     assert len(kept) == len({*kept}) == 6
 
 
-def test_methods_and_texts_are_added(cluster, evaluate, tmp_path):
-    engine = Ray(device="cpu", address=cluster.address)
-    both = Settings(methods=("attnlrp", "cp-lrp"), part_size=2)
-    for out, by in ((tmp_path / "one", None), (tmp_path / "ray", engine)):
-        evaluate(out=out, texts=stream_texts(limit=10), parameters={"limit": 10}, engine=by)
-        evaluate(out=out, settings=both, engine=by)
-    assert_rows(tmp_path / "ray", tmp_path / "one")
-
-
 def test_the_driver_is_killed_and_started_again(cluster, alone, tmp_path):
     out = tmp_path / "out"
     line = [sys.executable, "-m", "lrputils", "evaluate", *COMMON, "--out", str(out)]
@@ -158,14 +148,6 @@ def test_a_model_that_workers_do_not_have_is_said_once(cluster, tmp_path, evalua
     engine = Ray(str(tmp_path / "other"), "cpu", cluster.address)
     with pytest.raises(ValueError, match="with other configuration: put the same files there"):
         evaluate(out=tmp_path / "out", engine=engine)
-
-
-def test_a_worker_of_another_version_is_refused(cluster, tmp_path, evaluate, monkeypatch):
-    real = parts.versions
-    monkeypatch.setattr(datasets.parts, "versions", lambda kind: {**real(kind), "torch": "1.13"})
-    monkeypatch.setattr(shared, "versions", lambda kind: {**real(kind), "torch": "1.13"})
-    with pytest.raises(ValueError, match="with other torch: put the same files there"):
-        evaluate(out=tmp_path / "out", engine=Ray(device="cpu", address=cluster.address))
 
 
 def test_a_worker_that_always_dies_is_given_up(cluster, tmp_path, evaluate, monkeypatch):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from experiments import bench
+from experiments.command import run_alone
 from lrputils.book.layout import find_book
-from lrputils.runs.options import run_alone
 from tests import tiny
 
 RUNS = sorted(path.parent.name for path in (find_book().root / "results/bench").glob("*/*.json"))

@@ -7,7 +7,7 @@ import torch
 
 import lrputils as lrp
 from experiments import fine_tune
-from lrputils.runs.options import run_alone
+from experiments.command import run_alone
 from tests import tiny
 
 SHORT = {"data": "reviews", "max_length": 24, "epochs": 0.5, "batch": 16}

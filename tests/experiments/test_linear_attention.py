@@ -3,8 +3,8 @@ import pytest
 import torch
 
 import experiments.linear_attention as la
+from experiments.images import ImageData, load_images
 from experiments.recordings.mnist import _attnlrp_with_epsilon
-from lrputils.data.images import ImageData, load_images
 from tests import reference
 
 SETTINGS = la.SETTINGS

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import experiments.linear_attention as la
+from experiments.images import ImageData, load_images
 from experiments.recordings import mnist as recorder
 from lrputils.book.layout import find_book
-from lrputils.data.images import ImageData, load_images
 from lrputils.runs import results
 
 SETTINGS = [la.Setting("none", "flattened", "signed"), la.Setting("learned", "mean", "unit")]

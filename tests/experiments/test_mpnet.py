@@ -5,8 +5,8 @@ import torch
 from safetensors.torch import save_file
 
 import lrputils as lrp
+from experiments.command import run_alone
 from experiments.mpnet import __main__ as recipe
-from lrputils.runs.options import run_alone
 from tests import tiny
 
 

@@ -8,13 +8,13 @@ import pytest
 
 import lrputils as lrp
 from experiments import conventions
+from experiments.command import run_alone
 from experiments.recordings import __main__, layers
 from experiments.recordings import __main__ as recordings
 from experiments.recordings import evaluations as kind
 from lrputils.data.texts import load_texts, stream_texts
 from lrputils.model.readout import READOUTS
 from lrputils.runs import results
-from lrputils.runs.options import run_alone
 from lrputils.study.variants import Label, layer_sets
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from unittest import mock
 
 import lrputils as lrp
+from experiments.command import run_alone
 from experiments.recordings.__main__ import record
 from lrputils.__main__ import main
 from lrputils.report import audit_answers, audit_plan
-from lrputils.runs.options import run_alone
 
 import pyarrow.parquet as pq  # isort: skip
 import torch  # isort: skip
@@ -48,6 +48,11 @@ evaluate --out x --dataset empty.csv
 evaluate --out x --dataset gap.csv
 evaluate --out x --dataset words.csv
 evaluate --out file --limit 1
+evaluate --out x --methods shap
+evaluate --out x --engine ray
+evaluate --out x --address auto
+evaluate --out=
+evaluate --model ""
 audit --out x --limit 0
 audit --out x --split test
 audit

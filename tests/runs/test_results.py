@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.recordings.provenance import provenance, write
 from lrputils.runs import results
 from lrputils.runs.folders import atomic_write
 
@@ -28,29 +29,20 @@ def rows():
 
 @pytest.fixture
 def folder(tmp_path, rows):
-    facts = results.provenance(
+    facts = provenance(
         command="lrputils record …", parameters={"seed": 0}, seconds=300, model={"name": "tiny"}
     )
-    results.write(tmp_path / "results" / "sst" / "tiny", rows, facts)
+    write(tmp_path / "results" / "sst" / "tiny", rows, facts)
     return tmp_path / "results"
 
 
 def test_what_was_written_is_read_back(folder, rows):
     recording = results.load("sst", "tiny", folder)
     pd.testing.assert_frame_equal(recording.rows[[*rows]], rows)
+    assert list(recording.per_text().index) == ["3", "1", "4", "0", "5"]
     assert recording.provenance["parameters"] == {"seed": 0}
     assert recording.provenance["rows"]["count"] == 10
     assert not list(folder.rglob("*.partial"))
-
-
-def test_texts_and_methods_keep_their_order(folder, rows):
-    wide = results.load("sst", "tiny", folder).per_text()
-    assert list(wide.index) == ["3", "1", "4", "0", "5"]
-    assert list(wide) == ["loo", "ig"]
-    assert np.allclose(wide.to_numpy().ravel(), rows.r)
-    summary = results.load("sst", "tiny", folder).summary(methods=["ig"])
-    assert list(summary.index) == ["ig"]
-    assert summary.loc["ig", "value"] == pytest.approx(rows.r[1::2].mean())
 
 
 def test_maps_are_told_apart_by_readout_and_layers():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lrputils.data.images import load_images
+from experiments.images import load_images
 
 
 def write_idx(path, values):
