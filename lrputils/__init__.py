@@ -46,7 +46,6 @@ _NAMES = {
         "bootstrap_interval estimate paired_difference pearson ratio_of_means spearman sum_to_one"
     ),
     "study.evaluation": "evaluate Evaluation",
-    "study.attention": "attention_matters routes_by_layer",
     "study.variants": "LayerSweep Variant",
 }
 _HOME = {name: room for room, names in _NAMES.items() for name in names.split()}
