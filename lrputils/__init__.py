@@ -40,7 +40,7 @@ _NAMES = {
     "removal.leave_one_out": "leave_one_out leave_two_out",
     "removal.perturbation": "curve_mean perturbation_curves",
     "removal.shapley": "shapley_values",
-    "report.audit_answers": "audit",
+    "report.audit": "audit",
     "report.explain": "explain",
     "stats": (
         "bootstrap_interval estimate paired_difference pearson ratio_of_means spearman sum_to_one"
