@@ -96,7 +96,7 @@ def test_other_models_are_audited(kind, options, placeholder):
     clf = lrp.Classifier(model, tokenizer, kind)
     texts = lrp.load_texts(limit=3)
     audited = lrp.audit(clf, texts)
-    run, found = audited.run, audited.verdict
+    found = audited.verdict
     assert found.answer == "cannot tell"
     assert ("post-norm" in found.table.loc["difference"].index) == (kind == "bert")
     assert audited.leads
@@ -343,10 +343,12 @@ def test_a_choice_that_alone_turns_the_order_is_named():
     sign = pd.Series([-1.0, 0, 1, 0], index)
     ends = {"low": sign - 0.5, "high": sign + 0.5}
     every = pd.DataFrame({"value": sign, **ends, "lead": sign})
-    said = str(audit_answers.Sensitivity(every, every, ("AttnLRP", "CP-LRP")))
+    found = audit_answers.Sensitivity(every, every, ("AttnLRP", "CP-LRP"))
+    said = sentences.of_conventions(found)
     assert "AttnLRP is ahead in 25% and CP-LRP in 25%" in said
     assert said.endswith("Reversed by one choice alone: a.")
-    assert "No choice alone" in str(audit_answers.Sensitivity(every, every.iloc[:2], ("a", "b")))
+    said = sentences.of_conventions(found._replace(every=every.iloc[:2]))
+    assert "No choice alone" in said
 
 
 def test_an_audit_by_words_says_so_and_counts_loo_s_passes(tmp_path):
