@@ -141,22 +141,24 @@ class Heatmap(WordMaps):
     def __str__(self) -> str:
         dumb = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"  # no-color.org
         coloured, width = sys.stdout.isatty() and not dumb, get_terminal_size().columns
-        lines = [*textwrap.wrap(visible(self.caption), width), *textwrap.wrap(self.remark, width)]
-        for name in self.maps:
-            lines += ["", *textwrap.wrap(f"{visible(name)}  {self.strongest(name)}", width)]
-            for line in self.lines(name, width, _columns) if coloured else ():
-                lines.append("".join(_paint(text, share) for text, share in line))
-            lines += textwrap.wrap(visible(self.notes.get(name, "")), width)
+        lines = []
+        for block in self.blocks():
+            for kind, text in block:
+                if kind != "words":
+                    lines += textwrap.wrap(visible(text), width)
+                elif coloured:
+                    for line in self.lines(text, width, _columns):
+                        lines.append("".join(_paint(*word) for word in line))
+            lines.append("")
         if coloured:
             red, blue = _paint("red", 1.0), _paint("blue", -1.0)
             scales = "the strongest colour is each map's own largest word"
-            lines += ["", f"{red} for the class, {blue} against it; {scales}"]
+            lines.append(f"{red} for the class, {blue} against it; {scales}")
         else:  # for a file or another program
             table = self.to_frame().set_index("word").rename(index=visible, columns=visible)
-            lines += [
-                "",
-                table.rename_axis(None).to_string(float_format="{:+.4g}".format, na_rep="–"),
-            ]
+            lines.append(
+                table.rename_axis(None).to_string(float_format="{:+.4g}".format, na_rep="–")
+            )
         return "\n".join(lines)
 
     def __repr__(self) -> str:
