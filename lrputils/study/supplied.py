@@ -159,17 +159,17 @@ def _laid(given: _Map, inputs: Inputs, row: int, units: np.ndarray) -> np.ndarra
         raise ValueError("its tokens are not the model's")
     source = inputs.sources[row]
     ink = {place: _INK.search(source.text, *source.spans[place]) for place in own}
-    inked = [place for place in own if ink[place]]
-    starts, ends = ([getattr(ink[p], side)() for p in inked] for side in ("start", "end"))
+    ink = {place: spelled.span() for place, spelled in ink.items() if spelled}
     if spans is None:
-        spans = _spelled(source.text, given.tokens, min(starts, default=0))
+        first = min((begin for begin, _ in ink.values()), default=0)
+        spans = _spelled(source.text, given.tokens, first)
     owners: set[int] = set()
     for score, span in zip(scores, spans, strict=True):
         touched = _INK.search(source.text, *span) if span else None
         if touched is None:  # a special token, or white space
             continue
-        first = np.searchsorted(ends, touched.start(), side="right")
-        pieces = inked[first : np.searchsorted(starts, touched.end(), side="left")]
+        start, end = touched.span()
+        pieces = [place for place, (b, e) in ink.items() if b < end and e > start]
         if not pieces:
             raise ValueError(f"the model does not read {touched[0]!r}: the text may be cut before")
         if len({*units[pieces]}) > 1:
@@ -179,9 +179,9 @@ def _laid(given: _Map, inputs: Inputs, row: int, units: np.ndarray) -> np.ndarra
             )
         found[pieces[0]] += score
         owners |= {*pieces}
-    for place in inked:
-        if place not in owners:
-            raise ValueError(f"nothing scores {ink[place][0]!r}")
+    if missed := ink.keys() - owners:
+        begin, end = ink[min(missed)]
+        raise ValueError(f"nothing scores {source.text[begin:end]!r}")
     return found
 
 
