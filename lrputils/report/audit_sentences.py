@@ -32,11 +32,9 @@ def headline(verdict: Verdict, *, ruled: bool, sound: bool) -> str:
     if not sound:
         return "Do not use these numbers: a check fails on this model."
     subject = "LRP" if ruled else "a gradient map"
-    if verdict.answer == "yes":
-        return f"Yes: {subject} tracks LOO."
-    if verdict.answer == "no":
-        return "No: LRP does not track LOO." if ruled else "No: no gradient map tracks LOO."
-    return f"Cannot tell whether {subject} tracks LOO."
+    no = "No: LRP does not track LOO." if ruled else "No: no gradient map tracks LOO."
+    said = {"yes": f"Yes: {subject} tracks LOO.", "no": no}
+    return said.get(verdict.answer, f"Cannot tell whether {subject} tracks LOO.")
 
 
 def of_verdict(verdict: Verdict) -> str:

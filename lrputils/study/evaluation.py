@@ -162,7 +162,9 @@ def evaluate(
         names=labels,
     )
     for inputs, chosen, rows in batches:
-        known = reference and [reference[row["position"]] for row in rows]
+        known = None
+        if reference is not None:
+            known = [reference[row["position"]] for row in rows]
         with naming([row["id"] for row in rows]):
             own = texts.take(row["position"] for row in rows)
             results = _batch(classifier, inputs, chosen, variants, own, known, chunk, units)

@@ -225,17 +225,16 @@ def supplied(scores: Any, texts: Texts | TextStream | None = None) -> list[Suppl
     named = isinstance(scores, Mapping)
     given = scores.items() if named else [(files.stem(Path(path)), path) for path in paths]
     own = {each.lower() for method in METHODS.values() for each in (method.name, method.label)}
-    found: dict[str, Supplied] = {}
-    for file, held in given:
+    tables = []
+    for name, held in given:
         table = _table(held, texts)
-        several = table.groupby("method", sort=False) if "method" in table else [(file, table)]
-        for tool, rows in several:
-            name = str(tool)
-            if name.lower() in own or name in found:
-                taken = "of several maps" if name in found else "one of this package's methods"
-                raise ValueError(f"{name!r} is the name {taken}: give the tool's maps another")
-            found[name] = _read(name, rows)
-    return [*found.values()]
+        tables += table.groupby("method", sort=False) if "method" in table else [(name, table)]
+    names = [str(name) for name, _ in tables]
+    for name in names:
+        if name.lower() in own or names.count(name) > 1:
+            taken = "one of this package's methods" if name.lower() in own else "of several maps"
+            raise ValueError(f"{name!r} is the name {taken}: give the tool's maps another")
+    return [_read(name, table) for name, (_, table) in zip(names, tables, strict=True)]
 
 
 def _table(held: Any, texts: Texts | TextStream | None) -> pd.DataFrame:
@@ -268,8 +267,8 @@ def _read(name: str, table: pd.DataFrame) -> Supplied:
         )
     table = table.assign(**{key: table[key].astype(str)})
     if "score" in table:  # a row a token
-        how = {column: list for column in ("score", "token", "begin", "end") if column in table}
-        how |= {column: "first" for column in ("target", "passes") if column in table}
+        lists = ("score", "token", "begin", "end")
+        how = {column: list if column in lists else "first" for column in table if column != key}
         table = table.groupby(key, sort=False).agg(how).reset_index()
         table = table.rename(columns={"score": "scores", "token": "tokens"})
     if (again := table[key].duplicated()).any():

@@ -283,27 +283,6 @@ def test_a_dry_run_says_it_and_writes_nothing(table, tmp_path, monkeypatch, caps
     assert "--dry-run needs none" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ("--dataset none.csv --out OUT", "there is no such file"),
-        ("--model none/ --out OUT", "there is no such file or folder"),
-        ("--limit 0 --out OUT", "--limit 0: the smallest possible value is 1"),
-        ("--dataset FILE --text-column film --out OUT", "film"),
-        ("--dataset FILE --out FILE", "is a file: name a folder"),
-        ("--split test --out OUT", "has no split 'test'"),
-    ],
-)
-def test_a_mistake_gets_one_sentence(table, tmp_path, capsys, arguments, sentence):
-    places = {"FILE": str(table), "OUT": str(tmp_path / "out")}
-    assert main(["audit", "--quiet", *(places.get(a, a) for a in arguments.split())]) == 1
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.startswith("lrputils: ")
-    assert said.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_finished_audit_takes_more_texts_and_is_not_taken_for_fewer(placeholder, tmp_path):
     def audited(limit):
         how = {"parameters": {"limit": limit}, "quiet": True}
