@@ -20,13 +20,14 @@ import pandas as pd
 import torch
 from torch import nn
 
+from experiments.by_text import in_order
 from lrputils import stats
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study.by_text import in_order, predicted
+from lrputils.study.by_text import predicted
 from lrputils.study.evaluation import evaluate
 
 _LONG_FORMS = (

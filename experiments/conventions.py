@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from experiments.by_text import in_batches
 from lrputils.attribution import attribute
 from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.classifier import Classifier
@@ -24,7 +25,6 @@ from lrputils.removal import shapley
 from lrputils.removal.leave_one_out import REMOVALS, leave_one_out, leave_two_out
 from lrputils.removal.shapley import shapley_values
 from lrputils.study.agreement import refuse_unknown
-from lrputils.study.by_text import in_batches
 
 # What stands for attention: the two methods, controls that change one thing, and the gradient.
 ATTENTION = {
@@ -86,7 +86,7 @@ def maps(
 ) -> Iterator[dict[str, Any]]:
     """Return every map of every text, the predicted class explained; longer texts are cut.
 
-    Called with a classifier and `Texts`, see `lrputils.study.by_text.in_batches`.
+    Called with a classifier and `Texts`, see `experiments.by_text.in_batches`.
 
     Args:
         classifier: `load_classifier`'s answer.
@@ -144,7 +144,7 @@ def yardstick(
 ) -> Iterator[dict[str, Any]]:
     """Return every map of every text, the predicted class explained; longer texts are cut.
 
-    Called with a classifier and `Texts`, see `lrputils.study.by_text.in_batches`.
+    Called with a classifier and `Texts`, see `experiments.by_text.in_batches`.
 
     Args:
         classifier: `load_classifier`'s answer.

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from experiments.by_text import in_batches
 from lrputils import stats
 from lrputils.model.attention import AttentionCall, Recorder, additive, fused
 from lrputils.model.classifier import Classifier
@@ -22,7 +23,6 @@ from lrputils.model.inputs import Inputs
 from lrputils.model.operations import routed
 from lrputils.model.readout import read
 from lrputils.removal.mask_gradient import Gates, block_scores
-from lrputils.study.by_text import in_batches
 
 _ROWS = 512  # in one forward pass
 

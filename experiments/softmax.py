@@ -30,6 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from experiments.by_text import in_batches
 from lrputils import stats
 from lrputils.model.architectures import Handle
 from lrputils.model.attention import AttentionCall, Recorder
@@ -49,7 +50,6 @@ from lrputils.removal.mask_gradient import (
     in_parts,
     without_own_row,
 )
-from lrputils.study.by_text import in_batches
 
 # What `measure` measures, in words.
 MEASURES = {

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch, Rectangle
 
+from lrputils.attribution import METHODS
 from lrputils.model.readout import READOUTS
-from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, new_figure, of_method
+from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, new_figure
 from lrputils.study.agreement import COUNTED, WORDS
 
 _TOKENS = {name: "own" if name == WORDS else name.replace(" ", "\n") for name in COUNTED}
@@ -65,4 +66,4 @@ def _cells(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def _colour(lead: int) -> str:
-    return of_method(_LEADS[lead]) if lead else "#e4e4e4"
+    return COLORS[METHODS[_LEADS[lead]].colour] if lead else "#e4e4e4"

@@ -40,13 +40,12 @@ _NAMES = {
     "removal.leave_one_out": "leave_one_out leave_two_out",
     "removal.perturbation": "curve_mean perturbation_curves",
     "removal.shapley": "shapley_values",
-    "report.audit_answers": "audit",
+    "report.audit": "audit",
     "report.explain": "explain",
     "stats": (
         "bootstrap_interval estimate paired_difference pearson ratio_of_means spearman sum_to_one"
     ),
     "study.evaluation": "evaluate Evaluation",
-    "study.attention": "attention_matters routes_by_layer",
     "study.variants": "LayerSweep Variant",
 }
 _HOME = {name: room for room, names in _NAMES.items() for name in names.split()}

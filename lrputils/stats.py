@@ -377,15 +377,34 @@ def _paired(
 
 
 def _correlation(left: Array, right: Array, mask: Array) -> Array:
-    """The cosine of both maps less their means, each scaled to size one first."""
-    count = mask.sum(axis=1)
-    maps = np.where(mask, [left, right], 0.0)
-    largest = np.abs(maps).max(axis=2, keepdims=True, initial=0.0)
+    ours, theirs = (unit(centred(maps, mask)) for maps in (left, right))
+    return np.clip((ours * theirs).sum(axis=-1), -1.0, 1.0)
+
+
+def centred(maps: Array, where: Array | None = None) -> Array:
+    """Scale maps (…, tokens) to a largest size of one, and take their means off, over `where`."""
+    where = np.ones_like(maps, dtype=bool) if where is None else where
+    maps = np.where(where, maps, 0.0)
+    largest = np.abs(maps).max(axis=-1, keepdims=True, initial=0.0)
     maps = maps / np.where(largest == 0, 1.0, largest)
-    mean = maps.sum(axis=2, keepdims=True) / np.maximum(count, 1)[:, None]
-    maps = np.where(mask, maps - mean, 0.0)
-    norms = np.sqrt((maps**2).sum(axis=2))
-    constant = (norms <= CONSTANT * np.sqrt(np.maximum(count, 1))).any(axis=0)
-    defined = (count > 1) & ~constant
-    r = maps.prod(axis=0).sum(axis=1) / np.where(defined, norms.prod(axis=0), 1.0)
-    return np.where(defined, np.clip(r, -1.0, 1.0), np.nan)
+    count = np.maximum(where.sum(axis=-1, keepdims=True), 1)
+    return np.where(where, maps - maps.sum(axis=-1, keepdims=True) / count, 0.0)
+
+
+def unit(maps: Array) -> Array:
+    """Divide maps (…, tokens), of a size about one, by their norms: a product of two is their r.
+
+    NaN where only rounding is left of a map.
+    """
+    norm = np.sqrt((maps**2).sum(axis=-1, keepdims=True))
+    return maps / np.where(norm > CONSTANT * np.sqrt(maps.shape[-1]), norm, np.nan)
+
+
+def sum_signs(maps: ArrayLike, where: ArrayLike | None = None) -> Array:
+    """Return the sign (batch,) of each map's sum over `where`; NaN where it is zero.
+
+    Dividing a map by its sum scales it: what that does to a correlation is this sign.
+    """
+    values, _, mask = _paired(maps, maps, where)
+    signs = np.sign(np.where(mask, values, 0.0).sum(axis=1))
+    return np.where(signs == 0, np.nan, signs)

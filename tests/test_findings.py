@@ -13,6 +13,7 @@ import pytest
 import experiments.linear_attention as la
 import lrputils as lrp
 from experiments import bench, frame, layers, paper, price, saturation, spoken, zoo
+from experiments.attention import attention_matters
 from lrputils import stats
 from lrputils.book.layout import find_book
 from lrputils.book.results_page import read_tables
@@ -878,7 +879,7 @@ class TestArchitectures:
     def test_small_text_models_use_attention_little(self):
         reviews = lrp.load_texts(limit=80, seed=0)
         for name in ("bert", "qwen3"):
-            fall = lrp.attention_matters(zoo.load(name), reviews)["fall"]
+            fall = attention_matters(zoo.load(name), reviews)["fall"]
             assert 0.05 < fall.value < 0.12
 
     def test_brackets_move_what_neurons_get_and_hardly_what_tokens_get(self):

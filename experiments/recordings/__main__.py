@@ -35,7 +35,7 @@ KINDS = {
     "remedy": "experiments.recordings.remedy:remedy",
     "yardstick": "experiments.conventions:yardstick",
     "softmax": "experiments.softmax:measure",
-    "refactored": "lrputils.study.attention:through_forms",
+    "refactored": "experiments.attention:through_forms",
     "curves": "experiments.recordings.evaluations:curves",
     "baselines": "experiments.recordings.evaluations:baselines",
     "epsilon": "experiments.recordings.epsilon:measure",
@@ -44,7 +44,6 @@ KINDS = {
     "layer_pairs": "experiments.recordings.layers:layer_pairs",
     "random_weights": "experiments.controls:random_weights",
     "ceiling": "experiments.controls:ceiling",
-    "routes": "lrputils.study.attention:routes_by_layer",
     "uniform": "experiments.recordings.layers:uniform",
     "units": "experiments.recordings.units:units",
     "appended": "experiments.recordings.special:appended",
@@ -57,7 +56,7 @@ KINDS = {
 }
 Kind = Literal[*KINDS]
 _FILE = "rows"  # of a part
-_OWN_DEFAULTS = {"refactored": {"controls": False}}
+_OWN_DEFAULTS = {"refactored": {"methods": ["attnlrp"]}}
 
 
 def record(
@@ -92,7 +91,6 @@ def record(
         layer_pairs     exact leave-two-out, hidden from a layer on
         random_weights  agreement with LOO as the weights are randomised
         ceiling         LOO against itself under an edit
-        routes          what goes through values, queries and keys of a layer
         uniform         predictions with uniform attention in some layers
         units           agreement with LOO by tokens, words and sentences
         appended        agreement with a sentence appended that speaks for a class

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from experiments.by_text import in_batches
 from lrputils import stats
 from lrputils.model.architectures import Handle
 from lrputils.model.attention import AttentionCall, additive
@@ -37,7 +38,6 @@ from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, Composite, covered, installed
 from lrputils.propagation.rules import Shares, scaled
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study.by_text import in_batches
 
 EPSILONS = (0.0, 1e-9, 1e-6, 1e-4, 1e-2)
 LRP = {"attnlrp": ATTN_LRP, "cp-lrp": CP_LRP}

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from experiments.by_text import in_order
 from experiments.frame import recorded_loo
 from experiments.recordings.language import LABELS
 from lrputils import stats
@@ -30,7 +31,7 @@ from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.propagation.composites import Composite
-from lrputils.study.by_text import in_order, predicted
+from lrputils.study.by_text import predicted
 
 FACTORS = ("norm", "activation", "halving", "softmax")
 # (halving, softmax closed) → rules of attention and of the gated product

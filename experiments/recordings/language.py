@@ -12,6 +12,7 @@ import torch
 from sklearn.linear_model import Lasso
 from torch import Tensor
 
+from experiments.by_text import in_batches, in_order
 from lrputils.attribution import attribute
 from lrputils.data.texts import Texts
 from lrputils.model.attention import AttentionCall, Recorder, stepwise
@@ -23,7 +24,6 @@ from lrputils.propagation.layerwise import bypass_at
 from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.leave_one_out import leave_one_out
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
-from lrputils.study.by_text import in_batches, in_order
 from lrputils.study.variants import layer_sets
 
 TEMPLATE = "Review: {text}\nSentiment (positive or negative):"

@@ -14,13 +14,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from experiments.attention import uniform_attention
+from experiments.by_text import in_batches, in_order
 from experiments.depth import losses
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
-from lrputils.study.attention import uniform_attention
-from lrputils.study.by_text import in_batches, in_order, predicted
+from lrputils.study.by_text import predicted
 
 
 @in_batches("id", "label", "target")

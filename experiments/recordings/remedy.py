@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
+from experiments.by_text import in_batches
 from lrputils.attribution import METHODS, attribute
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.study.by_text import in_batches
 
 # Name of the setting → the method, and its options.
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {

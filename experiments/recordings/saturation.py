@@ -15,6 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from experiments.by_text import in_order
 from experiments.frame import recorded_loo
 from experiments.recordings.language import LABELS
 from lrputils.data.texts import Texts
@@ -24,7 +25,7 @@ from lrputils.model.operations import routed
 from lrputils.model.proof import run_batch
 from lrputils.model.readout import explained
 from lrputils.removal.mask_gradient import Gates
-from lrputils.study.by_text import in_order, predicted
+from lrputils.study.by_text import predicted
 
 _FACTS = ("id", "target", "label", "logit", "content")
 _TOKENS = 1024  # at once: on a CPU more take longer

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.by_text import in_batches
 from experiments.recordings.epsilon import LRP
 from lrputils import stats
 from lrputils.attribution import attribute
@@ -28,7 +29,6 @@ from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import explained
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study.by_text import in_batches
 
 PLACES = ("word", "sum")
 # Triples: a sentence for the negative class, for neither, for the positive class.

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.by_text import in_batches
 from lrputils import stats
 from lrputils.attribution import attribute
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.units import UNITS
 from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.study.by_text import in_batches
 
 _READ_AT = {
     "attnlrp": ("word", "sum"),

@@ -5,7 +5,7 @@ returns what plain attention returns, to rounding. The rules follow the form: a 
 share its relevance (You et al., Eqs. 3a to 4b); a linear map takes the plain gradient (Eq. 1), and
 so does a function of one tensor, be it the softmax, an exponential or a reciprocal, whose Taylor
 bias is dropped (Eq. 5). What the answers have in common is measured in
-`lrputils.study.attention`.
+`experiments.attention`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`lrputils audit`: rows in a folder, as `lrputils evaluate` keeps them, and a page beside them.
+"""`lrp.audit`, and `lrputils audit`: a folder of rows, as `lrputils evaluate` keeps, and a page.
 
 The page is one HTML file that reads offline, in print, by keyboard and in the dark; chapter 10
 draws the same figures. `lrputils/assets/audit.html` escapes what is filled in, but for tables,
@@ -17,12 +17,12 @@ from typing import Any
 
 import pandas as pd
 
-from lrputils.data.texts import TextStream
+from lrputils.data.texts import TextStream, load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.propagation.composites import is_covered
 from lrputils.report import audit_answers as answers
 from lrputils.report import audit_plan
-from lrputils.report.audit_answers import Audit
+from lrputils.report import audit_sentences as sentences
 from lrputils.report.audit_plan import COMPARED, LRP, Audited, call, gates, judged, label
 from lrputils.report.display import show, side_by_side
 from lrputils.report.figures.marks import dots, lines
@@ -37,6 +37,98 @@ from lrputils.study.supplied import supplied
 
 PAGE, NOTES = "audit.html", "audit.json"
 _ENDS = ["value", "low", "high"]
+
+
+class Audit:
+    """What an audit finds, shown as sentences.
+
+    Attributes:
+        run: the rows.
+        checks: of `audit_plan.gates`.
+        verdict: whether LRP tracks LOO.
+        leads: who leads, by budget in forward passes.
+        methods: a row a method: cost, r, and what `audit_answers.by_words` tells.
+        tools: of each other tool whose maps were given: do they track LOO, and what of one pass is
+            ahead of them?
+        conventions: what the order of the two judged methods depends on.
+        gains: what CP-LRP's rule in one layer adds, by read-out.
+        first: methods whose maps give the first token more than three times what LOO gives it.
+    """
+
+    def __init__(self, run: Audited, checks: pd.DataFrame) -> None:
+        self.run, self.checks = run, checks
+        self.verdict = answers.verdict(run)
+        r = answers.r_by_text(run, self.verdict.readout)
+        self.leads = answers.at_budgets(r)
+        self.methods = answers.by_method(r)
+        words = answers.by_words(run, self.verdict.readout)
+        shares = words.pop("first token")
+        self.methods[words.columns] = words
+        self.conventions = answers.sensitivity(run.maps(), judged(run))
+        self.gains = answers.layers(run)
+        self.tools = {name: answers.judge_tool(r, name, judged(run)[0]) for name in run.tools}
+        most = answers.FIRST * shares[label(REFERENCE)]
+        self.first = shares[shares > most].to_dict() if run.units == "token" else {}
+
+    @property
+    def sound(self) -> bool:
+        """Whether all checks passed; the rest says nothing where one failed."""
+        return bool(self.checks.passed.all())
+
+    def of_tools(self) -> list[str]:
+        """Say of each tool whether its maps track LOO."""
+        return [sentences.of_tool(name, tool) for name, tool in self.tools.items()]
+
+    def __str__(self) -> str:
+        lines = [sentences.of_verdict(self.verdict), "", *self.of_tools()]
+        for cost, lead in self.leads.items():
+            lines.append(f"up to {cost:g} passes: {sentences.of_lead(lead)}")
+        lines += ["", sentences.of_conventions(self.conventions)]
+        if self.first:
+            lines.append(sentences.of_first(self.first))
+        for check, row in self.checks.iterrows():
+            lines.append(f"{'passed' if row.passed else 'FAILED'}: {check}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def audit(
+    classifier: Classifier,
+    texts: Any,
+    *,
+    scores: Any = None,
+    units: str = "token",
+    target: int | str | None = None,
+    max_length: int | None = None,
+    batch_size: int = 4,
+    curves: int | None = None,
+) -> Audit:
+    """Find whether LRP, and other tools' maps, track leave-one-out on a model and texts.
+
+    `lrputils audit` writes the same into a page, and keeps the rows.
+
+    Args:
+        classifier: `load_classifier`'s answer.
+        texts: `load_texts`' answer, or texts in any form that it takes.
+        scores: maps of other tools, name → table or sequence; see `lrputils.study.supplied`.
+        units: what is removed, scored and compared: each "token", "word" or "sentence".
+        target: the class to explain, a number or a label; the predicted one if not given.
+        max_length: longer texts are cut there; at the model's limit if not given.
+        batch_size: texts a batch.
+        curves: also remove tokens along every map, so many at once, for the column Δ.
+
+    Raises:
+        ValueError: see `lrputils.evaluate`.
+    """
+    texts = load_texts([texts] if isinstance(texts, str) else texts)
+    settings = audit_plan.settings(
+        units=units, target=target, max_length=max_length, batch_size=batch_size, curves=curves
+    )
+    tools = supplied(scores, texts)
+    asked = settings.asked(classifier, [*audit_plan.variants(classifier, settings), *tools])
+    run = Audited(datasets.measure(classifier, texts, asked), units, tools)
+    return Audit(run, gates(classifier, texts.take(range(2)[: len(texts)]), max_length))
 
 
 def write_audit(
@@ -75,47 +167,55 @@ def write_audit(
     variants = audit_plan.variants(classifier, settings)
     named = {getattr(variant, "name", "") for variant in variants}
     maps = [label(name) for name in (*LRP, *COMPARED) if name in named]
-    options = {**(parameters or {}), "maps": maps}
-    how = {"variants": variants, "command": command, "parameters": options, "quiet": quiet}
-    datasets.evaluate_dataset(classifier, texts, out, settings, **how)
+    datasets.evaluate_dataset(
+        classifier,
+        texts,
+        out,
+        settings,
+        variants=variants,
+        command=command,
+        parameters={**(parameters or {}), "maps": maps},
+        quiet=quiet,
+    )
     recording = datasets.read(out)
-    rows, facts = recording.rows, recording.provenance
-    path, notes = out / NOTES, {}
-    with suppress(FileNotFoundError, ValueError):  # of a damaged one too, they are measured again
-        notes = read_json(path)
-    if notes.get("texts") != facts["texts"]:  # measured once beside the rows
-        if not quiet:
-            print("checking the rules, and timing a batch …", file=sys.stderr)
-        forecast = audit_plan.expected(classifier, whole or texts, settings)
-        checks = gates(classifier, next(texts.parts(2)), settings.max_length)
-        notes = {
-            "texts": facts["texts"],
-            "gates": checks.to_dict("index"),
-            "forecast": asdict(forecast),
-        }
-        write_json(path, notes)
+    facts = recording.provenance
+    notes = _notes(classifier, texts, whole or texts, settings, out / NOTES, facts["texts"], quiet)
     if not quiet:
         print("writing the page …", file=sys.stderr)
-    run = Audited(rows, settings.units, audit_plan.prices(supplied(settings.scores)))
+    run = Audited(recording.rows, settings.units, supplied(settings.scores))
     found = Audit(run, pd.DataFrame.from_dict(notes["gates"], orient="index"))
-    said = _headline(found.verdict, is_covered(classifier), found.sound)
-    html = _page(classifier, texts, found, facts, notes["forecast"], said)
+    ruled = is_covered(classifier)
+    headline = sentences.headline(found.verdict, ruled=ruled, sound=found.sound)
+    html = _page(classifier, texts, found, facts, notes["forecast"], headline)
     with disk_told(out), atomic_write(out / PAGE) as partial:
         partial.write_text(html, encoding="utf-8")
     if not quiet:
-        told = [found.verdict, *found.tools.values()] if found.sound else []
-        print(said, *told, file=sys.stderr)
+        told = [sentences.of_verdict(found.verdict), *found.of_tools()] if found.sound else []
+        print(headline, *told, file=sys.stderr)
     return out / PAGE
 
 
-def _headline(verdict: answers.Verdict, ruled: bool, sound: bool) -> str:
-    """The answer in a sentence, of a model with rules or without, if its checks are `sound`."""
-    if not sound:
-        return "Do not use these numbers: a check fails on this model."
-    subject = "LRP" if ruled else "a gradient map"
-    said = {"yes": f"Yes: {subject} tracks LOO.", "no": "No: no gradient map tracks LOO."}
-    said |= {"no": "No: LRP does not track LOO."} if ruled else {}
-    return said.get(verdict.answer, f"Cannot tell whether {subject} tracks LOO.")
+def _notes(
+    classifier: Classifier,
+    texts: TextStream,
+    whole: TextStream,
+    settings: Settings,
+    path: Path,
+    count: int,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Return the checks and the forecast, which are measured once beside `count` texts' rows."""
+    with suppress(FileNotFoundError, ValueError):  # of a damaged one too, they are measured again
+        notes = read_json(path)
+        if notes.get("texts") == count:
+            return notes
+    if not quiet:
+        print("checking the rules, and timing a batch …", file=sys.stderr)
+    forecast = audit_plan.expected(classifier, whole, settings)
+    checks = gates(classifier, next(texts.parts(2)), settings.max_length)
+    notes = {"texts": count, "gates": checks.to_dict("index"), "forecast": asdict(forecast)}
+    write_json(path, notes)
+    return notes
 
 
 def _worst(
@@ -127,8 +227,8 @@ def _worst(
 ) -> dict[str, Heatmap]:
     """The texts that the verdict's map misses most: caption → LOO and two or three methods."""
     place = verdict.readout
-    found = run.per_text(answers.R, [verdict.method], place)[verdict.method]
-    lowest = found.round(6).nsmallest(3)  # of r that float32 cannot tell apart, the first
+    r = run.per_text(answers.R, [verdict.method], place)[verdict.method]
+    lowest = r.round(6).nsmallest(3)  # of r that float32 cannot tell apart, the first
     given = [text for part in texts.parts(256) for text in part]
     rows = run.rows[run.rows.family == ""].set_index(["position", "method", "readout"])
     shown = {REFERENCE: "word", **dict.fromkeys(judged(run), place)}
@@ -136,21 +236,22 @@ def _worst(
     shown |= dict.fromkeys([*others, *run.tools], "word")
     exact = rows.xs((REFERENCE, "word"), level=("method", "readout"))
     largest = exact.apply(lambda row: abs(row.scores[row.content]).max(), axis=1)
-    found = {}
-    for text, r in lowest.items():
+    heatmaps = {}
+    for text, least in lowest.items():
         maps = {}
         for name, at in shown.items():
             own = rows.loc[(text, name, at)]
             told = "" if name == REFERENCE else f" (r {own[answers.R]:.2f})"
             maps[label(name) + told] = own.scores
         caption = (
-            f"Text {text + 1}, id {exact.id[text]}: {label(verdict.method)} has r {r:.2f}; LOO's "
-            f"largest score is {largest[text]:.2g}, on the median text {largest.median():.2g}"
+            f"Text {text + 1}, id {exact.id[text]}: {label(verdict.method)} has r {least:.2f}; "
+            f"LOO's largest score is {largest[text]:.2g}, on the median text {largest.median():.2g}"
         )
         cut = int(exact.tokens[text]) if exact.cut[text] else None
-        how = {"target": target, "units": run.units, "max_length": cut}
-        found[caption] = Heatmap.of(classifier, given[text], maps, **how)
-    return found
+        heatmaps[caption] = Heatmap.of(
+            classifier, given[text], maps, target=target, units=run.units, max_length=cut
+        )
+    return heatmaps
 
 
 def readouts(verdicts: Mapping[str, answers.Verdict]) -> Drawing:
@@ -234,9 +335,8 @@ def _page(
         found=found,
         verdict=verdict,
         headline=headline,
-        error_rate=answers.error_rate(facts["texts"]),
+        say=sentences,
         calls={label(name): call(name, verdict.readout, run.units) for name in run.names},
-        in_layers=answers.in_layers(found.gains),
         whole=whole,
         style=STYLE,
         heatmaps=missed,

@@ -1,13 +1,13 @@
 """What the rows of an audit answer: does LRP track leave-one-out, where, and at which cost?
 
 Every table is made from the rows alone. Methods are compared text by text, with intervals over
-texts. r is over a text's own tokens: special ones count in `sensitivity` alone.
+texts. r is over a text's own tokens: special ones count in `sensitivity` alone. What is said of the
+answers is in `lrputils.report.audit_sentences`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +15,9 @@ import pandas as pd
 from scipy.special import ndtri, stdtrit
 
 from lrputils import stats
-from lrputils.data.texts import load_texts
-from lrputils.model.classifier import Classifier
 from lrputils.model.readout import READOUTS
-from lrputils.report import audit_plan
 from lrputils.report.audit_plan import LRP, Audited, judged, label
 from lrputils.report.display import side_by_side
-from lrputils.report.figures.style import NAMES
 from lrputils.study.agreement import (
     COEFFICIENTS,
     COUNTED,
@@ -48,93 +44,60 @@ FEWEST, MOST = 20, 1_000
 # Texts → the largest share of draws in which one of two methods that tie was called ahead, over all
 # recorded pairs and runs (tests/test_findings.py).
 FALSE_LEADS = {20: 0.04, 50: 0.05, 100: 0.05}
+FIRST = 3  # times LOO's share of the first token, from where a map's is told
 _POWER = 0.8
 CLEAR, ALIKE, CANNOT_TELL = "clear", "alike", "cannot tell"
 
 
-def error_rate(texts: int) -> str:
-    """Say how often so many texts call one of two methods ahead that tie; "" if none decides."""
-    known = [n for n in FALSE_LEADS if n <= texts]
-    if not known:
-        return ""
-    return (
-        f"Where two methods tied, {texts} texts like those of the book's recorded runs called one "
-        f"ahead in {FALSE_LEADS[known[-1]]:.0%} of the draws or fewer."
-    )
+class Alone(NamedTuple):
+    """The one `text` without which an interval of a mean is another, and what it is then."""
+
+    text: Any
+    rest: stats.Estimate
 
 
-def _deciding(values: pd.Series, null: float = 0.0, **options: Any) -> str:
-    """Name the one text without which an interval of the mean is another; "" if there is none.
+def find_alone(values: pd.Series, null: float = 0.0, **options: Any) -> Alone | None:
+    """Return the one text without which an interval of the mean is another; None if there is none.
 
     Another is one that no longer holds the `null`, or does now, or is less than half as wide.
     `options` are those of `lrputils.stats.estimate`.
     """
     values = values.dropna()
     if len(values) < 4:
-        return ""
-    whole, far = stats.estimate(values, **options), (values - values.median()).abs().idxmax()
+        return None
+    far = (values - values.median()).abs().idxmax()
+    whole = stats.estimate(values, **options)
     rest = stats.estimate(values.drop(far), **options)
-    sides = [np.sign([x.low - null, x.high - null]).tolist() for x in (whole, rest)]
+    sides = [np.sign([ends.low - null, ends.high - null]).tolist() for ends in (whole, rest)]
     if sides[0] == sides[1] and rest.high - rest.low >= (whole.high - whole.low) / 2:
-        return ""
-    name = far + 1 if values.index.name == "position" else far  # as the page counts its texts
-    return f" Without text {name} alone: {rest.value:.3f} [{rest.low:.3f}, {rest.high:.3f}]."
+        return None
+    by_position = values.index.name == "position"
+    return Alone(far + 1 if by_position else far, rest)  # as the page counts its texts
 
 
 class Verdict(NamedTuple):
-    """Does LRP track LOO on this model and these texts?
+    """Does a map track LOO on this model and these texts?
 
     Attributes:
-        answer: "yes", "no" or "cannot tell": whether the closest map's r is above `TRACKS`, on
-            average and on most texts, also with one text more that speaks against it.
-        method: that map's method.
-        readout: where it is read.
-        r: its mean r, its interval widened for the number of maps it was chosen from.
+        answer: "yes", "no" or "cannot tell": whether its r is above `TRACKS`, on average and on
+            most texts, also with one text more that speaks against it.
+        r: its mean r; of the closest of several maps its interval is widened for their number.
         texts: how many texts would decide, infinite for more than `MOST`.
-        deciding: which text alone makes the interval what it is.
+        alone: which text alone makes the interval what it is.
         below: the share of texts on which its r is below `TRACKS`.
+        method: whose map it is, of the closest of several.
+        readout: where that map is read.
         table: mean r of the two judged methods and their paired difference, by (which, read-out).
     """
 
     answer: str
-    method: str
-    readout: str
     r: stats.Estimate
     texts: float
-    deciding: str
+    alone: Alone | None
     below: float
-    table: pd.DataFrame
-
-    def __str__(self) -> str:
-        half = f"{TRACKS:.2f}, where a map explains half of LOO's variance"
-        said = {
-            "yes": f"It lies above {half}.",
-            "no": f"It lies below {half}.",
-            CANNOT_TELL: f"Whether it lies above {half}, is open: "
-            f"{_about(self.texts, self.r.used)}.",
-        }[self.answer]
-        value, low, high = self.r[:3]
-        interval = f" [{low:.2f}, {high:.2f}]" if low <= high else ""  # one text has none
-        return (
-            f"{label(self.method, self.readout)} comes closest to LOO: mean r {value:.2f}{interval}"
-            f", n = {self.r.used}. {said}{self.deciding} "
-            f"On {self.below:.0%} of the texts r stays below. {self._order()}"
-        )
-
-    def _order(self) -> str:
-        """Which of the two methods is ahead, at each read-out if there are several."""
-        if self.r.used < FEWEST:
-            return "So few texts put neither of the two ahead."
-        first, second, _ = self.table.index.unique(0)
-        ahead: dict[str, list[str]] = {}
-        gaps = self.table.loc["difference"]
-        for place, row in gaps.iterrows():
-            name = {1: first, -1: second}.get(row["lead"], "neither")
-            ahead.setdefault(name, []).append(NAMES.get(place, place))
-        parts = [f"{name} is ahead at {', '.join(places)}" for name, places in ahead.items()]
-        if len(gaps) == 1:
-            parts = [f"{name} is ahead" for name in ahead]
-        return f"Of the two, {'; '.join(parts)}."
+    method: str = ""
+    readout: str = ""
+    table: pd.DataFrame = pd.DataFrame()
 
 
 def verdict(run: Run) -> Verdict:
@@ -143,38 +106,31 @@ def verdict(run: Run) -> Verdict:
     known = set(run.rows.readout[run.rows.method.isin(pair)])
     places = [place for place in READOUTS if place in known]
     r = {m: pd.DataFrame({p: run.per_text(R, [m], p)[m] for p in places}) for m in pair}
+    first, second = r.values()
+    gaps = {p: stats.paired_difference(first[p], second[p]) for p in places}
     parts = {label(method): stats.estimates(r[method]) for method in pair}
-    gaps = {place: stats.paired_difference(*(r[m][place] for m in pair)) for place in places}
-    parts["difference"] = stats.table(gaps)
+    table = pd.concat({**parts, "difference": stats.table(gaps)})
     maps = pd.concat(r, axis=1)
     method, readout = maps.mean().round(6).idxmax()
     # The best of so many on the same texts: its interval makes up for the choice.
     told = tracks(maps[method, readout], confidence=1 - 0.05 / maps.shape[1])
-    return Verdict(**told._asdict(), method=method, readout=readout, table=pd.concat(parts))
+    return told._replace(method=method, readout=readout, table=table)
 
 
-class Tracking(NamedTuple):
-    """Whether a map tracks LOO; the attributes are those of a `Verdict`."""
-
-    answer: str
-    r: stats.Estimate
-    texts: float
-    deciding: str
-    below: float
-
-
-def tracks(values: pd.Series, **level: float) -> Tracking:
-    """Judge a map by its r with LOO on each text; `level` is the `confidence` of an interval."""
+def tracks(values: pd.Series, confidence: float = 0.95) -> Verdict:
+    """Judge a map by its r with LOO on each text; `confidence` is that of the interval."""
     known = values.dropna()
-    own, told = stats.estimate(known, within=stats.CORRELATION, **level), CANNOT_TELL
+    r = stats.estimate(known, within=stats.CORRELATION, confidence=confidence)
     above, worst = known - TRACKS, {"yes": TRACKS, "no": 1 - TRACKS}  # of a text with r = 0, r = 1
-    if own.used >= FEWEST and not own.low <= TRACKS <= own.high:
-        likely, side = ("yes", 1) if own.low > TRACKS else ("no", -1)
-        if stats.leads(above, doubt=worst[likely], **level) == side:
-            told = likely
-    texts = needed(above, doubt=worst["yes" if above.mean() > 0 else "no"], **level)
-    below = float((known < TRACKS).mean())
-    return Tracking(told, own, texts, _deciding(known, TRACKS, **level), below)
+    answer = CANNOT_TELL
+    if r.used >= FEWEST and not r.low <= TRACKS <= r.high:
+        likely, side = ("yes", 1) if r.low > TRACKS else ("no", -1)
+        if stats.leads(above, confidence, doubt=worst[likely]) == side:
+            answer = likely
+    doubt = worst["yes" if above.mean() > 0 else "no"]
+    texts = needed(above, doubt=doubt, confidence=confidence)
+    alone = find_alone(known, TRACKS, confidence=confidence)
+    return Verdict(answer, r, texts, alone, float((known < TRACKS).mean()))
 
 
 def r_by_text(run: Audited, readout: str) -> pd.DataFrame:
@@ -214,79 +170,63 @@ def by_method(found: pd.DataFrame) -> pd.DataFrame:
 class Lead(NamedTuple):
     """The best of several methods, and whether it leads.
 
-    `outcome` is `CLEAR`, it leads every other one (`lrputils.stats.leads`); `ALIKE`, those that it
-    does not lead are within `MARGIN` of it; or "cannot tell". `rival` is the one that is hardest to
-    tell from it, "" if there is no other; `difference` is best − rival, its intervals widened for
-    the number of rivals; `deciding` names a text that alone decides them; so many `texts` would
-    decide, infinite for more than `MOST`.
+    Attributes:
+        best: the method with the highest mean.
+        mean: that mean.
+        outcome: `CLEAR`, it leads every other one (`lrputils.stats.leads`); `ALIKE`, those that it
+            does not lead are within `MARGIN` of it; or `CANNOT_TELL`.
+        rival: the one that is hardest to tell from it; "" if there is no other.
+        difference: best − rival, its intervals widened for the number of rivals; None without one.
+        alone: the text that alone decides them.
+        texts: so many would decide, infinite for more than `MOST`.
     """
 
     best: str
     mean: stats.Estimate
     outcome: str
-    rival: str
-    difference: stats.Difference
-    deciding: str
-    texts: float
-
-    def __str__(self) -> str:
-        if not self.rival:
-            return f"{self.best}: nothing else costs as little."
-        value, low, high = self.difference[:3]
-        gap = f"{value:+.3f} [{low:.3f}, {high:.3f}], on {self.difference.share:.0%} of the texts"
-        doubted = self.outcome == CANNOT_TELL and low > 0 and self.difference.share_low > 0.5
-        gap += "; with one text more against it the interval would hold zero" if doubted else ""
-        told = {
-            CLEAR: f"Use {self.best}: ahead of all others, of {self.rival} by {gap}.",
-            ALIKE: f"Use {self.best} or {self.rival}: alike within {MARGIN} ({gap}).",
-            CANNOT_TELL: f"Cannot tell {self.best} from {self.rival} ({gap}): "
-            f"{_about(self.texts, self.mean.used, ', so take what is cheaper')}.",
-        }[self.outcome]
-        return told + self.deciding
+    rival: str = ""
+    difference: stats.Difference | None = None
+    alone: Alone | None = None
+    texts: float = math.nan
 
 
-def _about(texts: float, used: int, otherwise: str = "") -> str:
-    """Say how many texts would tell, in two digits, as `used` ones estimate it."""
-    if used < FEWEST:
-        return f"too few texts to say how many would tell; {FEWEST} are the least"
-    if math.isinf(texts):
-        return f"{MOST:,} texts would hardly tell{otherwise}"
-    step = 10 ** max(0, math.floor(math.log10(texts)) - 1)
-    return f"about {math.ceil(texts / step) * step:,} texts would tell"
-
-
-def lead(found: pd.DataFrame) -> Lead:
+def lead(r: pd.DataFrame) -> Lead:
     """Compare the best of several methods with each other one, text by text.
 
     The best is chosen on the same texts: each of the k − 1 comparisons has a confidence of
     1 − 5% / (k − 1), so that a wrong one is seldom called clearly best.
-    `found` is (texts, methods), the higher the better; a text that lacks a value is left out.
+    `r` is (texts, methods), the higher the better; a text that lacks a value is left out.
 
     Raises:
         ValueError: no text has all values.
     """
-    found = found.dropna(axis=1, how="all").dropna()
-    if found.empty:
+    r = r.dropna(axis=1, how="all").dropna()
+    if r.empty:
         raise ValueError("no text has a correlation: its maps, or LOO, are constant")
-    best = str(found.mean().idxmax())
-    mean = stats.estimate(found[best], within=stats.CORRELATION)
-    gaps = found.drop(columns=best).rsub(found[best], axis=0)
-    if gaps.empty:
-        none = stats.paired_difference([math.nan], [math.nan])
-        return Lead(best, mean, CLEAR, "", none, "", math.nan)
-    level = {"confidence": 1 - 0.05 / gaps.shape[1]}
-    others = found.drop(columns=best)
-    pairs = {name: stats.paired_difference(found[best], others[name], **level) for name in others}
-    table = stats.table(pairs)
-    beaten = table["lead"] > 0
-    decided = beaten | ((table.low >= -MARGIN) & (table.high <= MARGIN))
-    decided &= len(found) >= FEWEST
-    outcome = CANNOT_TELL if not decided.all() else CLEAR if beaten.all() else ALIKE
-    open_ = {CANNOT_TELL: ~decided, CLEAR: beaten, ALIKE: ~beaten}[outcome]
-    texts = {name: needed(gaps[name], MARGIN, **level) for name in table.index[open_]}
-    rival = max(texts, key=lambda name: (texts[name], -gaps[name].mean()))
-    alone = _deciding(gaps[rival], method="t", **level)
-    return Lead(best, mean, outcome, str(rival), pairs[rival], alone, texts[rival])
+    best = str(r.mean().idxmax())
+    mean = stats.estimate(r[best], within=stats.CORRELATION)
+    others = r.drop(columns=best)
+    if others.empty:
+        return Lead(best, mean, CLEAR)
+    confidence = 1 - 0.05 / others.shape[1]
+    gaps = {}
+    outcomes = {}
+    for name in others:
+        gap = stats.paired_difference(r[best], others[name], confidence=confidence)
+        alike = gap.low >= -MARGIN and gap.high <= MARGIN
+        outcomes[name] = CLEAR if gap.lead > 0 else ALIKE if alike else CANNOT_TELL
+        if len(r) < FEWEST:
+            outcomes[name] = CANNOT_TELL
+        gaps[name] = gap
+    outcome = max(outcomes.values(), key=(CLEAR, ALIKE, CANNOT_TELL).index)
+    texts = {
+        name: needed(r[best] - others[name], MARGIN, confidence=confidence)
+        for name in others
+        if outcomes[name] == outcome
+    }
+    rival = max(texts, key=lambda name: (texts[name], -gaps[name].value))
+    alone = find_alone(r[best] - others[rival], method="t", confidence=confidence)
+    return Lead(best, mean, outcome, str(rival), gaps[rival], alone, texts[rival])
 
 
 def needed(
@@ -316,15 +256,15 @@ def needed(
     return float(n[decided.argmax()]) if decided.any() else math.inf
 
 
-def at_budgets(found: pd.DataFrame) -> dict[float, Lead]:
+def at_budgets(r: pd.DataFrame) -> dict[float, Lead]:
     """Return who leads among the methods of `r_by_text` that cost at most so many passes.
 
     The budgets are the methods' costs below LOO's. One is left out at which the best one and its
     rival could both be had for less.
     """
-    spent, answers = found.attrs["passes"].round(1), {}
+    spent, answers = r.attrs["passes"].round(1), {}
     for budget in sorted({*spent[spent < spent[label(REFERENCE)]]}):
-        answer = lead(found[[name for name in found if spent[name] <= budget]])
+        answer = lead(r[[name for name in r if spent[name] <= budget]])
         if budget in (spent[answer.best], spent.get(answer.rival)) or not answers:
             answers[budget] = answer
     return answers
@@ -372,22 +312,6 @@ def layers(run: Run) -> dict[str, pd.DataFrame]:
     return gains
 
 
-def in_layers(gains: Mapping[str, pd.DataFrame]) -> str:
-    """Say in which layers the bypass raises r and in which it lowers it, at each read-out."""
-    parts = []
-    for place, table in gains.items():
-        told = [
-            f"{verb} r in {'layers' if sum(some) > 1 else 'layer'} "
-            + ", ".join(map(str, table.index[some]))
-            for verb, some in (("raises", table["lead"] > 0), ("lowers", table["lead"] < 0))
-            if some.any()
-        ]
-        parts.append(
-            f"{NAMES.get(place, place)}: it {' and '.join(told) or 'clearly changes r in no layer'}"
-        )
-    return "; ".join(parts)
-
-
 # The conventions of the verdict, and what one of them may be instead.
 _USUAL = {
     "read-out": "word",
@@ -422,22 +346,6 @@ class Sensitivity(NamedTuple):
     every: pd.DataFrame
     names: tuple[str, str]
 
-    def __str__(self) -> str:
-        first, second = self.names
-        above, below = self.every["lead"] > 0, self.every["lead"] < 0
-        signs, turning = above.astype(int) - below, []
-        for choice in signs.index.names:  # the others being the same
-            alone = signs.unstack(choice)
-            if ((alone.min(axis=1) < 0) & (alone.max(axis=1) > 0)).any():
-                turning.append(choice)
-        told = "No choice alone can reverse the order"
-        if turning:
-            told = f"Reversed by one choice alone: {', '.join(turning)}"
-        return (
-            f"Over {len(signs)} combinations of conventions {first} is ahead in {above.mean():.0%} "
-            f"and {second} in {below.mean():.0%}; the rest is undecided. {told}."
-        )
-
 
 def sensitivity(maps: pd.DataFrame, methods: tuple[str, str] = LRP) -> Sensitivity:
     """Compare two methods under every convention that maps allow.
@@ -459,116 +367,26 @@ def sensitivity(maps: pd.DataFrame, methods: tuple[str, str] = LRP) -> Sensitivi
     return Sensitivity(side_by_side(one), gaps, (first, second))
 
 
-_FIRST = 3  # times LOO's share of the first token, from where a map's is told
-
-
-class Audit:
-    """What an audit finds, shown as sentences.
+class Tool(NamedTuple):
+    """What is found of another tool's maps: do they track LOO, and what of one pass leads them?
 
     Attributes:
-        run: the rows.
-        checks: of `audit_plan.gates`.
-        verdict: whether LRP tracks LOO.
-        leads: who leads, by budget in forward passes.
-        methods: a row a method: cost, r, and what `by_words` tells.
-        tools: of each other tool whose maps were given, a sentence: do they track LOO, and what of
-            one pass is ahead of them?
-        conventions: what the order of the two judged methods depends on.
-        gains: what CP-LRP's rule in one layer adds, by read-out.
-        first: methods whose maps give the first token more than `_FIRST` times what LOO gives it.
+        verdict: of `tracks`.
+        gaps: the label of a map of this package → its mean r less the tool's.
     """
 
-    def __init__(self, run: Audited, checks: pd.DataFrame) -> None:
-        self.run, self.checks = run, checks
-        self.verdict = verdict(run)
-        self.r = r_by_text(run, self.verdict.readout)
-        self.leads = at_budgets(self.r)
-        self.methods = by_method(self.r)
-        words = by_words(run, self.verdict.readout)
-        self.methods[words.columns] = words
-        self.conventions = sensitivity(run.maps(), judged(run))
-        self.gains = layers(run)
-        self.tools = {name: self._of_tool(name) for name in run.tools}
-        shares = self.methods.pop("first token")
-        self.first = {}
-        if run.units == "token":
-            most = _FIRST * shares[label(REFERENCE)]
-            self.first = {name: share for name, share in shares.items() if share > most}
-
-    @property
-    def sound(self) -> bool:
-        """Whether all checks passed; the rest says nothing where one failed."""
-        return bool(self.checks.passed.all())
-
-    def _of_tool(self, name: str) -> str:
-        """Say whether a tool's maps track LOO, and which maps of one pass are ahead of them."""
-        answer, r, texts, deciding, below = tracks(self.r[name])
-        if not r.used:
-            return f"{name}: each map is constant, and has no r."
-        constant = f", {r.dropped} constant maps left out" if r.dropped else ""
-        told = {"yes": "tracks LOO", "no": "does not track LOO"}.get(answer)
-        told = told or f"may track LOO or not: {_about(texts, r.used)}"
-        beside = [label(each) for each in (judged(self.run)[0], "mask-gradient")]
-        gaps = []
-        for other in (each for each in beside if each in self.r):
-            gap = stats.paired_difference(self.r[other], self.r[name], confidence=1 - 0.05 / 2)
-            side = {1: f"{other} is ahead of it", -1: f"It is ahead of {other}"}.get(gap.lead)
-            side = side or f"Neither it nor {other} leads"
-            interval = f"{gap.value:+.3f} [{gap.low:.3f}, {gap.high:.3f}]"
-            gaps.append(f"{side}: {interval}, on {gap.share:.0%} of the texts.")
-        return (
-            f"{name} {told}. Mean r {r.value:.2f} [{r.low:.2f}, {r.high:.2f}], n = {r.used}"
-            f"{constant}; below {TRACKS:.2f} on {below:.0%} of the texts.{deciding} "
-            + " ".join(gaps)
-        )
-
-    def of_first(self) -> str:
-        """Say which maps put the first token far above what LOO gives it; "" if none does."""
-        told = [f"{name} ({share:.0%} of a map)" for name, share in self.first.items()]
-        said = f"More than {_FIRST} times LOO's share at the first token: {', '.join(told)}."
-        return said if told else ""
-
-    def __str__(self) -> str:
-        lines = [str(self.verdict), "", *self.tools.values()]
-        lines += [f"up to {cost:g} passes: {lead}" for cost, lead in self.leads.items()]
-        lines += ["", str(self.conventions), *filter(None, [self.of_first()])]
-        for check, row in self.checks.iterrows():
-            lines.append(f"{'passed' if row.passed else 'FAILED'}: {check}")
-        return "\n".join(lines)
-
-    __repr__ = __str__
+    verdict: Verdict
+    gaps: dict[str, stats.Difference]
 
 
-def audit(
-    classifier: Classifier,
-    texts: Any,
-    *,
-    scores: Any = None,
-    units: str = "token",
-    target: int | str | None = None,
-    max_length: int | None = None,
-    batch_size: int = 4,
-    curves: int | None = None,
-) -> Audit:
-    """Find whether LRP, and other tools' maps, track leave-one-out on a model and texts.
+def judge_tool(r: pd.DataFrame, name: str, best: str) -> Tool:
+    """Judge a tool's maps beside those of the method `best`, and the mask gradient's.
 
-    `lrputils audit` writes the same into a page, and keeps the rows.
-
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: `load_texts`' answer, or texts in any form that it takes.
-        scores: maps of other tools, name → table or sequence; see `lrputils.study.supplied`.
-        units: what is removed, scored and compared: each "token", "word" or "sentence".
-        target: the class to explain, a number or a label; the predicted one if not given.
-        max_length: longer texts are cut there; at the model's limit if not given.
-        batch_size: texts a batch.
-        curves: also remove tokens along every map, so many at once, for the column Δ.
-
-    Raises:
-        ValueError: see `lrputils.evaluate`.
+    `r` is that of `r_by_text`.
     """
-    texts = load_texts([texts] if isinstance(texts, str) else texts)
-    sizes = {"units": units, "target": target, "max_length": max_length}
-    sizes |= {"batch_size": batch_size, "curves": curves}
-    run = audit_plan.measure(classifier, texts, scores, **sizes)
-    return Audit(run, audit_plan.gates(classifier, texts.take(range(2)[: len(texts)]), max_length))
+    beside = [other for other in (label(best), label("mask-gradient")) if other in r]
+    confidence = 1 - 0.05 / 2
+    return Tool(
+        tracks(r[name]),
+        {o: stats.paired_difference(r[o], r[name], confidence=confidence) for o in beside},
+    )

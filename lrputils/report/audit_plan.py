@@ -1,14 +1,13 @@
 """What an audit measures of a classifier, and the checks of the rules on it.
 
-What the rows answer is in `lrputils.report.audit_answers`, the folder and the page in
-`lrputils.report.audit`: each imports from those before it.
+What the rows answer is in `lrputils.report.audit_answers`, how it is said in `audit_sentences`, the
+folder and the page in `audit`: each imports from those before it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -26,7 +25,7 @@ from lrputils.runs.settings import Settings
 from lrputils.study.by_text import Run
 from lrputils.study.cost import Forecast, forecast
 from lrputils.study.evaluation import REFERENCE
-from lrputils.study.supplied import Supplied, supplied
+from lrputils.study.supplied import Supplied
 from lrputils.study.variants import LayerSweep, Variant, at_every_readout
 
 LRP = ("attnlrp", "cp-lrp")
@@ -116,17 +115,14 @@ class Audited(Run):
         rows: of `lrputils.runs.datasets.read`; `method` has the options behind the name.
         units: what is removed and scored.
         names: of the methods, leave-one-out last.
-        tools: those of `names` whose maps another tool made.
-        prices: of tools that tell them, in forward passes of a text.
+        tools: those of `names` whose maps another tool made; `supplied` tells their prices.
     """
 
     def __init__(
-        self,
-        rows: pd.DataFrame,
-        units: str = "token",
-        prices: Mapping[str, float] = MappingProxyType({}),
+        self, rows: pd.DataFrame, units: str = "token", supplied: Sequence[Supplied] = ()
     ) -> None:
-        self.units, self.prices = units, prices
+        self.units = units
+        self._prices = {each.name: each.price for each in supplied}
         own = rows.method[~rows.method.isin([*METHODS, *COMPARED])].unique()
         self.tools = [name for name in own if not name.startswith(f"{REFERENCE} ")]
         if "options" in rows:
@@ -148,7 +144,7 @@ class Audited(Run):
             NaN where a tool does not tell.
         """
         if name in self.tools:
-            return self.prices.get(name, math.nan)
+            return self._prices.get(name, math.nan)
         method, options, _ = COMPARED.get(name, (name, {}, ""))
         return METHODS[method].passes(tokens, options)
 
@@ -157,32 +153,16 @@ class Audited(Run):
 
         A removal beside the attention mask is "other".
         """
-        rows, text = self.rows, {"model": "", "data": "", "id": self.rows.position}
-        other = rows.method.str.startswith(f"{REFERENCE} removal=")
-        removal = other.map({True: "other", False: ""}).mask(
-            rows.method == REFERENCE, "attention-mask"
+        other = self.rows.method.str.startswith(f"{REFERENCE} removal=")
+        removal = other.map({True: "other", False: ""})
+        rows = self.rows.assign(
+            method=self.rows.method.mask(other, REFERENCE),
+            removal=removal.mask(self.rows.method == REFERENCE, "attention-mask"),
+            model="",
+            data="",
+            id=self.rows.position,
         )
-        rows = rows.assign(method=rows.method.mask(other, REFERENCE), removal=removal, **text)
         return rows[(rows.family == "") & rows.method.isin([REFERENCE, *judged(self)])]
-
-
-def prices(variants: Iterable[Any]) -> dict[str, float]:
-    """Return the prices of other tools' maps, by name."""
-    return {each.name: each.price for each in variants if isinstance(each, Supplied)}
-
-
-def measure(classifier: Classifier, texts: Texts, scores: Any = None, **sizes: Any) -> Audited:
-    """Measure texts at once, without a folder.
-
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: the texts.
-        scores: maps of other tools, see `lrputils.study.supplied`.
-        sizes: those of `settings`.
-    """
-    given, how = supplied(scores, texts), settings(**sizes)
-    asked = how.asked(classifier, [*variants(classifier, how), *given])
-    return Audited(datasets.measure(classifier, texts, asked), how.units, prices(given))
 
 
 def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -> pd.DataFrame:
@@ -195,10 +175,12 @@ def gates(classifier: Classifier, texts: Texts, max_length: int | None = None) -
     ruled = is_covered(classifier)
     method = LRP[0] if ruled else GRADIENTS[1]
     together = attribute(classifier, inputs, method)
-    alone = [classifier.encode([text], max_length, truncate=True) for text in texts]
-    alone = [attribute(classifier, one, method)[0] for one in alone]
-    pairs = zip(together, alone, strict=True)
-    apart = max(float((row[: len(a)] - a).abs().max() / a.abs().max()) for row, a in pairs)
+    apart = 0.0
+    for text, row in zip(texts, together, strict=True):
+        one = classifier.encode([text], max_length, truncate=True)
+        alone = attribute(classifier, one, method)[0]
+        change = (row[: len(alone)] - alone).abs().max() / alone.abs().max()
+        apart = max(apart, float(change))
     rows = {"a batch gives what its texts give alone": (apart, _ROUNDING)}
     if ruled:
         # Of an answer the logits: a logarithm of all of them does not conserve.

@@ -134,8 +134,7 @@ def _explain(
     how: dict[str, Any] = {"target": target, "units": spans}
     over = inputs.units(how["units"])
     found: dict[str, np.ndarray] = {}
-    errors: dict[str, float] = {}  # of sampled values
-    gaps: dict[str, float] = {}  # between what scores sum to and the change that they explain
+    doubts: dict[str, str] = {}
     each: Sequence[np.ndarray] = ()  # of an answer's tokens
     counted = bar(True, iterable=names, unit="method", mininterval=0, leave=False)
     for name in counted:
@@ -147,13 +146,15 @@ def _explain(
         elif name == "shapley":
             sampled = shapley_values(classifier, inputs, **given)
             found[name] = sampled.scores[0].cpu().numpy()
-            errors[name] = float(sampled.errors.max())
+            if error := float(sampled.errors.max()):
+                doubts[name] = f" Its values are sampled, with standard errors up to {error:.2g}."
         else:
             scores = attribute(classifier, inputs, name, **given)
             found[name] = scores[0].cpu().numpy()
             if name == "ig" and unit == "token":
                 start = {key: given[key] for key in ("target", "baseline") if key in given}
-                gaps[name] = float(completeness_gap(classifier, inputs, scores, **start)[0])
+                gap = float(completeness_gap(classifier, inputs, scores, **start)[0])
+                doubts[name] = _of_gap(float(found[name].sum()), gap)
     maps = {METHODS[name].label: scores for name, scores in found.items()}
     shown = Heatmap.of(classifier, text, maps, **how, max_length=max_length, answer=answer)
     spelled = [t for t, own in zip(inputs.tokens[0], answered, strict=True) if own]
@@ -176,15 +177,18 @@ def _explain(
             note = tracking(scores, loo, content, shown.words, unit)
             if loo is not None and unit == "token":
                 note += _first_token(scores, loo)
-        if errors.get(name):
-            note += f" Its values are sampled, with standard errors up to {errors[name]:.2g}."
-        if abs(gaps.get(name, 0.0)) > 0.05 * abs(scores.sum() + gaps.get(name, 0.0)):
-            note += (
-                f" Its scores sum to {scores.sum():+.2f}, and from its baseline to the text the "
-                f"output changes by {scores.sum() + gaps[name]:+.2f}: more steps close the gap."
-            ).replace("-", "−")
-        shown.notes[METHODS[name].label] = note
+        shown.notes[METHODS[name].label] = note + doubts.get(name, "")
     return shown
+
+
+def _of_gap(total: float, gap: float) -> str:
+    """Say what scores that sum to `total` miss of the change they explain; "" if it is little."""
+    if abs(gap) <= 0.05 * abs(total + gap):
+        return ""
+    return (
+        f" Its scores sum to {total:+.2f}, and from its baseline to the text the output changes by "
+        f"{total + gap:+.2f}: more steps close the gap."
+    ).replace("-", "−")
 
 
 def _first_token(scores: np.ndarray, loo: np.ndarray) -> str:

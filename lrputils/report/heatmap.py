@@ -127,36 +127,29 @@ class Heatmap(WordMaps):
         ValueError for another ending, OSError for a folder that is not there, or cannot be written
         to.
         """
-        path = check_place(path)
-        if path.suffix.lower() == ".html":
-            content = _parts().page([self], STYLE, __version__).encode()
-        else:
-            from lrputils.report.figures.words import picture  # a page needs no matplotlib
-
-            content = picture(self, path.suffix.lower())
-        with atomic_write(path) as partial:
-            partial.write_bytes(content)
-        return path
+        return _save([self], path)
 
     def __str__(self) -> str:
         dumb = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"  # no-color.org
         coloured, width = sys.stdout.isatty() and not dumb, get_terminal_size().columns
-        lines = [*textwrap.wrap(visible(self.caption), width), *textwrap.wrap(self.remark, width)]
-        for name in self.maps:
-            lines += ["", *textwrap.wrap(f"{visible(name)}  {self.strongest(name)}", width)]
-            for line in self.lines(name, width, _columns) if coloured else ():
-                lines.append("".join(_paint(text, share) for text, share in line))
-            lines += textwrap.wrap(visible(self.notes.get(name, "")), width)
+        lines = []
+        for block in self.blocks():
+            for kind, text in block:
+                if kind != "words":
+                    lines += textwrap.wrap(visible(text), width)
+                elif coloured:
+                    for line in self.lines(text, width, _columns):
+                        lines.append("".join(_paint(*word) for word in line))
+            lines.append("")
         if coloured:
             red, blue = _paint("red", 1.0), _paint("blue", -1.0)
             scales = "the strongest colour is each map's own largest word"
-            lines += ["", f"{red} for the class, {blue} against it; {scales}"]
+            lines.append(f"{red} for the class, {blue} against it; {scales}")
         else:  # for a file or another program
             table = self.to_frame().set_index("word").rename(index=visible, columns=visible)
-            lines += [
-                "",
-                table.rename_axis(None).to_string(float_format="{:+.4g}".format, na_rep="–"),
-            ]
+            lines.append(
+                table.rename_axis(None).to_string(float_format="{:+.4g}".format, na_rep="–")
+            )
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -189,13 +182,8 @@ class Heatmaps(list[Heatmap]):
         return pd.concat(parts, ignore_index=True)
 
     def save(self, path: str | Path) -> Path:
-        """Write all into one page, an `.html` file; else as `Heatmap.save`."""
-        path = check_place(path)
-        if path.suffix.lower() != ".html":
-            raise ValueError(f"several heat maps are saved as .html, not as {path.name!r}")
-        with atomic_write(path) as partial:
-            partial.write_bytes(_parts().page(self, STYLE, __version__).encode())
-        return path
+        """Write all into one page, an `.html` file; one alone as `Heatmap.save`."""
+        return _save(self, path)
 
     def __repr__(self) -> str:
         return "\n\n".join(map(str, self))
@@ -219,6 +207,22 @@ def check_place(path: str | Path) -> Path:
     if path.is_dir():
         raise IsADirectoryError(f"{path} cannot be written: it is a folder")
     writable(path.parent.absolute())
+    return path
+
+
+def _save(maps: list[Heatmap], path: str | Path) -> Path:
+    path = check_place(path)
+    kind = path.suffix.lower()
+    if kind == ".html":
+        content = _parts().page(maps, STYLE, __version__).encode()
+    elif len(maps) > 1:
+        raise ValueError(f"several heat maps are saved as .html, not as {path.name!r}")
+    else:
+        from lrputils.report.figures.words import picture  # a page needs no matplotlib
+
+        content = picture(maps[0], kind)
+    with atomic_write(path) as partial:
+        partial.write_bytes(content)
     return path
 
 

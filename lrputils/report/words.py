@@ -139,6 +139,16 @@ class WordMaps:
             if sign * shares[place] > 0.01
         )
 
+    def blocks(self) -> Iterator[list[tuple[str, str]]]:
+        """Yield what stands together, from the top to the bottom, for who draws no HTML.
+
+        Each part is a pair: "bold" or "small" and a text, or "words" and the name of a map.
+        """
+        yield [("bold", self.caption), ("small", self.remark)]
+        for name in self.maps:
+            head = [("bold", name), ("small", self.strongest(name))]
+            yield [*head, ("words", name), ("small", self.notes.get(name, ""))]
+
     def lines(
         self, name: str, room: float, size: Callable[[str], float]
     ) -> Iterator[list[tuple[str, float]]]:

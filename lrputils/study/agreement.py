@@ -24,12 +24,8 @@ COUNTED = EVERY, NO_CLS, NO_SEP, WORDS = "all", "no [CLS]", "no [SEP]", "neither
 LOO = "loo"
 
 
-def _values(maps: Array) -> Array:
-    return maps - maps.mean(axis=1, keepdims=True)
-
-
 def _ranks(maps: Array) -> Array:
-    return _values(rankdata(maps, axis=1))
+    return stats.centred(rankdata(maps, axis=1))
 
 
 def _signs(maps: Array) -> Array:
@@ -39,9 +35,9 @@ def _signs(maps: Array) -> Array:
 
 
 # Each coefficient is the cosine of two maps seen in one of these ways: one product of matrices
-# compares all maps of a text, where `lrputils.stats` takes a pair at a time.
+# compares all maps of a text, where `lrputils.stats.pearson` takes a pair at a time.
 COEFFICIENTS: dict[str, Callable[[Array], Array]] = {
-    "Pearson": _values,
+    "Pearson": stats.centred,
     "Spearman": _ranks,
     "Kendall": _signs,  # τ-b
 }
@@ -124,19 +120,14 @@ def _text_agreement(
 
     Returns (counted, coefficients, raw and divided by the sum, references, other maps).
     """
-    maps = maps.astype(np.float64)
-    maps /= np.maximum(np.abs(maps).max(axis=1, keepdims=True), np.finfo(float).tiny)
     parts = []
     for where in _where(content, counted):
-        own = maps[:, where]
-        signs = np.sign(own.sum(axis=1))
-        flips = np.where(signs == 0, np.nan, signs)
-        flips = flips[:references, None] * flips[references:]
+        own = maps[:, where].astype(np.float64)
+        signs = stats.sum_signs(own)
+        flips = signs[:references, None] * signs[references:]
         for name in coefficients:
-            seen = COEFFICIENTS[name](own)
-            norm = np.sqrt((seen**2).sum(axis=1, keepdims=True))
-            unit = seen / np.where(norm > stats.CONSTANT * np.sqrt(own.shape[1]), norm, np.nan)
-            r = unit[:references] @ unit[references:].T
+            seen = stats.unit(COEFFICIENTS[name](own))
+            r = seen[:references] @ seen[references:].T
             parts.append([r, r * flips])
     others = len(maps) - references
     shape = len(counted), len(coefficients), len(NORMALISATIONS), references, others

@@ -139,8 +139,7 @@ def evaluate(
             returns NaN.
     """
     texts = [texts] if isinstance(texts, str) else texts
-    columns: Any = {"text_column": text_column, "label_column": label_column, "answers": answers}
-    texts = load_texts(texts, **columns)
+    texts = load_texts(texts, text_column=text_column, label_column=label_column, answers=answers)
     texts = classifier.answered(texts) if answers else texts
     methods = (*methods, *supplied(scores, texts))
     variants = variants_of(methods, options or {}, progress=progress)
@@ -152,13 +151,17 @@ def evaluate(
             f"the reference has scores of {len(reference)} texts, but there are {len(texts)}"
         )
     found: dict[int, dict[str, Any]] = {}
-    how: dict[str, Any] = {
-        "target": target,
-        "truncate": truncate,
-        "progress": progress,
-        "names": labels,
-    }
-    for inputs, chosen, rows in predicted(classifier, texts, batch_size, max_length, **how):
+    batches = predicted(
+        classifier,
+        texts,
+        batch_size,
+        max_length,
+        target=target,
+        truncate=truncate,
+        progress=progress,
+        names=labels,
+    )
+    for inputs, chosen, rows in batches:
         known = None
         if reference is not None:
             known = [reference[row["position"]] for row in rows]
@@ -255,12 +258,11 @@ def compare(scores: Tensor, loo: Tensor, valid: Tensor, content: Tensor) -> list
     Both maps are (batch, tokens) on the CPU; the boolean masks say which scores count for each.
     """
     r = stats.pearson(scores, loo, where=valid)
-    ours, theirs = (np.sign((rows.double() * valid).sum(1).numpy()) for rows in (scores, loo))
+    ours, theirs = (stats.sum_signs(maps, valid) for maps in (scores, loo))
     columns = {
         "r": r,
         "r_content": stats.pearson(scores, loo, where=content),
-        # Dividing by a sum scales a map: of a correlation it can change the sign alone.
-        "r_normalised": np.where(ours * theirs == 0, np.nan, r * ours * theirs),
+        "r_normalised": r * ours * theirs,
         "flipped": ours < 0,
     }
     return pd.DataFrame(columns).to_dict("records")

@@ -159,17 +159,17 @@ def _laid(given: _Map, inputs: Inputs, row: int, units: np.ndarray) -> np.ndarra
         raise ValueError("its tokens are not the model's")
     source = inputs.sources[row]
     ink = {place: _INK.search(source.text, *source.spans[place]) for place in own}
-    inked = [place for place in own if ink[place]]
-    starts, ends = ([getattr(ink[p], side)() for p in inked] for side in ("start", "end"))
+    ink = {place: spelled.span() for place, spelled in ink.items() if spelled}
     if spans is None:
-        spans = _spelled(source.text, given.tokens, min(starts, default=0))
+        first = min((begin for begin, _ in ink.values()), default=0)
+        spans = _spelled(source.text, given.tokens, first)
     owners: set[int] = set()
     for score, span in zip(scores, spans, strict=True):
         touched = _INK.search(source.text, *span) if span else None
         if touched is None:  # a special token, or white space
             continue
-        first = np.searchsorted(ends, touched.start(), side="right")
-        pieces = inked[first : np.searchsorted(starts, touched.end(), side="left")]
+        start, end = touched.span()
+        pieces = [place for place, (b, e) in ink.items() if b < end and e > start]
         if not pieces:
             raise ValueError(f"the model does not read {touched[0]!r}: the text may be cut before")
         if len({*units[pieces]}) > 1:
@@ -179,9 +179,9 @@ def _laid(given: _Map, inputs: Inputs, row: int, units: np.ndarray) -> np.ndarra
             )
         found[pieces[0]] += score
         owners |= {*pieces}
-    for place in inked:
-        if place not in owners:
-            raise ValueError(f"nothing scores {ink[place][0]!r}")
+    if missed := ink.keys() - owners:
+        begin, end = ink[min(missed)]
+        raise ValueError(f"nothing scores {source.text[begin:end]!r}")
     return found
 
 
@@ -225,17 +225,16 @@ def supplied(scores: Any, texts: Texts | TextStream | None = None) -> list[Suppl
     named = isinstance(scores, Mapping)
     given = scores.items() if named else [(files.stem(Path(path)), path) for path in paths]
     own = {each.lower() for method in METHODS.values() for each in (method.name, method.label)}
-    found: dict[str, Supplied] = {}
-    for file, held in given:
+    tables = []
+    for name, held in given:
         table = _table(held, texts)
-        several = table.groupby("method", sort=False) if "method" in table else [(file, table)]
-        for tool, rows in several:
-            name = str(tool)
-            if name.lower() in own or name in found:
-                taken = "of several maps" if name in found else "one of this package's methods"
-                raise ValueError(f"{name!r} is the name {taken}: give the tool's maps another")
-            found[name] = _read(name, rows)
-    return [*found.values()]
+        tables += table.groupby("method", sort=False) if "method" in table else [(name, table)]
+    names = [str(name) for name, _ in tables]
+    for name in names:
+        if name.lower() in own or names.count(name) > 1:
+            taken = "one of this package's methods" if name.lower() in own else "of several maps"
+            raise ValueError(f"{name!r} is the name {taken}: give the tool's maps another")
+    return [_read(name, table) for name, (_, table) in zip(names, tables, strict=True)]
 
 
 def _table(held: Any, texts: Texts | TextStream | None) -> pd.DataFrame:
@@ -268,8 +267,8 @@ def _read(name: str, table: pd.DataFrame) -> Supplied:
         )
     table = table.assign(**{key: table[key].astype(str)})
     if "score" in table:  # a row a token
-        how = {column: list for column in ("score", "token", "begin", "end") if column in table}
-        how |= {column: "first" for column in ("target", "passes") if column in table}
+        lists = ("score", "token", "begin", "end")
+        how = {column: list if column in lists else "first" for column in table if column != key}
         table = table.groupby(key, sort=False).agg(how).reset_index()
         table = table.rename(columns={"score": "scores", "token": "tokens"})
     if (again := table[key].duplicated()).any():

@@ -59,14 +59,13 @@ OPTIONS = {
     "texts": {"methods": ["attnlrp", "cp-lrp", "mask-gradient", "rollout", "grad-x-input"]},
     "maps": {"removals": ["attention-mask", "delete", "zero"]},
     "yardstick": {"permutations": 64},
-    "refactored": {"controls": False},
+    "refactored": {"methods": ["attnlrp"]},
     "curves": {"families": [], "removals": ["attention-mask", "mask"]},
     "patching": {"patches": 8},
-    "routes": {"readouts": ["word"]},
 }
 KEYS = ["id", "method", "readout", "family", "layer", "rules", "removal", "setting", "form"]
 KEYS += ["norm", "activation", "halving", "softmax", "degree"]
-KEYS += ["variant", "epsilon", "k", "randomised", "edit", "route", "part", "i", "j"]
+KEYS += ["variant", "epsilon", "k", "randomised", "edit", "part", "i", "j"]
 KEYS += ["site", "token", "source", "units", "leaning", "triple"]
 # What moves with the last bits of float32 on another processor, or with time.
 LOOSE = {"morf": 0.03, "lerf": 0.03, "delta": 0.05, "seconds": np.inf}

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import lrputils as lrp
+from experiments.attention import correct
 from lrputils.data import files
 from lrputils.data.texts import load_texts
 from lrputils.model.classifier import EMBEDDED, NAME, load_classifier
-from lrputils.study.attention import correct
 from tests import tiny
 
 

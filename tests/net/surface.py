@@ -21,7 +21,7 @@ import lrputils as lrp
 from experiments.command import run_alone
 from experiments.recordings.__main__ import record
 from lrputils.__main__ import main
-from lrputils.report import audit_answers, audit_plan
+from lrputils.report import audit_answers, audit_sentences
 
 import pyarrow.parquet as pq  # isort: skip
 import torch  # isort: skip
@@ -206,14 +206,14 @@ _LABEL = r"^\(([\w-]+)\)=$|^:(?:label|name): (\S+)$|^\s+name: (fig-\S+)$|\$\$ \(
 
 def audit() -> Iterator[str]:
     """What the audit answers about the embedded model on ten texts."""
-    run = audit_plan.measure(lrp.load_classifier(), lrp.load_texts(TEXTS))
+    run = lrp.audit(lrp.load_classifier(), lrp.load_texts(TEXTS)).run
     verdict = audit_answers.verdict(run)
-    yield f"{verdict.answer}: {verdict}"
+    yield f"{verdict.answer}: {audit_sentences.of_verdict(verdict)}"
     for passes, lead in audit_answers.at_budgets(audit_answers.r_by_text(run, "word")).items():
-        yield f"up to {passes} passes: {lead}"
-    yield audit_answers.in_layers(audit_answers.layers(run))
+        yield f"up to {passes} passes: {audit_sentences.of_lead(lead)}"
+    yield audit_sentences.of_layers(audit_answers.layers(run))
     sensitivity = audit_answers.sensitivity(run.maps())
-    yield str(sensitivity)
+    yield audit_sentences.of_conventions(sensitivity)
     yield from sensitivity.one[["AttnLRP", "CP-LRP"]].round(3).to_string().splitlines()
 
 

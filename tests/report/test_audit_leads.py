@@ -17,13 +17,13 @@ from lrputils.report.audit_answers import (
     MOST,
     TRACKS,
     Verdict,
-    _deciding,
-    error_rate,
+    find_alone,
     lead,
     needed,
     verdict,
 )
 from lrputils.report.audit_plan import Audited
+from lrputils.report.audit_sentences import error_rate, of_lead, of_verdict
 
 
 def drawn(means, texts, seed, spread=0.1):
@@ -38,19 +38,19 @@ def test_the_best_leads_where_its_distance_is_clear():
     found = lead(drawn({"a": 0.5, "b": 0.8, "c": 0.6}, 60, 0))
     assert (found.best, found.outcome, found.rival) == ("b", CLEAR, "c")
     assert found.difference.low > 0
-    assert str(found).startswith("Use b: ahead of all others, of c by +0.")
+    assert of_lead(found).startswith("Use b: ahead of all others, of c by +0.")
 
 
 def test_methods_within_the_margin_are_alike_and_few_texts_decide_nothing():
     found = lead(drawn({"a": 0.700, "b": 0.702, "c": 0.2}, 400, 1, spread=0.01))
     assert (found.outcome, {found.best, found.rival}) == (ALIKE, {"a", "b"})
-    assert "alike within 0.02" in str(found)
+    assert "alike within 0.02" in of_lead(found)
     means = {"a": 0.9, "b": 0.1}
     assert lead(drawn(means, FEWEST - 1, 2)).outcome == CANNOT_TELL
     assert lead(drawn(means, FEWEST, 2)).outcome == CLEAR
     for texts in (1, 2, 5, FEWEST - 1):
         said = "too few texts to say how many would tell; 20 are the least."
-        assert str(lead(drawn(means, texts, 2))).split("): ")[1].startswith(said)
+        assert of_lead(lead(drawn(means, texts, 2))).split("): ")[1].startswith(said)
 
 
 def test_what_has_no_value_is_left_out():
@@ -58,7 +58,7 @@ def test_what_has_no_value_is_left_out():
     found["c"], found.loc[0, "a"] = np.nan, np.nan
     answer = lead(found)
     assert (answer.best, answer.rival, answer.mean.used) == ("a", "b", 39)
-    assert str(lead(found[["a"]])) == "a: nothing else costs as little."
+    assert of_lead(lead(found[["a"]])) == "a: nothing else costs as little."
     with pytest.raises(ValueError, match="no text has a correlation"):
         lead(found[["c"]])
 
@@ -86,7 +86,7 @@ def test_needed_knows_its_limits():
         (np.inf, f"{MOST:,} texts would hardly tell, so take what is cheaper"),
         (141, "about 150 texts would tell"),
     ):
-        assert f"{said}." in str(open_._replace(texts=texts))
+        assert f"{said}." in of_lead(open_._replace(texts=texts))
 
 
 def around(mean, reach):
@@ -124,7 +124,7 @@ def test_a_mean_that_few_texts_make_is_no_lead():
     table = pd.DataFrame({"a": values, "b": 0.0})
     found = lead(table)
     assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
-    assert f"on {0.5:.0%} of the texts" in str(found)
+    assert f"on {0.5:.0%} of the texts" in of_lead(found)
     small = pd.DataFrame({"a": np.linspace(0.03, 0.05, 30), "b": 0.0})
     found = lead(small)
     assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
@@ -133,14 +133,14 @@ def test_a_mean_that_few_texts_make_is_no_lead():
 
 def test_one_text_that_decides_is_named():
     values = pd.Series(np.linspace(0.05, 0.15, 30))
-    assert _deciding(values) == ""
+    assert find_alone(values) is None
     values[7] = -4.0
-    assert _deciding(values).startswith(" Without text 7 alone: 0.101 [")
-    numbered = values.rename_axis("position")
-    assert _deciding(numbered).startswith(" Without text 8 alone: 0.101 [")
+    text, rest = find_alone(values)
+    assert (text, round(rest.value, 3)) == (7, 0.101)
+    assert find_alone(values.rename_axis("position")).text == 8
     open_ = lead(pd.DataFrame({"a": values + 0.05, "b": 0.0}))
     assert (open_.best, open_.outcome) == ("a", CANNOT_TELL)
-    assert " Without text 7 alone: 0.151 [" in str(open_)
+    assert " Without text 7 alone: 0.151 [" in of_lead(open_)
 
 
 def test_the_rate_is_that_of_so_many_texts():
@@ -177,5 +177,5 @@ def test_one_text_is_one_and_has_no_interval():
     one = lrp.evaluate(lrp.load_classifier(device="cpu"), ["a film"], ["loo", "attnlrp"])
     assert repr(one).startswith("1 text: mean r")
     r = stats.estimate(np.array([0.9]))
-    told = str(Verdict(CANNOT_TELL, "attnlrp", "word", r, np.inf, "", 0.0, pd.DataFrame()))
-    assert "mean r 0.90, n = 1." in told
+    alone = Verdict(CANNOT_TELL, r, np.inf, None, 0.0, "attnlrp", "word")
+    assert "mean r 0.90, n = 1." in of_verdict(alone)

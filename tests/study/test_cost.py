@@ -21,8 +21,7 @@ WORDS = (
 @pytest.fixture
 def one_second_a_token(monkeypatch):
     """Rows, and passes of a map in a batch, that take exactly n seconds for n tokens."""
-    for model in ("_row_model", "_map_model"):
-        monkeypatch.setattr(cost, model, lambda *_: lambda n: np.asarray(n, float))
+    monkeypatch.setattr(cost, "_token_second", lambda *_: 1.0)
 
 
 def forecast(classifier, texts, methods=(), loo=None, **how):
@@ -102,23 +101,28 @@ class TestForecast:
             }
         )
 
-    def test_a_pass_of_a_map_is_timed_in_its_batch(self, placeholder, monkeypatch):
+    def test_a_token_is_timed_in_a_batch_of_the_text_in_which_half_the_work_is_done(
+        self, placeholder, monkeypatch
+    ):
         ran = []
 
-        def clock(device, work):
-            work()
-            return 6.0 * ran[-1][0] * (2 + ran[-1][1]), None
+        def clock(classifier, work, tokens):
+            ran.append(tokens)
+            return 1.0
 
-        def work(inputs):
-            ran.append(tuple(inputs["input_ids"].shape))
+        monkeypatch.setattr(cost, "_token_second", clock)
+        texts = ["dull " * (n - 2) for n in (3, 4, 30, 40, 50)]
+        forecast(placeholder, texts, ["grad-x-input"], batch_size=4)
+        _, maps = ran  # 1600 of 5025 are half done before 40
+        assert maps == 4 * 40 * 3
 
-        monkeypatch.setattr(cost, "timed", clock)
-        batches = {n: placeholder.encode(["dull " * (n - 2)] * 4) for n in (3, 9, 30)}
-        seconds = cost._map_model(placeholder, batches, work, lambda _: 3)
-        assert seconds(np.array([3, 20])) == pytest.approx([10, 44])
+    def test_a_clock_is_read_after_a_first_time(self, placeholder, monkeypatch):
+        seconds = [9.0, 6.0]
+        monkeypatch.setattr(cost, "timed", lambda device, work: (seconds.pop(0), None))
+        assert cost._token_second(placeholder, None, 12) == 0.5
 
     def test_a_long_one_says_what_takes_minutes(self, placeholder, monkeypatch):
-        monkeypatch.setattr(cost, "_row_model", lambda *_: lambda n: np.square(n / 2_000))
+        monkeypatch.setattr(cost, "_token_second", lambda *_: 1e-4)
         plan = forecast(placeholder, ["never dull " * 200] * 30)
         assert plan.total > 300 > plan.shorter["--max-length 256"]
         assert plan.shorter["--limit 20"] == pytest.approx(plan.total * 2 / 3)
@@ -132,20 +136,6 @@ class TestForecast:
         cut = sum(n > 8 for n in lengths)
         assert f"{cut} texts too long, cut\n" in str(plan)
         assert " 0 texts too long\n" in str(forecast(placeholder, WORDS))
-
-    def test_the_fit_returns_what_it_was_given(self, placeholder, monkeypatch):
-        def clock(device, work):
-            rows = len(work())
-            n = clock.lengths.pop(0)
-            return rows * (1e-3 + 2e-5 * n + 3e-7 * n**2), None
-
-        inputs = placeholder.encode("dull film " * 60)
-        longest = int(inputs.lengths)
-        clock.lengths = [longest // 4, longest // 4, longest // 2, longest]
-        monkeypatch.setattr(cost, "timed", clock)
-        seconds = cost._row_model(placeholder, inputs)
-        for n in (5, 50, 120):
-            assert seconds(n) == pytest.approx(1e-3 + 2e-5 * n + 3e-7 * n**2, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from lrputils.report.figures.style import (
     Drawing,
     looks,
     new_figure,
-    two_columns,
 )
 
 Table = pd.DataFrame | pd.Series  # the latter has no intervals
@@ -108,12 +107,16 @@ def lines(
     Raises:
         ValueError: a series of which nothing would be seen.
     """
-    figure, grid = two_columns(len(panels), height, title, **{"sharey": True} | sharing)
+    rows = -(-len(panels) // 2)
+    size = {"rows": rows, "columns": min(len(panels), 2), "squeeze": False, "sharey": True}
+    figure, grid = new_figure(WIDTH, 0.8 + rows * height, title=title, **size | sharing)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
     tables = {name: _series(panel) for name, panel in panels.items()}
     figure.values = pd.concat({name: pd.concat(parts) for name, parts in tables.items()})
     own = looks(label for panel in tables.values() for label in panel)
     before = ""
-    for number, (axes, name) in enumerate(zip(grid, panels, strict=True)):
+    for number, (axes, name) in enumerate(zip(grid.flat, panels, strict=False)):
         heading, label = name if isinstance(name, tuple) else (name, ylabel)
         if zero:
             axes.axhline(0, color=COLORS["faint"], lw=1, zorder=0)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 import seaborn as sns
 from matplotlib import rc_context
-from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
@@ -162,18 +161,6 @@ def new_figure(
         return figure, figure.subplots(rows, columns, **options)
 
 
-def two_columns(
-    count: int, height: float, title: str, **options: Any
-) -> tuple[Drawing, list[Axes]]:
-    """Return a figure with `count` panels in rows of two, each row `height` inches tall."""
-    rows = -(-count // 2)
-    size = {"rows": rows, "columns": min(count, 2), "squeeze": False, **options}
-    figure, axes = new_figure(WIDTH, 0.8 + rows * height, title=title, **size)
-    for panel in axes.flat[count:]:
-        panel.set_visible(False)
-    return figure, list(axes.flat[:count])
-
-
 def looks(labels: Iterable[str]) -> dict[str, _Look]:
     """Return how a figure draws its series: label → look, no two of the same colour.
 
@@ -196,11 +183,3 @@ def looks(labels: Iterable[str]) -> dict[str, _Look]:
     return {
         n: look._replace(colour=COLORS.get(look.colour, look.colour)) for n, look in found.items()
     }
-
-
-def of_method(name: str) -> str:
-    """Return a method's colour, as `METHODS` has it; the muted one where it has none."""
-    from lrputils.attribution import METHODS
-
-    chosen = METHODS[name].colour if name in METHODS else None
-    return COLORS["muted"] if chosen is None else COLORS.get(chosen, chosen)

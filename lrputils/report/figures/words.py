@@ -55,30 +55,24 @@ def picture(shown: WordMaps, kind: str) -> bytes:
 def _parts(shown: WordMaps) -> Iterator[VPacker]:
     """Everything from the top to the bottom: what stands above the maps, the maps, the legend."""
     fonts = _fonts(shown)
-    look = {"color": COLORS["ink"], "family": fonts, "parse_math": False}
-    small, look = {**look, "size": _SMALL, "linespacing": 1.5}, {**look, "size": _SIZE}
+    look = {"color": COLORS["ink"], "family": fonts, "parse_math": False, "size": _SIZE}
     bold = look if len(fonts) > 1 else {**look, "weight": "bold"}  # not every font is there in bold
-
-    parts = [[*_texts((shown.caption, bold), (shown.remark, small))]]
-    for name in shown.maps:
-        head = _texts((name, bold), (shown.strongest(name), small))
-        note = _texts((shown.notes.get(name, ""), small))
-        parts.append([*head, *_lines(shown, name, look), *note])
-    for part in filter(None, [*parts, [*_texts((_LEGEND, small))]]):
-        yield VPacker(children=part, pad=0, sep=6, align="left")
-
-
-def _texts(*given: tuple[str, dict[str, Any]]) -> Iterator[TextArea]:
-    """Texts in lines as wide as the picture."""
-    for text, look in given:
-        if lines := textwrap.wrap(visible(text), 880 // look["size"]):
-            yield TextArea("\n".join(lines), textprops=look)
+    looks = {"bold": bold, "small": {**look, "size": _SMALL, "linespacing": 1.5}}
+    for block in [*shown.blocks(), [("small", _LEGEND)]]:
+        parts: list[Any] = []
+        for kind, text in block:
+            if kind == "words":
+                parts += _lines(shown, text, look)
+            elif lines := textwrap.wrap(visible(text), 880 // looks[kind]["size"]):
+                parts.append(TextArea("\n".join(lines), textprops=looks[kind]))
+        if parts:
+            yield VPacker(children=parts, pad=0, sep=6, align="left")
 
 
 def _lines(shown: WordMaps, name: str, look: dict[str, Any]) -> Iterator[HPacker]:
     """The text in a map's colours, in lines as wide as the picture."""
-    room, size = 72 * _WIDTH - 2 * _MARGIN, partial(_points, family=look["family"])
-    for line in shown.lines(name, room, size):
+    size = partial(_points, family=look["family"])
+    for line in shown.lines(name, 72 * _WIDTH - 2 * _MARGIN, size):
         row = []
         for text, share in line:
             colour = FOR if share > 0 else AGAINST

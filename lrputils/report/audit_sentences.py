@@ -1,0 +1,179 @@
+"""What an audit says: the numbers of `lrputils.report.audit_answers` in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pandas as pd
+
+from lrputils.report.audit_answers import (
+    ALIKE,
+    CANNOT_TELL,
+    CLEAR,
+    FALSE_LEADS,
+    FEWEST,
+    FIRST,
+    MARGIN,
+    MOST,
+    TRACKS,
+    Alone,
+    Lead,
+    Sensitivity,
+    Tool,
+    Verdict,
+)
+from lrputils.report.audit_plan import label
+from lrputils.report.figures.style import NAMES
+
+
+def headline(verdict: Verdict, *, ruled: bool, sound: bool) -> str:
+    """The answer in a sentence, of a model with rules or without, if its checks are `sound`."""
+    if not sound:
+        return "Do not use these numbers: a check fails on this model."
+    subject = "LRP" if ruled else "a gradient map"
+    no = "No: LRP does not track LOO." if ruled else "No: no gradient map tracks LOO."
+    said = {"yes": f"Yes: {subject} tracks LOO.", "no": no}
+    return said.get(verdict.answer, f"Cannot tell whether {subject} tracks LOO.")
+
+
+def of_verdict(verdict: Verdict) -> str:
+    """Which map comes closest to LOO, on which side of the bound, and which of the two leads."""
+    half = f"{TRACKS:.2f}, where a map explains half of LOO's variance"
+    said = {"yes": f"It lies above {half}.", "no": f"It lies below {half}."}
+    open_ = f"Whether it lies above {half}, is open: {_about(verdict.texts, verdict.r.used)}."
+    value, low, high = verdict.r[:3]
+    interval = f" [{low:.2f}, {high:.2f}]" if low <= high else ""  # one text has none
+    return (
+        f"{label(verdict.method, verdict.readout)} comes closest to LOO: mean r {value:.2f}"
+        f"{interval}, n = {verdict.r.used}. {said.get(verdict.answer, open_)}"
+        f"{_without(verdict.alone)} On {verdict.below:.0%} of the texts r stays below. "
+        f"{_order(verdict)}"
+    )
+
+
+def _order(verdict: Verdict) -> str:
+    """Which of the two judged methods is ahead, at each read-out if there are several."""
+    if verdict.r.used < FEWEST:
+        return "So few texts put neither of the two ahead."
+    first, second, _ = verdict.table.index.unique(0)
+    gaps = verdict.table.loc["difference"]
+    sides = gaps["lead"].map({1: first, -1: second, 0: "neither"})
+    if len(gaps) == 1:
+        return f"Of the two, {sides.iloc[0]} is ahead."
+    places = {name: map(_named, part.index) for name, part in sides.groupby(sides, sort=False)}
+    parts = [f"{name} is ahead at {', '.join(there)}" for name, there in places.items()]
+    return f"Of the two, {'; '.join(parts)}."
+
+
+def of_lead(lead: Lead) -> str:
+    """What to use, or that this cannot be told, and by how much it is ahead."""
+    if lead.difference is None:
+        return f"{lead.best}: nothing else costs as little."
+    value, low, high = lead.difference[:3]
+    gap = f"{value:+.3f} [{low:.3f}, {high:.3f}], on {lead.difference.share:.0%} of the texts"
+    if lead.outcome == CANNOT_TELL and low > 0 and lead.difference.share_low > 0.5:
+        gap += "; with one text more against it the interval would hold zero"
+    told = {
+        CLEAR: f"Use {lead.best}: ahead of all others, of {lead.rival} by {gap}.",
+        ALIKE: f"Use {lead.best} or {lead.rival}: alike within {MARGIN} ({gap}).",
+        CANNOT_TELL: f"Cannot tell {lead.best} from {lead.rival} ({gap}): "
+        f"{_about(lead.texts, lead.mean.used, ', so take what is cheaper')}.",
+    }
+    return told[lead.outcome] + _without(lead.alone)
+
+
+def of_tool(name: str, tool: Tool) -> str:
+    """Whether a tool's maps track LOO, and which maps of one pass are ahead of them."""
+    verdict, r = tool.verdict, tool.verdict.r
+    if not r.used:
+        return f"{name}: each map is constant, and has no r."
+    told = {"yes": "tracks LOO", "no": "does not track LOO"}
+    open_ = f"may track LOO or not: {_about(verdict.texts, r.used)}"
+    constant = f", {r.dropped} constant maps left out" if r.dropped else ""
+    parts = [
+        f"{name} {told.get(verdict.answer, open_)}. Mean r {r.value:.2f} "
+        f"[{r.low:.2f}, {r.high:.2f}], n = {r.used}{constant}; below {TRACKS:.2f} on "
+        f"{verdict.below:.0%} of the texts.{_without(verdict.alone)}"
+    ]
+    for other, gap in tool.gaps.items():
+        side = {1: f"{other} is ahead of it", -1: f"It is ahead of {other}"}
+        interval = f"{gap.value:+.3f} [{gap.low:.3f}, {gap.high:.3f}]"
+        said = side.get(gap.lead, f"Neither it nor {other} leads")
+        parts.append(f"{said}: {interval}, on {gap.share:.0%} of the texts.")
+    return " ".join(parts)
+
+
+def of_conventions(found: Sensitivity) -> str:
+    """How often each of the two is ahead, and which choice alone reverses their order."""
+    first, second = found.names
+    signs = found.every["lead"]
+    turning = []
+    for choice in signs.index.names:  # the others being the same
+        alone = signs.unstack(choice)
+        if ((alone.min(axis=1) < 0) & (alone.max(axis=1) > 0)).any():
+            turning.append(choice)
+    told = "No choice alone can reverse the order"
+    if turning:
+        told = f"Reversed by one choice alone: {', '.join(turning)}"
+    return (
+        f"Over {len(signs)} combinations of conventions {first} is ahead in "
+        f"{(signs > 0).mean():.0%} and {second} in {(signs < 0).mean():.0%}; the rest is "
+        f"undecided. {told}."
+    )
+
+
+def of_layers(gains: Mapping[str, pd.DataFrame]) -> str:
+    """In which layers the bypass raises r and in which it lowers it, at each read-out."""
+    parts = []
+    for place, table in gains.items():
+        told = []
+        for verb, side in (("raises", 1), ("lowers", -1)):
+            there = table.index[table["lead"] == side]
+            if len(there):
+                several = "layers" if len(there) > 1 else "layer"
+                told.append(f"{verb} r in {several} {', '.join(map(str, there))}")
+        effect = " and ".join(told) or "clearly changes r in no layer"
+        parts.append(f"{_named(place)}: it {effect}")
+    return "; ".join(parts)
+
+
+def of_first(shares: Mapping[str, float]) -> str:
+    """Which maps put the first token far above what LOO gives it; "" if none does."""
+    if not shares:
+        return ""
+    told = ", ".join(f"{name} ({share:.0%} of a map)" for name, share in shares.items())
+    return f"More than {FIRST} times LOO's share at the first token: {told}."
+
+
+def error_rate(texts: int) -> str:
+    """How often so many texts call one of two methods ahead that tie; "" if none decides."""
+    known = [n for n in FALSE_LEADS if n <= texts]
+    if not known:
+        return ""
+    return (
+        f"Where two methods tied, {texts} texts like those of the book's recorded runs called one "
+        f"ahead in {FALSE_LEADS[known[-1]]:.0%} of the draws or fewer."
+    )
+
+
+def _about(texts: float, used: int, otherwise: str = "") -> str:
+    """How many texts would tell, in two digits, as `used` ones estimate it."""
+    if used < FEWEST:
+        return f"too few texts to say how many would tell; {FEWEST} are the least"
+    if math.isinf(texts):
+        return f"{MOST:,} texts would hardly tell{otherwise}"
+    step = 10 ** max(0, math.floor(math.log10(texts)) - 1)
+    return f"about {math.ceil(texts / step) * step:,} texts would tell"
+
+
+def _without(alone: Alone | None) -> str:
+    """What the interval is without the one text that makes it what it is; "" if none does."""
+    if alone is None:
+        return ""
+    value, low, high = alone.rest[:3]
+    return f" Without text {alone.text} alone: {value:.3f} [{low:.3f}, {high:.3f}]."
+
+
+def _named(place: str) -> str:
+    return NAMES.get(place, place)
