@@ -4,14 +4,11 @@ import pytest
 import torch
 
 import lrputils as lrp
+from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.forwards import replaced
 from lrputils.model.operations import routed
-from lrputils.removal.mask_gradient import (
-    FORMS,
-    added,
-    exact_block,
-    mask_gradient,
-)
+from lrputils.propagation.composites import GRADIENT
+from lrputils.removal.mask_gradient import FORMS, added, exact_block, mask_gradient
 from tests import tiny
 
 
@@ -162,3 +159,10 @@ def test_parts_of_a_batch_equal_the_whole(monkeypatch):
     torch.testing.assert_close(found, groups, rtol=1e-9, atol=1e-9)
     monkeypatch.setattr("lrputils.removal.mask_gradient._CELLS", 1)
     torch.testing.assert_close(mask_gradient(model, inputs), whole)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "gpt2", "llama", "vit"])
+def test_it_is_the_plain_gradient_read_at_the_blocks(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    found = lrp_everywhere(model, inputs, target=None, composite=GRADIENT, blocks=True)["blocks"]
+    torch.testing.assert_close(found, mask_gradient(model, inputs), rtol=1e-9, atol=1e-10)
