@@ -21,7 +21,8 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRADIENT, Composite
 from lrputils.removal import shapley
-from lrputils.removal.leave_one_out import REMOVALS, leave_one_out, leave_two_out
+from lrputils.removal.coalitions import REMOVALS
+from lrputils.removal.leave_one_out import leave_one_out, leave_two_out
 from lrputils.removal.shapley import shapley_values
 from lrputils.study.agreement import refuse_unknown
 from lrputils.study.by_text import in_batches

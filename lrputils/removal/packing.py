@@ -75,8 +75,8 @@ def evaluate(
     longest = max((len(text) for text in texts), default=0)
     share = any(row.start for row in rows) and shareable(architecture, longest)
     cost = PASS.get(device.type, PASS["cuda"]) if share else None
-    if beginnings is not None and list(rows) == beginnings.whole:
-        plan = [_Step([*range(len(rows))], max(map(len, texts)), beginnings)]
+    if beginnings is not None and rows is beginnings.whole:
+        plan = [_Step([*range(len(rows))], longest, beginnings)]
     else:
         plan = _plan(architecture, texts, rows, range(len(rows)), budget, cost, beginnings)
     result = None
@@ -111,12 +111,15 @@ def evaluate(
 
 
 def beginnings_of(
-    architecture: Architecture, texts: Sequence[Text], batch_tokens: int | None
+    architecture: Architecture,
+    texts: Sequence[Text],
+    whole: list[Row],
+    batch_tokens: int | None,
 ) -> _Beginnings | None:
-    """Return what all rows of these texts can share, if one batch can hold it."""
+    """Return what all rows of these texts can share, if one batch of `whole` rows can hold it."""
     device = next(architecture.model.parameters()).device.type
     budget = batch_tokens or BATCH_TOKENS.get(device, BATCH_TOKENS["cuda"])
-    found = _Beginnings(architecture, texts, range(len(texts)))
+    found = _Beginnings(architecture, texts, whole)
     fits = len(texts) == 1 or found.size <= budget
     return found if fits and shareable(architecture, max(map(len, texts))) else None
 
@@ -140,17 +143,17 @@ class _Beginnings:
     """Keys and values of whole texts, computed when they are first asked for.
 
     Attributes:
+        whole: the texts' rows.
         numbers: of the texts.
         size: tokens of the texts' batch, with its padding.
-        whole: the texts' rows.
         layers: of each layer keys and values, (texts, groups of heads, tokens, size); empty before.
     """
 
-    def __init__(self, architecture: Architecture, texts: Sequence[Text], numbers: Sequence[int]):
-        self.architecture, self.texts, self.numbers = architecture, texts, numbers
-        self.size = len(numbers) * max(len(texts[number]) for number in numbers)
+    def __init__(self, architecture: Architecture, texts: Sequence[Text], whole: list[Row]):
+        self.architecture, self.texts, self.whole = architecture, texts, whole
+        self.numbers = [row.text for row in whole]
+        self.size = len(whole) * max(row.length for row in whole)
         self.layers: list[tuple[Tensor, Tensor]] = []
-        self.whole = [Row(number, len(texts[number])) for number in numbers]
 
     def _keep(self, call: AttentionCall) -> tuple[Tensor, None]:
         self.layers.append((call.key, call.value))
@@ -164,7 +167,7 @@ class _Beginnings:
             except RuntimeError:  # of memory, perhaps
                 self.layers = []
                 raise
-            if rows == self.whole:
+            if rows[0] is self.whole[0]:
                 return logits
         longest = max(row.start for row in rows)
         alone = len(self.numbers) == 1
@@ -213,16 +216,15 @@ def _plan(
     of_text: dict[int, list[int]] = {}
     for i in left:
         of_text.setdefault(rows[i].text, []).append(i)
-    # Texts of similar length, whose beginnings one batch computes.
-    groups: list[list[int]] = []
-    for number in sorted(of_text, key=lambda number: -len(texts[number])):
-        if not groups or (len(groups[-1]) + 1) * len(texts[groups[-1][0]]) > budget:
-            groups.append([])
-        groups[-1].append(number)
-    groups = groups if beginnings is None else [list(of_text)]
-    cut, taken = [], 0
-    for group in groups:
-        shared = beginnings or _Beginnings(architecture, texts, group)
+    cut, taken, order = [], 0, sorted(of_text, key=lambda number: -len(texts[number]))
+    while order:
+        # Texts of similar length, whose beginnings one batch computes.
+        group = (
+            order[: max(1, budget // len(texts[order[0]]))] if beginnings is None else [*of_text]
+        )
+        order = order[len(group) :]
+        whole = [Row(number, len(texts[number])) for number in group]
+        shared = beginnings or _Beginnings(architecture, texts, whole)
         own = [i for number in group for i in of_text[number]]
         cut += _steps(rows, own, budget, shared, cost)
         taken += 0 if shared.layers else cost + shared.size

@@ -8,7 +8,8 @@ import lrputils as lrp
 from lrputils.model.attention import fused
 from lrputils.model.operations import routed
 from lrputils.removal import packing
-from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
+from lrputils.removal.coalitions import REMOVALS
+from lrputils.removal.leave_one_out import leave_one_out
 from tests import tiny
 
 DECODERS = tuple(n for n in tiny.TEXT_NAMES if lrp.describe(tiny.build(n)).kind.causal)

@@ -54,7 +54,7 @@ def test_an_order_and_its_reverse_are_exact_for_pairs(monkeypatch):
     values, pairs = random.normal(size=9), np.triu(random.normal(size=(9, 9)), 1)
 
     def quadratic(architecture, texts, rows, read, **options):
-        kept = [np.arange(row.length) if row.kept is None else row.kept() for row in rows]
+        kept = [row.kept(texts[row.text]) for row in rows]
         f = np.array([values[k].sum() + pairs[np.ix_(k, k)].sum() for k in kept])
         return read(torch.tensor(f)[:, None], torch.tensor([row.text for row in rows]))
 
@@ -131,7 +131,7 @@ def test_inputs_say_which_tokens_are_special():
 @pytest.mark.parametrize("head_stays", [True, False])
 def test_what_goes_from_a_text_longer_than_the_window_is_hidden(name, head_stays):
     model, inputs = tiny.build(name, sliding_window=3), tiny.texts((8, 5))
-    f = coalitions.Coalitions(lrp.describe(model), inputs, special=True, target=1)
+    f = coalitions.Coalitions(model, inputs, special=True, target=1)
     sets = [[1, 2], [0, 3, 5], [4, 6, 7], [7]]
     values = f.values([sets, []], "sets", head_stays=head_stays)[0]
     for value, gone in zip(values, sets, strict=True):
