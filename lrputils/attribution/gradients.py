@@ -89,27 +89,17 @@ def _baseline(
     baseline: str | int | Tensor,
 ) -> Tensor:
     """Word embeddings `(batch, tokens, size)` at the start of the path: special tokens stay."""
+    like, device = reading.value, reading.value.device
     if architecture.kind.vision:
         kept = reading.head  # [CLS]
     else:
-        kept = special_tokens(inputs).to(reading.valid.device) | ~reading.valid
-    if isinstance(baseline, Tensor):
-        embedding = _given_baseline(architecture, reading, baseline)
-    elif baseline == "zero":
-        embedding = torch.zeros_like(reading.value)
-    elif architecture.kind.vision:
-        raise ValueError(f"baseline {baseline!r} is a token's; for images there is 'zero'")
-    else:
-        token = _baseline_token(architecture, inputs, baseline)
-        ids = torch.full(reading.valid.shape, token, device=reading.valid.device)
-        with torch.no_grad():
-            embedding = architecture.word_embeddings(ids)
-    return torch.where(kept[..., None], reading.value, embedding)
-
-
-def _given_baseline(architecture: Architecture, reading: Reading, baseline: Tensor) -> Tensor:
-    """A reader's ids or embeddings as embeddings `(batch, tokens, size)`."""
-    given, like = baseline.to(reading.value.device), reading.value
+        kept = special_tokens(inputs).to(device) | ~reading.valid
+    given = baseline
+    if isinstance(given, str) and given == "zero":
+        given = torch.zeros_like(like)
+    elif not isinstance(given, Tensor):
+        token = _baseline_token(architecture, inputs, given)
+        given = torch.full(like.shape[:2], token)
     if not given.is_floating_point():
         if given.shape != like.shape[:2]:
             raise ValueError(
@@ -117,14 +107,15 @@ def _given_baseline(architecture: Architecture, reading: Reading, baseline: Tens
                 f"many tokens as the one explained, {tuple(like.shape[:2])}"
             )
         with torch.no_grad():
-            return architecture.word_embeddings(given)
+            given = architecture.word_embeddings(given.to(device))
     try:
-        return given.to(like.dtype).expand_as(like)
+        start = given.to(like).expand_as(like)
     except RuntimeError:
         raise ValueError(
             f"baseline has shape {tuple(given.shape)}: embeddings are {tuple(like.shape)}, or "
             f"({like.shape[-1]},)"
         ) from None
+    return torch.where(kept[..., None], like, start)
 
 
 def completeness_gap(
@@ -160,6 +151,8 @@ def completeness_gap(
 def _baseline_token(
     architecture: Architecture, inputs: Mapping[str, Any], baseline: str | int
 ) -> int:
+    if architecture.kind.vision:
+        raise ValueError(f"baseline {baseline!r} is a token's; for images there is 'zero'")
     if isinstance(baseline, int):
         known = architecture.config.vocab_size
         if not 0 <= baseline < known:
@@ -170,8 +163,8 @@ def _baseline_token(
             f"unknown baseline {baseline!r}: there are 'zero', 'pad', 'mask', and any token id"
         )
     name = f"{baseline}_token_id"
-    token = getattr(inputs, "replacements", {}).get(baseline)
-    token = getattr(architecture.config, name, None) if token is None else token
+    configured = getattr(architecture.config, name, None)
+    token = getattr(inputs, "replacements", {}).get(baseline, configured)
     if token is None:
         raise ValueError(
             f"baseline {baseline!r}: neither the inputs nor the model's config name a {name}. "

@@ -17,7 +17,6 @@ from lrputils.propagation.composites import (
     ATTN_LRP,
     CP_LRP,
     Composite,
-    check_composite,
     covered,
     installed,
     propagating,
@@ -65,7 +64,7 @@ def lrp_everywhere(
     of `composite` let flow back. With the plain gradient, `GRADIENT`, this is the mask gradient
     (`lrputils.removal.mask_gradient`).
     """
-    check_composite(composite, architecture := covered(model))
+    architecture = covered(model, composite)
     with installed(architecture, composite.rule) as route:
         seen = Recorder(route.function)
         route.function = seen if blocks else route.function

@@ -72,11 +72,17 @@ class Shares:
 
     def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
         """Return the factors as they are, with gradients that keep their shares."""
-        return tuple(map(_kept, factors, self.shares))
+        return tuple(map(self.keep, factors, self.shares))
+
+    def keep(self, factor: Tensor, share: float) -> Tensor:
+        """Return a factor whose gradient keeps this share."""
+        if share == 0:
+            return factor.detach()
+        return factor if share == 1 else scaled(factor, share)
 
     def apart(self, *factors: Tensor) -> list[Tensor]:
         """Return the factors of a product that is no part of one attention call."""
-        return [_kept(factor, 1 if self.half is None else self.half) for factor in factors]
+        return [self.keep(factor, 1 if self.half is None else self.half) for factor in factors]
 
     def weighing(self, weights: Tensor) -> Tensor:
         """Return the weights of a softmax that is no part of one attention call.
@@ -90,12 +96,6 @@ class Shares:
                 "this model's is another: use 'attnlrp', 'cp' or 'gradient'"
             )
         return weights if self.shares[0] else weights.detach()
-
-
-def _kept(factor: Tensor, share: float) -> Tensor:
-    if share == 0:
-        return factor.detach()
-    return factor if share == 1 else scaled(factor, share)
 
 
 # --- products y = Σ_k a_k b_k ---------------------------------------------------------------------

@@ -79,7 +79,7 @@ def evaluate(
         plan = [_Step([*range(len(rows))], longest, beginnings)]
     else:
         plan = _plan(architecture, texts, rows, range(len(rows)), budget, cost, beginnings)
-    result = None
+    numbers, values = [], []
     tokens = sum(row.length for row in rows)
     with torch.inference_mode(), fast_linear(architecture, tokens):
         while plan:
@@ -92,22 +92,21 @@ def evaluate(
                 left = [i for each in plan for i in each.rows]
                 plan = _plan(architecture, texts, rows, left, budget, cost)
                 continue
-            value = read(logits, put(np.array([row.text for row in batch]), device))
-            if result is None:
-                result = value.new_zeros(len(rows), *value.shape[1:])
-            result[put(np.array(step.rows), device)] = value
+            values.append(read(logits, put(np.array([row.text for row in batch]), device)))
+            numbers += step.rows
             del plan[0]
             done(len(batch))
-    if result is None:
+    if not values:
         return torch.zeros(0, device=device)
+    result = torch.cat(values)[put(np.argsort(numbers), device)]
     broken = ~torch.isfinite(result).reshape(len(rows), -1).all(1)
     if broken.any():
-        numbers = sorted({row.text for row, bad in zip(rows, broken, strict=True) if bad})
+        bad = sorted({rows[i].text for i in broken.nonzero()[:, 0].tolist()})
         raise ValueError(
             f"{type(architecture.model).__name__} returns NaN or infinite logits on rows of the "
-            f"texts {numbers}. Check its weights, and its dtype (float16 overflows)"
+            f"texts {bad}. Check its weights, and its dtype (float16 overflows)"
         )
-    return result.clone()
+    return result
 
 
 def beginnings_of(

@@ -5,6 +5,7 @@ import torch
 
 import lrputils as lrp
 from lrputils.attribution import registry
+from lrputils.model.attention import fused
 from lrputils.model.operations import routed
 from lrputils.model.readout import read
 from tests import tiny
@@ -266,14 +267,7 @@ def test_rollout_is_the_product_of_mean_attentions(name, variant):
 
     def note(call):
         weights.append(call.weights()[0].mean(0))
-        query, key, value = call.factors
-        output = torch.nn.functional.scaled_dot_product_attention(
-            query,
-            *(x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value)),
-            attn_mask=call.mask,
-            scale=call.scaling,
-        )
-        return output.transpose(1, 2), None
+        return fused(call)
 
     with routed(model, note), torch.no_grad():
         model(**lrp.describe(model).arguments(one))
