@@ -46,17 +46,10 @@ def lrp(
         return reading.relevance(reading.gradient())
 
 
-def lrp_everywhere(
-    model: Handle,
-    inputs: Mapping[str, Any],
-    *,
-    target: Target,
-    composite: Composite,
-    blocks: bool = False,
-) -> dict[str, Tensor]:
-    """`lrp` at every read-out that the model has, by one forward and backward pass.
-
-    With `blocks` also at the attention blocks, as "blocks":
+def lrp_at_blocks(
+    model: Handle, inputs: Mapping[str, Any], composite: Composite, *, target: Target
+) -> Tensor:
+    """Relevance `(batch, tokens)` read at the attention blocks, by one forward and backward pass.
 
         R_i = Σ A_ji / (1 − A_ji) (V_i − O_j)·g_j,   over blocks, heads and queries j ≠ i
 
@@ -66,17 +59,7 @@ def lrp_everywhere(
     """
     architecture = covered(model, composite)
     with installed(architecture, composite.rule) as route:
-        seen = Recorder(route.function)
-        route.function = seen if blocks else route.function
-        reading = read(architecture, inputs, target=target)
-    if blocks:
-        route.check_calls()
-    sites, values = zip(*reading.places.values(), strict=True)
-    flowing = torch.autograd.grad(reading.output.sum(), [*sites, *seen.outputs])
-    found = dict(zip(reading.places, map(reading.relevance, flowing, values), strict=False))
-    if blocks:
-        found["blocks"] = block_scores(reading, seen.calls, flowing[len(sites) :]).sum(0)
-    return found
+        return block_scores(route, architecture, inputs, target).sum(0)
 
 
 @method("attnlrp", "AttnLRP", "vermilion")
@@ -131,8 +114,7 @@ def _canonised_lrp(
         raise ValueError(f"unit={unit!r} is not one of {tuple(UNITS)}")
     composite = ATTN_LRP.but(attention=unit)
     if readout == "blocks":
-        found = lrp_everywhere(model, inputs, target=target, composite=composite, blocks=True)
-        return found["blocks"]
+        return lrp_at_blocks(model, inputs, composite, target=target)
     return lrp(model, inputs, composite, target=target, readout=readout)
 
 

@@ -17,7 +17,7 @@ closer than either (chapter 7). The gate's gradient is known: Reversed Attention
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,8 +28,8 @@ from torch.nn.functional import one_hot
 from lrputils.model.architectures import Architecture, Handle
 from lrputils.model.attention import AttentionCall, Recorder, fused, with_all_heads
 from lrputils.model.inputs import tensor_rows
-from lrputils.model.operations import laid_out, routed
-from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
+from lrputils.model.operations import Operations, laid_out, routed
+from lrputils.model.readout import GRADIENT_TOKENS, Target, read
 
 FORMS = ("exact-block", "first-order")
 BOTH = 3  # a forward and a backward pass, in forward passes
@@ -144,11 +144,8 @@ def _at(
     architecture: Architecture, inputs: Mapping[str, Any], target: Target, gates: Gates
 ) -> Tensor:
     """Every token's score where the gates stand."""
-    with routed(architecture, blocks := Recorder(gates)) as operations:
-        reading = read(architecture, inputs, target=target)
-    operations.check_calls()
-    gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
-    return block_scores(reading, blocks.calls, gradients, gates).sum(0)
+    with routed(architecture, gates) as route:
+        return block_scores(route, architecture, inputs, target, gates).sum(0)
 
 
 @dataclass(frozen=True)
@@ -231,18 +228,23 @@ def exact_block(weights: Tensor, products: Tensor) -> Tensor:
 
 
 def block_scores(
-    reading: Reading,
-    calls: Sequence[AttentionCall],
-    gradients: Sequence[Tensor],
+    route: Operations,
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    target: Target,
     gates: Gates = Gates(),
 ) -> Tensor:
     """Every layer's share of each token's score, (layers, batch, tokens), 0 at padding.
 
-    `gradients` are what flows back to the outputs of the `calls`.
+    By one forward and one backward pass of a model whose attention goes through `route`.
     """
+    route.function = blocks = Recorder(route.function)
+    reading = read(architecture, inputs, target=target)
+    route.check_calls()
+    gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     layers = []
     with torch.no_grad():
-        for call, gradient in zip(calls, gradients, strict=True):
+        for call, gradient in zip(blocks.calls, gradients, strict=True):
             scored = []
             for some, _, weights, products in in_parts(call, gradient):
                 if gates.form == "exact-block":

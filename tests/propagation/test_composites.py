@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lrputils.attribution.relevance import lrp_everywhere
+from experiments.conventions import lrp_everywhere
 from lrputils.model.architectures import describe
 from lrputils.model.readout import read, readouts
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite, propagating
@@ -76,7 +76,7 @@ def test_the_model_is_as_before(name):
 )
 def test_every_read_out_by_one_backward_pass(name, composite):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
-    found = lrp_everywhere(model, inputs, target=None, composite=composite)
+    found = lrp_everywhere(model, inputs, composite, None)
     assert list(found) == readouts(describe(model))
     for place, scores in found.items():
         alone, _ = relevance(model, inputs, composite, readout=place)

@@ -100,9 +100,8 @@ def test_images_lose_patches():
     found = lrp.shapley_values(model, inputs, permutations=4)
     assert not found.scores[:, 0].any()
     torch.testing.assert_close(found.scores.sum(1), found.change)
-    pairs = lrp.leave_two_out(model, inputs)
-    torch.testing.assert_close(pairs.loo, lrp.leave_one_out(model, inputs))
-    assert int((~pairs.interactions.isnan()).sum()) == 3 * 4 * 3
+    pairs = lrp.leave_two_out(model, inputs).interactions
+    assert int((~pairs.isnan()).sum()) == 3 * 4 * 3
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.attribution.relevance import lrp_everywhere
+from lrputils.attribution.relevance import lrp_at_blocks
 from lrputils.model.forwards import replaced
 from lrputils.model.operations import routed
 from lrputils.propagation.composites import GRADIENT
@@ -160,5 +160,5 @@ def test_parts_of_a_batch_equal_the_whole(monkeypatch):
 @pytest.mark.parametrize("name", ["bert", "mpnet", "gpt2", "llama", "vit"])
 def test_it_is_the_plain_gradient_read_at_the_blocks(name):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
-    found = lrp_everywhere(model, inputs, target=None, composite=GRADIENT, blocks=True)["blocks"]
+    found = lrp_at_blocks(model, inputs, GRADIENT, target=None)
     torch.testing.assert_close(found, mask_gradient(model, inputs), rtol=1e-9, atol=1e-10)

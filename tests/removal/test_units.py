@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.model.units import Source
-from tests import reference, tiny
+from tests import reference
 
 TEXTS = [
     "The dialogue is unwatchable dreck. But the never-ending score isn't bad! I loved it.",
@@ -42,19 +41,6 @@ def test_loo_of_a_unit_is_a_pass_without_all_of_its_tokens(clf, units, removal):
     sets = [sets_of(inputs, row, units) for row in range(len(TEXTS))]
     expected = reference.leave_one_out(clf.model, inputs, removal, units=sets)
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_a_decoder_keeps_the_query_of_the_token_that_its_head_reads():
-    model, texts = tiny.build("gpt2"), tiny.texts((6,))
-    source = Source("abcdef", tuple((i, i + 1) for i in range(6)))
-    texts["special_tokens_mask"].zero_()
-    inputs = lrp.Inputs(texts, sources=[source])
-    found = lrp.leave_one_out(model, inputs, units=[[(0, 2), (3, 6)]])
-    pairs = lrp.leave_two_out(model, inputs)
-    both = pairs.interactions[0] + pairs.loo[0][:, None] + pairs.loo[0]
-    assert float(found[0, 0]) == pytest.approx(float(both[0, 1]), abs=1e-12)
-    three = lrp.shapley_values(model, inputs, units=[[(3, 6)]], permutations="all")
-    assert float(three.scores[0, 3]) == pytest.approx(float(found[0, 3]), abs=1e-12)
 
 
 def test_every_verb_that_removes_takes_words(clf):
