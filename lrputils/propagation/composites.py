@@ -106,7 +106,7 @@ class Composite:
 
     def rule(self, operation: str, layer: int | None) -> Callable | None:
         """The rule of an operation in a layer; layer None is outside the layers."""
-        exceptions = dict(self.exceptions)
+        exceptions: dict[Any, str] = dict(self.exceptions)
         return RULES[operation][exceptions.get((layer, operation), getattr(self, operation))]
 
     @property

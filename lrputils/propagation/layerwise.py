@@ -123,7 +123,7 @@ def bypass_at(
 class _Switch(Shares):
     """Between AttnLRP's and CP-LRP's shares in a layer it chooses when the backward pass runs."""
 
-    def __init__(self, switched: set[int], layer: int | None, attnlrp: Shares, cp: Shares):
+    def __init__(self, switched: set[int], layer: int | None, attnlrp: Any, cp: Any):
         both = zip(attnlrp.shares, cp.shares, strict=True)
         super().__init__(*both, half=(attnlrp.half, cp.half))
         self.switched, self.layer = switched, layer

@@ -55,7 +55,7 @@ class Shares:
     A factor with a share of 0 is a constant: no graph leads to it.
 
     Attributes:
-        shares: one a factor.
+        shares: a number a factor; or what `keep` of another rule takes.
         inside: of attention, what takes the kernel's place: from a call and the kernel, the same
             output with other gradients. None is the kernel itself.
         half: of attention that is no one call, the share of each factor of its products; None
@@ -64,9 +64,9 @@ class Shares:
 
     def __init__(
         self,
-        *shares: float,
+        *shares: Any,
         inside: Callable[..., Tensor] | None = None,
-        half: float | None = None,
+        half: Any = None,
     ):
         self.shares, self.inside, self.half = shares, inside, half
 
@@ -74,7 +74,7 @@ class Shares:
         """Return the factors as they are, with gradients that keep their shares."""
         return tuple(map(self.keep, factors, self.shares))
 
-    def keep(self, factor: Tensor, share: float) -> Tensor:
+    def keep(self, factor: Tensor, share: Any) -> Tensor:
         """Return a factor whose gradient keeps this share."""
         if share == 0:
             return factor.detach()

@@ -76,12 +76,18 @@ class Coalitions:
         self.units, self.where = units_of(
             self.architecture, inputs, self.texts, units, special=special
         )
-        self._how: dict[str, Any] = {"batch_tokens": batch_tokens}
         whole = [Row(number, len(text)) for number, text in enumerate(self.texts)]
+        self._batch_tokens, self._beginnings = batch_tokens, None
         if self._answering:
-            beginnings = beginnings_of(self.architecture, self.texts, whole, batch_tokens)
-            self._how["beginnings"] = beginnings
-        logits = evaluate(self.architecture, self.texts, whole, lambda x, _: x, **self._how)
+            self._beginnings = beginnings_of(self.architecture, self.texts, whole, batch_tokens)
+        logits = evaluate(
+            self.architecture,
+            self.texts,
+            whole,
+            lambda x, _: x,
+            batch_tokens=batch_tokens,
+            beginnings=self._beginnings,
+        )
         if not self._answering:
             self.chosen = resolve_target(target, logits, self.architecture.model)
         if output == "difference":
@@ -138,10 +144,16 @@ class Coalitions:
                     rows.append(self._row(number, units, removal, swap_id, head_stays))
                 place.append(known[key])
             places.append(place)
-        options = {"total": len(rows), "desc": name, "unit": "row", "delay": 3, "leave": False}
-        with bar(progress, **options) as shown:
-            how = {**self._how, "done": shown.update}
-            found = evaluate(self.architecture, self.texts, rows, self._read, **how)
+        with bar(progress, total=len(rows), desc=name, unit="row", delay=3, leave=False) as shown:
+            found = evaluate(
+                self.architecture,
+                self.texts,
+                rows,
+                self._read,
+                batch_tokens=self._batch_tokens,
+                done=shown.update,
+                beginnings=self._beginnings,
+            )
         values = torch.cat([self.whole, found.to(self.whole)])
         return [values[torch.tensor(place, dtype=torch.long)] for place in places]
 

@@ -132,8 +132,15 @@ def leave_two_out(
         TypeError: the model is not covered.
         ValueError: an unknown option, or inputs that do not say which tokens are special.
     """
-    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
-    f = Coalitions(model, inputs, units=units, special=True, **how)
+    f = Coalitions(
+        model,
+        inputs,
+        target=target,
+        output=output,
+        units=units,
+        special=True,
+        batch_tokens=batch_tokens,
+    )
     content = units_of(f.architecture, inputs, f.texts, units)[1]
     sets, pairs = [], []
     for alone, inside, where in zip(f.each(), content, f.where, strict=True):

@@ -70,8 +70,7 @@ def evaluate(
     budget = budget if batch_tokens is None else batch_tokens
     if budget < 1:
         raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
-    with torch.inference_mode():
-        budget = prepare(architecture, texts, rows, budget)
+    budget = prepare(architecture, texts, rows, budget)
     longest = max((len(text) for text in texts), default=0)
     share = any(row.start for row in rows) and shareable(architecture, longest)
     cost = PASS.get(device.type, PASS["cuda"]) if share else None

@@ -72,8 +72,14 @@ def perturbation_curves(
     """
     if not isinstance(chunk, int) or chunk < 1:
         raise ValueError(f"chunk={chunk!r} is not a positive number of tokens")
-    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
-    f = Coalitions(model, inputs, units=units, **how)
+    f = Coalitions(
+        model,
+        inputs,
+        target=target,
+        output=output,
+        units=units,
+        batch_tokens=batch_tokens,
+    )
     where = f.where.cpu().numpy()
     maps = _as_maps(scores, where)
     plans = [_sets(own, maps[:, i, where[i]], chunk) for i, own in enumerate(f.units)]

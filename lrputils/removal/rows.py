@@ -325,6 +325,7 @@ def _as_it_is(architecture: Architecture, text: Text, row: Row) -> ArgumentRow:
     return columns
 
 
+@torch.inference_mode()
 def prepare(
     architecture: Architecture, texts: Sequence[Text], rows: Sequence[Row], budget: int
 ) -> int:

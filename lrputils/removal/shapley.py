@@ -95,8 +95,14 @@ def shapley_values(
         raise ValueError(f"permutations={permutations!r} is not an even number from 4 on")
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed={seed!r} is not a whole number from 0 on")
-    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
-    f = Coalitions(model, inputs, units=units, **how)
+    f = Coalitions(
+        model,
+        inputs,
+        target=target,
+        output=output,
+        units=units,
+        batch_tokens=batch_tokens,
+    )
     counts = list(map(len, f.each()))
     for number, count in enumerate(counts):
         if every and count > LONGEST:
