@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.attribution import attribute
-from lrputils.attribution.relevance import lrp_at_blocks
+from lrputils.attribution.methods import lrp_at_blocks
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Target, read
@@ -105,7 +105,7 @@ def maps(
         removals: those of `leave_one_out` to measure, one map each.
         methods: of `_composites`, `_FURTHER` or `PLAIN`; the composites and "mask-gradient" if not
             given. Composites named are also read at the blocks, see
-            `lrputils.attribution.relevance.lrp_at_blocks`.
+            `lrputils.attribution.methods.lrp_at_blocks`.
 
     Returns:
         one row a text and map: `id`, `target`, `label` (the text's own class, None without one),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.attribution.relevance import lrp_at_blocks
+from lrputils.attribution.methods import lrp_at_blocks
 from lrputils.model.forwards import replaced
 from lrputils.model.operations import routed
 from lrputils.propagation.composites import GRADIENT
