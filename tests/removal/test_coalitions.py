@@ -104,28 +104,6 @@ def test_images_lose_patches():
     assert int((~pairs.isnan()).sum()) == 3 * 4 * 3
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"permutations": 5}, "permutations=5 is not an even number from 4 on"),
-        ({"permutations": 2}, "permutations=2 is not an even number"),
-        ({"permutations": "many"}, "permutations='many' is not an even number"),
-        ({"seed": -1}, "seed=-1 is not a whole number"),
-        ({"output": "loss"}, "output='loss' is not one of"),
-        ({"permutations": "all"}, r"text 1 has 17 units, and so 2\^17 sets"),
-    ],
-)
-def test_impossible_samples_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        lrp.shapley_values(tiny.build("bert"), tiny.texts((7, 19)), **options)
-
-
-def test_inputs_say_which_tokens_are_special():
-    plain = {name: tiny.texts()[name] for name in ("input_ids", "attention_mask")}
-    with pytest.raises(ValueError, match="do not say which tokens are special"):
-        lrp.shapley_values(tiny.build("bert"), plain)
-
-
 @pytest.mark.parametrize("name", ["mistral", "gemma3"])
 @pytest.mark.parametrize("head_stays", [True, False])
 def test_what_goes_from_a_text_longer_than_the_window_is_hidden(name, head_stays):

@@ -151,22 +151,6 @@ def test_patches_of_an_image():
         lrp.leave_one_out(model, images, removal="mask")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"removal": "erase"}, "'erase' is not one of"),
-        ({"output": "logits"}, "'logits' is not one of"),
-        ({"removal": "mask"}, r"clf\.encode"),
-        ({"batch_tokens": -1}, "batch_tokens=-1"),
-        ({"batch_tokens": 0}, "batch_tokens=0"),
-        ({"target": "positive"}, "'positive' is none of LABEL_0"),
-    ],
-)
-def test_mistakes_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        lrp.leave_one_out(tiny.build("bert"), tiny.texts(), **options)
-
-
 def test_a_model_in_training_mode_and_a_text_of_one_token_are_refused():
     with pytest.raises(ValueError, match=r"model\.eval\(\)"):
         lrp.leave_one_out(tiny.build("bert").train(), tiny.texts())

@@ -95,22 +95,6 @@ def test_a_map_that_runs_away_loses_its_weight():
         assert found.abs().sum() < 2 * sane.abs().sum()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"form": "second-order"}, "'second-order' is not one of"),
-        ({"gate": 0.5}, "pass groups= too"),
-        ({"groups": 0}, "at least one"),
-        ({"with_open": True}, "with_open=True is about groups: pass groups= too"),
-        ({"groups": 2, "gate": 1.5}, "takes gates from 0 to 1"),
-        ({"groups": 2, "gate": 0.0, "form": "first-order"}, "takes gates from 1e-06 to 1"),
-    ],
-)
-def test_options_that_make_no_sense_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        mask_gradient(tiny.build("bert"), tiny.texts(), **options)
-
-
 def test_exact_block_is_leave_one_out_where_the_rest_is_linear():
     model = tiny.build("bert", num_hidden_layers=1)
     layer = model.bert.encoder.layer[0]
