@@ -76,6 +76,7 @@ class Coalitions:
         self.units, self.where = units_of(
             self.architecture, inputs, self.texts, units, special=special
         )
+        self._window = window(self.architecture)
         whole = [Row(number, len(text)) for number, text in enumerate(self.texts)]
         self._batch_tokens, self._beginnings = batch_tokens, None
         if self._answering:
@@ -191,13 +192,15 @@ class Coalitions:
         In a text longer than the model's attention window tokens are hidden: deleting them would
         pull others into it.
         """
-        gone = np.flatnonzero(np.isin(self.units[number], units))
         tokens, read = len(self.texts[number]), self.texts[number].read
+        member = np.zeros(tokens + 2, dtype=bool)  # the last is that of no unit
+        member[units] = True
+        gone = np.flatnonzero(member[self.units[number]])
         left, first = tokens - len(gone), int(gone[0])
         if removal not in ("attention-mask", "delete"):
             return Row(number, tokens, swapped=gone, swap_id=swap_id, start=first)
         masked = removal == "attention-mask"
-        if masked and tokens > window(self.architecture) and (left or head_stays):
+        if masked and tokens > self._window and (left or head_stays):
             length = tokens if head_stays else int(np.delete(np.arange(tokens), gone)[-1]) + 1
             return Row(number, length, hidden=gone[gone < length], start=first)
         head = tokens - read if self.architecture.kind.causal else 0

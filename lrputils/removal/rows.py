@@ -232,8 +232,10 @@ def _collate(
     visible, changed, kept = mask.copy(), np.zeros_like(mask), np.zeros(mask.shape, dtype=np.int64)
     for i, (row, start) in enumerate(zip(rows, starts, strict=True)):
         kept[i, : lengths[i]] = row.kept(texts[row.text])[start:]
-        visible[i, row.hidden - start] = False
-        changed[i, row.swapped - start] = True
+        if len(row.hidden):
+            visible[i, row.hidden - start] = False
+        if len(row.swapped):
+            changed[i, row.swapped - start] = True
 
     arguments = {}
     # Without a mask a decoder reads a gap in the positions as the start of another text.
@@ -249,9 +251,12 @@ def _collate(
         return arguments, mask, put(kept, device)
     shifted = np.array([row.shifted for row in rows])
     counted = np.where(shifted[:, None] & mask, starts[:, None] + places, kept)
-    ids, positions = _column("ids", texts, rows, kept), _column("positions", texts, rows, counted)
+    # The texts, one behind the other, and where each row's own begins.
+    begins = np.cumsum([0, *map(len, texts)])[[row.text for row in rows], None]
+    ids = _column("ids", texts)[begins + kept]
+    positions = _column("positions", texts)[begins + counted]
     if texts[0].types is not None:
-        arguments["token_type_ids"] = put(_column("types", texts, rows, kept), device)
+        arguments["token_type_ids"] = put(_column("types", texts)[begins + kept], device)
     if rows[0].zeroed:
         arguments["inputs_embeds"] = embedded = architecture.word_embeddings(put(ids, device))
         embedded[put(changed, device)] = 0
@@ -266,13 +271,8 @@ def _collate(
     return arguments, mask, put(counted, device)
 
 
-def _column(
-    name: str, texts: Sequence[Text], rows: Sequence[Row], places: np.ndarray
-) -> np.ndarray:
-    """What each row's text has at these places, (rows, tokens)."""
-    pairs = zip(rows, places, strict=True)
-    found = np.stack([getattr(texts[row.text], name)[own] for row, own in pairs])
-    return found.astype(np.int64, copy=False)
+def _column(name: str, texts: Sequence[Text]) -> np.ndarray:
+    return np.concatenate([getattr(text, name) for text in texts]).astype(np.int64, copy=False)
 
 
 def count(ids: np.ndarray, uncounted: int) -> np.ndarray:
