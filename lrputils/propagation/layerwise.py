@@ -176,7 +176,8 @@ def relevance_paths(
         ValueError: an unknown read-out, a layer that the model does not have, or what `read`
             refuses.
     """
-    architecture, factors = covered(model, composite), []
+    architecture = covered(model, composite)
+    factors = []
 
     with installed(architecture, composite.rule, stepwise) as operations:
         answer = operations.function

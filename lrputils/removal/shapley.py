@@ -139,7 +139,7 @@ def _sampled(f: Tensor, orders: np.ndarray) -> np.ndarray:
     """
     gains = np.diff(f.double().cpu().numpy().reshape(len(orders), -1), axis=1)
     gains = np.take_along_axis(gains, np.argsort(orders, axis=1), axis=1)
-    return gains.reshape(2, len(orders) // 2, -1).mean(0)
+    return gains.reshape(2, len(orders) // 2, orders.shape[1]).mean(0)
 
 
 def _subsets(count: int) -> np.ndarray:
@@ -149,7 +149,9 @@ def _subsets(count: int) -> np.ndarray:
 
 def _enumerated(f: Tensor) -> np.ndarray:
     """φ_i = Σ_S (|S| − 1)! (n − |S|)! / n! (f(S) − f(S without i)), as one draw (1, units)."""
-    of_set, codes, count = f.double().cpu().numpy(), np.arange(len(f)), len(f).bit_length() - 1
+    of_set = f.double().cpu().numpy()
+    codes = np.arange(len(of_set))
+    count = len(of_set).bit_length() - 1
     here = _subsets(count)
     weight = np.array([0.0] + [1 / (size * comb(count, size)) for size in range(1, count + 1)])
     weight = weight[here.sum(1)]
