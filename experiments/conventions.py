@@ -9,20 +9,30 @@ special, which stay in place under every removal there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from experiments.by_text import in_batches
 from lrputils.attribution import attribute
-from lrputils.attribution.relevance import lrp_everywhere
+from lrputils.attribution.methods import lrp_at_blocks
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRADIENT, Composite
+from lrputils.model.readout import Target, read
+from lrputils.propagation.composites import (
+    ATTN_LRP,
+    CANONISED_LRP,
+    CP_LRP,
+    GRADIENT,
+    Composite,
+    propagating,
+)
 from lrputils.removal import shapley
-from lrputils.removal.leave_one_out import REMOVALS, leave_one_out, leave_two_out
+from lrputils.removal.coalitions import REMOVALS
+from lrputils.removal.leave_one_out import leave_one_out, leave_two_out
 from lrputils.removal.shapley import shapley_values
 from lrputils.study.agreement import refuse_unknown
 
@@ -95,7 +105,7 @@ def maps(
         removals: those of `leave_one_out` to measure, one map each.
         methods: of `_composites`, `_FURTHER` or `PLAIN`; the composites and "mask-gradient" if not
             given. Composites named are also read at the blocks, see
-            `lrputils.attribution.relevance`.
+            `lrputils.attribution.methods.lrp_at_blocks`.
 
     Returns:
         one row a text and map: `id`, `target`, `label` (the text's own class, None without one),
@@ -124,9 +134,22 @@ def maps(
             yield {**none, "method": method, **options, "scores": scores}
     for (method, rules), composite in known.items():
         if method in methods if methods is not None else (method, rules) not in _FURTHER:
-            how = {"target": target, "composite": composite, "blocks": methods is not None}
-            for place, scores in lrp_everywhere(model, inputs, **how).items():
+            found = lrp_everywhere(model, inputs, composite, target)
+            if methods is not None:
+                found["blocks"] = lrp_at_blocks(model, inputs, composite, target=target)
+            for place, scores in found.items():
                 yield {**none, "method": method, "rules": rules, "readout": place, "scores": scores}
+
+
+def lrp_everywhere(
+    model: nn.Module, inputs: Mapping[str, Any], composite: Composite, target: Target
+) -> dict[str, Tensor]:
+    """LRP's maps at every read-out that the model has, by one forward and backward pass."""
+    with propagating(model, composite) as architecture:
+        reading = read(architecture, inputs, target=target)
+    sites, values = zip(*reading.places.values(), strict=True)
+    flowing = torch.autograd.grad(reading.output.sum(), sites)
+    return dict(zip(reading.places, map(reading.relevance, flowing, values), strict=True))
 
 
 BESIDE = ("attnlrp", "cp-lrp", "mask-gradient", "ig", "grad-x-input", "rollout")

@@ -17,11 +17,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from experiments.by_text import in_batches
 from lrputils import stats
-from lrputils.model.attention import AttentionCall, Recorder, additive, fused
+from lrputils.model.attention import AttentionCall, additive, fused
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.operations import routed
-from lrputils.model.readout import read
 from lrputils.removal.mask_gradient import Gates, block_scores
 
 _ROWS = 512  # in one forward pass
@@ -47,11 +46,9 @@ def agreement_by_depth(
     depth = classifier.architecture.layers
     estimates = {}  # form → each layer's share with all gates open, (layers, batch, tokens)
     for form in forms:
-        gates = Gates(form)
-        with torch.inference_mode(False), routed(classifier.model, blocks := Recorder(gates)):
-            reading = read(classifier.architecture, inputs, target=target)
-        gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
-        estimates[form] = block_scores(reading, blocks.calls, gradients, gates)
+        gates, architecture = Gates(form), classifier.architecture
+        with torch.inference_mode(False), routed(architecture, gates) as route:
+            estimates[form] = block_scores(route, architecture, inputs, target, gates)
     places = {"": inputs.valid_mask, "_content": inputs.content_mask}
     for k in range(1, depth + 1):
         exact = []

@@ -40,7 +40,6 @@ from lrputils.model.readout import Target, read
 from lrputils.propagation.composites import (
     ATTN_LRP,
     Composite,
-    check_composite,
     covered,
     installed,
 )
@@ -113,10 +112,9 @@ def _softmax_maps(
 
     Raises:
         TypeError: the model is not covered, or `composite` is none.
-        ValueError: what `check_composite` and `read` refuse.
+        ValueError: what `covered` and `read` refuse.
     """
-    architecture = covered(model)
-    check_composite(composite, architecture)
+    architecture = covered(model, composite)
     with installed(architecture, composite.rule) as route:
         route.function = blocks = Recorder(route.function)
         reading = read(architecture, inputs, target=target)

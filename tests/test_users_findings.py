@@ -7,7 +7,7 @@ import torch
 from tokenizers import processors
 
 import lrputils as lrp
-from lrputils.attribution.gradients import completeness_gap
+from lrputils.attribution.methods import completeness_gap
 from lrputils.study.cost import forecast
 from tests import reference, tiny
 

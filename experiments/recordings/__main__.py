@@ -35,7 +35,7 @@ KINDS = {
     "remedy": "experiments.recordings.remedy:remedy",
     "yardstick": "experiments.conventions:yardstick",
     "softmax": "experiments.softmax:measure",
-    "refactored": "experiments.attention:through_forms",
+    "refactored": "experiments.attention_forms:through_forms",
     "curves": "experiments.recordings.evaluations:curves",
     "baselines": "experiments.recordings.evaluations:baselines",
     "epsilon": "experiments.recordings.epsilon:measure",
@@ -56,7 +56,6 @@ KINDS = {
 }
 Kind = Literal[*KINDS]
 _FILE = "rows"  # of a part
-_OWN_DEFAULTS = {"refactored": {"methods": ["attnlrp"]}}
 
 
 def record(
@@ -212,12 +211,11 @@ def _own(
     kind: str, measure: Callable[..., Any], given: Sequence[str], sizes: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The arguments of `measure`, its defaults included; ValueError for one that it lacks."""
-    known: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     for follow in (True, False):  # what is measured in batches takes their size, too
         signature = inspect.signature(measure, follow_wrapped=follow)
         named = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
-        known |= {p.name: p.default for p in named if not isinstance(p.default, Mapping)}
-    own = known | _OWN_DEFAULTS.get(kind, {})
+        own |= {p.name: p.default for p in named if not isinstance(p.default, Mapping)}
     own |= {name: value for name, value in sizes.items() if name in own}
     for one in given:
         name, _, value = one.partition("=")

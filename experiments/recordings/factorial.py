@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from experiments.by_text import in_order
+from experiments.conventions import lrp_everywhere
 from experiments.frame import recorded_loo
 from experiments.recordings.language import LABELS
 from lrputils import stats
-from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
@@ -112,7 +112,7 @@ def _compare(
     texts = len(loo)
     valid, content = inputs.valid_mask.cpu(), inputs.content_mask.cpu()
     for rules, composite in composites().items():
-        maps = lrp_everywhere(classifier.model, inputs, target=target, composite=composite)
+        maps = lrp_everywhere(classifier.model, inputs, composite, target)
         for place, scores in maps.items():
             scores = scores.detach().float().cpu()
             followed = {name: [rule] * texts for name, rule in zip(FACTORS, rules, strict=True)}

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from experiments.by_text import in_batches
+from experiments.conventions import lrp_everywhere
 from experiments.recordings.epsilon import LRP
 from lrputils import stats
 from lrputils.attribution import attribute
-from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.classifier import Classifier
 from lrputils.model.forwards import run
 from lrputils.model.inputs import Inputs
@@ -94,7 +94,7 @@ def _maps(classifier: Classifier, inputs: Inputs, target: Tensor) -> dict[tuple[
     maps = {("loo", ""): leave_one_out(model, inputs, progress=False, **how)}
     maps["mask-gradient", ""] = attribute(model, inputs, "mask-gradient", **how)
     for method, composite in LRP.items():
-        found = lrp_everywhere(model, inputs, composite=composite, **how)
+        found = lrp_everywhere(model, inputs, composite, target)
         maps |= {(method, place): found[place] for place in PLACES}
     return maps
 

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lrputils.attribution import gradients  # it enters its methods
+from lrputils.attribution.methods import lrp
 from lrputils.attribution.registry import METHODS, Method, Option, method, options_in
-from lrputils.attribution.relevance import lrp
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.inputs import Inputs
 from lrputils.model.inputs import special_tokens as special_in

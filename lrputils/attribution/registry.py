@@ -20,11 +20,7 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from lrputils.model.architectures import Handle
-from lrputils.removal import budgeted
-from lrputils.removal.leave_one_out import leave_one_out
-from lrputils.removal.mask_gradient import BOTH, mask_gradient, passes_of_groups
-from lrputils.removal.shapley import ALL, LONGEST, shapley_values
+from lrputils.removal.mask_gradient import BOTH
 
 Function = Callable[..., Tensor]
 _Price = Callable[..., float]
@@ -181,23 +177,3 @@ def _arguments(docstring: str) -> dict[str, str]:
     section = re.split(r"\n(?=\S)", docstring.partition("\nArgs:\n")[2])[0]
     entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section, flags=re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
-
-
-method("loo", "LOO", "ink", rules=False, price=lambda tokens, **_: tokens)(leave_one_out)
-method("budgeted-loo", "Budgeted LOO", "slate", price=budgeted.price)(budgeted.budgeted_loo)
-method("mask-gradient", "Mask gradient", "green", price=passes_of_groups)(mask_gradient)
-
-
-@method(
-    "shapley",
-    "Shapley values",
-    "olive",
-    options_of=shapley_values,
-    rules=False,
-    price=lambda tokens, permutations, **_: (
-        2 ** min(tokens, LONGEST) if permutations == ALL else permutations * tokens
-    ),
-)
-def _shapley(model: Handle, inputs: Mapping[str, Any], **options: Any) -> Tensor:
-    """The scores of `shapley_values`, whose errors and intervals `attribute` does not return."""
-    return shapley_values(model, inputs, **options).scores

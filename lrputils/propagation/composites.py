@@ -106,10 +106,8 @@ class Composite:
 
     def rule(self, operation: str, layer: int | None) -> Callable | None:
         """The rule of an operation in a layer; layer None is outside the layers."""
-        for place, name in self.exceptions:
-            if place == (layer, operation):
-                return RULES[operation][name]
-        return RULES[operation][getattr(self, operation)]
+        exceptions: dict[Any, str] = dict(self.exceptions)
+        return RULES[operation][exceptions.get((layer, operation), getattr(self, operation))]
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -149,13 +147,12 @@ def propagating(model: Handle, composite: Composite) -> Iterator[Architecture]:
         ValueError: the composite names a layer that the model does not have.
         RuntimeError: rules are already installed in this model, in this thread.
     """
-    architecture = covered(model)
-    check_composite(composite, architecture)
+    architecture = covered(model, composite)
     with installed(architecture, composite.rule):
         yield architecture
 
 
-def covered(handle: Handle) -> Architecture:
+def covered(handle: Handle, composite: Composite = ATTN_LRP) -> Architecture:
     """A model whose rules were proved on itself, once, by two short passes without constants.
 
     There CP-LRP's relevance of the words has to sum to the output, with the gates of products held
@@ -163,8 +160,9 @@ def covered(handle: Handle) -> Architecture:
 
     Raises:
         TypeError: it does not, by more than `TOLERANCE`, or there is an operation without a rule;
-            the message names it.
-        ValueError: the model does not run (see `lrputils.model.proof.prove`).
+            the message names it. Or `composite` is no composite.
+        ValueError: the model does not run (see `lrputils.model.proof.prove`), or has not all layers
+            that the composite names.
     """
     architecture = laid_out(handle)
     model, weights = architecture.model, next(architecture.model.parameters())
@@ -174,6 +172,13 @@ def covered(handle: Handle) -> Architecture:
         known[state] = _refusal(architecture)
     if known[state]:
         raise TypeError(f"{known[state]}. {WITHOUT_RULES}")
+    if not isinstance(composite, Composite):
+        raise TypeError(f"a composite is wanted, as ATTN_LRP or CP_LRP; got {composite!r}")
+    if beyond := [layer for layer in composite.layers if layer >= architecture.layers]:
+        raise ValueError(
+            f"layers {beyond} do not exist: this {type(model).__name__} has {architecture.layers} "
+            f"layers, counted from 0 to {architecture.layers - 1}"
+        )
     return architecture
 
 
@@ -242,17 +247,6 @@ def conserved(
         off = (relevance.sum(1) - output).abs() / scale.clamp(min=torch.finfo(state.dtype).tiny)
         gaps.append(float(off.max()))
     return tuple(gaps), operations
-
-
-def check_composite(composite: Composite, architecture: Architecture) -> None:
-    """Refuse what is no composite for this model, or names layers that it does not have."""
-    if not isinstance(composite, Composite):
-        raise TypeError(f"a composite is wanted, as ATTN_LRP or CP_LRP; got {composite!r}")
-    if beyond := [layer for layer in composite.layers if layer >= architecture.layers]:
-        raise ValueError(
-            f"layers {beyond} do not exist: this {type(architecture.model).__name__} has "
-            f"{architecture.layers} layers, counted from 0 to {architecture.layers - 1}"
-        )
 
 
 @contextmanager

@@ -42,12 +42,11 @@ from lrputils.propagation.composites import (
     ATTN_LRP,
     CP_LRP,
     Composite,
-    check_composite,
     covered,
     installed,
     layer_numbers,
 )
-from lrputils.propagation.rules import with_backward
+from lrputils.propagation.rules import Shares, with_backward
 
 PATHS = ("value", "query", "key", "residual")
 
@@ -88,11 +87,10 @@ def bypass_at(
     batch_tokens: int = GRADIENT_TOKENS,
 ) -> dict[str, Tensor]:
     """`layerwise_bypass` at several read-outs, whose passes through the layers are the same."""
-    architecture = covered(model)
     variants = [layer_numbers(layers) for layers in layer_sets]
     if not variants:
         raise ValueError("layer_sets is empty: pass at least one set of layers, [()] for none")
-    check_composite(ATTN_LRP.bypass(frozenset().union(*variants)), architecture)
+    architecture = covered(model, ATTN_LRP.bypass(frozenset().union(*variants)))
     switched: set[int] = set()  # the layers that follow CP-LRP right now
     with installed(architecture, partial(_switching, switched), stepwise):
         reading = read(architecture, inputs, target=target, readout=places[0])
@@ -103,11 +101,11 @@ def bypass_at(
         # From gradients at the layer's output, by suffix above it, to those at its input.
         wanted = {frozenset(i for i in variant if i >= layer) for variant in variants}
         passed: dict[frozenset[int], Tensor] = {}
-        for bypass in (False, True):
-            suffixes = sorted((s for s in wanted if (layer in s) == bypass), key=sorted)
+        for bypassed in (frozenset(), frozenset({layer})):
+            suffixes = sorted((s for s in wanted if s & {layer} == bypassed), key=sorted)
             if suffixes:
                 switched.clear()
-                switched.update({layer} if bypass else ())
+                switched.update(bypassed)
                 above = torch.stack([gradients[suffix - {layer}] for suffix in suffixes])
                 ends = reading.outputs[layer], reading.inputs[layer]
                 passed |= zip(suffixes, pulled_back(*ends, above, batch_tokens), strict=True)
@@ -122,38 +120,32 @@ def bypass_at(
     return found
 
 
-class _Switch:
+class _Switch(Shares):
     """Between AttnLRP's and CP-LRP's shares in a layer it chooses when the backward pass runs."""
 
-    inside = None
+    def __init__(self, switched: set[int], layer: int | None, attnlrp: Any, cp: Any):
+        both = zip(attnlrp.shares, cp.shares, strict=True)
+        super().__init__(*both, half=(attnlrp.half, cp.half))
+        self.switched, self.layer = switched, layer
 
-    def __init__(self, switched: set[int], layer: int | None, rules: Sequence[Any]):
-        self.switched, self.layer, self.rules = switched, layer, rules
+    def keep(self, factor: Tensor, share: tuple[float, float]) -> Tensor:
+        """Return a factor whose gradient keeps AttnLRP's share, or CP-LRP's."""
 
-    def _kept(self, x: Tensor, attnlrp: float, cp: float) -> Tensor:
         def _back(gradient: Tensor) -> Tensor | None:
-            share = cp if self.layer in self.switched else attnlrp
-            return None if share == 0 else gradient * share
+            chosen = share[self.layer in self.switched]
+            return None if chosen == 0 else gradient * chosen
 
-        return with_backward(x, x, _back)
-
-    def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
-        """Return the factors of one call, or of a gated product."""
-        return tuple(map(self._kept, factors, *(rule.shares for rule in self.rules)))
-
-    def apart(self, *factors: Tensor) -> list[Tensor]:
-        """Return the factors of a product, as `Shares` does."""
-        return [self._kept(x, *(rule.half for rule in self.rules)) for x in factors]
+        return with_backward(factor, factor, _back)
 
     def weighing(self, weights: Tensor) -> Tensor:
         """Return the weights of a softmax, as `Shares` does."""
-        return self._kept(weights, 1, 0)
+        return self.keep(weights, (1, 0))
 
 
 def _switching(switched: set[int], operation: str, layer: int | None) -> Any:
     """The rule of an operation in a layer, as in `Composite.rule`."""
-    rules = [each.rule(operation, layer) for each in (ATTN_LRP, CP_LRP)]
-    return rules[0] if rules[0] is rules[1] else _Switch(switched, layer, rules)
+    attnlrp, cp = (each.rule(operation, layer) for each in (ATTN_LRP, CP_LRP))
+    return attnlrp if attnlrp is cp else _Switch(switched, layer, attnlrp, cp)
 
 
 @torch.inference_mode(False)
@@ -184,8 +176,7 @@ def relevance_paths(
         ValueError: an unknown read-out, a layer that the model does not have, or what `read`
             refuses.
     """
-    architecture = covered(model)
-    check_composite(composite, architecture)
+    architecture = covered(model, composite)
     factors = []
 
     with installed(architecture, composite.rule, stepwise) as operations:

@@ -55,7 +55,7 @@ class Shares:
     A factor with a share of 0 is a constant: no graph leads to it.
 
     Attributes:
-        shares: one a factor.
+        shares: a number a factor; or what `keep` of another rule takes.
         inside: of attention, what takes the kernel's place: from a call and the kernel, the same
             output with other gradients. None is the kernel itself.
         half: of attention that is no one call, the share of each factor of its products; None
@@ -64,19 +64,25 @@ class Shares:
 
     def __init__(
         self,
-        *shares: float,
+        *shares: Any,
         inside: Callable[..., Tensor] | None = None,
-        half: float | None = None,
+        half: Any = None,
     ):
         self.shares, self.inside, self.half = shares, inside, half
 
     def __call__(self, *factors: Tensor) -> tuple[Tensor, ...]:
         """Return the factors as they are, with gradients that keep their shares."""
-        return tuple(map(_kept, factors, self.shares))
+        return tuple(map(self.keep, factors, self.shares))
+
+    def keep(self, factor: Tensor, share: Any) -> Tensor:
+        """Return a factor whose gradient keeps this share."""
+        if share == 0:
+            return factor.detach()
+        return factor if share == 1 else scaled(factor, share)
 
     def apart(self, *factors: Tensor) -> list[Tensor]:
         """Return the factors of a product that is no part of one attention call."""
-        return [_kept(factor, 1 if self.half is None else self.half) for factor in factors]
+        return [self.keep(factor, 1 if self.half is None else self.half) for factor in factors]
 
     def weighing(self, weights: Tensor) -> Tensor:
         """Return the weights of a softmax that is no part of one attention call.
@@ -90,12 +96,6 @@ class Shares:
                 "this model's is another: use 'attnlrp', 'cp' or 'gradient'"
             )
         return weights if self.shares[0] else weights.detach()
-
-
-def _kept(factor: Tensor, share: float) -> Tensor:
-    if share == 0:
-        return factor.detach()
-    return factor if share == 1 else scaled(factor, share)
 
 
 # --- products y = Σ_k a_k b_k ---------------------------------------------------------------------

@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
-from lrputils.model.architectures import Handle, describe
+from lrputils.model.architectures import Handle
 from lrputils.model.inputs import tensor_rows
 from lrputils.model.readout import Target
 from lrputils.removal.coalitions import Coalitions
@@ -77,15 +76,18 @@ def budgeted_loo(
         raise ValueError(f"budget={budget} is no share of leave-one-out's passes: 0 < budget <= 1")
     if counted not in COUNTED:
         raise ValueError(f"counted={counted!r} is not one of {COUNTED}")
-    architecture = describe(model)
-    f = Coalitions(architecture, inputs, target=target, special=True, batch_tokens=batch_tokens)
+    f = Coalitions(model, inputs, target=target, special=True, batch_tokens=batch_tokens)
     plans = [plan(len(text), budget) for text in f.texts]
-    estimate = _estimated(architecture, inputs, f.chosen, plans)
-    valid = f.where.to(estimate.device)
-    head = one_hot(architecture.head_tokens(valid), valid.shape[1]).bool()
-    content = free_tokens(inputs, valid, head)
+    valid = f.where.to(f.whole.device)
+    estimate = f.whole.new_zeros(valid.shape)
+    kinds = [tuple(options.items()) for options, _ in plans]
+    for kind in dict.fromkeys(kinds):  # texts of one plan share their batches
+        same = torch.tensor([kind == own for own in kinds])
+        how = {"target": f.chosen[same.to(f.chosen.device)], **dict(kind)}
+        estimate[same] = mask_gradient(f.architecture, tensor_rows(inputs, same), **how)
+    free = free_tokens(f.architecture, inputs, valid)
     special = torch.inf if counted == "all" else estimate.abs() / (1 + estimate.abs())
-    order = torch.where(content, estimate.abs() + 1, special).where(valid, -1.0)
+    order = torch.where(free, estimate.abs() + 1, special).where(valid, -1.0)
     ranks = order.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     counts = torch.tensor([left for _, left in plans], device=ranks.device)
     exact = (ranks < counts[:, None]) & valid
@@ -93,15 +95,3 @@ def budgeted_loo(
     values = f.values(chosen, "LOO", progress=False)
     losses = [full - left for full, left in zip(f.whole, values, strict=True)]
     return estimate.masked_scatter(exact, torch.cat(losses).to(estimate))
-
-
-def _estimated(architecture: Any, inputs: Mapping[str, Any], target: Tensor, plans: list) -> Tensor:
-    """Each text's estimate by its own plan; texts of one plan share their batches."""
-    total = None
-    for options in [dict(pair) for pair in {tuple(options.items()) for options, _ in plans}]:
-        same = torch.tensor([options == other for other, _ in plans])
-        some = tensor_rows(inputs, same)
-        scores = mask_gradient(architecture, some, target=target[same.to(target.device)], **options)
-        total = scores.new_zeros(len(plans), scores.shape[1]) if total is None else total
-        total[same.to(total.device)] = scores
-    return total

@@ -7,14 +7,13 @@ Leave-one-out, pairs, Shapley values and perturbation curves are values of f at 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Architecture
+from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.inputs import Inputs, check_token, has_answers, special_tokens, to_the_left
 from lrputils.model.readout import (
     ANSWER_OUTPUTS,
@@ -53,7 +52,7 @@ class Coalitions:
 
     def __init__(
         self,
-        architecture: Architecture,
+        model: Handle,
         inputs: Mapping[str, Any],
         *,
         target: Target = None,
@@ -63,9 +62,8 @@ class Coalitions:
         per_token: bool = False,
         batch_tokens: int | None = None,
     ):
-        self.architecture, self.inputs = architecture, inputs
-        self._answering = has_answers(inputs)
-        self._per_token = per_token
+        self.architecture, self.inputs = describe(model), inputs
+        self._answering, self._per_token = has_answers(inputs), per_token
         if self._answering:
             self.chosen = resolve_output(output or target, len(inputs["input_ids"]))
             output = ANSWER_OUTPUTS[int(self.chosen[0])]
@@ -74,20 +72,25 @@ class Coalitions:
         elif (output := output or OUTPUTS[0]) not in OUTPUTS:
             raise ValueError(f"output={output!r} is not one of {OUTPUTS}")
         self._output = output
-        self._checked: set[str] = set()  # removals whose replacement the model has
-        self.texts = split(architecture, inputs, output)
-        self.units, self.where = units_of(architecture, inputs, self.texts, units, special=special)
-        self._window = window(architecture)
-        self._every = [np.arange(len(text)) for text in self.texts]
-        sizes = [torch.ones(1, len(text) - text.read + 1) for text in self.texts]
-        self._heads = [int(architecture.head_tokens(size)) for size in sizes]
+        self.texts = split(self.architecture, inputs, output)
+        self.units, self.where = units_of(
+            self.architecture, inputs, self.texts, units, special=special
+        )
+        self._window = window(self.architecture)
         whole = [Row(number, len(text)) for number, text in enumerate(self.texts)]
-        self._how = {"batch_tokens": batch_tokens}
+        self._batch_tokens, self._beginnings = batch_tokens, None
         if self._answering:
-            self._how["beginnings"] = beginnings_of(architecture, self.texts, batch_tokens)
-        logits = evaluate(architecture, self.texts, whole, lambda x, _: x, **self._how)
+            self._beginnings = beginnings_of(self.architecture, self.texts, whole, batch_tokens)
+        logits = evaluate(
+            self.architecture,
+            self.texts,
+            whole,
+            lambda x, _: x,
+            batch_tokens=batch_tokens,
+            beginnings=self._beginnings,
+        )
         if not self._answering:
-            self.chosen = resolve_target(target, logits, architecture.model)
+            self.chosen = resolve_target(target, logits, self.architecture.model)
         if output == "difference":
             self.chosen = _beside_the_next(self.chosen, logits)
         self.whole = self._read(logits, torch.arange(len(whole), device=logits.device))
@@ -107,95 +110,111 @@ class Coalitions:
         """Of each text its units, each as a set of its own, (units, 1)."""
         return [np.arange(own.max(initial=-1) + 1)[:, None] for own in self.units]
 
-    def row(
-        self,
-        number: int,
-        units: Sequence[int],
-        removal: str = "attention-mask",
-        *,
-        head_stays: bool = True,
-    ) -> Row:
-        """What is left of a text without some of its units, one at least.
-
-        The token that the head reads keeps its own query under the attention mask, if `head_stays`.
-        In a text longer than the model's attention window tokens are hidden: deleting them would
-        pull others into it.
-
-        Raises:
-            ValueError: nothing would be left of the text, or a tokenizer without the replacement.
-        """
-        member = np.zeros(len(self.texts[number]) + 1, bool)  # the last is that of no unit
-        member[units] = True
-        gone, tokens = np.flatnonzero(member[self.units[number]]), len(self.texts[number])
-        left, first = tokens - len(gone), int(gone[0])
-        if removal not in ("attention-mask", "delete"):
-            known = {"zero": None, **getattr(self.inputs, "replacements", {})}
-            if removal not in known:
-                raise ValueError(
-                    f"removal={removal!r} needs the tokenizer's [{removal.upper()}] token, and "
-                    f"these inputs know {sorted({*known} - {'zero'}) or 'none'}: encode texts by "
-                    "`clf.encode(texts)`, with a tokenizer that has the token"
-                )
-            swap_id = known[removal]
-            if swap_id is not None and removal not in self._checked:
-                words = self.architecture.model.get_input_embeddings()
-                check_token(words, swap_id, f"removal={removal!r}")
-                self._checked.add(removal)
-            return Row(number, tokens, swapped=tuple(gone), swap_id=swap_id, start=first)
-        head, read = self._heads[number], self.texts[number].read
-        if removal == "attention-mask" and tokens > self._window and (left or head_stays):
-            length = tokens if head_stays else np.delete(self._every[number], gone)[-1] + 1
-            return Row(number, int(length), hidden=tuple(gone[gone < length]), start=first)
-        if removal == "attention-mask" and head_stays and head in gone:
-            kept = np.delete(self._every[number], gone[gone != head])
-            hidden, start = int(np.searchsorted(kept, head)), min(first, left + 1 - read)
-            return Row(number, left + 1, partial(np.copy, kept), hidden=(hidden,), start=start)
-        if left < read:
-            raise ValueError(
-                f"Text {number} is a single token or unit; removal='delete' would leave "
-                "nothing of it. Use removal='attention-mask'"
-            )
-        kept, shifted = partial(np.delete, self._every[number], gone), removal == "delete"
-        return Row(number, left, kept, shifted=shifted, start=min(first, left - read))
-
-    def run(self, rows: Sequence[Row], name: str, *, progress: bool = True) -> Tensor:
-        """f of rows of these texts, (rows,), under a progress bar of this name."""
-        options = {"total": len(rows), "desc": name, "unit": "row", "delay": 3, "leave": False}
-        with bar(progress, **options) as shown:
-            return evaluate(
-                self.architecture,
-                self.texts,
-                rows,
-                self._read,
-                **self._how,
-                done=shown.update,
-            )
-
     def values(
         self,
         sets: Iterable[Iterable[Any]],
         name: str,
         *,
+        removal: str = REMOVALS[0],
+        head_stays: bool = True,
         progress: bool = True,
-        **removed: Any,
     ) -> list[Tensor]:
         """f of each text without each of some sets of its units, (sets,) a text.
 
-        Equal sets of a text run once. `name`: of the progress bar; `removed`: options of `row`.
+        Equal sets of a text run once.
+
+        Args:
+            sets: of each text the sets.
+            name: of the progress bar.
+            removal: what happens to the tokens of a set, as in `lrputils.leave_one_out`.
+            head_stays: whether under the attention mask the token that the head reads keeps its own
+                query.
+            progress: whether to draw the bar.
+
+        Raises:
+            ValueError: a removal that is none or that the inputs do not have, or nothing would be
+                left of a text.
         """
-        rows: list[Row] = []
-        places: list[list[int]] = []
+        swap_id, rows, places = self._swap_id(removal), [], []
         for number, own in enumerate(sets):
             known, place = {b"": number}, []  # without nothing it is the whole text
             for units in own:
                 key = np.sort(np.asarray(units, dtype=np.int64)).tobytes()
                 if key not in known:
                     known[key] = len(self.texts) + len(rows)
-                    rows.append(self.row(number, units, **removed))
+                    rows.append(self._row(number, units, removal, swap_id, head_stays))
                 place.append(known[key])
             places.append(place)
-        values = torch.cat([self.whole, self.run(rows, name, progress=progress).to(self.whole)])
+        with bar(progress, total=len(rows), desc=name, unit="row", delay=3, leave=False) as shown:
+            found = evaluate(
+                self.architecture,
+                self.texts,
+                rows,
+                self._read,
+                batch_tokens=self._batch_tokens,
+                done=shown.update,
+                beginnings=self._beginnings,
+            )
+        values = torch.cat([self.whole, found.to(self.whole)])
         return [values[torch.tensor(place, dtype=torch.long)] for place in places]
+
+    def _swap_id(self, removal: str) -> int | None:
+        """The token by which a removal replaces others, if it does; see `values`."""
+        if removal not in REMOVALS:
+            raise ValueError(f"removal={removal!r} is not one of {REMOVALS}")
+        if self.architecture.kind.vision and removal != "attention-mask":
+            raise ValueError(
+                f"removal={removal!r} is about words; for image patches use 'attention-mask'"
+            )
+        if removal in ("attention-mask", "delete", "zero"):
+            return None
+        known = getattr(self.inputs, "replacements", {})
+        if removal not in known:
+            raise ValueError(
+                f"removal={removal!r} needs the tokenizer's [{removal.upper()}] token, and these "
+                f"inputs know {sorted(known) or 'none'}: encode texts by `clf.encode(texts)`, with "
+                "a tokenizer that has the token"
+            )
+        words = self.architecture.model.get_input_embeddings()
+        check_token(words, known[removal], f"removal={removal!r}")
+        return known[removal]
+
+    def _row(
+        self,
+        number: int,
+        units: Sequence[int],
+        removal: str,
+        swap_id: int | None,
+        head_stays: bool,
+    ) -> Row:
+        """What is left of a text without some of its units, one at least.
+
+        In a text longer than the model's attention window tokens are hidden: deleting them would
+        pull others into it.
+        """
+        tokens, read = len(self.texts[number]), self.texts[number].read
+        member = np.zeros(tokens + 2, dtype=bool)  # the last is that of no unit
+        member[units] = True
+        gone = np.flatnonzero(member[self.units[number]])
+        left, first = tokens - len(gone), int(gone[0])
+        if removal not in ("attention-mask", "delete"):
+            return Row(number, tokens, swapped=gone, swap_id=swap_id, start=first)
+        masked = removal == "attention-mask"
+        if masked and tokens > self._window and (left or head_stays):
+            length = tokens if head_stays else int(np.delete(np.arange(tokens), gone)[-1]) + 1
+            return Row(number, length, hidden=gone[gone < length], start=first)
+        head = tokens - read if self.architecture.kind.causal else 0
+        if masked and head_stays and head in gone:
+            others = gone[gone != head]
+            hidden = head - np.searchsorted(others, [head])
+            start = min(first, left + 1 - read)
+            return Row(number, left + 1, others, hidden=hidden, start=start)
+        if left < read:
+            raise ValueError(
+                f"Text {number} is a single token or unit; removal='delete' would leave "
+                "nothing of it. Use removal='attention-mask'"
+            )
+        return Row(number, left, gone, shifted=not masked, start=min(first, left - read))
 
     def at_units(self, values: Tensor) -> Tensor:
         """Numbers of all units, text after text, at the units' first tokens: (batch, tokens, …)."""

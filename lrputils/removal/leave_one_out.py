@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Handle, describe
+from lrputils.model.architectures import Handle
 from lrputils.model.readout import Target
 from lrputils.model.units import Spans
-from lrputils.removal.coalitions import REMOVALS, Coalitions, units_of
+from lrputils.removal.coalitions import Coalitions, units_of
 
 
 def leave_one_out(
@@ -75,15 +75,16 @@ def leave_one_out(
         ValueError: an unknown option or unit, a target that is no class of the model, or a removal
             that the model or the inputs do not have.
     """
-    architecture = describe(model)
-    if removal not in REMOVALS:
-        raise ValueError(f"removal={removal!r} is not one of {REMOVALS}")
-    if architecture.kind.vision and removal != "attention-mask":
-        raise ValueError(
-            f"removal={removal!r} is about words; for image patches use 'attention-mask'"
-        )
-    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
-    f = Coalitions(architecture, inputs, units=units, special=True, per_token=per_token, **how)
+    f = Coalitions(
+        model,
+        inputs,
+        target=target,
+        output=output,
+        units=units,
+        special=True,
+        per_token=per_token,
+        batch_tokens=batch_tokens,
+    )
     without = f.values(f.each(), "LOO", removal=removal, progress=progress)
     losses = [full - left for full, left in zip(f.whole, without, strict=True)]
     return f.at_units(torch.cat(losses)).movedim(1, -1)
@@ -131,20 +132,26 @@ def leave_two_out(
         TypeError: the model is not covered.
         ValueError: an unknown option, or inputs that do not say which tokens are special.
     """
-    architecture = describe(model)
-    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
-    f = Coalitions(architecture, inputs, units=units, special=True, **how)
-    content = units_of(architecture, inputs, f.texts, units)[1].cpu().numpy()
-    places = [np.flatnonzero(row) for row in f.where.cpu().numpy()]
-    pairs = []
-    for inside, columns in zip(content, places, strict=True):
-        free = np.flatnonzero(inside[columns])
+    f = Coalitions(
+        model,
+        inputs,
+        target=target,
+        output=output,
+        units=units,
+        special=True,
+        batch_tokens=batch_tokens,
+    )
+    content = units_of(f.architecture, inputs, f.texts, units)[1]
+    sets, pairs = [], []
+    for alone, inside, where in zip(f.each(), content, f.where, strict=True):
+        free = inside[where].nonzero()[:, 0].cpu().numpy()
         pairs.append(free[np.array(np.triu_indices(len(free), 1))])
-    sets = [[*alone, *both.T] for alone, both in zip(f.each(), pairs, strict=True)]
+        sets.append([*alone, *pairs[-1].T])
     loo = f.whole.new_zeros(f.where.shape)
     interactions = f.whole.new_full((*f.where.shape, f.where.shape[1]), torch.nan)
     for number, left in enumerate(f.values(sets, "pairs", progress=progress)):
-        columns, (one, two), losses = places[number], pairs[number], f.whole[number] - left
+        columns, losses = f.where[number].nonzero()[:, 0], f.whole[number] - left
+        one, two = torch.from_numpy(pairs[number])
         loo[number, columns] = alone = losses[: len(columns)]
         extra = losses[len(columns) :] - alone[one] - alone[two]
         interactions[number, columns[one], columns[two]] = extra

@@ -17,18 +17,19 @@ closer than either (chapter 7). The gate's gradient is known: Reversed Attention
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from lrputils.model.architectures import Architecture, Handle
 from lrputils.model.attention import AttentionCall, Recorder, fused, with_all_heads
 from lrputils.model.inputs import tensor_rows
-from lrputils.model.operations import laid_out, routed
-from lrputils.model.readout import GRADIENT_TOKENS, Reading, Target, read
+from lrputils.model.operations import Operations, laid_out, routed
+from lrputils.model.readout import GRADIENT_TOKENS, Target, read
 
 FORMS = ("exact-block", "first-order")
 BOTH = 3  # a forward and a backward pass, in forward passes
@@ -87,20 +88,34 @@ def mask_gradient(
     if groups is None and (gate is not None or with_open):
         name = "with_open=True" if gate is None else f"gate={gate!r}"
         raise ValueError(f"{name} is about groups: pass groups= too")
-    gates = Gates(form)
     if groups is None:
-        return _at(architecture, inputs, target, gates)
+        return _at(architecture, inputs, target, Gates(form))
     if groups < 1:
         raise ValueError(f"groups={groups}: there has to be at least one")
     gate, least = 0.5 if gate is None else gate, 0.0 if form == FORMS[0] else 1e-6
     if not least <= gate <= 1:
         raise ValueError(f"gate={gate:g}: form={form!r} takes gates from {least:g} to 1")
     reading = read(architecture, inputs, target=target)
-    grouped = _over_rows(architecture, inputs, reading, groups, 1 - gate, gates, batch_tokens)
+    free = free_tokens(architecture, inputs, reading.valid)
+    turn = (free.long().cumsum(1) - 1) % groups
+    gone = (turn == torch.arange(groups, device=free.device)[:, None, None]) & free
+    kept = gone.any(2)  # the rows, (groups, texts)
+    kept[0] = True
+    inside, rows_of = gone.any(0), kept.sum(0)
+    wide = torch.promote_types(next(architecture.model.parameters()).dtype, torch.float32)
+    total = torch.zeros(free.shape, dtype=wide, device=free.device)
+    for chunk in kept.nonzero().split(max(1, batch_tokens // free.shape[1])):
+        group, text = chunk.T
+        closed = Gates(form, (1 - gate) * gone[group, text].to(wide))
+        scores = _at(architecture, tensor_rows(inputs, text), reading.target[text], closed)
+        # A token's score is that of the row in which it goes; that of one that stays, a mean.
+        own = gone[group, text] | ~inside[text]
+        scores = scores * own / torch.where(inside, 1, rows_of[:, None])[text]
+        total.index_add_(0, text, scores.to(wide))
+    grouped = reading.per_token(total)
     if not with_open:
         return grouped
-    whole = _at(architecture, inputs, reading.target, gates)
-    return added(whole, grouped, free_tokens(inputs, reading.valid, reading.head), groups)
+    return added(_at(architecture, inputs, reading.target, Gates(form)), grouped, free, groups)
 
 
 def added(whole: Tensor, grouped: Tensor, where: Tensor, groups: int) -> Tensor:
@@ -118,52 +133,19 @@ def added(whole: Tensor, grouped: Tensor, where: Tensor, groups: int) -> Tensor:
     return (one * whole + two * grouped) / (one + two)
 
 
-def free_tokens(inputs: Mapping[str, Any], valid: Tensor, head: Tensor) -> Tensor:
+def free_tokens(architecture: Architecture, inputs: Mapping[str, Any], valid: Tensor) -> Tensor:
     """Tokens that are neither special, where the inputs say so, nor read by the head."""
+    free = valid & ~one_hot(architecture.head_tokens(valid), valid.shape[1]).bool()
     special = inputs.get("special_tokens_mask")
-    free = valid & ~head
     return free if special is None else free & ~special.bool().to(free.device)
-
-
-def _over_rows(
-    architecture: Architecture,
-    inputs: Mapping[str, Any],
-    reading: Reading,
-    groups: int,
-    share: float,
-    gates: Gates,
-    batch_tokens: int,
-) -> Tensor:
-    """Scores (batch, tokens): of each token from the row in which its group, every K-th, goes."""
-    free = free_tokens(inputs, reading.valid, reading.head)
-    turn = (free.long().cumsum(1) - 1) % groups
-    gone = (turn == torch.arange(groups, device=free.device)[:, None, None]) & free
-    kept = gone.any(2)
-    kept[0] = True
-    wide = torch.promote_types(next(architecture.model.parameters()).dtype, torch.float32)
-    total = torch.zeros(free.shape, dtype=wide, device=free.device)
-    inside = gone.any(0)
-    rows_of = kept.sum(0)
-    for chunk in kept.nonzero().split(max(1, batch_tokens // free.shape[1])):
-        group, text = chunk.T
-        some = tensor_rows(inputs, text)
-        closed = share * gone[group, text].to(wide)
-        scores = _at(architecture, some, reading.target[text], replace(gates, closed=closed))
-        own = gone[group, text] | ~inside[text]
-        scores = scores * own / torch.where(inside, 1, rows_of[:, None])[text]
-        total.index_add_(0, text, scores.to(wide))
-    return reading.per_token(total)
 
 
 def _at(
     architecture: Architecture, inputs: Mapping[str, Any], target: Target, gates: Gates
 ) -> Tensor:
     """Every token's score where the gates stand."""
-    with routed(architecture, blocks := Recorder(gates)) as operations:
-        reading = read(architecture, inputs, target=target)
-    operations.check_calls()
-    gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
-    return block_scores(reading, blocks.calls, gradients, gates).sum(0)
+    with routed(architecture, gates) as route:
+        return block_scores(route, architecture, inputs, target, gates).sum(0)
 
 
 @dataclass(frozen=True)
@@ -246,18 +228,23 @@ def exact_block(weights: Tensor, products: Tensor) -> Tensor:
 
 
 def block_scores(
-    reading: Reading,
-    calls: Sequence[AttentionCall],
-    gradients: Sequence[Tensor],
+    route: Operations,
+    architecture: Architecture,
+    inputs: Mapping[str, Any],
+    target: Target,
     gates: Gates = Gates(),
 ) -> Tensor:
     """Every layer's share of each token's score, (layers, batch, tokens), 0 at padding.
 
-    `gradients` are what flows back to the outputs of the `calls`.
+    By one forward and one backward pass of a model whose attention goes through `route`.
     """
+    route.function = blocks = Recorder(route.function)
+    reading = read(architecture, inputs, target=target)
+    route.check_calls()
+    gradients = torch.autograd.grad(reading.output.sum(), blocks.outputs)
     layers = []
     with torch.no_grad():
-        for call, gradient in zip(calls, gradients, strict=True):
+        for call, gradient in zip(blocks.calls, gradients, strict=True):
             scored = []
             for some, _, weights, products in in_parts(call, gradient):
                 if gates.form == "exact-block":

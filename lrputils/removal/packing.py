@@ -70,16 +70,15 @@ def evaluate(
     budget = budget if batch_tokens is None else batch_tokens
     if budget < 1:
         raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
-    with torch.inference_mode():
-        budget = prepare(architecture, texts, rows, budget)
+    budget = prepare(architecture, texts, rows, budget)
     longest = max((len(text) for text in texts), default=0)
     share = any(row.start for row in rows) and shareable(architecture, longest)
     cost = PASS.get(device.type, PASS["cuda"]) if share else None
-    if beginnings is not None and list(rows) == beginnings.whole:
-        plan = [_Step([*range(len(rows))], max(map(len, texts)), beginnings)]
+    if beginnings is not None and rows is beginnings.whole:
+        plan = [_Step([*range(len(rows))], longest, beginnings)]
     else:
         plan = _plan(architecture, texts, rows, range(len(rows)), budget, cost, beginnings)
-    result = None
+    numbers, values = [], []
     tokens = sum(row.length for row in rows)
     with torch.inference_mode(), fast_linear(architecture, tokens):
         while plan:
@@ -92,31 +91,33 @@ def evaluate(
                 left = [i for each in plan for i in each.rows]
                 plan = _plan(architecture, texts, rows, left, budget, cost)
                 continue
-            value = read(logits, put(np.array([row.text for row in batch]), device))
-            if result is None:
-                result = value.new_zeros(len(rows), *value.shape[1:])
-            result[put(np.array(step.rows), device)] = value
+            values.append(read(logits, put(np.array([row.text for row in batch]), device)))
+            numbers += step.rows
             del plan[0]
             done(len(batch))
-    if result is None:
+    if not values:
         return torch.zeros(0, device=device)
+    result = torch.cat(values)[put(np.argsort(numbers), device)]
     broken = ~torch.isfinite(result).reshape(len(rows), -1).all(1)
     if broken.any():
-        numbers = sorted({row.text for row, bad in zip(rows, broken, strict=True) if bad})
+        bad = sorted({rows[i].text for i in broken.nonzero()[:, 0].tolist()})
         raise ValueError(
             f"{type(architecture.model).__name__} returns NaN or infinite logits on rows of the "
-            f"texts {numbers}. Check its weights, and its dtype (float16 overflows)"
+            f"texts {bad}. Check its weights, and its dtype (float16 overflows)"
         )
-    return result.clone()
+    return result
 
 
 def beginnings_of(
-    architecture: Architecture, texts: Sequence[Text], batch_tokens: int | None
+    architecture: Architecture,
+    texts: Sequence[Text],
+    whole: list[Row],
+    batch_tokens: int | None,
 ) -> _Beginnings | None:
-    """Return what all rows of these texts can share, if one batch can hold it."""
+    """Return what all rows of these texts can share, if one batch of `whole` rows can hold it."""
     device = next(architecture.model.parameters()).device.type
     budget = batch_tokens or BATCH_TOKENS.get(device, BATCH_TOKENS["cuda"])
-    found = _Beginnings(architecture, texts, range(len(texts)))
+    found = _Beginnings(architecture, texts, whole)
     fits = len(texts) == 1 or found.size <= budget
     return found if fits and shareable(architecture, max(map(len, texts))) else None
 
@@ -140,17 +141,17 @@ class _Beginnings:
     """Keys and values of whole texts, computed when they are first asked for.
 
     Attributes:
+        whole: the texts' rows.
         numbers: of the texts.
         size: tokens of the texts' batch, with its padding.
-        whole: the texts' rows.
         layers: of each layer keys and values, (texts, groups of heads, tokens, size); empty before.
     """
 
-    def __init__(self, architecture: Architecture, texts: Sequence[Text], numbers: Sequence[int]):
-        self.architecture, self.texts, self.numbers = architecture, texts, numbers
-        self.size = len(numbers) * max(len(texts[number]) for number in numbers)
+    def __init__(self, architecture: Architecture, texts: Sequence[Text], whole: list[Row]):
+        self.architecture, self.texts, self.whole = architecture, texts, whole
+        self.numbers = [row.text for row in whole]
+        self.size = len(whole) * max(row.length for row in whole)
         self.layers: list[tuple[Tensor, Tensor]] = []
-        self.whole = [Row(number, len(texts[number])) for number in numbers]
 
     def _keep(self, call: AttentionCall) -> tuple[Tensor, None]:
         self.layers.append((call.key, call.value))
@@ -164,7 +165,7 @@ class _Beginnings:
             except RuntimeError:  # of memory, perhaps
                 self.layers = []
                 raise
-            if rows == self.whole:
+            if rows[0] is self.whole[0]:
                 return logits
         longest = max(row.start for row in rows)
         alone = len(self.numbers) == 1
@@ -213,16 +214,15 @@ def _plan(
     of_text: dict[int, list[int]] = {}
     for i in left:
         of_text.setdefault(rows[i].text, []).append(i)
-    # Texts of similar length, whose beginnings one batch computes.
-    groups: list[list[int]] = []
-    for number in sorted(of_text, key=lambda number: -len(texts[number])):
-        if not groups or (len(groups[-1]) + 1) * len(texts[groups[-1][0]]) > budget:
-            groups.append([])
-        groups[-1].append(number)
-    groups = groups if beginnings is None else [list(of_text)]
-    cut, taken = [], 0
-    for group in groups:
-        shared = beginnings or _Beginnings(architecture, texts, group)
+    cut, taken, order = [], 0, sorted(of_text, key=lambda number: -len(texts[number]))
+    while order:
+        # Texts of similar length, whose beginnings one batch computes.
+        group = (
+            order[: max(1, budget // len(texts[order[0]]))] if beginnings is None else [*of_text]
+        )
+        order = order[len(group) :]
+        whole = [Row(number, len(texts[number])) for number in group]
+        shared = beginnings or _Beginnings(architecture, texts, whole)
         own = [i for number in group for i in of_text[number]]
         cut += _steps(rows, own, budget, shared, cost)
         taken += 0 if shared.layers else cost + shared.size

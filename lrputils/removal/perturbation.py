@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Handle, describe
+from lrputils.model.architectures import Handle
 from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.removal.coalitions import Coalitions
@@ -72,9 +72,14 @@ def perturbation_curves(
     """
     if not isinstance(chunk, int) or chunk < 1:
         raise ValueError(f"chunk={chunk!r} is not a positive number of tokens")
-    architecture = describe(model)
-    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
-    f = Coalitions(architecture, inputs, units=units, **how)
+    f = Coalitions(
+        model,
+        inputs,
+        target=target,
+        output=output,
+        units=units,
+        batch_tokens=batch_tokens,
+    )
     where = f.where.cpu().numpy()
     maps = _as_maps(scores, where)
     plans = [_sets(own, maps[:, i, where[i]], chunk) for i, own in enumerate(f.units)]

@@ -8,7 +8,7 @@ shortens the row. Where deletion is not the same, a row names the key to mask in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from lrputils.removal.shortcuts import head_token_alone
 
 # Logits held at once where many tokens are read.
 _LOGITS = 2**25
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,8 @@ class Row(NamedTuple):
 
     Attributes:
         text: number of the text.
-        length: how many tokens are left.
-        kept: returns their indices in the text, in order; called when the row's batch is built,
-            so that the rows of a long text are never all in memory. None where all are left.
+        length: how many tokens are left: of those that are not gone the first.
+        gone: indices in the text of tokens that are deleted.
         hidden: indices in the row of tokens that no query may see, though their own queries stay.
         swapped: indices in the row of tokens that another one replaces.
         swap_id: the token that replaces them; None for a word embedding of zeros.
@@ -73,22 +73,26 @@ class Row(NamedTuple):
 
     text: int
     length: int
-    kept: Callable[[], np.ndarray] | None = None
-    hidden: tuple[int, ...] = ()
-    swapped: tuple[int, ...] = ()
+    gone: np.ndarray = _NONE
+    hidden: np.ndarray = _NONE
+    swapped: np.ndarray = _NONE
     swap_id: int | None = None
     shifted: bool = False
     start: int = 0
 
+    def kept(self, text: Text) -> np.ndarray:
+        """Indices in its text of the tokens that are left, (length,)."""
+        return np.delete(np.arange(len(text)), self.gone)[: self.length]
+
     @property
-    def _zeroed(self) -> bool:
+    def zeroed(self) -> bool:
         """Whether a word embedding of zeros stands for a token."""
-        return bool(self.swapped) and self.swap_id is None
+        return bool(len(self.swapped)) and self.swap_id is None
 
     @property
     def kind(self) -> tuple[bool, bool]:
         """Rows of one kind can share a batch."""
-        return bool(self.hidden) and not self.start, self._zeroed
+        return bool(len(self.hidden)) and not self.start, self.zeroed
 
 
 def window(architecture: Architecture) -> float:
@@ -122,18 +126,15 @@ def split(
         positions = architecture.position_ids(arguments["input_ids"], arguments["attention_mask"])
     counting = None if "position_ids" in arguments else architecture.uncounted
     columns = [arguments["input_ids"], positions, arguments.get("token_type_ids")]
-    arrays = [None if c is None else c.expand(mask.shape).cpu() for c in columns]
-    texts = [
-        [None if array is None else array[row][mask[row]].numpy() for array in arrays]
-        for row in range(len(mask))
-    ]
-    if answers is None:
-        return [Text(*columns, uncounted=counting) for columns in texts]
-    said = [ids[own].cpu().numpy() for ids, own in zip(answers.ids, answers.mask, strict=True)]
-    return [
-        Text(*(c if c is None else c[:-1] for c in columns), answer=answer, output=output)
-        for columns, answer in zip(texts, said, strict=True)
-    ]
+    columns = [None if column is None else column.expand(mask.shape).cpu() for column in columns]
+    texts = []
+    for row, own in enumerate(mask):
+        answer, places = None, own.nonzero()[:, 0]
+        if answers is not None:
+            answer, places = answers.ids[row, answers.mask[row]].cpu().numpy(), places[:-1]
+        parts = [None if column is None else column[row, places].numpy() for column in columns]
+        texts.append(Text(*parts, uncounted=counting, answer=answer, output=output))
+    return texts
 
 
 def logits_of(
@@ -154,22 +155,20 @@ def logits_of(
     read, answering = [texts[row.text].read for row in rows], texts[0].answer is not None
     if not architecture.kind.parts:
         plain = [_as_it_is(architecture, texts[row.text], row) for row in rows]
-        zeroed = [row.swapped for row in rows if row._zeroed]
+        zeroed = [row.swapped for row in rows if row.zeroed]
         logits = run_rows(architecture, plain, zeroed, read if answering else [])
         own = (logits[number, :size] for number, size in enumerate(read))
         return _say(texts, rows, torch.cat([*own])) if answering else logits
-    model = architecture.model
-    arguments, head, columns = _collate(
-        architecture, texts, rows, device, cut=attention is not None
-    )
+    model, cut = architecture.model, attention is not None
+    arguments, mask, columns = _collate(architecture, texts, rows, device, cut=cut)
+    head = architecture.head_tokens(put(mask, device))
     with ExitStack() as undo:
         if not answering:
             undo.enter_context(head_token_alone(architecture, head))
-        kernel = attention
-        if kernel is None and architecture.kind.causal and rows[0].hidden:
-            kernel = fused  # where a token sees nothing, other kernels let it see hidden ones
-        if kernel is not None and not is_replaced(architecture.backbone):
-            undo.enter_context(routed(architecture, kernel))
+        if not cut and architecture.kind.causal and len(rows[0].hidden):
+            attention = fused  # where a token sees nothing, other kernels let it see hidden ones
+        if attention is not None and not is_replaced(architecture.backbone):
+            undo.enter_context(routed(architecture, attention))
         if relative := architecture.kind.relative_positions:
             encoder = architecture.backbone.get_submodule(architecture.kind.blocks.split(".")[0])
             undo.enter_context(replaced({encoder: relative(encoder, columns)}))
@@ -183,8 +182,7 @@ def logits_of(
             states = architecture.backbone(**arguments, use_cache=False)[0]
             words = model.get_output_embeddings() if architecture.language_model else None
             if answering:
-                ends = [row.length - (row.start if attention else 0) for row in rows]
-                own = [np.arange(end - n, end) for end, n in zip(ends, read, strict=True)]
+                own = [np.arange(end - n, end) for end, n in zip(mask.sum(1), read, strict=True)]
                 which = np.repeat(np.arange(len(rows)), read), np.concatenate(own)
                 return _say(texts, rows, states[*(put(part, device) for part in which)], words)
             last = states[torch.arange(len(head), device=states.device), head]
@@ -221,22 +219,23 @@ def _collate(
     device: torch.device,
     *,
     cut: bool,
-) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+) -> tuple[dict[str, Tensor], np.ndarray, Tensor]:
     """Rows of one kind, padded on the right, as the model's arguments.
 
-    And the columns of their heads, and of each token in its text, as if the others stood there.
+    And where a row has a token, (rows, tokens), and the column of each token in its text, as if the
+    others stood there.
     """
     starts = np.array([row.start if cut else 0 for row in rows])
     lengths = np.array([row.length for row in rows]) - starts
     places = np.arange(lengths.max())
     mask = places < lengths[:, None]
-    kept = np.zeros(mask.shape, dtype=np.int64)
-    for i, row in enumerate(rows):
-        left = np.arange(row.length) if row.kept is None else row.kept()
-        kept[i, : lengths[i]] = left[starts[i] :]
-    hidden = [(i, token - starts[i]) for i, row in enumerate(rows) for token in row.hidden]
-    visible = mask.copy()
-    visible[tuple(np.array(hidden, dtype=np.int64).reshape(-1, 2).T)] = False
+    visible, changed, kept = mask.copy(), np.zeros_like(mask), np.zeros(mask.shape, dtype=np.int64)
+    for i, (row, start) in enumerate(zip(rows, starts, strict=True)):
+        kept[i, : lengths[i]] = row.kept(texts[row.text])[start:]
+        if len(row.hidden):
+            visible[i, row.hidden - start] = False
+        if len(row.swapped):
+            changed[i, row.swapped - start] = True
 
     arguments = {}
     # Without a mask a decoder reads a gap in the positions as the start of another text.
@@ -246,44 +245,40 @@ def _collate(
         arguments["attention_mask"] = put(seen[:, None], device)
     elif architecture.kind.causal or not visible.all():
         arguments["attention_mask"] = put(visible.astype(np.int64), device)
-    head = architecture.head_tokens(put(mask, device))
-    # The batch's texts, one behind the other, and where each row's own begins.
-    numbers, own = np.unique([row.text for row in rows], return_inverse=True)
-    used = [texts[number] for number in numbers]
-    begins = np.cumsum([0, *map(len, used[:-1])])[own, None]
     if architecture.kind.vision:
-        states = torch.cat([text.states for text in used])
-        states = states[put(begins + kept, device)]
-        return arguments | {"pixel_values": states}, head, put(kept, device)
-    shifted = np.array([row.shifted for row in rows])[:, None] & mask
-    counted = np.where(shifted, starts[:, None] + places, kept)
-    ids = _column("ids", used)[begins + kept]
-    positions = _column("positions", used)[begins + counted]
-    swapped = [i for i, row in enumerate(rows) for _ in row.swapped]
-    at = [token - starts[i] for i, row in enumerate(rows) for token in row.swapped]
-    if used[0].types is not None:
-        arguments["token_type_ids"] = put(_column("types", used)[begins + kept], device)
-    if rows[0]._zeroed:
+        pairs = zip(rows, put(kept, device), strict=True)
+        arguments["pixel_values"] = torch.stack([texts[row.text].states[own] for row, own in pairs])
+        return arguments, mask, put(kept, device)
+    shifted = np.array([row.shifted for row in rows])
+    counted = np.where(shifted[:, None] & mask, starts[:, None] + places, kept)
+    # The texts, one behind the other, and where each row's own begins.
+    begins = np.cumsum([0, *map(len, texts)])[[row.text for row in rows], None]
+    ids = _column("ids", texts)[begins + kept]
+    positions = _column("positions", texts)[begins + counted]
+    if texts[0].types is not None:
+        arguments["token_type_ids"] = put(_column("types", texts)[begins + kept], device)
+    if rows[0].zeroed:
         arguments["inputs_embeds"] = embedded = architecture.word_embeddings(put(ids, device))
-        embedded[swapped, at] = 0
+        embedded[put(changed, device)] = 0
     else:
-        ids[swapped, at] = [rows[i].swap_id for i in swapped]
+        swap_ids = np.array([row.swap_id or 0 for row in rows])
+        ids = np.where(changed, swap_ids[:, None], ids)
         arguments["input_ids"] = put(ids, device)
-        if used[0].uncounted is not None:
-            other = [i for i, row in enumerate(rows) if row.shifted or row.swapped]
-            positions[other] = count(ids[other], used[0].uncounted)
+        if texts[0].uncounted is not None:
+            anew = shifted | changed.any(1)
+            positions[anew] = count(ids[anew], texts[0].uncounted)
     arguments["position_ids"] = put(positions, device)
-    return arguments, head, put(counted, device)
+    return arguments, mask, put(counted, device)
+
+
+def _column(name: str, texts: Sequence[Text]) -> np.ndarray:
+    return np.concatenate([getattr(text, name) for text in texts]).astype(np.int64, copy=False)
 
 
 def count(ids: np.ndarray, uncounted: int) -> np.ndarray:
     """Positions (…, tokens) of ids, from one past the token that takes none; −1: all take one."""
     counted = ids != uncounted
     return counted.cumsum(-1) * counted + uncounted
-
-
-def _column(name: str, texts: Sequence[Text]) -> np.ndarray:
-    return np.concatenate([getattr(text, name) for text in texts]).astype(np.int64, copy=False)
 
 
 def put(array: np.ndarray, device: torch.device) -> Tensor:
@@ -300,7 +295,7 @@ def _as_it_is(architecture: Architecture, text: Text, row: Row) -> ArgumentRow:
     The token by which an encoder with a decoder finds a text's end stays; without it there is no
     answer.
     """
-    kept = np.arange(len(text)) if row.kept is None else row.kept()
+    kept = row.kept(text)
     fixed = architecture.model.config.is_encoder_decoder & np.isin(text.ids, ends(architecture))
     ids, visible = text.ids.copy(), fixed.astype(np.int64)
     if row.swap_id is not None:
@@ -309,7 +304,7 @@ def _as_it_is(architecture: Architecture, text: Text, row: Row) -> ArgumentRow:
     left = np.flatnonzero(visible) if row.shifted else np.arange(len(text))
     if architecture.kind.causal:  # its answer is read at the last token
         left = left[: np.flatnonzero(visible[left])[-1] + 1]
-    visible[kept[list(row.hidden)]] = 0
+    visible[kept[row.hidden]] = 0
     columns = {"input_ids": ids, "attention_mask": visible}
     if text.types is not None:
         columns["token_type_ids"] = text.types
@@ -330,6 +325,7 @@ def _as_it_is(architecture: Architecture, text: Text, row: Row) -> ArgumentRow:
     return columns
 
 
+@torch.inference_mode()
 def prepare(
     architecture: Architecture, texts: Sequence[Text], rows: Sequence[Row], budget: int
 ) -> int:
@@ -342,14 +338,14 @@ def prepare(
         return budget
     longest = max((texts[row.text].ids for row in rows), key=len)
     proof = prove(architecture, {"input_ids": longest})
-    masked = [row for row in rows if row.hidden or (row.kept and not row.shifted)]
+    masked = [row for row in rows if len(row.hidden) or (len(row.gone) and not row.shifted)]
     model = type(architecture.model).__name__
     if masked and proof.reads:
         raise ValueError(
             f"{model} {proof.reads}, so masking does not remove. Use leave_one_out with "
             "removal='delete', or 'mask', 'pad' or 'unk', which replace"
         )
-    if not proof.empty and any(row.length == 1 for row in masked if row.hidden):
+    if not proof.empty and any(row.length == 1 for row in masked if len(row.hidden)):
         raise ValueError(
             f"{model} reads hidden words where nothing else is left of a text: encode texts with a "
             "special token in front, or call model.set_attn_implementation('sdpa')"

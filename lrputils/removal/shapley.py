@@ -14,7 +14,7 @@ text need no sample: f of all 2ⁿ sets of its n tokens gives them exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import comb
 from typing import Any, NamedTuple
 
@@ -22,18 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.model.architectures import Handle, describe
+from lrputils.model.architectures import Handle
 from lrputils.model.readout import Target
 from lrputils.model.units import Spans
 from lrputils.removal.coalitions import Coalitions
 from lrputils.removal.rows import Text
 
-Array = np.ndarray
 ALL = "all"
 # Units of a text whose sets are all tried: 65,536 rows.
 LONGEST = 16
-# Sets of units that are removed, and what makes draws (draws, units) of f without each of them.
-_Design = tuple[list[Array], Callable[[Array], Array]]
 
 
 class Shapley(NamedTuple):
@@ -98,54 +95,68 @@ def shapley_values(
         raise ValueError(f"permutations={permutations!r} is not an even number from 4 on")
     if not isinstance(seed, int) or seed < 0:
         raise ValueError(f"seed={seed!r} is not a whole number from 0 on")
-    architecture = describe(model)
-    how: dict[str, Any] = {"target": target, "output": output, "batch_tokens": batch_tokens}
-    f = Coalitions(architecture, inputs, units=units, **how)
-    designs = [
-        _enumerated(number, len(own))
-        if every
-        else _sampled(f.texts[number], len(own), int(permutations) // 2, seed)
-        for number, own in enumerate(f.each())
-    ]
-    values = f.values([sets for sets, _ in designs], "Shapley", progress=progress)
-    draws = [
-        torch.from_numpy(draws_of(own.double().cpu().numpy())).to(own)
-        for own, (_, draws_of) in zip(values, designs, strict=True)
-    ]
-    draws = torch.stack([f.at_units(torch.cat(one)) for one in zip(*draws, strict=True)])
+    f = Coalitions(
+        model,
+        inputs,
+        target=target,
+        output=output,
+        units=units,
+        batch_tokens=batch_tokens,
+    )
+    counts = list(map(len, f.each()))
+    for number, count in enumerate(counts):
+        if every and count > LONGEST:
+            raise ValueError(
+                f"text {number} has {count} units, and so 2^{count} sets of them: with "
+                f"permutations={ALL!r} at most {LONGEST}"
+            )
+    if every:
+        sets = [[np.flatnonzero(~row) for row in _subsets(count)] for count in counts]
+        draws = [_enumerated(own) for own in f.values(sets, "Shapley", progress=progress)]
+    else:
+        of_texts = zip(f.texts, counts, strict=True)
+        orders = [_orders(text, count, int(permutations) // 2, seed) for text, count in of_texts]
+        sets = [[row[size:] for row in own for size in range(len(row) + 1)] for own in orders]
+        values = f.values(sets, "Shapley", progress=progress)
+        draws = [_sampled(*of_text) for of_text in zip(values, orders, strict=True)]
+    draws = torch.from_numpy(np.concatenate(draws, axis=1)).to(f.whole)
+    draws = torch.stack([f.at_units(draw) for draw in draws])
     return Shapley(draws.mean(0), draws, draws[0].sum(-1))
 
 
-def _sampled(text: Text, count: int, pairs: int, seed: int) -> _Design:
-    """Everything behind each prefix of some orders and of their reverses."""
+def _orders(text: Text, count: int, pairs: int, seed: int) -> np.ndarray:
+    """Some orders of a text's units, and their reverses behind those: (2 · pairs, units)."""
     known: Any = [] if text.ids is None else text.ids
     random = np.random.default_rng([seed, *known])
     ranks = random.permuted(np.tile(np.arange(count), (pairs, 1)), axis=1)
-    ranks = np.concatenate([ranks, count - 1 - ranks])
-    sets = [order[size:] for order in np.argsort(ranks, axis=1) for size in range(count + 1)]
-
-    def _draws_of(f: Array) -> Array:
-        along = f.reshape(2 * pairs, count + 1)
-        gains = np.take_along_axis(np.diff(along, axis=1), ranks, axis=1)
-        return gains.reshape(2, pairs, count).mean(0)
-
-    return sets, _draws_of
+    return np.argsort(np.concatenate([ranks, count - 1 - ranks]), axis=1)
 
 
-def _enumerated(number: int, count: int) -> _Design:
-    """Every set: φ_i = Σ_S (|S| − 1)! (n − |S|)! / n! (f(S) − f(S without i))."""
-    if count > LONGEST:
-        raise ValueError(
-            f"text {number} has {count} units, and so 2^{count} sets of them: with "
-            f"permutations={ALL!r} at most {LONGEST}"
-        )
-    codes = np.arange(2**count)
-    here = (codes[:, None] >> np.arange(count) & 1).astype(bool)
-    sizes = here.sum(1)
+def _sampled(f: Tensor, orders: np.ndarray) -> np.ndarray:
+    """Draws (pairs, units): what each unit adds to those before it, mean of order and reverse.
+
+    `f`: without all that stands behind each prefix of each order.
+    """
+    gains = np.diff(f.double().cpu().numpy().reshape(len(orders), -1), axis=1)
+    gains = np.take_along_axis(gains, np.argsort(orders, axis=1), axis=1)
+    return gains.reshape(2, len(orders) // 2, orders.shape[1]).mean(0)
+
+
+def _subsets(count: int) -> np.ndarray:
+    """Which units are in each set, boolean (2^count, count): unit i where bit i of the row is."""
+    return (np.arange(2**count)[:, None] >> np.arange(count) & 1).astype(bool)
+
+
+def _enumerated(f: Tensor) -> np.ndarray:
+    """φ_i = Σ_S (|S| − 1)! (n − |S|)! / n! (f(S) − f(S without i)), as one draw (1, units)."""
+    of_set = f.double().cpu().numpy()
+    codes = np.arange(len(of_set))
+    count = len(of_set).bit_length() - 1
+    here = _subsets(count)
     weight = np.array([0.0] + [1 / (size * comb(count, size)) for size in range(1, count + 1)])
-
-    def _draws_of(f: Array) -> Array:
-        pairs = [(codes[has], codes[has] - 2**i) for i, has in enumerate(here.T)]
-        return np.array([[(f[one] - f[other]) @ weight[sizes[one]] for one, other in pairs]])
-
-    return [np.flatnonzero(~row) for row in here], _draws_of
+    weight = weight[here.sum(1)]
+    gains = np.zeros((1, count))
+    for unit, inside in enumerate(here.T):
+        with_it = codes[inside]
+        gains[0, unit] = (of_set[with_it] - of_set[with_it - 2**unit]) @ weight[with_it]
+    return gains

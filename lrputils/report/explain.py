@@ -11,7 +11,7 @@ import torch
 
 from lrputils import stats
 from lrputils.attribution import METHODS, attribute
-from lrputils.attribution.gradients import completeness_gap
+from lrputils.attribution.methods import completeness_gap
 from lrputils.data.given import OWN, Text, is_text
 from lrputils.mistakes import about
 from lrputils.model.chats import Chat, generation_settings, is_chat

@@ -59,7 +59,6 @@ OPTIONS = {
     "texts": {"methods": ["attnlrp", "cp-lrp", "mask-gradient", "rollout", "grad-x-input"]},
     "maps": {"removals": ["attention-mask", "delete", "zero"]},
     "yardstick": {"permutations": 64},
-    "refactored": {"methods": ["attnlrp"]},
     "curves": {"families": [], "removals": ["attention-mask", "mask"]},
     "patching": {"patches": 8},
 }

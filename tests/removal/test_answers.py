@@ -5,7 +5,7 @@ import torch
 
 import lrputils as lrp
 from lrputils.model.readout import ANSWER_OUTPUTS
-from lrputils.removal import packing, rows
+from lrputils.removal import packing
 from tests import reference, tiny
 
 MODELS = tuple(name for name in tiny.NAMES if name.endswith("-lm"))
@@ -159,24 +159,3 @@ def test_the_mask_gradient_is_the_derivative_at_a_gate(name):
     expected = torch.autograd.grad(f, gates)[0].masked_fill(inputs["answer_mask"][0].bool(), 0)
     found = lrp.attribute(clf, inputs, "mask-gradient", form="first-order")[0]
     torch.testing.assert_close(found, expected.float(), rtol=1e-4, atol=1e-5)
-
-
-def test_the_prompt_runs_once_and_each_removal_from_its_place_on(monkeypatch):
-    """Tokens run: the text, and of each row what stands behind the removed unit's beginning."""
-    clf = tiny.language_model("llama-lm")
-    inputs = clf.encode(CHATS[0], answer=ANSWERS[0])
-    ran = []
-
-    def count(*args, original=rows.logits_of):
-        behind = [row.length - (row.start if len(args) > 4 else 0) for row in args[2]]
-        ran.append(sum(behind))
-        return original(*args)
-
-    monkeypatch.setattr(packing, "logits_of", count)
-    monkeypatch.setitem(packing.PASS, "cpu", 5)
-    lrp.leave_one_out(clf, inputs, units="word")
-    units, tokens = inputs.units("word"), int(inputs.lengths[0]) - 1
-    places = units.mask[0].nonzero().flatten().tolist()
-    sizes = [int((units.numbers[0] == number).sum()) for number in range(len(places))]
-    behind = [tokens - place - size for place, size in zip(places, sizes, strict=True)]
-    assert sum(ran) == tokens + sum(behind)

@@ -8,7 +8,8 @@ import lrputils as lrp
 from lrputils.model.attention import fused
 from lrputils.model.operations import routed
 from lrputils.removal import packing
-from lrputils.removal.leave_one_out import REMOVALS, leave_one_out
+from lrputils.removal.coalitions import REMOVALS
+from lrputils.removal.leave_one_out import leave_one_out
 from tests import tiny
 
 DECODERS = tuple(n for n in tiny.TEXT_NAMES if lrp.describe(tiny.build(n)).kind.causal)
@@ -55,13 +56,20 @@ def test_equals_whole_rows_for_every_removal_and_budget(name, removal, shared, m
     assert shared
 
 
-def test_it_saves_two_fifths_of_the_operations(monkeypatch):
+def operations(work, *args, **options):
+    with FlopCounterMode(display=False) as counted:
+        work(*args, **options)
+    return counted.get_total_flops()
+
+
+def test_it_saves_two_fifths_of_the_operations_and_half_behind_a_prompt(monkeypatch):
     model, inputs = tiny.build("llama"), encoded((30, 28, 29, 30))
-    with FlopCounterMode(display=False) as plain:
-        whole(monkeypatch, model, inputs)
-    with FlopCounterMode(display=False) as ours:
-        leave_one_out(model, inputs)
-    assert ours.get_total_flops() < 0.6 * plain.get_total_flops()
+    plain = operations(whole, monkeypatch, model, inputs)
+    assert operations(leave_one_out, model, inputs) < 0.6 * plain
+    clf = tiny.language_model("llama-lm")
+    inputs = clf.encode("Is it the end? No. It is a film, and the dog is in it.", answer=" is")
+    plain = operations(whole, monkeypatch, clf, inputs)
+    assert operations(leave_one_out, clf, inputs) < 0.6 * plain
 
 
 def test_beginnings_too_large_for_the_memory_are_done_without(shared, monkeypatch):

@@ -49,19 +49,6 @@ def test_a_plan_stays_within_its_budget(tokens, budget):
         assert exact == tokens
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"budget": 0}, "no share of"),
-        ({"budget": 1.5}, "no share of"),
-        ({"counted": "w"}, "'w' is"),
-    ],
-)
-def test_mistakes_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        lrp.attribute(tiny.build("bert"), tiny.texts(), "budgeted-loo", **options)
-
-
 def test_texts_of_several_plans_share_a_batch(monkeypatch):
     def half(tokens, budget):
         return {"groups": 1 + tokens % 2, "gate": 0.5}, 1

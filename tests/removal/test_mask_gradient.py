@@ -4,14 +4,11 @@ import pytest
 import torch
 
 import lrputils as lrp
+from lrputils.attribution.methods import lrp_at_blocks
 from lrputils.model.forwards import replaced
 from lrputils.model.operations import routed
-from lrputils.removal.mask_gradient import (
-    FORMS,
-    added,
-    exact_block,
-    mask_gradient,
-)
+from lrputils.propagation.composites import GRADIENT
+from lrputils.removal.mask_gradient import FORMS, added, exact_block, mask_gradient
 from tests import tiny
 
 
@@ -20,48 +17,44 @@ def slow_scores(model, inputs, gone, gate, form):
 
     The state is that in which all of them are closed to `gate`; no row of it is its own token's.
     """
-    architecture = lrp.describe(model)
-    tokens = inputs["input_ids"].shape[1]
+    arguments = lrp.describe(model).arguments(inputs)
+    tokens = arguments["input_ids"].shape[1]
     closed = torch.zeros(tokens, dtype=torch.float64)
     closed[gone] = 1 - gate
-    m = (1 - closed).requires_grad_()
-    others = ~torch.eye(tokens, dtype=torch.bool)
+    m, others = (1 - closed).requires_grad_(), ~torch.eye(tokens, dtype=torch.bool)
     kept = []
 
     def attention(call):
-        e = (call.scores() - call.scores().amax(-1, keepdim=True)).exp()
-        if call.mask is not None:
-            e = e * call.seen()
-        gates = torch.where(others, m, 1.0)
-        if form == "exact-block":
-            inside = e * torch.where(others & (closed > 0), 0.0, 1.0)
-            inside = inside / inside.sum(-1, keepdim=True)
-            weights = gate * e / e.sum(-1, keepdim=True) + (1 - gate) * inside
-            output = call.combined(weights) + 0 * m.sum()  # in the graph
+        e = (call.scores() - call.scores().amax(-1, keepdim=True)).exp() * call.seen()
+        if form == "first-order":
+            weights = e * torch.where(others, m, 1.0)
         else:
-            output = call.combined(e * gates / (e * gates).sum(-1, keepdim=True))
-        kept.append((e.detach(), gates.detach(), call.value.detach(), output))
+            inside = e * torch.where(others & (closed > 0), 0.0, 1.0)
+            weights = gate * normalised(e) + (1 - gate) * normalised(inside)
+        output = call.combined(normalised(weights)) + 0 * m.sum()  # in the graph
+        kept.append((e.detach(), call.value.detach(), output))
         return output, None
 
     with routed(model, attention):
-        logits = model(**architecture.arguments(inputs)).logits[0]
-    answer = logits[model(**architecture.arguments(inputs)).logits[0].argmax()]
+        logits = model(**arguments).logits[0]
+    answer = logits[model(**arguments).logits[0].argmax()]
     if form == "first-order":
         return torch.autograd.grad(answer, m)[0]
     scores = torch.zeros(tokens, dtype=torch.float64)
     received = torch.autograd.grad(answer, [output for *_, output in kept])
-    for (e, gates, value, _), g in zip(kept, received, strict=True):
-        e = e if form == "exact-block" else e * gates
+    for (e, value, _), g in zip(kept, received, strict=True):
         for i in gone:
-            for j in range(tokens):
-                if j != i:
-                    rest = [k for k in range(tokens) if k != i]
-                    s = e[0, :, j, rest].sum(-1)
-                    mean = (e[0, :, j, rest, None] * value[0][:, rest]).sum(1) / s[:, None]
-                    own = e[0, :, j, i] / gates[j, i] if form != "exact-block" else e[0, :, j, i]
-                    step = (own / (own + s))[:, None] * (value[0, :, i] - mean)
-                    scores[i] += (step * g[0, j]).sum()
+            rest = [k for k in range(tokens) if k != i]
+            for j in rest:
+                s = e[0, :, j, rest].sum(-1)
+                mean = (e[0, :, j, rest, None] * value[0][:, rest]).sum(1) / s[:, None]
+                own = e[0, :, j, i] / (e[0, :, j, i] + s)
+                scores[i] += (own[:, None] * (value[0, :, i] - mean) * g[0, j]).sum()
     return scores
+
+
+def normalised(weights):
+    return weights / weights.sum(-1, keepdim=True)
 
 
 @pytest.mark.parametrize(("groups", "gate"), [(1, 0.5), (2, 0.2), (9, 0.5)])
@@ -100,22 +93,6 @@ def test_a_map_that_runs_away_loses_its_weight():
         found = added(large * sane.flip(1), sane, where, 2)
         assert found.isfinite().all()
         assert found.abs().sum() < 2 * sane.abs().sum()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"form": "second-order"}, "'second-order' is not one of"),
-        ({"gate": 0.5}, "pass groups= too"),
-        ({"groups": 0}, "at least one"),
-        ({"with_open": True}, "with_open=True is about groups: pass groups= too"),
-        ({"groups": 2, "gate": 1.5}, "takes gates from 0 to 1"),
-        ({"groups": 2, "gate": 0.0, "form": "first-order"}, "takes gates from 1e-06 to 1"),
-    ],
-)
-def test_options_that_make_no_sense_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        mask_gradient(tiny.build("bert"), tiny.texts(), **options)
 
 
 def test_exact_block_is_leave_one_out_where_the_rest_is_linear():
@@ -162,3 +139,10 @@ def test_parts_of_a_batch_equal_the_whole(monkeypatch):
     torch.testing.assert_close(found, groups, rtol=1e-9, atol=1e-9)
     monkeypatch.setattr("lrputils.removal.mask_gradient._CELLS", 1)
     torch.testing.assert_close(mask_gradient(model, inputs), whole)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "gpt2", "llama", "vit"])
+def test_it_is_the_plain_gradient_read_at_the_blocks(name):
+    model, inputs = tiny.build(name), tiny.inputs_for(name)
+    found = lrp_at_blocks(model, inputs, GRADIENT, target=None)
+    torch.testing.assert_close(found, mask_gradient(model, inputs), rtol=1e-9, atol=1e-10)

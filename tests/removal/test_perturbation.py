@@ -65,21 +65,6 @@ def test_a_mean_is_that_of_a_rows_own_points():
     torch.testing.assert_close(lrp.curve_mean(curve), torch.tensor([3.0, 2.5]))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"chunk": 0}, "chunk=0"),
-        ({"chunk": 1.5}, "chunk=1.5"),
-        ({"output": "loss"}, "'loss' is not one of"),
-        ({"target": 7}, "target"),
-    ],
-)
-def test_mistakes_are_named(options, message):
-    inputs = tiny.texts()
-    with pytest.raises(ValueError, match=message):
-        lrp.perturbation_curves(tiny.build("bert"), inputs, random_scores(inputs), **options)
-
-
 def test_scores_must_fit_and_be_finite():
     model, inputs = tiny.build("bert"), tiny.texts((5, 4))
     with pytest.raises(ValueError, match=r"\(2, 4\)"):

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils.model.units import Source
-from tests import reference, tiny
+from tests import reference
 
 TEXTS = [
     "The dialogue is unwatchable dreck. But the never-ending score isn't bad! I loved it.",
@@ -44,43 +43,21 @@ def test_loo_of_a_unit_is_a_pass_without_all_of_its_tokens(clf, units, removal):
     torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_a_decoder_keeps_the_query_of_the_token_that_its_head_reads():
-    model, texts = tiny.build("gpt2"), tiny.texts((6,))
-    source = Source("abcdef", tuple((i, i + 1) for i in range(6)))
-    texts["special_tokens_mask"].zero_()
-    inputs = lrp.Inputs(texts, sources=[source])
-    found = lrp.leave_one_out(model, inputs, units=[[(0, 2), (3, 6)]])
-    pairs = lrp.leave_two_out(model, inputs)
-    both = pairs.interactions[0] + pairs.loo[0][:, None] + pairs.loo[0]
-    assert float(found[0, 0]) == pytest.approx(float(both[0, 1]), abs=1e-12)
-    three = lrp.shapley_values(model, inputs, units=[[(3, 6)]], permutations="all")
-    assert float(three.scores[0, 3]) == pytest.approx(float(found[0, 3]), abs=1e-12)
-
-
-def test_shapley_values_and_pairs_of_words_follow_their_definitions(clf):
+def test_every_verb_that_removes_takes_words(clf):
     inputs = clf.encode("unwatchable dreck")
     one, two = sets_of(inputs, 0, "word")
     given = {"": one + two, "1": two, "2": one, "12": []}
     f = {left: f_without(clf, inputs, 0, gone) for left, gone in given.items()}
-    value = (f["1"] - f[""] + f["12"] - f["2"]) / 2
-    exact = lrp.shapley_values(clf, inputs, units="word", permutations="all")
-    drawn = lrp.shapley_values(clf, inputs, units="word", permutations=4)
-    first = one[0]
-    assert float(exact.scores[0, first]) == pytest.approx(value, abs=1e-5)
-    assert float(drawn.scores[0, first]) == pytest.approx(value, abs=1e-5)
-    pair = lrp.leave_two_out(clf, inputs, units="word").interactions[0, first, two[0]]
+    value, where = (f["1"] - f[""] + f["12"] - f["2"]) / 2, (0, one[0])
+    for orders in ("all", 4):
+        found = lrp.shapley_values(clf, inputs, units="word", permutations=orders)
+        assert float(found.scores[where]) == pytest.approx(value, abs=1e-5)
+    pair = lrp.leave_two_out(clf, inputs, units="word").interactions[(*where, two[0])]
     assert float(pair) == pytest.approx(f["1"] + f["2"] - f["12"] - f[""], abs=1e-5)
-
-
-def test_a_curve_removes_whole_words(clf):
-    inputs = clf.encode(TEXTS[0])
-    scores = lrp.leave_one_out(clf, inputs, units="word")
-    curve = lrp.perturbation_curves(clf, inputs, scores, units="word").morf[0]
-    sets = sets_of(inputs, 0, "word")
-    ranked = sorted(sets, key=lambda own: -float(scores[0, own[0]]))
-    assert len(curve) == len(sets) + 1
-    gone = [column for own in ranked[:3] for column in own]
-    assert float(curve[3]) == pytest.approx(f_without(clf, inputs, 0, gone), abs=1e-5)
+    first_goes = torch.zeros(inputs["input_ids"].shape)
+    first_goes[where] = 1
+    curve = lrp.perturbation_curves(clf, inputs, first_goes, units="word").morf[0]
+    assert curve.tolist() == pytest.approx([f["12"], f["2"], f[""]], abs=1e-5)
 
 
 def test_other_maps_are_summed_over_a_unit(clf):

@@ -7,21 +7,19 @@ import pytest
 import torch
 
 import lrputils as lrp
+from experiments import attention_forms as rf
 from experiments import products
-from lrputils.attribution.relevance import lrp_everywhere
 from lrputils.model.readout import read
-from lrputils.propagation import refactored as rf
-from lrputils.propagation.composites import GRADIENT
+from lrputils.propagation.composites import ATTN_LRP, CANONISED_LRP, CP_LRP, GRADIENT
 from lrputils.propagation.rules import PRODUCT, UNITS, path_mean
-from lrputils.removal.mask_gradient import mask_gradient
 from tests import reference, tiny
 
 SAME = list(rf.FORMS.values())[:6]
-CANONISED = {"thirds": "canonised-lrp", "path": "canonised-path"}
+CANONISED = {unit: CANONISED_LRP.but(attention=unit) for unit in UNITS}
 
 
-def relevance(model, inputs, form, rule="attnlrp"):
-    with rf.refactored(model, form, rf.BLOCK_RULES[rule]) as architecture:
+def relevance(model, inputs, form, composite=ATTN_LRP):
+    with rf.refactored(model, form, composite) as architecture:
         reading = read(architecture, inputs, target=1)
         return reading.relevance(reading.gradient()), reading.output.detach()
 
@@ -30,7 +28,7 @@ def relevance(model, inputs, form, rule="attnlrp"):
 @pytest.mark.parametrize("name", ["bert", "llama", "vit"])
 def test_the_function_and_what_depends_on_it_alone_stay(name, form):
     model, inputs = tiny.build(name), tiny.inputs_for(name)
-    for rule in ("gradient", "cp-lrp"):
+    for rule in (GRADIENT, CP_LRP):
         kept, plain = relevance(model, inputs, rf.standard, rule)
         scores, logits = relevance(model, inputs, form, rule)
         torch.testing.assert_close(logits, plain, rtol=0, atol=1e-10)
@@ -40,7 +38,7 @@ def test_the_function_and_what_depends_on_it_alone_stay(name, form):
 @pytest.mark.parametrize("name", ["bert", "mpnet", "llama"])
 def test_the_standard_form_is_what_the_package_propagates(name):
     model, inputs = tiny.build(name), tiny.texts()
-    for method in ("attnlrp", "cp-lrp"):
+    for method in (ATTN_LRP, CP_LRP):
         expected = lrp.attribute(model, inputs, method, target=1)
         scores, _ = relevance(model, inputs, rf.standard, method)
         torch.testing.assert_close(scores.float(), expected, rtol=1e-5, atol=1e-6)
@@ -152,13 +150,3 @@ def test_both_units_against_their_definitions(monkeypatch, unit, tolerance):
     _, slow = reference.bert(model, inputs["input_ids"][0], target=1)
     fast, _ = relevance(model, inputs, rf.standard, CANONISED[unit])
     torch.testing.assert_close(fast[0], slow, rtol=tolerance, atol=tolerance)
-
-
-# --- read at the blocks ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["bert", "mpnet", "gpt2", "llama", "vit"])
-def test_the_plain_gradient_read_at_the_blocks_is_the_mask_gradient(name):
-    model, inputs = tiny.build(name), tiny.inputs_for(name)
-    found = lrp_everywhere(model, inputs, target=None, composite=GRADIENT, blocks=True)["blocks"]
-    torch.testing.assert_close(found, mask_gradient(model, inputs), rtol=1e-9, atol=1e-10)

@@ -4,24 +4,28 @@ A *form* computes softmax(s·Q·Kᵀ)·V from linear maps, products and function
 returns what plain attention returns, to rounding. The rules follow the form: a product's factors
 share its relevance (You et al., Eqs. 3a to 4b); a linear map takes the plain gradient (Eq. 1), and
 so does a function of one tensor, be it the softmax, an exponential or a reciprocal, whose Taylor
-bias is dropped (Eq. 5). What the answers have in common is measured in
-`experiments.attention`.
+bias is dropped (Eq. 5).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from experiments.by_text import in_batches
+from lrputils import stats
 from lrputils.model.architectures import Architecture, Handle
 from lrputils.model.attention import AttentionCall, additive, with_all_heads
+from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
+from lrputils.model.readout import read
 from lrputils.propagation.composites import (
     ATTN_LRP,
-    CANONISED_LRP,
     CP_LRP,
     GRADIENT,
     Composite,
@@ -29,15 +33,9 @@ from lrputils.propagation.composites import (
     installed,
 )
 from lrputils.propagation.rules import PRODUCT, UNITS
+from lrputils.removal.leave_one_out import leave_one_out
 
-# What a method does inside an attention is what its composite's rule for attention says there.
-BLOCK_RULES = {
-    "attnlrp": ATTN_LRP,
-    "cp-lrp": CP_LRP,
-    "gradient": GRADIENT,
-    "canonised-lrp": CANONISED_LRP,
-    "canonised-path": CANONISED_LRP.but(attention="path"),
-}
+_RULES = {"attnlrp": ATTN_LRP, "cp-lrp": CP_LRP}
 
 
 @dataclass(frozen=True)
@@ -195,8 +193,9 @@ def refactored(
 ) -> Iterator[Architecture]:
     """Inside the block, `model` computes its attention in this form, with the rules of `composite`.
 
-    `form` is one of `FORMS`, or a function like them; `composite` one of `BLOCK_RULES`; `gate`,
-    `(batch, tokens)`, are positive weights of the keys, A_ji ∝ m_i exp(Z_ji).
+    `form` is one of `FORMS`, or a function like them. Of the composite's rules for attention a form
+    knows "attnlrp", "cp", "gradient", "thirds" and "path". `gate`, `(batch, tokens)`, are positive
+    weights of the keys, A_ji ∝ m_i exp(Z_ji).
 
     Raises:
         TypeError: the model is not covered.
@@ -227,3 +226,70 @@ def refactored(
     plain = composite.but(attention="gradient")  # the form has the attention's rules in it
     with installed(architecture, plain.rule, _attention):
         yield architecture
+
+
+@in_batches("id")
+def through_forms(
+    classifier: Classifier,
+    inputs: Inputs,
+    _: Tensor,
+    *,
+    controls: bool = False,
+    forms: Mapping[str, Form] = FORMS,
+) -> Iterator[dict[str, Any]]:
+    """Return how AttnLRP's maps through each form agree with that through the standard one.
+
+    Called with a classifier and `Texts`, see `experiments.by_text.in_batches`; the class
+    predicted on each whole text is explained.
+
+    Args:
+        classifier: `load_classifier`'s answer; in float64, differences of 1e-12 are seen.
+        inputs: of a batch of the texts.
+        controls: whether to measure CP-LRP, the gradient of a gate on every key
+            (A_ji ∝ m_i exp(Z_ji), at m = 1) and LOO by the attention mask in every form, too.
+        forms: name → form of attention.
+
+    Returns:
+        one row a text, form and method: `id`, `form`, `method`; `logit`, the change of the
+        explained logit; `r` with the same method's map in the standard form; `moved`, the sum of
+        its absolute changes over that of its absolute scores; `r_loo` with LOO, and
+        `r_loo_standard`, that of the standard form.
+    """
+    where = inputs.valid_mask
+    with refactored(classifier.model, standard) as architecture:
+        target = read(architecture, inputs).target
+    loo = leave_one_out(classifier.model, inputs, target=target, progress=False)
+    for method in ("attnlrp", "cp-lrp", "gate gradient", "loo") if controls else ("attnlrp",):
+        base, logits = _map(classifier, inputs, standard, method, target)
+        known = stats.pearson(base, loo, where)
+        for name, form in forms.items():
+            scores, changed = _map(classifier, inputs, form, method, target)
+            yield {
+                "form": name,
+                "method": method,
+                "logit": (changed - logits).abs().double(),
+                "r": stats.pearson(scores, base, where),
+                "moved": ((scores - base).abs().sum(1) / base.abs().sum(1)).double(),
+                "r_loo": stats.pearson(scores, loo, where),
+                "r_loo_standard": known,
+            }
+
+
+def _map(
+    classifier: Classifier, inputs: Inputs, form: Form, method: str, target: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One method's scores `(batch, tokens)` through a form, and the explained logits `(batch,)`."""
+    gate = None
+    if method == "gate gradient":
+        dtype = next(classifier.model.parameters()).dtype
+        gate = torch.ones(inputs.valid_mask.shape, dtype=dtype, device=target.device)
+        gate.requires_grad_()
+    with refactored(classifier.model, form, _RULES.get(method, GRADIENT), gate) as model:
+        reading = read(model, inputs, target=target)
+        if method == "loo":
+            scores = leave_one_out(model, inputs, target=target, progress=False)
+        elif gate is None:
+            scores = reading.relevance(reading.gradient())
+        else:
+            scores = reading.per_token(torch.autograd.grad(reading.output.sum(), gate)[0])
+    return scores, reading.output.detach()
