@@ -43,6 +43,8 @@ _PLAIN = "torch.nn.modules.", "transformers.activations", "transformers.pytorch_
 _NEXT_TOKEN = "LMHeadModel", "ForCausalLM"  # how the names of language models end
 # Settings of a covered model that change what it computes to what has no rule.
 _CHANGING = "add_cross_attention", "use_bidirectional_attention", "final_logit_softcapping"
+# Rotary positions that do not change with the longest text.
+_FIXED = "default", "linear", "proportional", "llama3", "yarn"
 # How the names of other heads end → what such a model does.
 _OTHER_HEADS = {
     "ForMaskedLM": "fills in masked words",
@@ -99,12 +101,8 @@ class Architecture:
     @property
     def known(self) -> bool:
         """Whether what it does to positions, masks and batches is known, and not to be measured."""
-        rotary = getattr(self.config, "rope_parameters", None) or {}
-        kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
-        default = all(own.get("rope_type", "default") == "default" for own in kinds)
         # What a function reads is written here.
-        function = isinstance(self.model, FunctionForSequenceClassification)
-        return function or (self.kind.parts and default)
+        return self.kind.parts or isinstance(self.model, FunctionForSequenceClassification)
 
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
@@ -254,21 +252,20 @@ def describe(handle: Handle) -> Architecture:
     if isinstance(handle, Architecture):
         return handle
     model = _model_of(handle)
+    name = type(model).__name__
     for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
         if type(module).__module__.startswith("peft."):
             merged = "merge it and pass the result, model = model.merge_and_unload()"
             if hasattr(model, "prompt_encoder"):
                 merged = "its vectors stand among the words, and such a prompt is not covered"
-            raise TypeError(f"{type(model).__name__} has an adapter at {path!r}: {merged}")
-    try:
-        return _parts(model, _family(model))
-    except (TypeError, AttributeError) as reason:
-        if kind := _no_classifier(model):
-            raise TypeError(f"{type(model).__name__} {kind}") from None
-        family = _without_parts(model)
-        if family is None:
-            raise TypeError(str(reason)) from reason
-        return _parts(model, family)
+            raise TypeError(f"{name} has an adapter at {path!r}: {merged}")
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"{name} is not a transformers model: pass that which it wraps, or derive its class "
+            "from PreTrainedModel, with input_ids and attention_mask in forward, and .logits in "
+            "what that returns; load_classifier(module, tokenizer) takes a module of torch"
+        )
+    return _parts(model, _family(model) or _of_no_family(model))
 
 
 def _model_of(handle: Handle) -> nn.Module:
@@ -293,69 +290,59 @@ def _is_a(model: nn.Module, *endings: str) -> bool:
     return any(known.__name__.endswith(endings) for known in type(model).__mro__)
 
 
-def _family(model: nn.Module) -> Family:
-    """The covered family of a model.
+def _family(model: PreTrainedModel) -> Family | None:
+    """The family that computes what this model computes; None where something may differ.
 
-    Raises:
-        TypeError: it has none, or something in it is not of its family.
+    That is a forward pass, a hook or a module of one's own, or a setting.
     """
-    name = type(model).__name__
-    if not isinstance(model, PreTrainedModel):
-        raise TypeError(
-            f"{name} is not a transformers model: pass that which it wraps, or derive its class "
-            "from PreTrainedModel, with input_ids and attention_mask in forward, and .logits in "
-            "what that returns; load_classifier(module, tokenizer) takes a module of torch"
-        )
     # The class of transformers itself, from which the model's may derive.
     head = next(c for c in type(model).__mro__ if c.__module__.startswith("transformers."))
     family = next((f for f in FAMILIES.values() if head.__name__ in f.heads), None)
-    if family is None:
-        raise TypeError(
-            f"{name} is not covered: this head or family has no rules here. Covered: "
-            f"{', '.join(FAMILIES)}"
-        )
-    if type(model).forward is not head.forward:  # type: ignore[attr-defined]
-        raise TypeError(
-            f"{name} replaces the forward pass of {head.__name__}: its operations are not known "
-            f"here. Pass a plain {head.__name__}"
-        )
-    for path, module in model.named_modules():
-        place, known = type(module).__module__, f"transformers.models.{family.name}."
+    if family is None or type(model).forward is not head.forward:
+        return None
+    known = *_PLAIN, f"transformers.models.{family.name}."
+    for module in model.modules():
         hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
         hooks += [vars(module)["forward"]] if "forward" in vars(module) else []
         own = "transformers.", "lrputils."
         if any(not getattr(hook, "__module__", "").startswith(own) for hook in hooks):
-            raise TypeError(f"{name} has a hook or another forward pass at {path!r}")
-        if module is not model and not place.startswith((*_PLAIN, known)):
-            raise TypeError(f"{name} has a {place}.{type(module).__qualname__} at {path!r}")
-    for setting in ("is_decoder",) * (not family.causal) + _CHANGING:
-        if value := getattr(model.config, setting, None):
-            raise TypeError(f"{name} with {setting}={value} is not covered")
-    return family
+            return None
+        if module is not model and not type(module).__module__.startswith(known):
+            return None
+    settings = ("is_decoder",) * (not family.causal) + _CHANGING
+    rotary = getattr(model.config, "rope_parameters", None) or {}
+    kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
+    fixed = all(own.get("rope_type", "default") in _FIXED for own in kinds)
+    changed = any(getattr(model.config, setting, None) for setting in settings)
+    return family if fixed and not changed else None
 
 
-def _no_classifier(model: nn.Module) -> str:
-    """What a model of texts does that has no class to explain; empty for another one."""
-    if not isinstance(model, PreTrainedModel) or model.main_input_name != "input_ids":
-        return ""
+def _of_no_family(model: PreTrainedModel) -> Family:
+    """What is known of a model of no family, which is enough to remove tokens.
+
+    Raises:
+        TypeError: it reads no tokens, or has no class to explain.
+    """
+    name = type(model).__name__
+    if model.main_input_name != "input_ids":
+        images = ", ".join(head for f in FAMILIES.values() if f.vision for head in f.heads)
+        raise TypeError(
+            f"{name} reads {model.main_input_name}, no input_ids, and is not covered; of models "
+            f"that read images {images} is, as transformers computes it"
+        )
     if not _is_a(model, "ForSequenceClassification", *_NEXT_TOKEN):
-        ends = (does for ending, does in _OTHER_HEADS.items() if _is_a(model, ending))
-        return (
-            f"{next(ends, 'has no head')}, and gives a text no class to explain: pass a model for "
-            "sequence classification, or one of the next token; or say as a function of texts what "
-            "is explained, load_classifier(function=…)"
+        does = (does for ending, does in _OTHER_HEADS.items() if _is_a(model, ending))
+        raise TypeError(
+            f"{name} {next(does, 'has no head')}, and gives a text no class to explain: pass a "
+            "model for sequence classification, or one of the next token; or say as a function of "
+            "texts what is explained, load_classifier(function=…)"
         )
     try:
         _words(model)
     except NotImplementedError:
-        return "reads characters and has no embeddings of tokens, which could be removed"
-    return ""
-
-
-def _without_parts(model: nn.Module) -> Family | None:
-    """What is known of a model of no family; None where tokens cannot be removed from it."""
-    if not isinstance(model, PreTrainedModel) or model.main_input_name != "input_ids":
-        return None
+        raise TypeError(
+            f"{name} reads characters and has no embeddings of tokens, which could be removed"
+        ) from None
     takes = inspect.signature(model.forward).parameters
     # Decoders' classifiers read their answer at the last token: by a layer of this name, or they
     # keep what generation needs.

@@ -2,10 +2,9 @@
 
 Of a model without rules it is known that it takes ids and an attention mask, and no more. So it is
 measured that the mask hides, that positions do not move with it, that an empty text is empty, that
-texts can share a batch, and that the same text gives the same answer later. Covered families are
-known to do all this; one whose configuration asks for other rotary positions than usual is measured
-too. It takes some twenty passes of one text, once a model, and once more when texts are twice as
-long.
+texts can share a batch, and that the same text gives the same answer later. Families with shortcuts
+are known to do all this. It takes some twenty passes of one text, once a model, and once more when
+texts are twice as long.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.forwards import ArgumentRow, run, run_rows
-from lrputils.model.inputs import DEFAULT_MAX_LENGTH, Inputs, to_the_left
+from lrputils.model.inputs import Inputs, to_the_left
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class _Proof:
     empty: bool = True
 
 
-# Of each model by its state and a text's length: what was measured, or why it is refused.
+# Of each model by its state and a length of texts: what was measured, or why it is refused.
 _proofs: WeakKeyDictionary[nn.Module, dict[tuple, _Proof | str]] = WeakKeyDictionary()
 
 
@@ -59,30 +58,22 @@ def prove(architecture: Architecture, row: ArgumentRow) -> _Proof:
     """
     if architecture.known:
         return _Proof()
-    model, config = architecture.model, architecture.config
+    # The next power of two, if it can.
+    size = 1 << max(3, (len(row["input_ids"]) - 1).bit_length())
+    size = min(size, architecture.max_positions or size)
     # What a user may change between two calls.
-    state = architecture.word_embeddings.weight.dtype, config._attn_implementation
-    known = _proofs.setdefault(model, {})
-    size = _size(architecture, len(row["input_ids"]))
-    for (own, tokens), found in known.items():
-        refused = isinstance(found, str)
-        if own == state and (size >= tokens if refused else size <= tokens):
-            if refused:
-                raise ValueError(found)
-            return found
-    try:
-        with torch.no_grad():
-            known[state, size] = _Measurement(architecture, row["input_ids"], size).proof()
-    except ValueError as error:
-        known[state, size] = str(error)
-        raise
-    return known[state, size]
-
-
-def _size(architecture: Architecture, tokens: int) -> int:
-    """How long a text is measured for texts of so many tokens: the next power of two, if it can."""
-    usual = min(1 << max(3, (tokens - 1).bit_length()), DEFAULT_MAX_LENGTH)
-    return max(tokens, min(usual, architecture.max_positions or usual))
+    words, kernel = architecture.word_embeddings.weight, architecture.config._attn_implementation
+    known, state = _proofs.setdefault(architecture.model, {}), (words.dtype, kernel, size)
+    if state not in known:
+        try:
+            with torch.no_grad():
+                known[state] = _Measurement(architecture, row["input_ids"], size).proof()
+        except ValueError as error:
+            known[state] = str(error)
+    proof = known[state]
+    if isinstance(proof, str):
+        raise ValueError(proof)
+    return proof
 
 
 def prove_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> _Proof:
@@ -185,20 +176,10 @@ class _Measurement:
                 "earlier texts, as attention_type='original_full' or rope_type='default'"
             )
         self.start = self._counted(whole)
-        reads, empty = "", True
-        if architecture.kind.parts:
-            together = self._shares()
-        else:
-            reads = self._reads(without)
-            # Under the mask a query may see less than usual, as that of the head's own token.
-            together = self._shares() and (bool(reads) or self._shares([0, len(self.short) - 1]))
-            empty = not reads and self._is_empty(together)
-        if architecture.kind.parts and not together:
-            raise ValueError(
-                f"{self.name} gives a text other logits beside a longer one, of {len(ids)} tokens: "
-                "pass shorter texts, or set another rope_type in its configuration"
-            )
-        return _Proof(together, self.start, reads, empty)
+        reads = self._reads(without)
+        # Under the mask a query may see less than usual, as that of the head's own token.
+        together = self._shares() and (bool(reads) or self._shares([0, len(self.short) - 1]))
+        return _Proof(together, self.start, reads, empty=not reads and self._is_empty(together))
 
     def _same(self, one: Tensor, other: Tensor) -> bool:
         """Whether logits differ by less than a thousandth of what removing half of a text does."""

@@ -423,7 +423,7 @@ def test_positions_that_depend_on_the_longest_text(name):
     model = MODELS[name]()
     long = batch(range(8, 8 + model.config.max_position_embeddings))
     for explain in (lrp.leave_one_out, lambda *a: lrp.attribute(*a, "grad-x-input")):
-        with pytest.raises(ValueError, match=r"changes when it runs|has 16 positions"):
+        with pytest.raises(ValueError, match=r"has (8|16) positions"):
             explain(model, long)
     assert lrp.leave_one_out(model, batch()).any()
 
