@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.model.architectures import Architecture
+from lrputils.model.functions import FunctionForSequenceClassification
 from lrputils.model.inputs import check_token, padded
 
 Forward = Callable[..., Any]
@@ -142,7 +143,8 @@ def run_rows(
             which a row with fewer has its own first.
 
     Raises:
-        ValueError: the model reads its words twice, so that one zero does not remove them.
+        ValueError: the model reads its words twice, so that one zero does not remove them, or has
+            no embeddings of them.
     """
     device = next(architecture.model.parameters()).device
     fields = {name: [row[name] for row in rows] for name in rows[0]}
@@ -161,6 +163,10 @@ def run_rows(
             words[row, list(tokens)] = 0
         return words
 
+    if len(zeroed) and isinstance(architecture.model, FunctionForSequenceClassification):
+        raise ValueError(
+            "a function of texts has no word embeddings for removal='zero'. Use removal='delete'"
+        )
     if len(zeroed) and architecture.config.is_encoder_decoder:
         raise ValueError(
             f"{type(architecture.model).__name__} reads its words twice: removal='zero' would "

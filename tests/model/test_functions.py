@@ -51,6 +51,8 @@ def test_leave_one_out_is_that_of_the_texts_written_without_each_word(bag, clf):
     for removal in ("delete", "attention-mask"):
         same = lrp.leave_one_out(clf, inputs, removal=removal, progress=False)
         torch.testing.assert_close(same, loo)
+    with pytest.raises(ValueError, match="a function of texts has no word embeddings for removal"):
+        lrp.leave_one_out(clf, inputs, removal="zero", progress=False)
 
 
 def test_sentences_and_probabilities(bag, clf):
@@ -75,14 +77,16 @@ def test_every_verb_that_removes_takes_it(clf, tmp_path):
     )
     assert [*found.rows.method.unique()] == ["loo", "shapley", "counted"]
     texts, settings = stream_texts("reviews", limit=3), Settings(methods=("shapley",))
-    for _ in range(2):  # words that were seen meanwhile make it no other model
-        evaluate_dataset(clf, texts, tmp_path, settings, quiet=True)
+    other = lrp.load_classifier(function=clf.model.function, labels=clf.labels)
+    for each in (clf, other):  # words that were seen meanwhile make it no other model
+        evaluate_dataset(each, texts, tmp_path, settings, quiet=True)
     assert len(read(tmp_path).rows) == 6
 
 
 @pytest.mark.parametrize("method", ["attnlrp", "grad-x-input", "ig", "mask-gradient"])
 def test_what_needs_layers_or_gradients_is_refused_by_name(clf, method):
-    with pytest.raises(TypeError, match="a function of texts has no gradients and no layers"):
+    said = "a function of texts has no gradients and no layers|passes no gradient back to its words"
+    with pytest.raises((TypeError, ValueError), match=said):
         lrp.attribute(clf, clf.encode([TEXT]), method)
 
 
