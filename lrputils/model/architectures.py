@@ -122,11 +122,9 @@ class Architecture:
         They count from 0, or from one past the `uncounted` token's id, which takes none in a text
         either.
         """
-        counted = attention_mask.to(torch.long)
-        if self.uncounted is None:
-            return (counted.cumsum(1) - 1).clamp(min=0)
-        counted = counted * (input_ids != self.uncounted)
-        return counted.cumsum(1) * counted + self.uncounted
+        first = -1 if self.uncounted is None else self.uncounted
+        counted = attention_mask.to(torch.long) * (input_ids != first)
+        return (counted.cumsum(1) * counted + first).clamp(min=0)
 
     @property
     def uncounted(self) -> int | None:
@@ -168,12 +166,9 @@ class Architecture:
             )
         if not getattr(self.model.config, "return_dict", True):
             raise ValueError(f"{model} returns tuples: set model.config.return_dict = True")
-        if any(module.training for module in self.model.modules()):
+        for part, module in self.model.named_modules():
             # Quantised layers are made in training mode, which changes nothing in them.
-            parts = {p: m for p, m in self.model.named_modules() if m.training}
-            own = (p for p, m in parts.items() if not type(m).__module__.startswith("torch.ao."))
-            part = next(own, None)
-            if part is not None:
+            if module.training and not type(module).__module__.startswith("torch.ao."):
                 raise ValueError(
                     f"{part and repr(part) + ' of '}{model} is in training mode, where dropout "
                     "makes every pass another one: call model.eval() first"

@@ -506,8 +506,9 @@ def short_text(architecture: Architecture) -> dict[str, Tensor]:
     tokens = min(8, architecture.max_positions or 8)
     ids = torch.randint(config.vocab_size, (1, tokens), generator=generator)
     ends = [getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos")]
-    for end in ends:  # a token that means something would be read otherwise
-        ids[ids == (-1 if end is None or isinstance(end, list) else end)] = config.vocab_size // 2
+    # A token that means something would be read otherwise.
+    meant = torch.tensor([end for end in ends if isinstance(end, int)], dtype=torch.long)
+    ids[torch.isin(ids, meant)] = config.vocab_size // 2
     words = getattr(architecture.model.get_input_embeddings(), "weight", None)
     if words is not None:  # what is wrong with one word is said of the texts that hold it
         broken = ~torch.isfinite(words[ids.to(words.device)]).all(-1).cpu()
@@ -563,7 +564,7 @@ def laid_out(handle: Handle) -> Architecture:
     """
     architecture = describe(handle)
     model = architecture.model
-    if architecture.kind.parts or architecture.blocks:
+    if architecture.blocks:
         return architecture
     if isinstance(model, FunctionForSequenceClassification):
         raise TypeError(ONLY_REMOVAL)

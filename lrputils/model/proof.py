@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.forwards import ArgumentRow, run, run_rows
-from lrputils.model.inputs import Inputs, to_the_left
+from lrputils.model.inputs import Inputs, checked_tensors, to_the_left
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def prove_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> _Proof
     """`prove` on the longest text of a batch."""
     if architecture.known:
         return _Proof()
-    ids, mask = (part.cpu().numpy() for part in _tensors(inputs))
+    ids, mask = (part.cpu().numpy() for part in checked_tensors(inputs))
     longest = mask.sum(1).argmax()
     return prove(architecture, {"input_ids": ids[longest][mask[longest] > 0]})
 
@@ -88,28 +88,20 @@ def prove_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> _Proof
 def alone(inputs: Mapping[str, Any]) -> list[tuple[Inputs, Tensor]]:
     """Each text of a batch as a batch of its own without padding, and where it stood, (tokens,)."""
     whole = Inputs.of(to_the_left(inputs))
-    places = _tensors(inputs)[1].bool()
-    return [(whole.rows([number]), place) for number, place in enumerate(places)]
+    return [(whole.rows([n]), own) for n, own in enumerate(checked_tensors(inputs)[1].bool())]
 
 
 def run_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> Tensor:
     """Logits (batch, classes) of encoded texts, each by itself where they cannot share a batch."""
-    if prove_batch(architecture, inputs).together:
-        return run(architecture, architecture.arguments(inputs))
-    each = [run(architecture, architecture.arguments(one)) for one, _ in alone(inputs)]
-    return torch.cat(each)
+    together = prove_batch(architecture, inputs).together
+    batches = [inputs] if together else [one for one, _ in alone(inputs)]
+    return torch.cat([run(architecture, architecture.arguments(batch)) for batch in batches])
 
 
 def ends(architecture: Architecture) -> np.ndarray:
     """The tokens by which the model may find a text's end, as numbers."""
     end = getattr(architecture.config, "eos_token_id", None)
     return np.atleast_1d(np.array([] if end is None else end))
-
-
-def _tensors(inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    mask = inputs.get("attention_mask")
-    ids = inputs["input_ids"]
-    return ids, torch.ones_like(ids) if mask is None else mask
 
 
 class _Counting(TorchFunctionMode):
