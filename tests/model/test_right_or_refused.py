@@ -10,7 +10,6 @@ import lrputils as lrp  # before transformers, which it keeps importable
 from experiments.families import logits_of, plain_loo
 from lrputils.model.architectures import WITHOUT_RULES
 from lrputils.model.proof import _Measurement
-from tests import tiny
 from tests.tiny import made
 
 from transformers import BertConfig, PreTrainedModel  # isort: skip
@@ -426,15 +425,6 @@ def test_positions_that_depend_on_the_longest_text(name):
         with pytest.raises(ValueError, match=r"has (8|16) positions"):
             explain(model, long)
     assert lrp.leave_one_out(model, batch()).any()
-
-
-def test_a_mask_with_a_hole_is_refused():
-    inputs = dict(batch())
-    inputs["attention_mask"] = inputs["attention_mask"].clone()
-    inputs["attention_mask"][0, 3] = 0
-    for explain in (lrp.leave_one_out, lambda *a: lrp.attribute(*a, "attnlrp")):
-        with pytest.raises(ValueError, match=r"the attention mask of rows \[0\] has a hole"):
-            explain(tiny.build("bert"), inputs)
 
 
 def test_a_model_is_measured_once(monkeypatch):
