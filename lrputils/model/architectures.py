@@ -293,7 +293,7 @@ def _family(model: PreTrainedModel) -> Family | None:
     # The class of transformers itself, from which the model's may derive.
     head = next(c for c in type(model).__mro__ if c.__module__.startswith("transformers."))
     family = next((f for f in FAMILIES.values() if head.__name__ in f.heads), None)
-    if family is None or type(model).forward is not head.forward:
+    if family is None or type(model).forward is not head.forward:  # type: ignore[attr-defined]
         return None
     known = *_PLAIN, f"transformers.models.{family.name}."
     for module in model.modules():
