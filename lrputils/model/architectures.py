@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -42,7 +42,10 @@ WITHOUT_RULES = (
 _PLAIN = "torch.nn.modules.", "transformers.activations", "transformers.pytorch_utils"
 _NEXT_TOKEN = "LMHeadModel", "ForCausalLM"  # how the names of language models end
 # Settings of a covered model that change what it computes to what has no rule.
-_CHANGING = "add_cross_attention", "use_bidirectional_attention", "final_logit_softcapping"
+_CHANGING = (
+    *("is_decoder", "add_cross_attention"),
+    *("use_bidirectional_attention", "final_logit_softcapping"),
+)
 # Rotary positions that do not change with the longest text.
 _FIXED = "default", "linear", "proportional", "llama3", "yarn"
 # How the names of other heads end → what such a model does.
@@ -103,6 +106,11 @@ class Architecture:
         """Whether what it does to positions, masks and batches is known, and not to be measured."""
         # What a function reads is written here.
         return self.kind.parts or isinstance(self.model, FunctionForSequenceClassification)
+
+    @property
+    def reads_end(self) -> bool:
+        """Whether it is a decoder's classifier, which finds a text's end by its padding."""
+        return self.kind.causal and not self.language_model
 
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
@@ -217,7 +225,7 @@ class Architecture:
                 f"a text of {longest} tokens, but {model} has {limit} positions: encode "
                 f"with max_length={limit}"
             )
-        if pad is None and len(input_ids) > 1 and self.kind.causal and not self.language_model:
+        if pad is None and len(input_ids) > 1 and self.reads_end:
             raise ValueError(
                 f"{model} finds the end of a text by its padding token and has none: set "
                 "model.config.pad_token_id, or pass one text at a time"
@@ -225,7 +233,7 @@ class Architecture:
         if pad is None:
             return input_ids, mask
         last = input_ids.gather(1, self.head_tokens(mask)[:, None])
-        if self.kind.causal and not self.language_model and bool((last == pad).any()):
+        if self.reads_end and bool((last == pad).any()):
             raise ValueError(
                 f"a text ends with token {pad}, which {model} takes for padding: it would read "
                 "its answer at the token before"
@@ -260,7 +268,10 @@ def describe(handle: Handle) -> Architecture:
             "from PreTrainedModel, with input_ids and attention_mask in forward, and .logits in "
             "what that returns; load_classifier(module, tokenizer) takes a module of torch"
         )
-    return _parts(model, _family(model) or _of_no_family(model))
+    family = _family(model)
+    if family is None:
+        _check_head(model)
+    return _parts(model, family)
 
 
 def _model_of(handle: Handle) -> nn.Module:
@@ -304,20 +315,15 @@ def _family(model: PreTrainedModel) -> Family | None:
             return None
         if module is not model and not type(module).__module__.startswith(known):
             return None
-    settings = ("is_decoder",) * (not family.causal) + _CHANGING
     rotary = getattr(model.config, "rope_parameters", None) or {}
     kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
     fixed = all(own.get("rope_type", "default") in _FIXED for own in kinds)
-    changed = any(getattr(model.config, setting, None) for setting in settings)
+    changed = any(getattr(model.config, setting, None) for setting in _CHANGING)
     return family if fixed and not changed else None
 
 
-def _of_no_family(model: PreTrainedModel) -> Family:
-    """What is known of a model of no family, which is enough to remove tokens.
-
-    Raises:
-        TypeError: it reads no tokens, or has no class to explain.
-    """
+def _check_head(model: PreTrainedModel) -> None:
+    """Refuse a model of no family that reads no tokens, or has no class to explain."""
     name = type(model).__name__
     if model.main_input_name != "input_ids":
         images = ", ".join(head for f in FAMILIES.values() if f.vision for head in f.heads)
@@ -338,15 +344,6 @@ def _of_no_family(model: PreTrainedModel) -> Family:
         raise TypeError(
             f"{name} reads characters and has no embeddings of tokens, which could be removed"
         ) from None
-    takes = inspect.signature(model.forward).parameters
-    # Decoders' classifiers read their answer at the last token: by a layer of this name, or they
-    # keep what generation needs.
-    return Family(
-        model.config.get_text_config().model_type,
-        causal=_is_a(model, *_NEXT_TOKEN) or hasattr(model, "score") or "past_key_values" in takes,
-        token_types="token_type_ids" in takes,
-        parts=False,
-    )
 
 
 def _words(model: nn.Module) -> nn.Module:
@@ -354,27 +351,47 @@ def _words(model: nn.Module) -> nn.Module:
     return encoder.get_input_embeddings()
 
 
-def _parts(model: nn.Module, family: Family) -> Architecture:
+def _parts(model: PreTrainedModel, family: Family | None) -> Architecture:
+    """The parts of a model, as they are seen in it."""
     backbone = getattr(model, model.base_model_prefix, model)
-    blocks = tuple(backbone.get_submodule(family.blocks)) if family.parts else ()
-    if family.shared_blocks:
-        layers, groups = backbone.config.num_hidden_layers, len(blocks)
-        turns = [blocks[int(layer / (layers / groups))] for layer in range(layers)]
-        blocks = tuple(block for group in turns for block in group.albert_layers)
-    tables = [
-        part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
+    config, language_model = model.config.get_text_config(), _is_a(model, *_NEXT_TOKEN)
+    takes = inspect.signature(model.forward).parameters
+    # Tables of positions, and how many of their first entries no token has.
+    tables = {
+        part: 0 if part.padding_idx is None else part.padding_idx + 1
         for name, part in model.named_modules()
         if name.endswith(("position_embeddings", "wpe")) and isinstance(part, nn.Embedding)
-    ]
-    stated = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    }
+    kind = replace(
+        family or Family(config.model_type, parts=False),
+        # Decoders' classifiers read their answer at the last token: by a layer of this name, or
+        # they keep what generation needs.
+        causal=language_model or hasattr(model, "score") or "past_key_values" in takes,
+        token_types="token_type_ids" in takes,
+        positions_after_padding=family is not None and any(tables.values()),
+    )
+    sizes = [table.num_embeddings - first for table, first in tables.items()]
+    stated = getattr(config, "max_position_embeddings", None)
+    inside = getattr(backbone, "embeddings", nn.Module()).modules()
+    norm = next((part for part in inside if isinstance(part, nn.LayerNorm)), None)
     return Architecture(
-        kind=family,
+        kind=kind,
         model=model,
         backbone=backbone,
-        blocks=blocks,
-        word_embeddings=backbone.embeddings if family.vision else _words(model),
-        embedding_norm=family.embedding_norm and backbone.get_submodule(family.embedding_norm),
-        language_model=_is_a(model, *_NEXT_TOKEN),
+        blocks=_blocks(backbone) if kind.parts else (),
+        word_embeddings=backbone.embeddings if kind.vision else _words(model),
+        embedding_norm=norm if kind.parts else None,
+        language_model=language_model,
         # XLNet states −1: it has no limit.
-        max_positions=min(tables, default=None if family.parts or stated == -1 else stated),
+        max_positions=min(sizes, default=None if kind.parts or stated == -1 else stated),
     )
+
+
+def _blocks(backbone: nn.Module) -> tuple[nn.Module, ...]:
+    """The blocks of a model of a family, its first list of modules: one a layer, in order."""
+    found = next(part for part in backbone.modules() if isinstance(part, nn.ModuleList))
+    groups, layers = len(found), backbone.config.num_hidden_layers
+    if not hasattr(backbone.config, "num_hidden_groups"):
+        return tuple(found)
+    turns = [found[int(layer / (layers / groups))] for layer in range(layers)]
+    return tuple(block for group in turns for block in group.albert_layers)

@@ -533,13 +533,12 @@ class _Layers(TorchFunctionMode):
 
     def _enter(self, member: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
         self.inside.append(member)
-        try:
-            return inner(*args, **kwargs)
-        finally:
-            self.inside.pop()
-            if self._found and not self.inside:
-                self.blocks.append(member)
-                self._found = False
+        output = inner(*args, **kwargs)
+        self.inside.pop()
+        if self._found and not self.inside:
+            self.blocks.append(member)
+            self._found = False
+        return output
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None

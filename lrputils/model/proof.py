@@ -153,14 +153,13 @@ class _Measurement:
             ) from error
 
     def proof(self) -> _Proof:
-        architecture, ids = self.architecture, self.ids
-        modules = [*architecture.model.modules()]
+        model, ids = self.architecture.model, self.ids
+        modules = [*model.modules()]
         before, whole = self.run(self._row(self.short)), self.run(self._row(ids))
         without = self.run(self._row(np.delete(ids, self.gone)))
         self.allowed = 1e-3 * (whole - without).abs().max()
         self.allowed += 10 * torch.finfo(before.dtype).eps * max(1.0, float(whole.abs().max()))
-        changed = [*architecture.model.modules()] != modules
-        if changed or not self._same(before, self.run(self._row(self.short))):
+        if [*model.modules()] != modules or not self._same(before, self.run(self._row(self.short))):
             raise ValueError(
                 f"{self.name} changes when it runs: after a text of {len(ids)} tokens a shorter "
                 "one does not give the logits of before, so that nothing can be compared. Pass "
@@ -191,9 +190,8 @@ class _Measurement:
 
     def _shares(self, hidden: Sequence[int] = ()) -> bool:
         """Whether a text with such places hidden is the same beside a longer one, and the other."""
-        architecture = self.architecture
-        ends = architecture.kind.causal and not architecture.language_model
-        if ends and getattr(architecture.config, "pad_token_id", None) is None:
+        pad = getattr(self.architecture.config, "pad_token_id", None)
+        if self.architecture.reads_end and pad is None:
             return False  # it finds the end of a text by its padding
         rows = self._row(self.ids), self._row(self.short, hidden)
         return self._same(self.run(*rows), torch.cat([*map(self.run, rows)]))
