@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
+from lrputils.mistakes import listed
 from lrputils.model.families import FAMILIES, Family
 from lrputils.model.functions import FunctionForSequenceClassification
 from lrputils.model.inputs import checked_tensors
@@ -159,18 +160,13 @@ class Architecture:
                 "inputs are a mapping of tensors, as `clf.encode(texts)` gives them; got "
                 f"{type(inputs).__name__}"
             )
-        device = next(self.model.parameters()).device
         model = type(self.model).__name__
-        devices = {str(weight.device) for weight in self.model.parameters()}
-        if "meta" in devices:
+        device, *others = {weight.device for weight in self.model.parameters()}
+        if others or device.type == "meta":
             raise ValueError(
-                f"weights of {model} are on the meta device, or were left on the disk: load them "
-                "first"
-            )
-        if len(devices) > 1:
-            raise ValueError(
-                f"{model} is spread over {', '.join(sorted(devices))} (device_map): load it onto "
-                "one device, or pass it as a function of texts, load_classifier(function=…)"
+                f"weights of {model} are on {listed(sorted(map(str, [device, *others])))}, where "
+                "meta is a device without memory, and what a device_map left on the disk: load "
+                "all onto one device, or pass a function of texts, load_classifier(function=…)"
             )
         if not getattr(self.model.config, "return_dict", True):
             raise ValueError(f"{model} returns tuples: set model.config.return_dict = True")

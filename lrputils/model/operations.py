@@ -347,7 +347,9 @@ class Operations(TorchFunctionMode):
         curved = any(unit.curved for unit in units)
         squared = len(alive) == 2 and kind in ("times", "divided")
         pending = kind == "activation" or any(unit.rule for unit in units) or (squared and curved)
-        if kind == "plus" and not (self.constants or curved or _is_small(args)) and len(alive) == 1:
+        # A small number only keeps a deviation from zero.
+        small = any(isinstance(x, float) and abs(x) < 1e-3 for x in args)
+        if kind == "plus" and not (self.constants or curved or small) and len(alive) == 1:
             return _without_constant(name, alive[0], args)
         if pending and rule is not None:
             with torch.no_grad():
@@ -434,20 +436,15 @@ class Operations(TorchFunctionMode):
         output._unit = _Unit(None, divides=True)
         return output
 
-    def _layer_norm(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
-        names = "input", "normalized_shape", "weight", "bias", "eps"
-        given = dict(zip(names, args, strict=False)) | kwargs
-        given["bias"] = given.get("bias") if self.constants else None
+    def _norm(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        """LayerNorm in one call, or RMSNorm, x · w / rms(x), with rms(x) held."""
         rule = self._rule("norm")
-        return func(**given) if rule is None else rule(**given)
-
-    def _root_norm(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
-        """RMSNorm in one call: x · w / rms(x) with rms(x) held."""
-        if self._rule("norm") is None:
-            return func(*args, **kwargs)
-        given = (
-            dict(zip(("input", "normalized_shape", "weight", "eps"), args, strict=False)) | kwargs
-        )
+        given = dict(zip(_NORMS[name], args, strict=False)) | kwargs
+        if name == "layer_norm":
+            given["bias"] = given.get("bias") if self.constants else None
+            return func(**given) if rule is None else rule(**given)
+        if rule is None:
+            return func(**given)
         x, weight = given["input"], given.get("weight")
         plain = func(**given | {"input": x.detach(), "weight": None})
         output = x * (plain / x.detach()).nan_to_num()
@@ -459,11 +456,6 @@ def _forget(x: Any) -> None:
     for note in ("_unit", "_scores"):
         if hasattr(x, note):
             delattr(x, note)
-
-
-def _is_small(summands: tuple) -> bool:
-    """Whether a number among them only keeps a deviation from zero."""
-    return any(isinstance(x, float) and abs(x) < 1e-3 for x in summands)
 
 
 def _without_constant(name: str, x: Tensor, args: tuple) -> Tensor:
@@ -479,14 +471,19 @@ def _without_constant(name: str, x: Tensor, args: tuple) -> Tensor:
 _SPELLED = {"product", "softmax", "plus", "times", "divided", "linear"}
 # Names of factors, in their order, where they are given by name.
 _FACTORS = "input", "self", "mat1", "batch1", "weight", "other", "mat2", "batch2"
+# The arguments of norms in one call.
+_NORMS = {
+    "layer_norm": ("input", "normalized_shape", "weight", "bias", "eps"),
+    "rms_norm": ("input", "normalized_shape", "weight", "eps"),
+}
 _CARRYING = {"dropout", "to", "float", "type_as", "contiguous", "__get__"}
 _HANDLERS: dict[str | None, Callable] = {
     "product": Operations._product,
     "linear map": Operations._linear_map,
     "softmax": Operations._softmax,
     "held": Operations._held,
-    "layer norm": Operations._layer_norm,
-    "root norm": Operations._root_norm,
+    "layer norm": Operations._norm,
+    "root norm": Operations._norm,
 }
 
 
