@@ -181,7 +181,7 @@ def test_a_model_on_two_devices_is_refused_by_name():
     clf = lrp.load_classifier()
     inputs = clf.encode(["a film that is never dull"])
     clf.model.classifier.to("cpu")
-    with pytest.raises(ValueError, match="is spread over cpu, cuda:0"):
+    with pytest.raises(ValueError, match="are on cpu, cuda:0, where meta"):
         lrp.leave_one_out(clf, inputs)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_utils import PreTrainedModel
 
+from lrputils.mistakes import listed
 from lrputils.model.families import FAMILIES, Family
 from lrputils.model.functions import FunctionForSequenceClassification
 from lrputils.model.inputs import checked_tensors
@@ -42,7 +43,12 @@ WITHOUT_RULES = (
 _PLAIN = "torch.nn.modules.", "transformers.activations", "transformers.pytorch_utils"
 _NEXT_TOKEN = "LMHeadModel", "ForCausalLM"  # how the names of language models end
 # Settings of a covered model that change what it computes to what has no rule.
-_CHANGING = "add_cross_attention", "use_bidirectional_attention", "final_logit_softcapping"
+_CHANGING = (
+    *("is_decoder", "add_cross_attention"),
+    *("use_bidirectional_attention", "final_logit_softcapping"),
+)
+# Rotary positions that do not change with the longest text.
+_FIXED = "default", "linear", "proportional", "llama3", "yarn"
 # How the names of other heads end → what such a model does.
 _OTHER_HEADS = {
     "ForMaskedLM": "fills in masked words",
@@ -99,12 +105,13 @@ class Architecture:
     @property
     def known(self) -> bool:
         """Whether what it does to positions, masks and batches is known, and not to be measured."""
-        rotary = getattr(self.config, "rope_parameters", None) or {}
-        kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
-        default = all(own.get("rope_type", "default") == "default" for own in kinds)
         # What a function reads is written here.
-        function = isinstance(self.model, FunctionForSequenceClassification)
-        return function or (self.kind.parts and default)
+        return self.kind.parts or isinstance(self.model, FunctionForSequenceClassification)
+
+    @property
+    def reads_end(self) -> bool:
+        """Whether it is a decoder's classifier, which finds a text's end by its padding."""
+        return self.kind.causal and not self.language_model
 
     def head_tokens(self, mask: Tensor) -> Tensor:
         """Columns `(batch,)` of the tokens whose final states the head reads.
@@ -124,11 +131,9 @@ class Architecture:
         They count from 0, or from one past the `uncounted` token's id, which takes none in a text
         either.
         """
-        counted = attention_mask.to(torch.long)
-        if self.uncounted is None:
-            return (counted.cumsum(1) - 1).clamp(min=0)
-        counted = counted * (input_ids != self.uncounted)
-        return counted.cumsum(1) * counted + self.uncounted
+        first = -1 if self.uncounted is None else self.uncounted
+        counted = attention_mask.to(torch.long) * (input_ids != first)
+        return (counted.cumsum(1) * counted + first).clamp(min=0)
 
     @property
     def uncounted(self) -> int | None:
@@ -155,27 +160,19 @@ class Architecture:
                 "inputs are a mapping of tensors, as `clf.encode(texts)` gives them; got "
                 f"{type(inputs).__name__}"
             )
-        device = next(self.model.parameters()).device
         model = type(self.model).__name__
-        devices = {str(weight.device) for weight in self.model.parameters()}
-        if "meta" in devices:
+        device, *others = {weight.device for weight in self.model.parameters()}
+        if others or device.type == "meta":
             raise ValueError(
-                f"weights of {model} are on the meta device, or were left on the disk: load them "
-                "first"
-            )
-        if len(devices) > 1:
-            raise ValueError(
-                f"{model} is spread over {', '.join(sorted(devices))} (device_map): load it onto "
-                "one device, or pass it as a function of texts, load_classifier(function=…)"
+                f"weights of {model} are on {listed(sorted(map(str, [device, *others])))}, where "
+                "meta is a device without memory, and what a device_map left on the disk: load "
+                "all onto one device, or pass a function of texts, load_classifier(function=…)"
             )
         if not getattr(self.model.config, "return_dict", True):
             raise ValueError(f"{model} returns tuples: set model.config.return_dict = True")
-        if any(module.training for module in self.model.modules()):
+        for part, module in self.model.named_modules():
             # Quantised layers are made in training mode, which changes nothing in them.
-            parts = {p: m for p, m in self.model.named_modules() if m.training}
-            own = (p for p, m in parts.items() if not type(m).__module__.startswith("torch.ao."))
-            part = next(own, None)
-            if part is not None:
+            if module.training and not type(module).__module__.startswith("torch.ao."):
                 raise ValueError(
                     f"{part and repr(part) + ' of '}{model} is in training mode, where dropout "
                     "makes every pass another one: call model.eval() first"
@@ -224,7 +221,7 @@ class Architecture:
                 f"a text of {longest} tokens, but {model} has {limit} positions: encode "
                 f"with max_length={limit}"
             )
-        if pad is None and len(input_ids) > 1 and self.kind.causal and not self.language_model:
+        if pad is None and len(input_ids) > 1 and self.reads_end:
             raise ValueError(
                 f"{model} finds the end of a text by its padding token and has none: set "
                 "model.config.pad_token_id, or pass one text at a time"
@@ -232,7 +229,7 @@ class Architecture:
         if pad is None:
             return input_ids, mask
         last = input_ids.gather(1, self.head_tokens(mask)[:, None])
-        if self.kind.causal and not self.language_model and bool((last == pad).any()):
+        if self.reads_end and bool((last == pad).any()):
             raise ValueError(
                 f"a text ends with token {pad}, which {model} takes for padding: it would read "
                 "its answer at the token before"
@@ -254,21 +251,23 @@ def describe(handle: Handle) -> Architecture:
     if isinstance(handle, Architecture):
         return handle
     model = _model_of(handle)
+    name = type(model).__name__
     for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
         if type(module).__module__.startswith("peft."):
             merged = "merge it and pass the result, model = model.merge_and_unload()"
             if hasattr(model, "prompt_encoder"):
                 merged = "its vectors stand among the words, and such a prompt is not covered"
-            raise TypeError(f"{type(model).__name__} has an adapter at {path!r}: {merged}")
-    try:
-        return _parts(model, _family(model))
-    except (TypeError, AttributeError) as reason:
-        if kind := _no_classifier(model):
-            raise TypeError(f"{type(model).__name__} {kind}") from None
-        family = _without_parts(model)
-        if family is None:
-            raise TypeError(str(reason)) from reason
-        return _parts(model, family)
+            raise TypeError(f"{name} has an adapter at {path!r}: {merged}")
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            f"{name} is not a transformers model: pass that which it wraps, or derive its class "
+            "from PreTrainedModel, with input_ids and attention_mask in forward, and .logits in "
+            "what that returns; load_classifier(module, tokenizer) takes a module of torch"
+        )
+    family = _family(model)
+    if family is None:
+        _check_head(model)
+    return _parts(model, family)
 
 
 def _model_of(handle: Handle) -> nn.Module:
@@ -293,78 +292,54 @@ def _is_a(model: nn.Module, *endings: str) -> bool:
     return any(known.__name__.endswith(endings) for known in type(model).__mro__)
 
 
-def _family(model: nn.Module) -> Family:
-    """The covered family of a model.
+def _family(model: PreTrainedModel) -> Family | None:
+    """The family that computes what this model computes; None where something may differ.
 
-    Raises:
-        TypeError: it has none, or something in it is not of its family.
+    That is a forward pass, a hook or a module of one's own, or a setting.
     """
-    name = type(model).__name__
-    if not isinstance(model, PreTrainedModel):
-        raise TypeError(
-            f"{name} is not a transformers model: pass that which it wraps, or derive its class "
-            "from PreTrainedModel, with input_ids and attention_mask in forward, and .logits in "
-            "what that returns; load_classifier(module, tokenizer) takes a module of torch"
-        )
     # The class of transformers itself, from which the model's may derive.
     head = next(c for c in type(model).__mro__ if c.__module__.startswith("transformers."))
     family = next((f for f in FAMILIES.values() if head.__name__ in f.heads), None)
-    if family is None:
-        raise TypeError(
-            f"{name} is not covered: this head or family has no rules here. Covered: "
-            f"{', '.join(FAMILIES)}"
-        )
-    if type(model).forward is not head.forward:  # type: ignore[attr-defined]
-        raise TypeError(
-            f"{name} replaces the forward pass of {head.__name__}: its operations are not known "
-            f"here. Pass a plain {head.__name__}"
-        )
-    for path, module in model.named_modules():
-        place, known = type(module).__module__, f"transformers.models.{family.name}."
+    if family is None or type(model).forward is not head.forward:  # type: ignore[attr-defined]
+        return None
+    known = *_PLAIN, f"transformers.models.{family.name}."
+    for module in model.modules():
         hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
         hooks += [vars(module)["forward"]] if "forward" in vars(module) else []
         own = "transformers.", "lrputils."
         if any(not getattr(hook, "__module__", "").startswith(own) for hook in hooks):
-            raise TypeError(f"{name} has a hook or another forward pass at {path!r}")
-        if module is not model and not place.startswith((*_PLAIN, known)):
-            raise TypeError(f"{name} has a {place}.{type(module).__qualname__} at {path!r}")
-    for setting in ("is_decoder",) * (not family.causal) + _CHANGING:
-        if value := getattr(model.config, setting, None):
-            raise TypeError(f"{name} with {setting}={value} is not covered")
-    return family
+            return None
+        if module is not model and not type(module).__module__.startswith(known):
+            return None
+    rotary = getattr(model.config, "rope_parameters", None) or {}
+    kinds = [own for own in rotary.values() if isinstance(own, Mapping)] or [rotary]
+    fixed = all(own.get("rope_type", "default") in _FIXED for own in kinds)
+    changed = any(getattr(model.config, setting, None) for setting in _CHANGING)
+    return family if fixed and not changed else None
 
 
-def _no_classifier(model: nn.Module) -> str:
-    """What a model of texts does that has no class to explain; empty for another one."""
-    if not isinstance(model, PreTrainedModel) or model.main_input_name != "input_ids":
-        return ""
+def _check_head(model: PreTrainedModel) -> None:
+    """Refuse a model of no family that reads no tokens, or has no class to explain."""
+    name = type(model).__name__
+    if model.main_input_name != "input_ids":
+        images = ", ".join(head for f in FAMILIES.values() if f.vision for head in f.heads)
+        raise TypeError(
+            f"{name} reads {model.main_input_name}, no input_ids, and is not covered; of models "
+            f"that read images {images} is, as transformers computes it"
+        )
     if not _is_a(model, "ForSequenceClassification", *_NEXT_TOKEN):
-        ends = (does for ending, does in _OTHER_HEADS.items() if _is_a(model, ending))
-        return (
-            f"{next(ends, 'has no head')}, and gives a text no class to explain: pass a model for "
-            "sequence classification, or one of the next token; or say as a function of texts what "
-            "is explained, load_classifier(function=…)"
+        does = (does for ending, does in _OTHER_HEADS.items() if _is_a(model, ending))
+        raise TypeError(
+            f"{name} {next(does, 'has no head')}, and gives a text no class to explain: pass a "
+            "model for sequence classification, or one of the next token; or say as a function of "
+            "texts what is explained, load_classifier(function=…)"
         )
     try:
         _words(model)
     except NotImplementedError:
-        return "reads characters and has no embeddings of tokens, which could be removed"
-    return ""
-
-
-def _without_parts(model: nn.Module) -> Family | None:
-    """What is known of a model of no family; None where tokens cannot be removed from it."""
-    if not isinstance(model, PreTrainedModel) or model.main_input_name != "input_ids":
-        return None
-    takes = inspect.signature(model.forward).parameters
-    # Decoders' classifiers read their answer at the last token: by a layer of this name, or they
-    # keep what generation needs.
-    return Family(
-        model.config.get_text_config().model_type,
-        causal=_is_a(model, *_NEXT_TOKEN) or hasattr(model, "score") or "past_key_values" in takes,
-        token_types="token_type_ids" in takes,
-        parts=False,
-    )
+        raise TypeError(
+            f"{name} reads characters and has no embeddings of tokens, which could be removed"
+        ) from None
 
 
 def _words(model: nn.Module) -> nn.Module:
@@ -372,27 +347,47 @@ def _words(model: nn.Module) -> nn.Module:
     return encoder.get_input_embeddings()
 
 
-def _parts(model: nn.Module, family: Family) -> Architecture:
+def _parts(model: PreTrainedModel, family: Family | None) -> Architecture:
+    """The parts of a model, as they are seen in it."""
     backbone = getattr(model, model.base_model_prefix, model)
-    blocks = tuple(backbone.get_submodule(family.blocks)) if family.parts else ()
-    if family.shared_blocks:
-        layers, groups = backbone.config.num_hidden_layers, len(blocks)
-        turns = [blocks[int(layer / (layers / groups))] for layer in range(layers)]
-        blocks = tuple(block for group in turns for block in group.albert_layers)
-    tables = [
-        part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
+    config, language_model = model.config.get_text_config(), _is_a(model, *_NEXT_TOKEN)
+    takes = inspect.signature(model.forward).parameters
+    # Tables of positions, and how many of their first entries no token has.
+    tables = {
+        part: 0 if part.padding_idx is None else part.padding_idx + 1
         for name, part in model.named_modules()
         if name.endswith(("position_embeddings", "wpe")) and isinstance(part, nn.Embedding)
-    ]
-    stated = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    }
+    kind = replace(
+        family or Family(config.model_type, parts=False),
+        # Decoders' classifiers read their answer at the last token: by a layer of this name, or
+        # they keep what generation needs.
+        causal=language_model or hasattr(model, "score") or "past_key_values" in takes,
+        token_types="token_type_ids" in takes,
+        positions_after_padding=family is not None and any(tables.values()),
+    )
+    sizes = [table.num_embeddings - first for table, first in tables.items()]
+    stated = getattr(config, "max_position_embeddings", None)
+    inside = getattr(backbone, "embeddings", nn.Module()).modules()
+    norm = next((part for part in inside if isinstance(part, nn.LayerNorm)), None)
     return Architecture(
-        kind=family,
+        kind=kind,
         model=model,
         backbone=backbone,
-        blocks=blocks,
-        word_embeddings=backbone.embeddings if family.vision else _words(model),
-        embedding_norm=family.embedding_norm and backbone.get_submodule(family.embedding_norm),
-        language_model=_is_a(model, *_NEXT_TOKEN),
+        blocks=_blocks(backbone) if kind.parts else (),
+        word_embeddings=backbone.embeddings if kind.vision else _words(model),
+        embedding_norm=norm if kind.parts else None,
+        language_model=language_model,
         # XLNet states −1: it has no limit.
-        max_positions=min(tables, default=None if family.parts or stated == -1 else stated),
+        max_positions=min(sizes, default=None if kind.parts or stated == -1 else stated),
     )
+
+
+def _blocks(backbone: nn.Module) -> tuple[nn.Module, ...]:
+    """The blocks of a model of a family, its first list of modules: one a layer, in order."""
+    found = next(part for part in backbone.modules() if isinstance(part, nn.ModuleList))
+    groups, layers = len(found), backbone.config.num_hidden_layers
+    if not hasattr(backbone.config, "num_hidden_groups"):
+        return tuple(found)
+    turns = [found[int(layer / (layers / groups))] for layer in range(layers)]
+    return tuple(block for group in turns for block in group.albert_layers)

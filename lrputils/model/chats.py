@@ -13,7 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from itertools import accumulate
 from textwrap import shorten
 from typing import Any, NamedTuple
 
@@ -183,19 +183,18 @@ def _encode_row(
                 "one, belongs to the answer's beginning"
             )
     whole = _without_end(fields) if answer is not None or template != PLAIN else size
-    starts, place = [], 0
-    for begin, end in own:
-        starts.append(place - begin)
-        place += end - begin + 1
+    # The messages stand one behind the other, a character between two.
+    lengths = [0, *(end - begin + 1 for begin, end in own)]
+    parts = tuple(
+        (start, start + end - begin)
+        for start, (begin, end) in zip(accumulate(lengths), own, strict=False)
+    )
     spans = [
-        None if special or at >= size else _within(own, starts, span)
+        None if special or at >= size else _within(own, parts, span)
         for at, (span, special) in enumerate(
             zip(fields["offset_mapping"], fields["special_tokens_mask"], strict=True)
         )
     ][:whole]
-    parts = tuple(
-        (begin + move, end + move) for (begin, end), move in zip(own, starts, strict=True)
-    )
     row = {
         "input_ids": fields["input_ids"][:whole],
         "attention_mask": [1] * whole,
@@ -216,12 +215,13 @@ def _without_end(fields: Mapping[str, Any]) -> int:
     return max((at + 1 for at, added in enumerate(special) if not added), default=0)
 
 
-def _within(own: Sequence[Span], starts: Sequence[int], span: Span) -> Span | None:
+def _within(own: Sequence[Span], parts: Sequence[Span], span: Span) -> Span | None:
     """A token's characters in the messages, one behind the other; None outside of all."""
-    for (begin, end), move in zip(own, starts, strict=True):
+    for (begin, end), (start, _) in zip(own, parts, strict=True):
+        first, last = max(begin, span[0]), min(end, span[1])
         blank = span[0] == span[1] and begin <= span[0] < end  # its offsets may be trimmed
-        if blank or max(begin, span[0]) < min(end, span[1]):
-            return max(begin, span[0]) + move, min(end, span[1]) + move
+        if blank or first < last:
+            return first - begin + start, last - begin + start
     return None
 
 
@@ -281,23 +281,23 @@ def _lay_out(
                 "images, and content in parts, are not explained; pass what it says as one string"
             )
     said = [message["content"] for message in chat]
-    marks = [f"{_MARK}{number}{_MARK}" for number in range(len(chat))]
-    render = partial(_rendered, tokenizer, chat)
-    text, around = render(said), render(marks)
-    pieces, rest = [], around
-    for number, mark in enumerate(marks):
-        if around.count(mark) != 1 or mark not in rest:
-            raise ValueError(
-                f"the chat template leaves out, repeats or moves message {number}, of the role "
-                f"{chat[number]['role']!r}: it has no such role there"
-            )
-        piece, _, rest = rest.partition(mark)
-        pieces.append(piece)
+    numbers = [str(number) for number in range(len(chat))]
+    text = _rendered(tokenizer, chat, said)
+    around = _rendered(tokenizer, chat, [f"{_MARK}{number}{_MARK}" for number in numbers])
+    # What stands before each message, the numbers, and what stands behind all.
+    *pieces, rest = re.split(f"{_MARK}(\\d+){_MARK}", around)
+    pieces, marked = pieces[::2], pieces[1::2]
+    if marked != numbers:
+        number = next((n for n in numbers if marked.count(n) != 1), marked[0])
+        raise ValueError(
+            f"the chat template leaves out, repeats or moves message {number}, of the role "
+            f"{chat[int(number)]['role']!r}: it has no such role there"
+        )
     for contents in (said, list(map(str.strip, said))):
-        own, place = [], 0
+        own, end = [], 0
         for piece, content in zip(pieces, contents, strict=True):
-            own.append((place + len(piece), place + len(piece) + len(content)))
-            place = own[-1][1]
+            own.append((end + len(piece), end + len(piece) + len(content)))
+            end = own[-1][1]
         if text == "".join(map("".join, zip(pieces, contents, strict=True))) + rest:
             break
     else:

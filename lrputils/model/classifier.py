@@ -148,10 +148,9 @@ class Classifier:
         names = dict(names or {})
         if stray := [name for name in names.values() if find_class(name, self.labels) is None]:
             raise ValueError(f"{stray} are none of the classes {listed(self.labels)}")
-        found: dict[Any, int | None] = {}
-        for label in (labels := list(labels)):
-            if isinstance(label, Hashable) and label not in found:
-                found[label] = find_class(names.get(label, label), self.labels)
+        labels = list(labels)
+        different = {label for label in labels if isinstance(label, Hashable)}
+        found = {label: find_class(names.get(label, label), self.labels) for label in different}
         return [found[label] if isinstance(label, Hashable) else None for label in labels]
 
     def warn_of_labels(self, labels: Sequence[Any], numbers: Sequence[int | None]) -> None:
@@ -205,12 +204,14 @@ class Classifier:
             raise ValueError(f"{type(self.model).__name__} {NO_ANSWERS}")
         if chat or self.prompt is not None:
             stated = getattr(self.architecture.config, "max_position_embeddings", None)
-            how: dict[str, Any] = {
-                "max_length": max_length or self.architecture.max_positions or stated
-            }
-            if self.prompt is not None:
-                how |= {"template": self.prompt.template, "truncate": truncate}
-            return chats.encode(self.tokenizer, texts, answer, **how).to(self.device)
+            return chats.encode(
+                self.tokenizer,
+                texts,
+                answer,
+                max_length=max_length or self.architecture.max_positions or stated,
+                template=self.prompt.template if self.prompt else chats.PLAIN,
+                truncate=truncate and self.prompt is not None,
+            ).to(self.device)
         return _inputs.encode(
             self.tokenizer,
             texts,
@@ -244,7 +245,7 @@ class Classifier:
             ValueError: no language model; a template without {text}; fewer than two labels, or one
                 that is not a token of its own.
         """
-        architecture = describe(self.model)
+        architecture = self.architecture
         if not architecture.language_model:
             raise ValueError(f"{type(self.model).__name__} is a classifier already")
         if not architecture.kind.parts:
@@ -433,15 +434,10 @@ def _at_hand(held: Any, tokenizer: PreTrainedTokenizerBase | None) -> Classifier
         raise ValueError(
             f"{type(model).__name__} comes without its tokenizer: load_classifier(model, tokenizer)"
         )
-    if _is_plain(model):
+    if not any(isinstance(part, PreTrainedModel) for part in model.modules()):
         model = of_module(model, tokenizer)
     describe(model)
     return Classifier(model, tokenizer, Path(model.config.name_or_path).name or "a model at hand")
-
-
-def _is_plain(model: nn.Module) -> bool:
-    """Whether this is a module of torch that is, and holds, no model of transformers."""
-    return not any(isinstance(part, PreTrainedModel) for part in model.modules())
 
 
 def _check_index(folder: Path, name: str) -> None:

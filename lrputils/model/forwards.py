@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from lrputils.model.architectures import Architecture
+from lrputils.model.functions import FunctionForSequenceClassification
 from lrputils.model.inputs import check_token, padded
 
 Forward = Callable[..., Any]
@@ -29,35 +30,35 @@ ArgumentRow = Mapping[str, np.ndarray]
 # What stands in place of modules' own forward passes in this thread, the innermost block's last.
 _replaced: ContextVar[tuple[Mapping[nn.Module, Forward], ...]] = ContextVar("replaced", default=())
 _lock = threading.Lock()
-_users: Counter[Hashable] = Counter()
-_installed: dict[Hashable, AbstractContextManager] = {}
-
-
-@contextmanager
-def shared(key: Hashable, context: AbstractContextManager) -> Iterator[None]:
-    """Be inside of a context while any thread is in a block of this `key`.
-
-    The first to enter enters it, the last to leave leaves it.
-    """
-    with _lock:
-        if not _users[key]:
-            context.__enter__()
-            _installed[key] = context
-        _users[key] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _users[key] -= 1
-            if not _users[key]:
-                del _users[key]  # and the key with it
-                _installed.pop(key).__exit__(None, None, None)
+# Of each module with a dispatcher: how many blocks need it, and the forward pass that it had of its
+# own, if any.
+_users: Counter[nn.Module] = Counter()
+_own: dict[nn.Module, Forward | None] = {}
 
 
 @contextmanager
 def _dispatching(module: nn.Module) -> Iterator[None]:
-    """Put each thread's replacements around a module's forward pass."""
-    previous, original = module.__dict__.get("forward"), module.forward
+    """Have a dispatcher in a module while any thread is in such a block."""
+    with _lock:
+        if not _users[module]:
+            _own[module] = module.__dict__.get("forward")
+            module.forward = _dispatcher(module)
+        _users[module] += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users[module] -= 1
+            if not _users[module]:
+                del _users[module], module.forward
+                own = _own.pop(module)
+                if own is not None:
+                    module.forward = own
+
+
+def _dispatcher(module: nn.Module) -> Forward:
+    """A module's forward pass with each thread's replacements around it."""
+    original = module.forward
 
     def _forward(*args: Any, **kwargs: Any) -> Any:
         forward = original
@@ -66,11 +67,7 @@ def _dispatching(module: nn.Module) -> Iterator[None]:
                 forward = partial(forwards[module], forward)
         return forward(*args, **kwargs)
 
-    module.forward = _forward
-    yield
-    del module.forward
-    if previous is not None:
-        module.forward = previous
+    return _forward
 
 
 @contextmanager
@@ -84,7 +81,7 @@ def replaced(forwards: Mapping[nn.Module, Forward]) -> Iterator[None]:
     own = dict(forwards)
     with ExitStack() as stack:
         for module in own:
-            stack.enter_context(shared(module, _dispatching(module)))
+            stack.enter_context(_dispatching(module))
         _replaced.set((*_replaced.get(), own))
         try:
             yield
@@ -146,7 +143,8 @@ def run_rows(
             which a row with fewer has its own first.
 
     Raises:
-        ValueError: the model reads its words twice, so that one zero does not remove them.
+        ValueError: the model reads its words twice, so that one zero does not remove them, or has
+            no embeddings of them.
     """
     device = next(architecture.model.parameters()).device
     fields = {name: [row[name] for row in rows] for name in rows[0]}
@@ -165,6 +163,10 @@ def run_rows(
             words[row, list(tokens)] = 0
         return words
 
+    if len(zeroed) and isinstance(architecture.model, FunctionForSequenceClassification):
+        raise ValueError(
+            "a function of texts has no word embeddings for removal='zero'. Use removal='delete'"
+        )
     if len(zeroed) and architecture.config.is_encoder_decoder:
         raise ValueError(
             f"{type(architecture.model).__name__} reads its words twice: removal='zero' would "

@@ -59,18 +59,6 @@ class Words(PreTrainedTokenizerFast):
         return super().__call__(text, **options)
 
 
-class _NoGradient(torch.autograd.Function):
-    """Passes logits on; a backward pass says what is missing."""
-
-    @staticmethod
-    def forward(_: Any, __: Tensor, logits: Tensor) -> Tensor:
-        return logits.clone()
-
-    @staticmethod
-    def backward(_: Any, *__: Tensor) -> Any:
-        raise TypeError(ONLY_REMOVAL)
-
-
 class FunctionForSequenceClassification(PreTrainedModel):
     """Reads the words that its mask leaves by a function; logits are log-probabilities."""
 
@@ -83,11 +71,7 @@ class FunctionForSequenceClassification(PreTrainedModel):
         config.vocab_size, config.pad_token_id = 2**31 - 1, 0
         super().__init__(config)
         self.function, self.tokenizer = function, tokenizer
-        self.words = nn.Embedding(1, 1)
-
-    def get_input_embeddings(self) -> nn.Module:
-        """A module that sees each word as the same; there are no word embeddings."""
-        return self.words
+        self.embed_tokens = nn.Embedding.from_pretrained(torch.zeros(1, 1))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> SequenceClassifierOutput:
         """Return the logits (batch, classes) of the words that the mask leaves.
@@ -101,7 +85,8 @@ class FunctionForSequenceClassification(PreTrainedModel):
             for row, seen in zip(input_ids, attention_mask, strict=True)
         ]
         logits = _probabilities(self.function, texts, self.config.num_labels).log()
-        return SequenceClassifierOutput(logits=_NoGradient.apply(self.words(input_ids * 0), logits))
+        self.embed_tokens(input_ids * 0)  # as any model, though nothing comes of it
+        return SequenceClassifierOutput(logits=logits)
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -157,19 +142,13 @@ class ModuleForSequenceClassification(PreTrainedModel):
         """The module of the word embeddings."""
         return self._words[0]
 
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-    ) -> SequenceClassifierOutput:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> SequenceClassifierOutput:
         """Return the module's logits (batch, classes)."""
         found = self.module(input_ids, attention_mask)
         return SequenceClassifierOutput(logits=getattr(found, "logits", found))
 
 
-def of_module(
-    module: nn.Module, tokenizer: PreTrainedTokenizerBase, labels: Sequence[str] | None = None
-) -> PreTrainedModel:
+def of_module(module: nn.Module, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Return a module of torch, `module(input_ids, attention_mask)` → logits, as a model.
 
     Its word embeddings are the first `nn.Embedding` with a row for each of the tokenizer's tokens.
@@ -196,7 +175,6 @@ def of_module(
             f"{name} is not a transformers model, and does not run as one, module(input_ids, "
             f"attention_mask) → logits (batch, classes): {said}"
         ) from error
-    labels = labels or [f"LABEL_{number}" for number in range(classes)]
-    config = PretrainedConfig(id2label=dict(enumerate(labels)), name_or_path=name)
+    config = PretrainedConfig(num_labels=classes, name_or_path=name)
     config.vocab_size, config.pad_token_id = words.num_embeddings, tokenizer.pad_token_id or 0
     return ModuleForSequenceClassification(module, words, config).train(module.training)

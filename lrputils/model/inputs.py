@@ -107,9 +107,11 @@ class Inputs(BatchEncoding):
         units = check_units(units)
         if units == "token":
             content = self.content_mask
+            columns = torch.arange(content.shape[1], device=self.device).expand_as(content)
             texts = zip(self.tokens, content.tolist(), strict=True)
             return Units(
                 (content.cumsum(1) - 1).masked_fill(~content, -1),
+                columns,
                 tuple(tuple(t for t, own in zip(*row, strict=False) if own) for row in texts),
             )
         if not self.sources:

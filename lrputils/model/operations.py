@@ -92,6 +92,9 @@ class _Unit:
     divides: bool = False
 
 
+_ITSELF = _Unit(None)
+
+
 @dataclass(frozen=True)
 class _Scores:
     """How far an attention is spelled out: scores, then weights when their softmax was taken."""
@@ -103,28 +106,21 @@ class _Scores:
     weighs: bool = False
 
 
-def _is_pending(x: Any) -> bool:
-    unit = getattr(x, "_unit", None)
-    return unit is not None and unit.rule is not None
+_NONE = _Scores(None, None)  # type: ignore[arg-type]
+
+
+def _unit_of(x: Any) -> _Unit:
+    return getattr(x, "_unit", _ITSELF)
+
+
+def _scores_of(x: Any) -> _Scores:
+    return getattr(x, "_scores", _NONE)
 
 
 def _is_live(x: Any) -> bool:
     """Whether it depends on the text."""
-    if not isinstance(x, Tensor):
-        return False
-    return (x.requires_grad and not isinstance(x, nn.Parameter)) or _is_pending(x)
-
-
-def _gates(x: Any) -> bool:
-    """Whether an elementwise function that is not linear gave it."""
-    unit = getattr(x, "_unit", None)
-    return unit is not None and unit.curved
-
-
-def _divides(x: Any) -> bool:
-    """Whether a norm multiplies by it, which is no gate."""
-    unit = getattr(x, "_unit", None)
-    return unit is not None and unit.divides
+    live = isinstance(x, Tensor) and x.requires_grad and not isinstance(x, nn.Parameter)
+    return live or _unit_of(x).rule is not None
 
 
 def _members(parts: Iterable[Any]) -> Iterator[Any]:
@@ -138,14 +134,13 @@ def _members(parts: Iterable[Any]) -> Iterator[Any]:
 def _settle(x: Any) -> Any:
     """What is used otherwise than entry by entry: an elementwise function, by its rule."""
     if isinstance(x, (list, tuple)):
-        return type(x)(map(_settle, x)) if any(map(_is_pending, _members(x))) else x
-    if not _is_pending(x):
-        return x
-    unit = x._unit
-    if unit.used is None:
+        pending = any(_unit_of(part).rule is not None for part in _members(x))
+        return type(x)(map(_settle, x)) if pending else x
+    unit = _unit_of(x)
+    if unit.rule is not None and unit.used is None:
         unit.used = unit.rule(lambda _: x, unit.root)
         unit.used._unit = _Unit(None, curved=True)
-    return unit.used
+    return x if unit.rule is None else unit.used
 
 
 class Operations(TorchFunctionMode):
@@ -178,7 +173,6 @@ class Operations(TorchFunctionMode):
         self.apart = False
         self._layers = count()  # of this pass: a block that serves several comes again
         self._on = False
-        self._trained = any(part.requires_grad for part in architecture.model.parameters())
 
     @property
     def forwards(self) -> dict[nn.Module, Callable]:
@@ -219,18 +213,16 @@ class Operations(TorchFunctionMode):
         answer = None
         if inside and kind == "attention":
             answer = self._attend(*map(_settle, args), **kwargs)
-        elif inside and kind == "product" and getattr(args[0], "_scores", _NONE).weighs:
-            answer = self._answer(args[0]._scores, _settle(args[1]))
+        elif inside and kind == "product" and _scores_of(args[0]).weighs:
+            answer = self._answer(_scores_of(args[0]), _settle(args[1]))
         if answer is not None:
             return answer
         ruled = self.rulebook is not None and torch.is_grad_enabled()
         if ruled and any(map(_is_live, _members((*args, *kwargs.values())))):
             output = self._ruled(name, kind, func, args, kwargs)
-        elif ruled and self._trained:
-            with torch.no_grad():
+        else:  # with rules, what a parameter alone gives does not depend on the text
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not ruled):
                 output = func(*args, **kwargs)
-        else:
-            output = func(*args, **kwargs)
         if inside and kind in _SPELLED and isinstance(output, Tensor):
             self._follow(name, kind, output, args, kwargs)
         return output
@@ -319,21 +311,17 @@ class Operations(TorchFunctionMode):
             return
         self.apart |= mine._scores.weighs and name not in _CARRYING
         known, other = mine._scores, next((part for part in args[:2] if part is not mine), None)
-        after = None
-        if kind == "softmax":
-            dim = kwargs.get("dim", other)
-            after = replace(known, weighs=True) if dim in (-1, 3) and not known.weighs else None
-        elif name in _CARRYING:
-            after = known
-        elif known.weighs or _is_live(other):
-            after = None
-        elif name in ("add", "__add__", "__radd__", "__iadd__", "add_"):
+        after = known if name in _CARRYING else None
+        plain = after is None and not known.weighs and not _is_live(other)
+        if plain and kind == "softmax" and kwargs.get("dim", other) in (-1, 3):
+            after = replace(known, weighs=True)
+        elif plain and name in ("add", "__add__", "__radd__", "__iadd__", "add_"):
             summand = torch.as_tensor(other, dtype=output.dtype, device=output.device)
             after = replace(known, mask=additive(known.mask, output.dtype) + summand)
-        elif kind in ("times", "divided") and known.mask is None and mine is args[0]:
-            factor = float(other) if getattr(other, "numel", int)() < 2 else None
-            if factor is not None:
-                factor = 1 / factor if kind == "divided" else factor
+        elif plain and kind in ("times", "divided") and mine is args[0] and known.mask is None:
+            number = other.item() if isinstance(other, Tensor) and other.numel() == 1 else other
+            if not isinstance(number, Tensor):
+                factor = 1 / number if kind == "divided" else number
                 after = replace(known, scaling=known.scaling * factor)
         if after is not None:
             output._scores = after
@@ -351,7 +339,7 @@ class Operations(TorchFunctionMode):
             if not self.constants:
                 return _without_constant(name, _settle(alive[0]), _settle(args))
             return func(*_settle(args), **kwargs)
-        units = [getattr(x, "_unit", None) or _Unit(None) for x in alive]
+        units = [*map(_unit_of, alive)]
         pairs = zip(alive, units, strict=True)
         roots = [x if unit.root is None else unit.root for x, unit in pairs]
         rule = self._rule("head" if self.layer is None else "activation")
@@ -360,7 +348,9 @@ class Operations(TorchFunctionMode):
         curved = any(unit.curved for unit in units)
         squared = len(alive) == 2 and kind in ("times", "divided")
         pending = kind == "activation" or any(unit.rule for unit in units) or (squared and curved)
-        if kind == "plus" and not (self.constants or curved or _is_small(args)) and len(alive) == 1:
+        # A small number only keeps a deviation from zero.
+        small = any(isinstance(x, float) and abs(x) < 1e-3 for x in args)
+        if kind == "plus" and not (self.constants or curved or small) and len(alive) == 1:
             return _without_constant(name, alive[0], args)
         if pending and rule is not None:
             with torch.no_grad():
@@ -381,10 +371,10 @@ class Operations(TorchFunctionMode):
         left, right, *others = _settle(args)
         if kind == "divided" and _is_live(right) and self._rule("norm") is not None:
             right = right.detach()
-        elif kind == "times" and not (_divides(left) or _divides(right)):
+        elif kind == "times" and not (_unit_of(left).divides or _unit_of(right).divides):
             # The gate is what a function gave, else the left one.
             rule = self._rule("product")
-            if _gates(right) and not _gates(left):
+            if _unit_of(right).curved and not _unit_of(left).curved:
                 right, left = rule(right, left)
             else:
                 left, right = rule(left, right)
@@ -392,19 +382,15 @@ class Operations(TorchFunctionMode):
 
     def _in_place(self, name: str, kind: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
         """What overwrites its first argument."""
-        mine, *others = args
-        alone = not any(map(_is_live, others))
-        if not _is_pending(mine) and (kind == "plus" or (alone and kind in ("times", "divided"))):
-            if kind == "plus" and alone and not self.constants:
-                return mine
-            mine._unit = _Unit(None)
-            return func(mine, *map(_settle, others), **kwargs)
+        mine = args[0]
         plain = name.strip("_")
         plain = {"itruediv": "div", "imul": "mul", "iadd": "add", "isub": "sub"}.get(plain, plain)
         function = getattr(torch, plain, None) or getattr(nn.functional, plain)
-        before = mine if _is_pending(mine) else mine.clone()
-        output = _settle(self._entrywise(plain, kind, function, (before, *others), kwargs))
-        _forget(mine)
+        before = mine if _unit_of(mine).rule is not None else mine.clone()
+        output = _settle(self._entrywise(plain, kind, function, (before, *args[1:]), kwargs))
+        mine._unit = _ITSELF
+        if kind not in _SPELLED:  # else `_follow` says what becomes of scores
+            _forget(mine)
         return mine.copy_(output)
 
     # --- the rest ---------------------------------------------------------------------------------
@@ -441,9 +427,8 @@ class Operations(TorchFunctionMode):
 
     def _weighed(self, x: Any) -> Any:
         """What is used otherwise than to weigh values: a softmax by its rule."""
-        if getattr(x, "_scores", _NONE).weighs and _is_live(x):
-            return self._rule("attention").weighing(x)
-        return x
+        weighs = _scores_of(x).weighs and _is_live(x)
+        return self._rule("attention").weighing(x) if weighs else x
 
     def _held(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Any:
         output = func(*args, **kwargs)
@@ -452,23 +437,19 @@ class Operations(TorchFunctionMode):
         output._unit = _Unit(None, divides=True)
         return output
 
-    def _layer_norm(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
-        names = "input", "normalized_shape", "weight", "bias", "eps"
-        given = dict(zip(names, args, strict=False)) | kwargs
-        given["bias"] = given.get("bias") if self.constants else None
+    def _norm(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
+        """LayerNorm in one call, or RMSNorm, x · w / rms(x), with rms(x) held."""
         rule = self._rule("norm")
-        return func(**given) if rule is None else rule(**given)
-
-    def _root_norm(self, name: str, func: Callable, args: tuple, kwargs: dict) -> Tensor:
-        """RMSNorm in one call: x · w / rms(x) with rms(x) held."""
-        if self._rule("norm") is None:
-            return func(*args, **kwargs)
-        names = "input", "normalized_shape", "weight", "eps"
-        given = dict(zip(names, args, strict=False)) | kwargs
-        plain = func(**{**given, "input": given["input"].detach(), "weight": None})
-        ratio = (plain / given["input"].detach()).nan_to_num()
-        output = given["input"] * ratio
-        return output if given.get("weight") is None else output * given["weight"]
+        given = dict(zip(_NORMS[name], args, strict=False)) | kwargs
+        if name == "layer_norm":
+            given["bias"] = given.get("bias") if self.constants else None
+            return func(**given) if rule is None else rule(**given)
+        if rule is None:
+            return func(**given)
+        x, weight = given["input"], given.get("weight")
+        plain = func(**given | {"input": x.detach(), "weight": None})
+        output = x * (plain / x.detach()).nan_to_num()
+        return output if weight is None else output * weight
 
 
 def _forget(x: Any) -> None:
@@ -476,11 +457,6 @@ def _forget(x: Any) -> None:
     for note in ("_unit", "_scores"):
         if hasattr(x, note):
             delattr(x, note)
-
-
-def _is_small(summands: tuple) -> bool:
-    """Whether a number among them only keeps a deviation from zero."""
-    return any(isinstance(x, float) and abs(x) < 1e-3 for x in summands)
 
 
 def _without_constant(name: str, x: Tensor, args: tuple) -> Tensor:
@@ -492,19 +468,23 @@ def _without_constant(name: str, x: Tensor, args: tuple) -> Tensor:
     return -x.expand(shape) if minus else x.expand(shape) * 1
 
 
-_NONE = _Scores(None, None)  # type: ignore[arg-type]
 # Kinds that can be a part of a spelled-out attention.
 _SPELLED = {"product", "softmax", "plus", "times", "divided", "linear"}
 # Names of factors, in their order, where they are given by name.
 _FACTORS = "input", "self", "mat1", "batch1", "weight", "other", "mat2", "batch2"
+# The arguments of norms in one call.
+_NORMS = {
+    "layer_norm": ("input", "normalized_shape", "weight", "bias", "eps"),
+    "rms_norm": ("input", "normalized_shape", "weight", "eps"),
+}
 _CARRYING = {"dropout", "to", "float", "type_as", "contiguous", "__get__"}
 _HANDLERS: dict[str | None, Callable] = {
     "product": Operations._product,
     "linear map": Operations._linear_map,
     "softmax": Operations._softmax,
     "held": Operations._held,
-    "layer norm": Operations._layer_norm,
-    "root norm": Operations._root_norm,
+    "layer norm": Operations._norm,
+    "root norm": Operations._norm,
 }
 
 
@@ -524,8 +504,9 @@ def short_text(architecture: Architecture) -> dict[str, Tensor]:
     tokens = min(8, architecture.max_positions or 8)
     ids = torch.randint(config.vocab_size, (1, tokens), generator=generator)
     ends = [getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos")]
-    for end in ends:  # a token that means something would be read otherwise
-        ids[ids == (-1 if end is None or isinstance(end, list) else end)] = config.vocab_size // 2
+    # A token that means something would be read otherwise.
+    meant = torch.tensor([end for end in ends if isinstance(end, int)], dtype=torch.long)
+    ids[torch.isin(ids, meant)] = config.vocab_size // 2
     words = getattr(architecture.model.get_input_embeddings(), "weight", None)
     if words is not None:  # what is wrong with one word is said of the texts that hold it
         broken = ~torch.isfinite(words[ids.to(words.device)]).all(-1).cpu()
@@ -557,13 +538,12 @@ class _Layers(TorchFunctionMode):
 
     def _enter(self, member: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
         self.inside.append(member)
-        try:
-            return inner(*args, **kwargs)
-        finally:
-            self.inside.pop()
-            if self._found and not self.inside:
-                self.blocks.append(member)
-                self._found = False
+        output = inner(*args, **kwargs)
+        self.inside.pop()
+        if self._found and not self.inside:
+            self.blocks.append(member)
+            self._found = False
+        return output
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -588,7 +568,7 @@ def laid_out(handle: Handle) -> Architecture:
     """
     architecture = describe(handle)
     model = architecture.model
-    if architecture.kind.parts or architecture.blocks:
+    if architecture.blocks:
         return architecture
     if isinstance(model, FunctionForSequenceClassification):
         raise TypeError(ONLY_REMOVAL)

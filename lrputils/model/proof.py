@@ -2,10 +2,9 @@
 
 Of a model without rules it is known that it takes ids and an attention mask, and no more. So it is
 measured that the mask hides, that positions do not move with it, that an empty text is empty, that
-texts can share a batch, and that the same text gives the same answer later. Covered families are
-known to do all this; one whose configuration asks for other rotary positions than usual is measured
-too. It takes some twenty passes of one text, once a model, and once more when texts are twice as
-long.
+texts can share a batch, and that the same text gives the same answer later. Families with shortcuts
+are known to do all this. It takes some twenty passes of one text, once a model, and once more when
+texts are twice as long.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from lrputils.model.architectures import Architecture
 from lrputils.model.forwards import ArgumentRow, run, run_rows
-from lrputils.model.inputs import DEFAULT_MAX_LENGTH, Inputs, to_the_left
+from lrputils.model.inputs import Inputs, checked_tensors, to_the_left
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class _Proof:
     empty: bool = True
 
 
-# Of each model by its state and a text's length: what was measured, or why it is refused.
+# Of each model by its state and a length of texts: what was measured, or why it is refused.
 _proofs: WeakKeyDictionary[nn.Module, dict[tuple, _Proof | str]] = WeakKeyDictionary()
 
 
@@ -59,37 +58,29 @@ def prove(architecture: Architecture, row: ArgumentRow) -> _Proof:
     """
     if architecture.known:
         return _Proof()
-    model, config = architecture.model, architecture.config
+    # The next power of two, if it can.
+    size = 1 << max(3, (len(row["input_ids"]) - 1).bit_length())
+    size = min(size, architecture.max_positions or size)
     # What a user may change between two calls.
-    state = architecture.word_embeddings.weight.dtype, config._attn_implementation
-    known = _proofs.setdefault(model, {})
-    size = _size(architecture, len(row["input_ids"]))
-    for (own, tokens), found in known.items():
-        refused = isinstance(found, str)
-        if own == state and (size >= tokens if refused else size <= tokens):
-            if refused:
-                raise ValueError(found)
-            return found
-    try:
-        with torch.no_grad():
-            known[state, size] = _Measurement(architecture, row["input_ids"], size).proof()
-    except ValueError as error:
-        known[state, size] = str(error)
-        raise
-    return known[state, size]
-
-
-def _size(architecture: Architecture, tokens: int) -> int:
-    """How long a text is measured for texts of so many tokens: the next power of two, if it can."""
-    usual = min(1 << max(3, (tokens - 1).bit_length()), DEFAULT_MAX_LENGTH)
-    return max(tokens, min(usual, architecture.max_positions or usual))
+    words, kernel = architecture.word_embeddings.weight, architecture.config._attn_implementation
+    known, state = _proofs.setdefault(architecture.model, {}), (words.dtype, kernel, size)
+    if state not in known:
+        try:
+            with torch.no_grad():
+                known[state] = _Measurement(architecture, row["input_ids"], size).proof()
+        except ValueError as error:
+            known[state] = str(error)
+    proof = known[state]
+    if isinstance(proof, str):
+        raise ValueError(proof)
+    return proof
 
 
 def prove_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> _Proof:
     """`prove` on the longest text of a batch."""
     if architecture.known:
         return _Proof()
-    ids, mask = (part.cpu().numpy() for part in _tensors(inputs))
+    ids, mask = (part.cpu().numpy() for part in checked_tensors(inputs))
     longest = mask.sum(1).argmax()
     return prove(architecture, {"input_ids": ids[longest][mask[longest] > 0]})
 
@@ -97,28 +88,20 @@ def prove_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> _Proof
 def alone(inputs: Mapping[str, Any]) -> list[tuple[Inputs, Tensor]]:
     """Each text of a batch as a batch of its own without padding, and where it stood, (tokens,)."""
     whole = Inputs.of(to_the_left(inputs))
-    places = _tensors(inputs)[1].bool()
-    return [(whole.rows([number]), place) for number, place in enumerate(places)]
+    return [(whole.rows([n]), own) for n, own in enumerate(checked_tensors(inputs)[1].bool())]
 
 
 def run_batch(architecture: Architecture, inputs: Mapping[str, Any]) -> Tensor:
     """Logits (batch, classes) of encoded texts, each by itself where they cannot share a batch."""
-    if prove_batch(architecture, inputs).together:
-        return run(architecture, architecture.arguments(inputs))
-    each = [run(architecture, architecture.arguments(one)) for one, _ in alone(inputs)]
-    return torch.cat(each)
+    together = prove_batch(architecture, inputs).together
+    batches = [inputs] if together else [one for one, _ in alone(inputs)]
+    return torch.cat([run(architecture, architecture.arguments(batch)) for batch in batches])
 
 
 def ends(architecture: Architecture) -> np.ndarray:
     """The tokens by which the model may find a text's end, as numbers."""
     end = getattr(architecture.config, "eos_token_id", None)
     return np.atleast_1d(np.array([] if end is None else end))
-
-
-def _tensors(inputs: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    mask = inputs.get("attention_mask")
-    ids = inputs["input_ids"]
-    return ids, torch.ones_like(ids) if mask is None else mask
 
 
 class _Counting(TorchFunctionMode):
@@ -170,14 +153,13 @@ class _Measurement:
             ) from error
 
     def proof(self) -> _Proof:
-        architecture, ids = self.architecture, self.ids
-        modules = [*architecture.model.modules()]
+        model, ids = self.architecture.model, self.ids
+        modules = [*model.modules()]
         before, whole = self.run(self._row(self.short)), self.run(self._row(ids))
         without = self.run(self._row(np.delete(ids, self.gone)))
         self.allowed = 1e-3 * (whole - without).abs().max()
         self.allowed += 10 * torch.finfo(before.dtype).eps * max(1.0, float(whole.abs().max()))
-        changed = [*architecture.model.modules()] != modules
-        if changed or not self._same(before, self.run(self._row(self.short))):
+        if [*model.modules()] != modules or not self._same(before, self.run(self._row(self.short))):
             raise ValueError(
                 f"{self.name} changes when it runs: after a text of {len(ids)} tokens a shorter "
                 "one does not give the logits of before, so that nothing can be compared. Pass "
@@ -185,20 +167,10 @@ class _Measurement:
                 "earlier texts, as attention_type='original_full' or rope_type='default'"
             )
         self.start = self._counted(whole)
-        reads, empty = "", True
-        if architecture.kind.parts:
-            together = self._shares()
-        else:
-            reads = self._reads(without)
-            # Under the mask a query may see less than usual, as that of the head's own token.
-            together = self._shares() and (bool(reads) or self._shares([0, len(self.short) - 1]))
-            empty = not reads and self._is_empty(together)
-        if architecture.kind.parts and not together:
-            raise ValueError(
-                f"{self.name} gives a text other logits beside a longer one, of {len(ids)} tokens: "
-                "pass shorter texts, or set another rope_type in its configuration"
-            )
-        return _Proof(together, self.start, reads, empty)
+        reads = self._reads(without)
+        # Under the mask a query may see less than usual, as that of the head's own token.
+        together = self._shares() and (bool(reads) or self._shares([0, len(self.short) - 1]))
+        return _Proof(together, self.start, reads, empty=not reads and self._is_empty(together))
 
     def _same(self, one: Tensor, other: Tensor) -> bool:
         """Whether logits differ by less than a thousandth of what removing half of a text does."""
@@ -218,9 +190,8 @@ class _Measurement:
 
     def _shares(self, hidden: Sequence[int] = ()) -> bool:
         """Whether a text with such places hidden is the same beside a longer one, and the other."""
-        architecture = self.architecture
-        ends = architecture.kind.causal and not architecture.language_model
-        if ends and getattr(architecture.config, "pad_token_id", None) is None:
+        pad = getattr(self.architecture.config, "pad_token_id", None)
+        if self.architecture.reads_end and pad is None:
             return False  # it finds the end of a text by its padding
         rows = self._row(self.ids), self._row(self.short, hidden)
         return self._same(self.run(*rows), torch.cat([*map(self.run, rows)]))

@@ -125,35 +125,26 @@ class Units:
     Attributes:
         numbers: of the unit that each token belongs to, counted from 0 in each text, (batch,
             tokens); −1 at special tokens, at padding, and outside of one's own spans.
+        first: the column of the first token of each token's unit, (batch, tokens). A unit need not
+            be one piece: a span over both texts of a pair has a separator inside.
         texts: the characters of each unit, `texts[row][unit]`.
     """
 
     numbers: Tensor
+    first: Tensor
     texts: tuple[tuple[str, ...], ...]
 
     @property
     def mask(self) -> Tensor:
         """Boolean (batch, tokens): true at the first token of each unit, where its score stands."""
         columns = torch.arange(self.numbers.shape[1], device=self.numbers.device)
-        return (self.numbers >= 0) & (self._first() == columns)
+        return (self.numbers >= 0) & (self.first == columns)
 
     def sum(self, scores: Tensor) -> Tensor:
         """Add up each unit's scores (…, batch, tokens) at its first token; 0 elsewhere."""
-        first = self._first().to(scores.device)
         inside = scores.masked_fill((self.numbers < 0).to(scores.device), 0)
-        return torch.zeros_like(scores).scatter_add(-1, first.expand_as(scores), inside)
-
-    def _first(self) -> Tensor:
-        """The column of the first token of each token's unit, (batch, tokens).
-
-        A unit need not be one piece: a span over both texts of a pair has a separator inside.
-        """
-        columns = torch.arange(self.numbers.shape[1], device=self.numbers.device)
-        columns = columns.expand_as(self.numbers)
-        known = self.numbers.clamp(min=0)
-        outside = columns.masked_fill(self.numbers < 0, self.numbers.shape[1] - 1)
-        first = torch.full_like(self.numbers, self.numbers.shape[1] - 1)
-        return first.scatter_reduce(1, known, outside, "amin").gather(1, known)
+        first = self.first.to(scores.device).expand_as(scores)
+        return torch.zeros_like(scores).scatter_add(-1, first, inside)
 
 
 def divide(
@@ -163,13 +154,14 @@ def divide(
     own = not isinstance(units, str)
     if own and len(units) != len(sources):
         raise ValueError(f"units of {len(units)} texts, but there are {len(sources)}: a list each")
-    numbers, texts = torch.full(shape, -1), []
+    numbers, first, texts = torch.full(shape, -1), torch.zeros(shape, dtype=torch.long), []
     for row, source in enumerate(sources):
         words = words_of(source, _checked(source, units[row], row) if own else units)
         for number, word in enumerate(words):
             numbers[row, list(word.pieces)] = number
+            first[row, list(word.pieces)] = word.pieces[0]
         texts.append(tuple(word.text for word in words))
-    return Units(numbers.to(device), tuple(texts))
+    return Units(numbers.to(device), first.to(device), tuple(texts))
 
 
 def words_of(source: Source, units: str | Sequence[Span]) -> list[Word]:

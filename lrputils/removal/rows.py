@@ -170,7 +170,7 @@ def logits_of(
         if attention is not None and not is_replaced(architecture.backbone):
             undo.enter_context(routed(architecture, attention))
         if relative := architecture.kind.relative_positions:
-            encoder = architecture.backbone.get_submodule(architecture.kind.blocks.split(".")[0])
+            encoder = architecture.backbone.encoder
             undo.enter_context(replaced({encoder: relative(encoder, columns)}))
         if architecture.kind.vision:  # the patches are embedded already
             undo.enter_context(replaced({architecture.word_embeddings: lambda _, x, **how: x}))

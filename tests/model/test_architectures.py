@@ -1,4 +1,4 @@
-"""What is found in each model, whatever holds it; what is passed to it, what is refused by name."""
+"""What is found in each model, whatever holds it, and what is passed to it."""
 
 from types import SimpleNamespace
 
@@ -39,12 +39,6 @@ def test_albert_counts_calls_of_its_shared_blocks(groups, inner, expected):
     assert [[*dict.fromkeys(found.blocks)].index(block) for block in found.blocks] == expected
 
 
-# --- refusals -------------------------------------------------------------------------------------
-
-
-# --- arguments ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", tiny.TEXT_NAMES)
 def test_the_models_own_positions_are_known(name):
     model, inputs = tiny.build(name), tiny.texts()
@@ -60,35 +54,6 @@ def test_the_models_own_positions_are_known(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "words"),
-    [
-        ("bert", {"input_ids": None}, "have `input_ids`"),
-        ("bert", {"input_ids": torch.ones(7)}, "have `input_ids`"),
-        ("vit", {"pixel_values": torch.ones(1, 8, 8)}, "needs 'pixel_values'"),
-        ("bert", {"attention_mask": torch.ones(3, 2)}, "attention_mask has shape"),
-        ("bert", {"attention_mask": torch.zeros(3, 7)}, "no tokens"),
-        ("bert", tiny.texts((40,)), "40 tokens.*32 positions"),
-        ("roberta", tiny.texts((31,)), "31 tokens.*30 positions"),
-        ("bert", {"attention_mask": torch.tensor([[0] + [1] * 6] * 3)}, "padding_side = 'right'"),
-    ],
-)
-def test_wrong_inputs_are_named(name, change, words):
-    with pytest.raises(ValueError, match=words):
-        lrp.describe(tiny.build(name)).arguments({**tiny.inputs_for(name), **change})
-
-
-def test_a_decoder_that_cannot_find_the_end_of_its_texts_is_refused():
-    inputs = tiny.texts()
-    model = tiny.build("llama", pad_token_id=None)
-    with pytest.raises(ValueError, match="pad_token_id"):
-        lrp.describe(model).arguments(inputs)
-    lrp.describe(model).arguments(tiny.row(inputs, 0))
-    inputs["input_ids"][0, -1] = tiny.PAD
-    with pytest.raises(ValueError, match="takes for padding"):
-        lrp.describe(tiny.build("llama")).arguments(inputs)
-
-
-@pytest.mark.parametrize(
     ("name", "setting", "value"),
     [
         ("bert", "is_decoder", True),
@@ -101,9 +66,6 @@ def test_a_setting_that_changes_what_is_computed_leaves_no_shortcuts(name, setti
     model = tiny.build(name)
     setattr(model.config, setting, value)
     assert not lrp.describe(model).kind.parts
-
-
-# --- what holds a model stands for it, and what does not is refused ------------------------------
 
 
 def distributed(model):
@@ -129,36 +91,3 @@ def test_every_handle_leads_to_the_model(wrap):
     model = tiny.build("bert")
     assert lrp.describe(wrap(model)).model is model
     assert lrp.describe(lrp.describe(model)).model is model
-
-
-def adapted(model):
-    """As `peft.get_peft_model` wraps a model; PEFT itself is not needed for its name."""
-    kind = type(
-        "PeftModelForSequenceClassification", (nn.Module,), {"__module__": "peft.peft_model"}
-    )
-    wrapper = kind()
-    wrapper.base_model = model
-    return wrapper
-
-
-def injected(model):
-    kind = type("Linear", (nn.Module,), {"__module__": "peft.tuners.lora.layer"})
-    model.bert.encoder.layer[0].attention.self.query = kind()
-    return model
-
-
-@pytest.mark.parametrize(
-    ("wrap", "words"),
-    [
-        (adapted, "adapter.*merge_and_unload()"),
-        (lambda model: torch.compile(adapted(model)), "adapter.*merge_and_unload()"),
-        (injected, "adapter at 'bert.encoder.layer.0.*merge_and_unload()"),
-        (lambda model: "minilm", "'minilm' is the name of a model: pass load_classifier"),
-        (nn.Sequential, "Sequential is not a transformers model: pass that which it wraps"),
-        (lambda model: {"model": model}, "dict is not a transformers model"),
-        (lambda model: lrp.Classifier(adapted(model), None, "tiny"), "merge_and_unload"),
-    ],
-)
-def test_what_cannot_be_unwrapped_is_refused_with_the_way_out(wrap, words):
-    with pytest.raises(TypeError, match=words.replace("()", r"\(\)")):
-        lrp.attribute(wrap(tiny.build("bert")), tiny.texts(), "cp-lrp")

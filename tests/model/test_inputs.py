@@ -1,6 +1,5 @@
 """Encoded inputs: which tokens count, how rows are chosen, what is refused."""
 
-import pytest
 import torch
 
 from lrputils.model.inputs import Inputs, encode
@@ -35,22 +34,12 @@ def test_rows_by_number_slice_list_and_mask():
     assert inputs.rows(slice(0, 2)).tokens == inputs.tokens[:2]
     assert inputs.rows(-2).tokens == (inputs.tokens[2],)
     assert inputs.rows(torch.tensor([False, True, True, False])).tokens == inputs.tokens[1:3]
-    with pytest.raises(ValueError, match="none of the 4 rows"):
-        inputs.rows(slice(4, 9))
 
 
 def test_the_default_limit_is_the_model_s_if_that_is_less():
     assert encode(TOKENIZER, "word " * 500).lengths.item() == 502
-    with pytest.raises(ValueError, match=r"Text 1 .* has 602 tokens, more than max_length=512"):
-        encode(TOKENIZER, ["short", "word " * 600])
-    with pytest.raises(ValueError, match=r"max_length=20 \(the model has 20 positions\)"):
-        encode(TOKENIZER, "word " * 30, positions=20)
     cut = encode(TOKENIZER, "word " * 99, max_length=100, positions=64, truncate=True)
     assert (cut.lengths.item(), cut.truncated) == (64, (0,))
-    with pytest.raises(ValueError, match="adds 2 special tokens"):
-        encode(TOKENIZER, "word", max_length=2)
-    with pytest.raises(ValueError, match="Text 1 has no token of its own"):
-        encode(TOKENIZER, ["fine", "   ", ""])
 
 
 def test_a_tokenizer_without_padding_or_special_tokens():
@@ -67,8 +56,6 @@ def test_of_takes_any_batch_of_tensors():
     inputs = Inputs.of(TOKENIZER(TEXTS, padding=True, return_tensors="pt"))
     assert Inputs.of(inputs) is inputs
     assert [len(row) for row in inputs.tokens] == inputs.lengths.tolist() == [6, 3, 11]
-    with pytest.raises(ValueError, match="which tokens are special"):
-        _ = inputs.content_mask
 
 
 class Words(PreTrainedTokenizer):

@@ -10,7 +10,6 @@ import lrputils as lrp  # before transformers, which it keeps importable
 from experiments.families import logits_of, plain_loo
 from lrputils.model.architectures import WITHOUT_RULES
 from lrputils.model.proof import _Measurement
-from tests import tiny
 from tests.tiny import made
 
 from transformers import BertConfig, PreTrainedModel  # isort: skip
@@ -274,8 +273,12 @@ LOO = [
     ("T5", "zero", "reads its words twice: removal='zero'"),
     ("BigBird", "delete", "changes when it runs: .* attention_type='original_full'"),
     ("dropout", "unk", r"'bert\.encoder.*dropout' of Bert.* is in training mode"),
-    ("meta", "unk", "weights of OPTForSequenceClassification are on the meta device"),
-    ("offloaded", "unk", "weights of BertForSequenceClassification .* were left on the disk"),
+    ("meta", "unk", "weights of OPTForSequenceClassification are on meta, where meta is a device"),
+    (
+        "offloaded",
+        "unk",
+        "weights of BertForSequenceClassification are on cpu, meta, .* left on the disk",
+    ),
     ("tuples", "unk", r"returns tuples: set model\.config\.return_dict = True"),
     ("no transformer", "unk", "is not a transformers model: pass that which it wraps, or derive"),
     ("masked words", "unk", "fills in masked words, and gives a text no class"),
@@ -423,18 +426,9 @@ def test_positions_that_depend_on_the_longest_text(name):
     model = MODELS[name]()
     long = batch(range(8, 8 + model.config.max_position_embeddings))
     for explain in (lrp.leave_one_out, lambda *a: lrp.attribute(*a, "grad-x-input")):
-        with pytest.raises(ValueError, match=r"changes when it runs|has 16 positions"):
+        with pytest.raises(ValueError, match=r"has (8|16) positions"):
             explain(model, long)
     assert lrp.leave_one_out(model, batch()).any()
-
-
-def test_a_mask_with_a_hole_is_refused():
-    inputs = dict(batch())
-    inputs["attention_mask"] = inputs["attention_mask"].clone()
-    inputs["attention_mask"][0, 3] = 0
-    for explain in (lrp.leave_one_out, lambda *a: lrp.attribute(*a, "attnlrp")):
-        with pytest.raises(ValueError, match=r"the attention mask of rows \[0\] has a hole"):
-            explain(tiny.build("bert"), inputs)
 
 
 def test_a_model_is_measured_once(monkeypatch):

@@ -62,27 +62,6 @@ def test_a_probability_is_that_of_the_head(changes, activation):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"target": "worse"}, "'worse' is none of good, bad, other"),
-        ({"target": lrp.contrast("good", 7)}, "out of range"),
-        ({"target": lrp.contrast(0, 1), "output": "difference"}, "a difference already"),
-    ],
-)
-def test_mistakes_are_named(three, options, message):
-    with pytest.raises(ValueError, match=message):
-        lrp.leave_one_out(three, tiny.texts(), **options)
-
-
-def test_a_score_has_no_probability():
-    model = tiny.build("bert", num_labels=1)
-    with pytest.raises(ValueError, match="a score without a probability"):
-        lrp.leave_one_out(model, tiny.texts(), output="probability")
-    with pytest.raises(ValueError, match="compares a class with itself"):
-        lrp.contrast("good", "good")
-
-
-@pytest.mark.parametrize(
     ("names", "label", "meant"),
     [
         ("1 2 3", "1", 0),  # a name goes before a number, as a label in any spelling
@@ -102,33 +81,14 @@ def test_what_a_label_means(names, label, meant):
     assert find_class(label, names.split()) == meant
 
 
-def test_a_name_of_several_classes_is_refused_with_the_list(three):
+def test_classes_that_no_name_or_score_keeps_from_being_explained(three):
     three.config.id2label = {0: "good", 1: "bad", 2: "bad"}
-    for target in ("bad", "BAD", ["good", "bad", "good"]):
-        with pytest.raises(ValueError, match=r"'(bad|BAD)' names 2 of the classes good, bad, bad"):
-            lrp.leave_one_out(three, tiny.texts(), target=target)
     assert lrp.leave_one_out(three, tiny.texts(), target="Good").any()
-
-
-def test_a_regression_predicts_no_class(three):
     three.config.problem_type = "regression"
-    with pytest.raises(ValueError, match="gives 3 scores and predicts none of them: choose one by"):
-        lrp.attribute(three, tiny.texts(), "loo")
-    with pytest.raises(ValueError, match="3 scores without a probability"):
-        lrp.leave_one_out(three, tiny.texts(), target="bad", output="probability")
-    assert lrp.attribute(three, tiny.texts(), "loo", target="bad").any()
+    assert lrp.attribute(three, tiny.texts(), "loo", target=1).any()
 
 
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        (torch.tensor([[5, 6]]), r"target has shape \(1, 2\): pass one class"),
-        ("LABEL_1", "'LABEL_1' is none of the tokens: give its number"),
-    ],
-)
-def test_a_next_token_s_target_is_a_token(target, message):
+def test_a_next_token_s_target_is_a_token():
     model, inputs = tiny.build("gpt2-lm"), tiny.texts((5,))
-    with pytest.raises(ValueError, match=message):
-        lrp.leave_one_out(model, inputs, target=target)
     by_text, by_number = (lrp.leave_one_out(model, inputs, target=t) for t in ("5", 5))
     assert torch.equal(by_text, by_number)

@@ -115,29 +115,6 @@ def test_a_shell_makes_one_by_template_and_verbalizers(folder, tmp_path, capsys)
     assert "--template and --verbalizers come together" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("template", "labels", "sentence"),
-    [
-        ("x {txt}", ["A", "B"], r"'x {txt}' must contain {text} exactly once, where the text goes"),
-        (TEMPLATE, ["A"], "two different tokens"),
-        (TEMPLATE, ["A", "A"], "two different tokens"),
-        (TEMPLATE, ["A", "dog"], r"\['dog'\] are not"),
-    ],
-)
-def test_what_makes_no_classifier_is_refused(template, labels, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        tiny.language_model().zero_shot(template, labels)
-
-
-def test_what_a_template_does_not_take_is_refused():
-    clf = tiny.language_model().zero_shot(TEMPLATE, ["A", "B"])
-    for texts, sentence in ((["a." * 200], "128 is the most"), ([("a", "b")], "these are pairs")):
-        with pytest.raises(ValueError, match=sentence):
-            clf.encode(texts)
-    with pytest.raises(ValueError, match="is a classifier already"):
-        clf.zero_shot(TEMPLATE, ["A", "B"])
-
-
 def test_a_longer_text_is_cut_inside_of_its_template():
     clf = tiny.language_model().zero_shot(TEMPLATE, ["A", "B"])
     texts = ["no end", "A dog 😀😀, is it?", "of 😀"]
