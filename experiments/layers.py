@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from experiments import frame
+from experiments import frame, paper
 from lrputils.study.agreement import over_texts
 
 # Family → a panel's heading, and how much of layer k lies above its place.
@@ -16,6 +16,7 @@ FAMILIES = {
     "back": ("in all layers above", 1),
     "single": ("in one layer", 0.5),
 }
+PAPERS_LAYERS = 12
 _WHICH = ["model", "family", "layer"]
 
 
@@ -67,3 +68,32 @@ def by_depth(
         name: table.set_axis((table.index - below) / max(table.index))
         for name, table in tables.items()
     }
+
+
+def beside_table_a3(
+    sets: pd.DataFrame, curves: pd.DataFrame, models: Sequence[str]
+) -> pd.DataFrame:
+    """The paper's Table A3 beside the means of models: r at the sum, Δ in logits at the words.
+
+    Args:
+        sets: of `name_sets`, with a column `task`, "SST-2" or "IMDB".
+        curves: the same of rows that have Δ.
+        models: which to show.
+
+    Returns:
+        columns `paper r`, `r`, `paper Δ`, `Δ`, indexed by model, data and set; the paper's are
+        empty beside a model of another depth than its own.
+    """
+    by = ["model", "data", "task", "family", "layer"]
+    r = sets[(sets.readout == "sum") & (sets.family != "")]
+    delta = curves[(curves.readout == "words") & (curves.family != "")]
+    means = {"r": r.groupby(by).r_normalised.mean(), "Δ": delta.groupby(by).delta.mean()}
+    parts = {}
+    for (model, data, task), own in pd.DataFrame(means).loc[[*models]].groupby(level=by[:3]):
+        own = own.droplevel(by[:3])
+        printed = paper.ablations(task)[["r", "delta"]].set_axis(["paper r", "paper Δ"], axis=1)
+        if own.index.get_level_values("layer").max() != PAPERS_LAYERS:
+            printed = printed.iloc[:0]
+        own = own.join(printed)
+        parts[model, data] = own.set_axis([f"{family} {layer}" for family, layer in own.index])
+    return pd.concat(parts)[["paper r", "r", "paper Δ", "Δ"]]

@@ -133,7 +133,7 @@ class TestLayers:
         rows = frame.read_rows("imdb")
         rows = rows[(rows.readout == "sum") & (rows.family == "front")]
         means = rows.groupby(["model", "layer"]).r_normalised.mean()
-        printed = paper.ablations("imdb").r["front"]
+        printed = paper.ablations("IMDB").r["front"]
         for flat in (printed, means[FULL]):
             assert flat.max() - flat.min() < 0.06
         assert means[MINI].is_monotonic_decreasing
@@ -201,7 +201,7 @@ def halves_of_layers(kind):
 class TestTableA3:
     """What the page of claims says of the paper's own table."""
 
-    @pytest.mark.parametrize(("data", "sign"), [("sst", 1), ("imdb", -1)])
+    @pytest.mark.parametrize(("data", "sign"), [("SST-2", 1), ("IMDB", -1)])
     def test_r_and_delta_do_not_rise_together_and_halves_differ_by_task(self, data, sign):
         full = paper.ablations(data)
         sets = full.drop(["attnlrp", "cp-lrp"], level=0)
@@ -211,7 +211,7 @@ class TestTableA3:
         assert full.r.max() > full.r["cp-lrp", 0]
         assert full.lerf["cp-lrp", 0] > full.lerf["attnlrp", 0]
 
-    @pytest.mark.parametrize(("data", "peaks"), [("sst", [2, 7, 10]), ("imdb", [7, 9])])
+    @pytest.mark.parametrize(("data", "peaks"), [("SST-2", [2, 7, 10]), ("IMDB", [7, 9])])
     def test_where_single_layers_peak(self, data, peaks):
         alone = paper.ablations(data).r["single"]
         higher = (alone > alone.shift()) & (alone > alone.shift(-1))

@@ -35,7 +35,7 @@ TEXTS = (
 ALONE = {
     "03_sst": {"fig-sst-rules"},  # each rule on or off, recorded
     "04_imdb": set(),
-    "05_layer_ablation": set(),
+    "05_layer_ablation": {"fig-ablation-reviews"},  # reviews are another folder
     "06_specifications": set(),
     "07_remedy": {"fig-saturation"},  # paths to LOO, recorded
     "08_yardstick": {
@@ -157,13 +157,13 @@ def assert_means(tables, rows, name, data):
         assert [*found] == pytest.approx([*own[[*known.values()]].mean()], abs=1e-4)
 
 
-def assert_sets(tables, rows, name):
+def assert_sets(tables, rows, name, figure="fig-ablation"):
     """Chapter 5 shows of each set of layers r at the sum, and what Δ gains at the words."""
     means = rows[rows.family != ""].groupby(["readout", "family", "layer"])
     means = means[["r_normalised", "r_content", "delta"]].mean()
     plain = rows[(rows.method == "attnlrp") & (rows.family == "") & (rows.readout == "word")]
     gain = means.loc["word"].delta - plain.delta.mean()
-    drawn = tables["fig-ablation"].value.sort_index()
+    drawn = tables[figure].value.sort_index()
     headings = {"front": "in all layers below", "back": "in all layers above"}
     headings["single"] = "in one layer"
     for family, heading in headings.items():

@@ -18,9 +18,9 @@ from lrputils.runs import datasets
 from tests import tiny
 from tests.book.test_own_run import assert_means, assert_sets
 
-PAPER = [("paper", chapter) for chapter in load_parameters(find_book(), "paper")]
+PAPER = load_parameters(find_book(), "paper")
 NAME = "stand-in"
-PAPER = [*PAPER, ("paper-imdb", "05_layer_ablation")]
+CHUNKS = {"SST-2": 1, "IMDB": 16}  # tokens that go at once
 
 
 def test_a_chapter_s_section_wins_over_all_and_a_default_is_not_injected(small_book, tmp_path):
@@ -53,13 +53,12 @@ def test_what_is_wrong_is_refused_before_anything_runs(small_book, text, complai
 
 def test_the_book_s_own_profiles_are_valid():
     book = find_book()
-    given = {
-        name: load_parameters(book, name) for name in ("offline", "paper", "paper-imdb", "smoke")
-    }
+    given = {name: load_parameters(book, name) for name in ("offline", "paper", "smoke")}
     assert {f"{name}.yml" for name in given} == {p.name for p in (book.root / "profiles").iterdir()}
     assert not any(given["offline"].values())  # the chapters' own defaults
-    chapters = [chapter for name in ("paper", "paper-imdb") for chapter in given[name].values()]
-    places = [chapter.get(key, "mnist") for chapter in chapters for key in ("model", "dataset")]
+    places = [
+        chapter.get(key, "mnist") for chapter in PAPER.values() for key in ("model", "dataset")
+    ]
     assert all("@" in place or place == "mnist" for place in places)  # with a revision
 
 
@@ -125,11 +124,15 @@ def killed_after(count, real):
 
 
 def test_make_paper_measures_what_its_profiles_read_and_then_builds():
-    book, lines = find_book(), lines_of_make_paper()
-    assert [verb for verb, *_ in lines] == ["evaluate", "evaluate", "execute", "build"]
+    lines = lines_of_make_paper()
+    assert [verb for verb, *_ in lines] == ["evaluate", "evaluate", "build"]
     written = {line[line.index("--out") + 1] for line in lines if "--out" in line}
-    profiles = [load_parameters(book, which) for which in ("paper", "paper-imdb")]
-    read = {given["rows"] for each in profiles for given in each.values() if "rows" in given}
+    read = {
+        given[name]
+        for given in PAPER.values()
+        for name in ("rows", "reviews_rows")
+        if name in given
+    }
     assert read == written
     assert lines[-1][-2:] == ["--processes", "1"]
 
@@ -145,38 +148,40 @@ def test_make_paper_says_first_what_it_takes(reviews, stand_in, tmp_path, capsys
 
 
 @pytest.mark.rehearsal
-@pytest.mark.parametrize(("profile", "name"), PAPER)
-def test_the_paper_profiles_show_what_they_are_for(
-    profile, name, reviews, stand_in, measured, tmp_path
-):
+@pytest.mark.parametrize("name", PAPER)
+def test_the_paper_profile_shows_what_it_is_for(name, reviews, stand_in, measured, tmp_path):
     """Every line is given but for the model, the data and their number."""
     found = find_book()
     book = type(found)(found.root, tmp_path)
-    given, small = (load_parameters(book, which)[name] for which in (profile, "smoke"))
-    given = {**given, **{k: v for k, v in small.items() if k != "max_tokens"}}
-    if "rows" in given:
-        given |= {"rows": measured[given["rows"]], "limit": 4}
+    small = load_parameters(book, "smoke").get(name, {})
+    given = {**PAPER[name], **{k: v for k, v in small.items() if k != "max_tokens"}}
+    for folder in ("rows", "reviews_rows"):
+        if folder in given:
+            given |= {folder: measured[given[folder]], "limit": 4}
     if "model" in given:
         given["model"] = stand_in
     if given.get("dataset") == "mnist":
         given["dataset"] = "digits"
     elif "dataset" in given:
         given["dataset"] = reviews
-    executed = execute(book, {name: given}, Execution(profile))
+    executed = execute(book, {name: given}, Execution("paper"))
     notebook = nbformat.read(executed[name], 4)
     check = {"03_sst": _is_table_2, "04_imdb": _is_table_2, "05_layer_ablation": _is_figure_2}
     if name in check:
-        assert read_answer(notebook).startswith(f"On {NAME}, 4 texts: ")
-        split = "validation" if "sst2" in given["rows"] else "test"
-        texts = lrp.load_texts(reviews, split=split, limit=4, seed=0)
-        check[name](read_tables(notebook), lrp.load_classifier(stand_in), texts, given)
+        texts = {
+            task: lrp.load_texts(reviews, split=split, limit=4, seed=0)
+            for task, split in {"SST-2": "validation", "IMDB": "test"}.items()
+        }
+        check[name](notebook, lrp.load_classifier(stand_in), texts, given)
 
 
-def _is_table_2(tables, clf, texts, given):
+def _is_table_2(notebook, clf, texts, given):
     """All methods' r, beside the paper's, and LeRF, MoRF and Δ."""
-    data = "imdb" if "imdb" in given["rows"] else "sst"
-    how = {"truncate": True, "progress": False}
-    rows = lrp.evaluate(clf, texts, ["attnlrp"], chunk=16 if data == "imdb" else 1, **how).rows
+    assert read_answer(notebook).startswith(f"On {NAME}, 4 texts: ")
+    tables = read_tables(notebook)
+    data, task = ("imdb", "IMDB") if "imdb" in given["rows"] else ("sst", "SST-2")
+    how = {"truncate": True, "progress": False, "chunk": CHUNKS[task]}
+    rows = lrp.evaluate(clf, texts[task], ["attnlrp"], **how).rows
     assert_means(tables, rows[rows.method == "attnlrp"], NAME, data)
     key = NAME if data == "imdb" else "r, sum to one"
     shown = tables["tab-imdb-r" if data == "imdb" else "tab-sst-2"].loc[key]
@@ -184,18 +189,26 @@ def _is_table_2(tables, clf, texts, given):
     assert shown.paper["AttnLRP"] == paper.printed("table_2").r[data, "attnlrp"]
 
 
-def _is_figure_2(tables, clf, texts, given):
-    """Six panels, and 36 sets by r and Δ beside the printed ones, as `evaluate` measures them."""
-    chunk = given.get("chunk", 1)
-    task = "sst" if chunk == 1 else "imdb"
-    figure = tables["fig-ablation"].index
-    assert len(figure.droplevel([2, 3]).unique()) == 6
-    assert sum(figure.get_level_values(2) == NAME) == 72
-    printed = paper.ablations(task).drop(["attnlrp", "cp-lrp"], level=0)
-    printed = printed.r.loc[["front", "back", "single"]]
-    assert len(printed) == 36
-    drawn = tables["fig-ablation"].value.xs("the paper", level=2).xs("r, sum to one", level=1)
-    assert [*drawn] == pytest.approx([*printed])
-    asked = ["attnlrp", lrp.LayerSweep(["word", "sum"])]
-    rows = lrp.evaluate(clf, texts, asked, chunk=chunk, truncate=True, progress=False).rows
-    assert_sets(tables, rows, NAME)
+def _is_figure_2(notebook, clf, texts, given):
+    """An answer and six panels a task: 36 sets by r and Δ beside the printed ones, as `evaluate`
+    measures them."""
+    assert read_answer(notebook).count(f"On {NAME}, 4 texts: ") == 2
+    tables = read_tables(notebook)
+    figures = {"SST-2": "fig-ablation", "IMDB": "fig-ablation-reviews"}
+    for task, name in figures.items():
+        figure = tables[name].index
+        assert len(figure.droplevel([2, 3]).unique()) == 6
+        assert sum(figure.get_level_values(2) == NAME) == 72
+        printed = paper.ablations(task).drop(["attnlrp", "cp-lrp"], level=0)
+        drawn = tables[name].value.xs("the paper", level=2).xs("r, sum to one", level=1)
+        assert [*drawn] == pytest.approx([*printed.r.loc[["front", "back", "single"]]])
+        asked = ["attnlrp", lrp.LayerSweep(["word", "sum"])]
+        how = {"truncate": True, "progress": False, "chunk": CHUNKS[task]}
+        rows = lrp.evaluate(clf, texts[task], asked, **how).rows
+        assert_sets(tables, rows, NAME, name)
+        data = texts[task].name + {"SST-2": "", "IMDB": ", 16 at once"}[task]
+        beside = tables["tab-a3"].loc[NAME, data].astype(float)
+        assert [*beside["paper Δ"]] == [*printed.delta]
+        measured = rows[(rows.family != "") & (rows.readout == "word")]
+        means = measured.groupby(["family", "layer"]).delta.mean()
+        assert [*beside["Δ"]] == pytest.approx([*means], abs=1e-4)
