@@ -44,7 +44,6 @@ paper: $(STAMP)  ## the same with the paper's models and data, from the hub, on 
 ifdef DRY_RUN
 	@echo "and the chapters: 2 trains small networks, some hours of one core; 6 to 11 take at most 872 sentences each"
 else
-	@$(BIN)/lrputils execute 05_layer_ablation --profile paper-imdb
 	@$(BIN)/lrputils build --profile paper --processes 1
 endif
 

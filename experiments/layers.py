@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from experiments import frame
+from experiments import frame, paper
+from lrputils.report.figures.marks import lines
+from lrputils.report.figures.style import Drawing
 from lrputils.study.agreement import over_texts
 
 # Family → a panel's heading, and how much of layer k lies above its place.
@@ -16,6 +18,7 @@ FAMILIES = {
     "back": ("in all layers above", 1),
     "single": ("in one layer", 0.5),
 }
+PAPERS_LAYERS = 12
 _WHICH = ["model", "family", "layer"]
 
 
@@ -42,12 +45,33 @@ def add_curves(rows: pd.DataFrame) -> pd.DataFrame:
     return both.drop_duplicates(keys)
 
 
-def mean_r(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean r of each model's sets of layers, maps divided by their sums, with intervals."""
-    return over_texts(rows[rows.family != ""], _WHICH, "r_normalised")
+def figure_2(
+    sets: pd.DataFrame, curves: pd.DataFrame, task: str, models: Sequence[str], title: str
+) -> Drawing:
+    """Draw the paper's Figure 2 on a task: r and Δ by the depth at which CP-LRP's rule is followed.
+
+    Args:
+        sets: of `name_sets`, with columns `task` and `readout`, of which the sum is shown.
+        curves: the same of rows that have Δ, shown at the words.
+        task: "SST-2" or "IMDB".
+        models: which to draw; those without rows of the task are left out.
+        title: of the figure.
+    """
+    in_r = sets[(sets.task == task) & (sets.readout == "sum") & (sets.family != "")]
+    gains = _mean_gain(curves[(curves.task == task) & (curves.readout == "words")])
+    printed = paper.ablations(task)
+    shown = {"r, sum to one": (over_texts(in_r, _WHICH, "r_normalised"), printed.r)}
+    shown["gain in Δ"] = gains, printed.delta - printed.delta["attnlrp", 0]
+    panels = {
+        (heading, label): _by_depth(family, *means, models)
+        for family, (heading, _) in FAMILIES.items()
+        for label, means in shown.items()
+    }
+    how = {"sharex": True, "sharey": "col", "zero": True}
+    return lines(panels, xlabel="share of the depth", title=title, **how)
 
 
-def mean_gain(rows: pd.DataFrame) -> pd.DataFrame:
+def _mean_gain(rows: pd.DataFrame) -> pd.DataFrame:
     """What Δ gains on average over AttnLRP's, texts paired, by model and set of layers."""
     plain = rows[rows.part == "attnlrp"][["model", "id", "delta"]]
     gains = rows[rows.family != ""].merge(plain, on=["model", "id"])
@@ -55,7 +79,7 @@ def mean_gain(rows: pd.DataFrame) -> pd.DataFrame:
     return over_texts(gains, _WHICH, "gain", method="t")
 
 
-def by_depth(
+def _by_depth(
     family: str, means: pd.DataFrame, printed: pd.Series, models: Sequence[str]
 ) -> dict[str, pd.DataFrame | pd.Series]:
     """One family's means by model, and the paper's, each set at its share of the depth."""
@@ -67,3 +91,32 @@ def by_depth(
         name: table.set_axis((table.index - below) / max(table.index))
         for name, table in tables.items()
     }
+
+
+def beside_table_a3(
+    sets: pd.DataFrame, curves: pd.DataFrame, models: Sequence[str]
+) -> pd.DataFrame:
+    """The paper's Table A3 beside the means of models: r at the sum, Δ in logits at the words.
+
+    Args:
+        sets: of `name_sets`, with a column `task`, "SST-2" or "IMDB".
+        curves: the same of rows that have Δ.
+        models: which to show.
+
+    Returns:
+        columns `paper r`, `r`, `paper Δ`, `Δ`, indexed by model, data and set; the paper's are
+        empty beside a model of another depth than its own.
+    """
+    by = ["model", "data", "task", "family", "layer"]
+    r = sets[(sets.readout == "sum") & (sets.family != "")]
+    delta = curves[(curves.readout == "words") & (curves.family != "")]
+    means = {"r": r.groupby(by).r_normalised.mean(), "Δ": delta.groupby(by).delta.mean()}
+    parts = {}
+    for (model, data, task), own in pd.DataFrame(means).loc[[*models]].groupby(level=by[:3]):
+        own = own.droplevel(by[:3])
+        printed = paper.ablations(task)[["r", "delta"]].set_axis(["paper r", "paper Δ"], axis=1)
+        if own.index.get_level_values("layer").max() != PAPERS_LAYERS:
+            printed = printed.iloc[:0]
+        own = own.join(printed)
+        parts[model, data] = own.set_axis([f"{family} {layer}" for family, layer in own.index])
+    return pd.concat(parts)[["paper r", "r", "paper Δ", "Δ"]]

@@ -18,6 +18,7 @@ METHODS = {
 }
 _FOLDER = Path(__file__).parent / "assets/paper"
 _INDEX = {"figure_1": ["formula", "method"], "table_2": ["data", "method"], "table_a3": "data"}
+_TASKS = {"SST-2": "sst", "IMDB": "imdb"}  # ours → the tables'
 
 
 def printed(name: str) -> pd.DataFrame:
@@ -42,12 +43,13 @@ def printed(name: str) -> pd.DataFrame:
 def ablations(data: str) -> pd.DataFrame:
     """Return a task's rows of Table A3, with AttnLRP's and CP-LRP's of Table 2 before them.
 
-    The task is "sst" or "imdb". Rows by `family` (front: layers 1..layer bypassed, back: layers
+    The task is "SST-2" or "IMDB". Rows by `family` (front: layers 1..layer bypassed, back: layers
     layer..12, single: that layer alone; "attnlrp" and "cp-lrp" with layer 0) and `layer` (counted
     from 1), columns `r`, `lerf`, `morf`, `delta`. Table A3 is the ablation behind Figure 2.
     """
-    rows = printed("table_a3").loc[data].rename(columns={"loo_r": "r"})
+    task = _TASKS[data]
+    rows = printed("table_a3").loc[task].rename(columns={"loo_r": "r"})
     rows = rows.sort_values(["family", "layer"]).set_index(["family", "layer"])
-    before = printed("table_2").loc[data].loc[["attnlrp", "cp-lrp"]]
+    before = printed("table_2").loc[task].loc[["attnlrp", "cp-lrp"]]
     before.index = pd.MultiIndex.from_product([before.index, [0]], names=rows.index.names)
     return pd.concat([before, rows])

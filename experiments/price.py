@@ -6,7 +6,7 @@ Prices are in forward passes per text, a backward pass as two. How exact passes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ from matplotlib.ticker import MultipleLocator
 from experiments import frame, spoken
 from lrputils.removal.budgeted import plan
 from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, looks, new_figure
+from lrputils.stats import Array
 from lrputils.study.agreement import WORDS, agreement, over_texts
 
 CP_LRP, ATTN_LRP, ATTENTION = "CP-LRP", "AttnLRP", "attention × gradient"
@@ -80,6 +81,37 @@ def compare_with_loo(maps: pd.DataFrame) -> pd.DataFrame:
     r = agreement(named, [WORDS])
     exact = named[named["map"] == LOO].assign(r=1.0)
     return pd.concat([r, exact], ignore_index=True)
+
+
+def by_text(
+    maps: pd.DataFrame,
+    ways: Sequence[str],
+    compare: Callable[[Array, Array], tuple[bool, float]],
+) -> pd.DataFrame:
+    """Compare each text's maps with leave-one-out at its words, in texts of more than three.
+
+    Args:
+        maps: as of `read_maps`; LRP is taken where it was read at the words.
+        ways: the maps to compare, in the column `map`.
+        compare: from a map's scores and leave-one-out's, (words,), to whether its top word is
+            leave-one-out's, and r over the other words.
+
+    Returns:
+        a row a text and map: `TEXT`, `map`, `top`, `r`, and `run`, the model and kind of text.
+    """
+    rows = []
+    named = maps[maps["map"].notna() & maps.readout.isin(["", "word"])]
+    for text, part in named.groupby(TEXT, sort=False):
+        words = np.array(part.content.iloc[0])
+        if words.sum() <= 3:
+            continue
+        scores = {row.map: np.array(row.scores)[words] for row in part.itertuples()}
+        for way in ways:
+            top, others = compare(scores[way], scores[LOO])
+            rows.append([*text, way, float(top), others])
+    found = pd.DataFrame(rows, columns=[*TEXT, "map", "top", "r"])
+    kind = found.data.replace(PANELS)
+    return found.assign(run=found.model.str.split(",").str[0] + ", " + kind)
 
 
 def read_curves() -> pd.DataFrame:

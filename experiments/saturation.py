@@ -12,6 +12,7 @@ from experiments import frame
 from lrputils import stats
 from lrputils.runs.results import load
 from lrputils.stats import Array
+from lrputils.study.agreement import over_texts
 
 _MAPS = {"loo": "loo", "mask-gradient": "gradient", "attnlrp": "attnlrp"}
 
@@ -34,6 +35,23 @@ def read_paths(run: str) -> pd.DataFrame:
     tokens = tokens.astype(dict.fromkeys(each, float)).dropna(subset="lost")
     size = tokens.loo.abs()
     return tokens.assign(top=size == size.groupby([tokens.id, tokens.degree]).transform("max"))
+
+
+def lost_by_degree(run: str) -> dict[str, pd.DataFrame]:
+    """Return the share of leave-one-out that is lost by degree, medians over texts with intervals.
+
+    They are those of the top word and of the other words, in the quarters of the texts with the
+    smallest and the largest f, by a name of each.
+    """
+    paths = read_paths(run)
+    share = (paths.lost / paths.loo).rename("share")
+    share = share.groupby([paths[k] for k in ("top", "quarter", "id", "degree")]).median()
+    found = {}
+    for top, word in {True: "top word", False: "other words"}.items():
+        for quarter, sureness in {1: "unsure", 4: "sure"}.items():
+            part = share.loc[top, quarter].reset_index()
+            found[f"{word}, {sureness}"] = over_texts(part, "degree", "share", statistic=np.median)
+    return found
 
 
 def read_scores(run: str) -> pd.DataFrame:

@@ -184,10 +184,11 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
             from lrputils.model.classifier import find_device
 
             find_device(given["device"])
-        if "rows" in given and not Path(given["rows"], RUN).is_file():
-            raise FileNotFoundError(
-                f"rows={given['rows']!r} holds no run: `lrputils evaluate --methods … --readouts "
-                "word,sum,post-norm --layers --curves N --out DIR` writes one"
-            )
+        for name in ("rows", "reviews_rows"):
+            if name in given and not Path(given[name], RUN).is_file():
+                raise FileNotFoundError(
+                    f"{name}={given[name]!r} holds no run: `lrputils evaluate --methods … "
+                    "--readouts word,sum,post-norm --layers --curves N --out DIR` writes one"
+                )
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise BookError(f"{chapter}: {error}") from error

@@ -265,10 +265,10 @@ def readouts(verdicts: Mapping[str, answers.Verdict]) -> Drawing:
 def prices(methods: pd.DataFrame) -> Drawing:
     """Draw each method's r, of `audit_answers.by_method`, cheapest first."""
     spent = methods.passes.map("{:.3g}".format).replace("nan", "?")
-    names = [f"{name} ({passes})" for name, passes in spent.items()]
-    panels = {"": methods.rename(columns={"r": "value"}).set_axis(names)}
+    means = methods.rename(columns={"r": "value"})
+    rows = {name: means.loc[[name]].set_axis([f"{name} ({n})"]) for name, n in spent.items()}
     title = "What a method's forward passes (in brackets) buy"
-    return dots(panels, title=title, xlabel="mean r with LOO")
+    return dots({"": rows}, title=title, xlabel="mean r with LOO", columns=0)
 
 
 def conventions(found: answers.Sensitivity) -> Drawing:

@@ -33,7 +33,7 @@ MISTAKES = [
     ("3 --out RUN -p device=cuda:99", "03_sst: device='cuda:99' cannot be used here"),
     ("4 --out RUN -p max_tokens=1", "04_imdb: max_tokens=1 must be 3 or more"),
     ("4 --out RUN -p rows=FOLDER", "04_imdb: rows='FOLDER' holds no run: `lrputils evaluate --"),
-    ("5 --out RUN -p chunk=0", "05_layer_ablation: chunk=0 must be 1 or more"),
+    ("4 --out RUN -p chunk=0", "04_imdb: chunk=0 must be 1 or more"),
     ("2 --out RUN -p seeds=0", "02_linear_attention: seeds=0 must be 1 or more"),
     ("1 --out RUN -p max_factors=2", "max_factors=2 must be 3 or more"),
     ("1 --out RUN -p epsilon=-1", "epsilon=-1 must be 0 or more"),

@@ -16,9 +16,8 @@ from lrputils.book.results_page import read_answer, read_tables
 from lrputils.runs import datasets
 from tests import tiny
 
-PAPER = [("paper", chapter) for chapter in load_parameters(find_book(), "paper")]
+PAPER = load_parameters(find_book(), "paper")
 NAME = "stand-in"
-PAPER = [*PAPER, ("paper-imdb", "05_layer_ablation")]
 
 
 def test_a_chapter_s_section_wins_over_all_and_a_default_is_not_injected(small_book, tmp_path):
@@ -51,13 +50,12 @@ def test_what_is_wrong_is_refused_before_anything_runs(small_book, text, complai
 
 def test_the_book_s_own_profiles_are_valid():
     book = find_book()
-    given = {
-        name: load_parameters(book, name) for name in ("offline", "paper", "paper-imdb", "smoke")
-    }
+    given = {name: load_parameters(book, name) for name in ("offline", "paper", "smoke")}
     assert {f"{name}.yml" for name in given} == {p.name for p in (book.root / "profiles").iterdir()}
     assert not any(given["offline"].values())  # the chapters' own defaults
-    chapters = [chapter for name in ("paper", "paper-imdb") for chapter in given[name].values()]
-    places = [chapter.get(key, "mnist") for chapter in chapters for key in ("model", "dataset")]
+    places = [
+        chapter.get(key, "mnist") for chapter in PAPER.values() for key in ("model", "dataset")
+    ]
     assert all("@" in place or place == "mnist" for place in places)  # with a revision
 
 
@@ -123,11 +121,15 @@ def killed_after(count, real):
 
 
 def test_make_paper_measures_what_its_profiles_read_and_then_builds():
-    book, lines = find_book(), lines_of_make_paper()
-    assert [verb for verb, *_ in lines] == ["evaluate", "evaluate", "execute", "build"]
+    lines = lines_of_make_paper()
+    assert [verb for verb, *_ in lines] == ["evaluate", "evaluate", "build"]
     written = {line[line.index("--out") + 1] for line in lines if "--out" in line}
-    profiles = [load_parameters(book, which) for which in ("paper", "paper-imdb")]
-    read = {given["rows"] for each in profiles for given in each.values() if "rows" in given}
+    read = {
+        given[name]
+        for given in PAPER.values()
+        for name in ("rows", "reviews_rows")
+        if name in given
+    }
     assert read == written
     assert lines[-1][-2:] == ["--processes", "1"]
 
@@ -143,28 +145,30 @@ def test_make_paper_says_first_what_it_takes(reviews, stand_in, tmp_path, capsys
 
 
 @pytest.mark.rehearsal
-@pytest.mark.parametrize(("profile", "name"), PAPER)
-def test_the_paper_profiles_show_what_they_are_for(
-    profile, name, reviews, stand_in, measured, tmp_path
-):
+@pytest.mark.parametrize("name", PAPER)
+def test_the_paper_profile_shows_what_it_is_for(name, reviews, stand_in, measured, tmp_path):
     """Every line is given but for the model, the data and their number."""
     found = find_book()
     book = type(found)(found.root, tmp_path)
-    given, small = (load_parameters(book, which)[name] for which in (profile, "smoke"))
-    given = {**given, **{k: v for k, v in small.items() if k != "max_tokens"}}
-    if "rows" in given:
-        given |= {"rows": measured[given["rows"]], "limit": 4}
+    small = load_parameters(book, "smoke").get(name, {})
+    given = {**PAPER[name], **{k: v for k, v in small.items() if k != "max_tokens"}}
+    for folder in ("rows", "reviews_rows"):
+        if folder in given:
+            given |= {folder: measured[given[folder]], "limit": 4}
     if "model" in given:
         given["model"] = stand_in
     if given.get("dataset") == "mnist":
         given["dataset"] = "digits"
     elif "dataset" in given:
         given["dataset"] = reviews
-    executed = execute(book, {name: given}, Execution(profile))
+    executed = execute(book, {name: given}, Execution("paper"))
     notebook = nbformat.read(executed[name], 4)
-    if "rows" in given:
-        assert read_answer(notebook).startswith(f"On {NAME}, 4 texts: ")
-    if name == "05_layer_ablation":  # the paper's 36 sets of twelve layers, by r and by Δ
-        shown = read_tables(notebook)["fig-ablation"].index
-        assert sum(shown.get_level_values(2) == NAME) == 2 * 36
-        assert sum(shown.get_level_values(2) == "the paper") == 2 * 36
+    answer = read_answer(notebook)
+    if name == "05_layer_ablation":  # of both tasks 36 sets of twelve layers, by r and by Δ
+        assert answer.count(f"On {NAME}, 4 texts: ") == 2
+        for figure in ("fig-ablation", "fig-ablation-reviews"):
+            shown = read_tables(notebook)[figure].index
+            assert sum(shown.get_level_values(2) == NAME) == 2 * 36
+            assert sum(shown.get_level_values(2) == "the paper") == 2 * 36
+    elif "rows" in given:
+        assert answer.startswith(f"On {NAME}, 4 texts: ")

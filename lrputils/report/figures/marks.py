@@ -39,7 +39,7 @@ def dots(
             table, indexed by (series, row).
         lines: panel → where to draw a dashed line; `line` is what it stands for.
         zero: where to draw a thin line in every panel.
-        columns: of the legend.
+        columns: of the legend; 0 for none, where the rows name the series.
 
     Raises:
         ValueError: a series of which nothing would be seen.
@@ -74,7 +74,8 @@ def dots(
     axes.flat[-1].set_xlabel(xlabel)
     # Few enough that their labels stay apart; the panels share them.
     axes.flat[-1].xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
-    figure.legend_below(columns)
+    if columns:
+        figure.legend_below(columns)
     return figure
 
 

@@ -165,7 +165,8 @@ def looks(labels: Iterable[str]) -> dict[str, _Look]:
     """Return how a figure draws its series: label → look, no two of the same colour.
 
     A method has its own, also one that was entered a moment ago, in any colour of matplotlib; so
-    have the labels in `LOOKS`. The others take what is left, after four again from the first.
+    have the labels in `LOOKS`. A method's settings ("Mask gradient, 2 groups") look as it does. The
+    others take what is left, after four again from the first.
     """
     from lrputils.attribution import METHODS  # here, so that a figure of trees needs no torch
 
@@ -176,7 +177,10 @@ def looks(labels: Iterable[str]) -> dict[str, _Look]:
         if m.colour
     }
     own |= LOOKS
-    found = {label: own.get(label, own.get(label.lower())) for label in labels}
+    found = {}
+    for label in labels:
+        method = label.lower().partition(", ")[0]
+        found[label] = own.get(label, own.get(label.lower(), own.get(method)))
     taken = {look.colour for look in found.values() if look}
     free = cycle([look for look in _OTHERS if look.colour not in taken])
     found = {label: look or next(free) for label, look in found.items()}
