@@ -202,7 +202,7 @@ class TestLayers:
         assert gains.value[:falling].is_monotonic_decreasing
 
     def test_on_reviews_only_minilm_s_r_moves(self):
-        rows = frame.read_rows("imdb")
+        rows = frame.read_rows("reviews")
         rows = rows[(rows.readout == "sum") & (rows.family == "front")]
         means = rows.groupby(["model", "layer"]).r_normalised.mean()
         printed = paper.ablations("IMDB").r["front"]
@@ -229,7 +229,7 @@ class TestLayers:
 
     def test_on_reviews_minilm_s_earlier_half_and_neither_of_mpnet(self):
         by = ["model", "readout"]
-        gap = compare(halves_of_layers("imdb"), "later", "earlier", by, of="part")
+        gap = compare(halves_of_layers("reviews"), "later", "earlier", by, of="part")
         assert (gap.loc[MINI].value < 0).all()
         assert (gap.loc[FULL].lead == 0).all()
 
@@ -240,10 +240,10 @@ class TestLayers:
             assert sign * raw.value["sum"] > 0 > sign * raw.value["words"]
         assert halves.value[f"{FULL}, SST-2", "all tokens, sum to one", "sum"] > 0
 
-    def test_on_sentences_attnlrp_leads_by_delta(self):
+    def test_attnlrp_leads_by_delta_on_sentences_everywhere_and_on_reviews_at_the_words(self):
         table = self.shown("tab-delta")
-        rows = [row for row in table.index if row[1].endswith("SST-2")]
-        assert len(rows) == 5
+        rows = [row for row in table.index if row[1].endswith(("SST-2", "IMDB"))]
+        assert len(rows) == 7
         assert (table.loc[rows, "words low"] > 0).all()
         others = table.loc[rows, ["sum", "LayerNorm"]].apply(pd.to_numeric, errors="coerce")
         assert others.notna().sum().to_list() == [4, 4]
