@@ -317,8 +317,8 @@ class Classifier:
                 self._said[asked] = self.reply(each.prompt, most)
             if said is None:
                 said, long = self._said[asked]
-            spans = self.tokenizer(said, add_special_tokens=False, return_offsets_mapping=True)
-            spans = spans["offset_mapping"]
+            pieces = self.tokenizer(said, add_special_tokens=False, return_offsets_mapping=True)
+            spans = pieces["offset_mapping"]
             cut += long or len(spans) > most
             found.append(replace(each, answer=said[: spans[:most][-1][1]]))
         if cut:
