@@ -56,53 +56,45 @@ def spans(text, words):
     return found
 
 
+@pytest.fixture(scope="module")
+def forms(inputs, own):
+    """The own maps as tools write them: form → columns of a table."""
+    whole, strings, known = maps(inputs, own), [*map(list, inputs.tokens)], ["0", "1"]
+    lengths = inputs.lengths.tolist()
+    ids = [row[:n] for row, n in zip(inputs.input_ids.tolist(), lengths, strict=True)]
+    kept = [row[words].tolist() for row, words in zip(own, inputs.content_mask, strict=True)]
+    pieces = [[token.removeprefix("##") for token in row[1:-1]] for row in strings]
+    marked = [["<s>", *map(str.upper, row), ""] for row in pieces]
+    places = [spans(text.lower(), row) for text, row in zip(TEXTS, pieces, strict=True)]
+    begins, ends = ([[span[side] for span in row] for row in places] for side in (0, 1))
+    with_ends = [[9.0, *row, 9.0] for row in kept]
+    return {
+        "strings": {"id": known, "scores": whole, "tokens": strings},
+        "numbers": {"id": known, "scores": whole, "tokens": ids},
+        "text": {"text": TEXTS, "scores": whole},
+        "whole": {"id": known, "scores": whole},
+        "own tokens": {"id": known, "scores": kept},
+        "pieces as spelled": {"id": known, "scores": with_ends, "tokens": marked},
+        "characters": {"id": known, "scores": kept, "begin": begins, "end": ends},
+    }
+
+
 class TestForms:
     """However a tool writes them, the same maps are laid on the tokens."""
-
-    def rows(self, inputs, own, form):
-        table = pd.DataFrame({"id": ["0", "1"], "scores": maps(inputs, own)})
-        strings, content = map(list, inputs.tokens), inputs.content_mask
-        if form == "strings":
-            return table.assign(tokens=list(strings))
-        if form == "numbers":
-            lengths = inputs.lengths.tolist()
-            ids = [r[:n] for r, n in zip(inputs.input_ids.tolist(), lengths, strict=True)]
-            return table.assign(tokens=ids)
-        if form == "whole":
-            return table
-        if form == "text":
-            return table.assign(text=TEXTS).drop(columns="id")
-        kept = [row[mask].tolist() for row, mask in zip(own, content, strict=True)]
-        if form == "own tokens":
-            return table.assign(scores=kept)
-        if form == "pieces as spelled":
-            found = [[t.removeprefix("##").upper() for t in row[1:-1]] for row in strings]
-            return table.assign(scores=kept, tokens=[["<s>", *row, ""] for row in found]).assign(
-                scores=[[9.0, *row, 9.0] for row in kept]
-            )
-        places = [
-            spans(text.lower(), [t.removeprefix("##") for t in row[1:-1]])
-            for text, row in zip(TEXTS, strings, strict=True)
-        ]
-        ends = {
-            side: [[s[n] for s in row] for row in places] for n, side in enumerate(["begin", "end"])
-        }
-        return table.assign(scores=kept, **ends)
 
     @pytest.mark.parametrize(
         "form",
         ["strings", "numbers", "text", "whole", "own tokens", "pieces as spelled", "characters"],
     )
-    def test_a_table(self, clf, inputs, own, form):
-        table = self.rows(inputs, own, form)
-        found = laid(clf, inputs, {"tool": table})
+    def test_a_table(self, clf, inputs, own, forms, form):
+        found = laid(clf, inputs, {"tool": pd.DataFrame(forms[form])})
         words = inputs.content_mask
         torch.testing.assert_close(found[words], own[words])
         whole = form in ("strings", "numbers", "text", "whole")
         assert bool(found[~words].any()) == whole  # special tokens may be missing
 
-    def test_a_row_a_token_and_each_kind_of_file(self, clf, inputs, own, tmp_path):
-        table = self.rows(inputs, own, "strings")
+    def test_a_row_a_token_and_each_kind_of_file(self, clf, inputs, own, forms, tmp_path):
+        table = pd.DataFrame(forms["strings"])
         table.to_parquet(tmp_path / "lists.parquet")
         table.to_json(tmp_path / "lists.jsonl", orient="records", lines=True)
         table.to_csv(tmp_path / "lists.csv", index=False)
