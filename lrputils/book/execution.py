@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import logging
 import os
@@ -9,16 +10,17 @@ import resource
 import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
+from itertools import accumulate, islice
 from multiprocessing import get_context
-from operator import call
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import jupytext
 import nbformat
 import papermill
 from nbclient.exceptions import DeadKernelError
@@ -26,6 +28,7 @@ from nbformat import ValidationError
 from papermill.exceptions import PapermillExecutionError
 
 import lrputils
+from lrputils import _HOME
 from lrputils.book.layout import Book, BookError, Execution
 from lrputils.book.notebooks import (
     missing_figures,
@@ -55,16 +58,70 @@ KERNEL_ENVIRONMENT = {
 }
 
 
-def _sources(book: Book) -> str:
-    """Return the digest of what chapters import and read: code, assets and recorded runs."""
-    package = Path(lrputils.__file__).parent
-    held = {}
-    for folder in (package, book.root / "experiments", book.root / "results"):
-        for path in folder.rglob("*"):
-            if path.is_file() and path.parent.name != "__pycache__":
-                place = str(path.relative_to(folder.parent))
-                held[place] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return digest(held)
+def _sources(book: Book) -> dict[str, tuple[str, set[str]]]:
+    """Return what chapters read: modules by name, assets and recorded runs by "/" and their folder.
+
+    Each with what identifies it, and with the names that it holds.
+    """
+    found = {}
+    for folder in (
+        Path(lrputils.__file__).parent,
+        book.root / "experiments",
+        book.root / "results",
+    ):
+        for path in sorted(folder.rglob("*")):
+            place = path.relative_to(folder.parent)
+            if path.suffix == ".py":
+                name = ".".join(place.with_suffix("").parts).removesuffix(".__init__")
+                found[name] = _read_code(path.read_text("utf-8"))
+            elif path.is_file() and path.parent.name != "__pycache__":
+                name = "/" + next(part for part in place.parts[1:] if part != "assets")
+                content = hashlib.sha256(path.read_bytes()).hexdigest()
+                found[name] = digest([found.get(name), str(place), content]), set()
+    return found
+
+
+def _fingerprint(
+    text: Path, parameters: Mapping[str, Any], sources: Mapping[str, tuple[str, set[str]]]
+) -> str:
+    """Return a digest of everything that decides what executing the chapter gives.
+
+    Of modules those that it imports, or that one of them does; of files those whose folder one of
+    them names.
+    """
+    names = _read_code(jupytext.writes(read_text(text), "py:percent"))[1]
+    names.add("lrputils.book.execution")
+    read: dict[str, str] = {}
+    while new := names & sources.keys() - read.keys():
+        read |= {name: sources[name][0] for name in new}
+        names = {part for name in new for part in sources[name][1]}
+    engines = {name: version(name) for name in _ENGINES}
+    return digest([text.read_text("utf-8"), parameters, read, engines, sys.version])
+
+
+def _read_code(code: str) -> tuple[str, set[str]]:
+    """Return code without its comments, the names of modules that it may import, and of folders.
+
+    The package's own names are those of the modules where they are. A folder's, with "/" before it,
+    stands in a text.
+    """
+    try:
+        tree = ast.parse(code)
+    except SyntaxError:
+        return code, set()
+    names, folders = set(), set()
+    for node in ast.walk(tree):
+        said = [node.attr] if isinstance(node, ast.Attribute) else []
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            said = [alias.name for alias in node.names]
+        origin = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        names |= {
+            place for name in said for place in (origin + name, f"lrputils.{_HOME.get(name)}")
+        }
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            folders |= {f"/{part}" for part in node.value.split("/")}
+    parts = (accumulate(name.split("."), "{}.{}".format) for name in names)
+    return ast.dump(tree), folders.union(*parts)
 
 
 def _stamp_of(path: Path) -> dict[str, Any]:
@@ -88,7 +145,7 @@ def execute(
     how: Execution = Execution(),  # noqa: B008  (frozen)
     out: Path | None = None,
 ) -> dict[str, Path]:
-    """Execute chapters, each only if its text, its parameters, code or results have changed.
+    """Execute chapters, each only if something that decides it has changed.
 
     The notebooks are kept in `_build/executed/<profile>`; return them by the chapter's name. Into
     another folder `out` all are executed, since a model or data at the same path may be others now.
@@ -106,16 +163,14 @@ def execute(
             chapters failed, each with its reason: the others are executed and kept.
     """
     folder = out or book.build_folder / "executed" / Path(how.profile).stem
+    sources, executed, jobs = _sources(book), {}, []
     check(book, given)
     writable(folder).mkdir(parents=True, exist_ok=True)
-    engines = {name: version(name) for name in _ENGINES}
-    decisive = [_sources(book), engines, sys.version]
-    executed, jobs = {}, []
     for name, parameters in given.items():
         text, output = book.chapter(name), folder / f"{name}.ipynb"
         executed[name] = output
-        fingerprint = digest([text.read_text("utf-8"), parameters, *decisive])
-        stamp = {"profile": how.profile, "fingerprint": fingerprint}
+        key = _fingerprint(text, parameters, sources)
+        stamp = {"profile": how.profile, "fingerprint": key}
         if how.force or out or not stamp.items() <= _stamp_of(output).items():
             jobs.append(partial(_run_chapter, text, parameters, output, stamp, how.quiet))
         elif not how.quiet:
@@ -124,20 +179,36 @@ def execute(
     processes = max(1, min(how.processes or min(2, cores), len(jobs)))
     threads = os.environ.get("OMP_NUM_THREADS", str(max(1, cores // processes)))
     # A process a chapter, so that the peak memory of its children is that of one kernel.
-    workers = ProcessPoolExecutor(
+    pool = ProcessPoolExecutor(
         processes, get_context("spawn"), end_with_parent, max_tasks_per_child=1
     )
-    failed = []
-    with patch.dict(os.environ, OMP_NUM_THREADS=threads), workers as pool:
-        for ending, failure in pool.map(call, jobs if processes == 1 else jobs[::-1]):
-            if failure:
-                failed.append(ending)
-            if not how.quiet:
-                print(ending, file=sys.stderr)
+    with patch.dict(os.environ, OMP_NUM_THREADS=threads), pool:
+        left = iter(jobs if processes == 1 else jobs[::-1])
+        running = {pool.submit(job) for job in islice(left, processes)}
+        failed: list[str] = []
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                ending = _ending(future)
+                failed += [str(future.exception())] * bool(future.exception())
+                if not how.quiet:
+                    print(ending, file=sys.stderr)
+            running |= {pool.submit(job) for job in islice(left, len(done))}
     if failed:
         rest = f"; the other {len(given) - len(failed)} are there" if failed[1:] else ""
         raise BookError("; ".join(failed) + rest)
     return executed
+
+
+def _ending(future: Future[tuple[str, float]]) -> str:
+    """Say how a chapter ended; what is no mistake of a chapter's is raised."""
+    problem = future.exception()
+    if problem is None:
+        name, seconds = future.result()
+        return f"{name}: {seconds:.0f} s"
+    if not isinstance(problem, BookError):
+        raise problem
+    return str(problem)
 
 
 def _run_chapter(
@@ -146,16 +217,16 @@ def _run_chapter(
     output: Path,
     stamp: Mapping[str, Any],
     quiet: bool,
-) -> tuple[str, bool]:
-    """Execute the chapter's text with `parameters`, write the notebook.
+) -> tuple[str, float]:
+    """Execute the chapter's text with `parameters`, write the notebook; return name and seconds.
 
     What its tables and figures show goes into a folder of its name beside it, as CSV. A run
     that failed goes beside `output`, whose old failure is removed by a success. The `stamp`
     goes into the metadata, with time and memory.
 
-    Returns:
-        How it ended, in a sentence, and whether it failed: a cell raised, the kernel died, or a
-        figure is missing.
+    Raises:
+        BookError: a cell raised, the kernel died, or a figure is missing; the message says where
+            the run is.
     """
     os.environ.update(KERNEL_ENVIRONMENT)
     logging.getLogger("asyncio").disabled = True  # what nbclient leaves there on Ctrl-C
@@ -184,11 +255,11 @@ def _run_chapter(
     if problem:
         write_notebook(notebook, failed)
         run = f"the run as far as it got: {os.path.relpath(failed)}"
-        return f"{text.stem}: {problem}; {run}", True
+        raise BookError(f"{text.stem}: {problem}; {run}")
     write_notebook(notebook, output)
     write_tables(notebook, output.with_suffix(""))
     failed.unlink()
-    return f"{text.stem}: {spent['seconds']:.0f} s", False
+    return text.stem, spent["seconds"]
 
 
 def refresh_twins(book: Book, executed: Mapping[str, Path]) -> list[Path]:

@@ -223,7 +223,7 @@ def supplied(scores: Any, texts: Texts | TextStream | None = None) -> list[Suppl
         return []
     paths = [scores] if isinstance(scores, str | Path) else scores
     named = isinstance(scores, Mapping)
-    given = scores.items() if named else [(files.stem(Path(path)), path) for path in paths]
+    given = scores.items() if named else [(files.unpacked(Path(path).stem), path) for path in paths]
     own = {each.lower() for method in METHODS.values() for each in (method.name, method.label)}
     tables = []
     for name, held in given:

@@ -2,15 +2,12 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import nbformat
 import pytest
 
-from lrputils.book import execution
-from lrputils.book.execution import execute
+from lrputils.book.execution import _fingerprint, _sources, execute
 from lrputils.book.layout import BookError, Execution
 from lrputils.book.parameters import load_parameters
 
@@ -19,26 +16,35 @@ def outputs(path) -> str:
     return "".join(str(c.outputs) for c in nbformat.read(path, 4).cells if c.cell_type == "code")
 
 
-def test_text_parameters_code_and_results_each_decide(small_book, monkeypatch):
-    """Without a kernel: whether the chapter would be executed again."""
-    asked = []
-    monkeypatch.setattr(execution, "ProcessPoolExecutor", lambda *_, **__: nullcontext(pool))
-    pool = SimpleNamespace(map=lambda _, jobs: asked.append([job.args[3] for job in jobs]) or [])
-    chapter = small_book.chapter("1")
-    code, rows = (small_book.root / place for place in ("experiments/a.py", "results/x/rows.csv"))
+def test_text_parameters_and_what_it_imports_each_decide(small_book):
+    chapter, folder = small_book.chapter("1"), small_book.root / "experiments"
+    folder.mkdir()
+    (folder / "near.py").write_text("from experiments import far\n")
+    cell = "```{code-cell} ipython3\n%s\n```\n"
+    code = "%time\nfrom experiments import near\nlrp.estimate\nread('results/shown', 'assets')"
+    chapter.write_text(chapter.read_text() + cell % code)
+    for place in ("results/shown/run", "results/other/run", "experiments/assets/other"):
+        (small_book.root / place).mkdir(parents=True)
 
-    def stamp(**given):
-        execute(small_book, {"01_short": given})
-        return asked.pop()[0]["fingerprint"]
+    def key(given=(), **code):
+        for name, text in code.items():
+            (folder / name).with_suffix(".py").write_text(text)
+        return _fingerprint(chapter, dict(given), _sources(small_book))
 
-    stamps = [stamp(), stamp(), stamp(factor=1.0)]
-    for path in (code, rows):
-        path.parent.mkdir(parents=True)
-        path.write_text("x = 1")
-        stamps.append(stamp())
+    first = key(far="x = 1\n", other="x = 1\n")
+    assert key(far="x = 1  # why\n", other="x = 2\n") == first
+    others = [key({"factor": 1.0}), key(far="x = 2\n"), key(far="x = \n")]
+    for place in ("results/other/run", "experiments/assets/other"):
+        (small_book.root / place / "table.csv").write_text("1")
+    assert key() == others[-1]
+    (small_book.root / "results/shown/run/table.csv").write_text("1")
+    others.append(key())
     chapter.write_text(chapter.read_text() + "\nmore\n")
-    assert len({*stamps, stamp()}) == len(stamps)
-    assert stamps[0] == stamps[1]
+    others.append(key())
+    assert len({first, *others}) == 6
+    sources = _sources(small_book)
+    names = {"lrputils.stats": ("x", set())}
+    assert _fingerprint(chapter, {}, sources | names) != others[-1]
 
 
 def test_a_finished_chapter_is_believed_as_it_was_written_only(small_book, capfd):

@@ -3,6 +3,7 @@
 from itertools import permutations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
