@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import lrputils as lrp
+from experiments import paper
 from lrputils.__main__ import main
 from lrputils.book.execution import execute
 from lrputils.book.layout import BookError, Execution, find_book
@@ -15,9 +16,11 @@ from lrputils.book.parameters import load_parameters
 from lrputils.book.results_page import read_answer, read_tables
 from lrputils.runs import datasets
 from tests import tiny
+from tests.book.test_own_run import assert_means, assert_sets
 
 PAPER = load_parameters(find_book(), "paper")
 NAME = "stand-in"
+CHUNKS = {"SST-2": 1, "IMDB": 16}  # tokens that go at once
 
 
 def test_a_chapter_s_section_wins_over_all_and_a_default_is_not_injected(small_book, tmp_path):
@@ -163,12 +166,49 @@ def test_the_paper_profile_shows_what_it_is_for(name, reviews, stand_in, measure
         given["dataset"] = reviews
     executed = execute(book, {name: given}, Execution("paper"))
     notebook = nbformat.read(executed[name], 4)
-    answer = read_answer(notebook)
-    if name == "05_layer_ablation":  # of both tasks 36 sets of twelve layers, by r and by Δ
-        assert answer.count(f"On {NAME}, 4 texts: ") == 2
-        for figure in ("fig-ablation", "fig-ablation-reviews"):
-            shown = read_tables(notebook)[figure].index
-            assert sum(shown.get_level_values(2) == NAME) == 2 * 36
-            assert sum(shown.get_level_values(2) == "the paper") == 2 * 36
-    elif "rows" in given:
-        assert answer.startswith(f"On {NAME}, 4 texts: ")
+    check = {"03_sst": _is_table_2, "04_imdb": _is_table_2, "05_layer_ablation": _is_figure_2}
+    if name in check:
+        texts = {
+            task: lrp.load_texts(reviews, split=split, limit=4, seed=0)
+            for task, split in {"SST-2": "validation", "IMDB": "test"}.items()
+        }
+        check[name](notebook, lrp.load_classifier(stand_in), texts, given)
+
+
+def _is_table_2(notebook, clf, texts, given):
+    """All methods' r, beside the paper's, and LeRF, MoRF and Δ."""
+    assert read_answer(notebook).startswith(f"On {NAME}, 4 texts: ")
+    tables = read_tables(notebook)
+    data, task = ("imdb", "IMDB") if "imdb" in given["rows"] else ("sst", "SST-2")
+    how = {"truncate": True, "progress": False, "chunk": CHUNKS[task]}
+    rows = lrp.evaluate(clf, texts[task], ["attnlrp"], **how).rows
+    assert_means(tables, rows[rows.method == "attnlrp"], NAME, data)
+    key = NAME if data == "imdb" else "r, sum to one"
+    shown = tables["tab-imdb-r" if data == "imdb" else "tab-sst-2"].loc[key]
+    assert {lrp.METHODS[name].label for name in ("attnlrp", "cp-lrp", "ig")} <= {*shown.index}
+    assert shown.paper["AttnLRP"] == paper.printed("table_2").r[data, "attnlrp"]
+
+
+def _is_figure_2(notebook, clf, texts, given):
+    """An answer and six panels a task: 36 sets by r and Δ beside the printed ones, as `evaluate`
+    measures them."""
+    assert read_answer(notebook).count(f"On {NAME}, 4 texts: ") == 2
+    tables = read_tables(notebook)
+    figures = {"SST-2": "fig-ablation", "IMDB": "fig-ablation-reviews"}
+    for task, name in figures.items():
+        figure = tables[name].index
+        assert len(figure.droplevel([2, 3]).unique()) == 6
+        assert sum(figure.get_level_values(2) == NAME) == 72
+        printed = paper.ablations(task).drop(["attnlrp", "cp-lrp"], level=0)
+        drawn = tables[name].value.xs("the paper", level=2).xs("r, sum to one", level=1)
+        assert [*drawn] == pytest.approx([*printed.r.loc[["front", "back", "single"]]])
+        asked = ["attnlrp", lrp.LayerSweep(["word", "sum"])]
+        how = {"truncate": True, "progress": False, "chunk": CHUNKS[task]}
+        rows = lrp.evaluate(clf, texts[task], asked, **how).rows
+        assert_sets(tables, rows, NAME, name)
+        data = texts[task].name + {"SST-2": "", "IMDB": ", 16 at once"}[task]
+        beside = tables["tab-a3"].loc[NAME, data].astype(float)
+        assert [*beside["paper Δ"]] == [*printed.delta]
+        measured = rows[(rows.family != "") & (rows.readout == "word")]
+        means = measured.groupby(["family", "layer"]).delta.mean()
+        assert [*beside["Δ"]] == pytest.approx([*means], abs=1e-4)

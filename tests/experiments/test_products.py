@@ -112,7 +112,7 @@ def test_mistakes_are_named(call, error, message):
         call(symbols([2, 3, 4]))
 
 
-@pytest.mark.parametrize("data", ["sst", "imdb"])
+@pytest.mark.parametrize("data", ["SST-2", "IMDB"])
 def test_the_printed_tables_agree(data):
     rows = paper.ablations(data)
     assert rows.loc[["front", "back", "single"]].index.is_unique

@@ -148,7 +148,7 @@ def test_the_answer_is_that_of_the_model_s_kind(classifier, kind):
     name, options, said = ANSWERS[kind]
     model = tiny.build(name, vocab_size=len(classifier.tokenizer), **options)
     clf = lrp.Classifier(model, classifier.tokenizer, "tiny")
-    logits = model(clf.encode("a film")["input_ids"]).logits[0]
+    logits = model(**clf.encode("a film").model_kwargs()).logits[0]
     shown = lrp.explain(clf, "a film", "ig")
     assert shown.caption.endswith(said(logits, classifier.tokenizer.decode))
 
