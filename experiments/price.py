@@ -54,8 +54,6 @@ _PLACES = {
 LRP = {ATTN_LRP: "^", CP_LRP: "v"}  # and their marks
 # Data → the panel; "reviews" are those that come with the package.
 PANELS = {"SST-2": "sentences", "IMDB": "reviews"}
-# Run → the kind that has AttnLRP's curves.
-_CURVES = {"minilm-sst2": "sst", "mpnet-sst2": "sst", "mpnet-imdb": "imdb"}
 
 
 def read_maps(runs: Sequence[str] = frame.MAIN) -> pd.DataFrame:
@@ -118,16 +116,18 @@ def read_curves() -> pd.DataFrame:
     """Return recorded Δ along perturbation curves: estimates, leave-one-out and AttnLRP.
 
     Returns:
-        a row a text and `map`, with `model`, `data`, `id` and `delta`, in logits; of the texts on
-        which the estimates were recorded.
+        a row a text and `map`, with `model`, `data`, `id` and `delta`, in logits; of sentences
+        those on which all estimates were recorded.
     """
-    ours = frame.read_rows("estimates", [*_CURVES])
+    ours, reviews = (frame.read_rows(kind) for kind in ("estimates", "reviews"))
     variants = {"one-pass": ONE, "halves": HALVES, "sum": BOTH}
-    others = {"loo": LOO, "attention-x-grad": ATTENTION}
-    ours["map"] = ours.variant.map(variants).fillna(ours.method.map(others))
-    theirs = pd.concat([frame.read_rows(kind, [run]) for run, kind in _CURVES.items()])
-    theirs = theirs.query("method == 'attnlrp' and family == '' and readout == 'word'")
-    theirs = theirs.merge(ours[TEXT].drop_duplicates()).assign(map=ATTN_LRP)
+    methods = {"loo": LOO, "attention-x-grad": ATTENTION, "attnlrp": ATTN_LRP, "mask-gradient": ONE}
+    ours["map"] = ours.variant.map(variants).fillna(ours.method.map(methods))
+    theirs = frame.read_rows("sst").query("method == 'attnlrp'")
+    theirs = theirs.merge(ours[TEXT].drop_duplicates())
+    theirs = pd.concat([theirs, reviews]).query("family == '' and readout == 'word'")
+    theirs["map"] = theirs.method.map(methods)
+    theirs = theirs.dropna(subset="map")
     return pd.concat([theirs, ours], ignore_index=True)[[*TEXT, "map", "delta"]]
 
 
