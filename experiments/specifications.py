@@ -56,7 +56,7 @@ def carried_over(maps: pd.DataFrame) -> pd.DataFrame:
         kept = rows.readout.eq(place) & rows.counted.eq(counted)
         kept &= rows.normalisation.eq(divided)
         found[name] = compare(rows[kept], first, second, by)
-    curves = pd.concat([frame.read_rows(kind, frame.MAIN) for kind in ("sst", "imdb")])
+    curves = pd.concat([frame.read_rows(kind, frame.MAIN) for kind in ("sst", "reviews")])
     curves = curves.query("readout == 'word' and family == ''")
     for name, second in _IN_DELTA.items():
         found[name] = compare(curves, "attnlrp", second, by, column="delta")
