@@ -76,7 +76,8 @@ def test_the_norm_s_rule_carries_most_of_it_in_every_run(cells):
             rest = shares["activation"] + shares["halving"]
             assert stats.leads(norm - rest) == 1, (place, run)
             quarrel = r[True, True, True, False] - r[True, True, False, True]
-            assert norm.mean() > 2.9 * quarrel.mean(), (place, run)
+            times = 2.9 if run[0] == spoken.MODELS["smollm2"] else 3
+            assert norm.mean() > times * quarrel.mean(), (place, run)
             if run[1] == "prompts":
                 continue
             closing = r[True, True, True, True] - r[True, True, True, False]
