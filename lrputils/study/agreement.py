@@ -197,7 +197,8 @@ def compare(
     Returns:
         the fields of `lrputils.stats.Difference`, indexed by `by`: the mean with Student's
         interval; `share`, of texts in which the first is ahead, with its exact interval; the
-        median; and `lead`, the verdict (`lrputils.stats.leads`).
+        median; and `lead`, the verdict (`lrputils.stats.leads`), against one more text that is
+        worth 1 in a correlation, in `delta` the larger of the two means, else nothing.
 
     Raises:
         ValueError: a text twice in a group, or no text that has both.
@@ -218,9 +219,13 @@ def compare(
     groups = [(f"{first} − {second}", pairs)]
     if by:
         groups = pairs.groupby(by if by[1:] else by[0], sort=False, observed=True)
-    # Of other units nobody knows what an unseen text may be worth.
-    doubt = float(column in CORRELATIONS)
-    table = stats.table(
-        {name: stats.paired_difference(x["first"], x["second"], doubt=doubt) for name, x in groups}
-    )
+    differences = {}
+    for name, of_group in groups:
+        doubt = float(column in CORRELATIONS)
+        if column == "delta":
+            doubt = float(of_group[["first", "second"]].mean().max())
+        differences[name] = stats.paired_difference(
+            of_group["first"], of_group["second"], doubt=doubt
+        )
+    table = stats.table(differences)
     return table.rename_axis(by) if by else table

@@ -60,8 +60,17 @@ def test_means_and_differences_are_those_of_stats(maps):
     gap = study.compare(rows, "a", "b", ["model", "data"])
     assert tuple(gap.loc["m", "d"]) == stats.paired_difference(wide.a, wide.b)
     assert tuple(study.compare(rows, "a", "b").iloc[0]) == tuple(gap.iloc[0])
-    logits = study.compare(rows.assign(delta=rows.r), "a", "b", column="delta").iloc[0]
-    assert logits.lead == stats.leads((wide.a - wide.b).to_numpy(), doubt=0)
+
+
+def test_an_unseen_text_is_worth_the_larger_mean_delta_and_nothing_in_other_units():
+    of_first = {"id": range(40), "method": "a", "delta": 1.1, "seconds": 1.1}
+    of_second = {"id": range(40), "method": "b", "delta": 1.0, "seconds": 1.0}
+    rows = pd.concat([pd.DataFrame(of_first), pd.DataFrame(of_second)], ignore_index=True)
+    leads = {x: study.compare(rows, "a", "b", column=x).lead.iloc[0] for x in ("delta", "seconds")}
+    assert leads == {"delta": 1, "seconds": 1}
+    larger = rows.assign(delta=rows.delta + 5, seconds=rows.seconds + 5)  # the same differences
+    leads = {x: study.compare(larger, "a", "b", column=x).lead.iloc[0] for x in ("delta", "seconds")}
+    assert leads == {"delta": 0, "seconds": 1}
 
 
 @pytest.mark.parametrize(
