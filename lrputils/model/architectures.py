@@ -78,7 +78,8 @@ class Architecture:
         blocks: the block that computes each layer, in order; ALBERT repeats one module.
         word_embeddings: the module whose output is one vector per token before positions are added.
             For ViT the whole embedding module: its output less the position embeddings.
-        embedding_norm: the LayerNorm right after the embeddings' sum, None where there is none.
+        embedding_norm: the norm right after the embeddings' sum, None where there is none.
+        summed: whether that sum can be read: what this norm takes, else what the first block does.
         language_model: whether the logits `(batch, tokens, vocabulary)` are the next token's.
         max_positions: the longest text that the model takes, None where positions have no table.
     """
@@ -89,6 +90,7 @@ class Architecture:
     blocks: tuple[nn.Module, ...]
     word_embeddings: nn.Module
     embedding_norm: nn.Module | None
+    summed: bool
     language_model: bool
     max_positions: int | None
 
@@ -377,6 +379,7 @@ def _parts(model: PreTrainedModel, family: Family | None) -> Architecture:
         blocks=_blocks(backbone) if kind.parts else (),
         word_embeddings=backbone.embeddings if kind.vision else _words(model),
         embedding_norm=norm if kind.parts else None,
+        summed=kind.parts,
         language_model=language_model,
         # XLNet states −1: it has no limit.
         max_positions=min(sizes, default=None if kind.parts or stated == -1 else stated),

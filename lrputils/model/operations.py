@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +32,7 @@ from lrputils.model.architectures import WITHOUT_RULES, Architecture, Handle, de
 from lrputils.model.attention import AttentionCall, AttentionFunction, additive, in_steps
 from lrputils.model.forwards import is_replaced, replaced
 from lrputils.model.functions import ONLY_REMOVAL, FunctionForSequenceClassification
-from lrputils.model.proof import prove_batch
+from lrputils.model.proof import measured, prove_batch
 
 # Names the rule of an operation in a layer; None is outside the layers.
 Rulebook = Callable[[str, int | None], Any]
@@ -488,10 +487,6 @@ _HANDLERS: dict[str | None, Callable] = {
 }
 
 
-# Of each model by its modules: the blocks that compute its layers.
-_blocks: WeakKeyDictionary[nn.Module, tuple[tuple, tuple[nn.Module, ...]]] = WeakKeyDictionary()
-
-
 def short_text(architecture: Architecture) -> dict[str, Tensor]:
     """Inputs of one short text, or image: what is measured of a model on them holds for others."""
     config, generator = architecture.config, torch.Generator().manual_seed(0)
@@ -524,17 +519,35 @@ def _in_steps(model: nn.Module) -> dict[nn.Module, Callable]:
 
 
 class _Layers(TorchFunctionMode):
-    """Which modules compute attention, seen from outside: members of a list of modules."""
+    """Which modules compute attention, seen from outside: members of a list of modules.
+
+    Attributes:
+        inside: the running members, the outermost first.
+        blocks: the outermost ones inside of which there was an attention, one a layer.
+        norm: the module without parts that normalizes first, if it runs before all of these.
+        plain: whether there is no other norm before them, or none at all.
+    """
 
     def __init__(self, model: nn.Module):
         super().__init__()
         lists = [part for part in model.modules() if isinstance(part, nn.ModuleList)]
         members = dict.fromkeys(member for part in lists for member in part)
-        self.forwards = {member: partial(self._enter, member) for member in members}
+        leaves = [part for part in model.modules() if not [*part.children()]]
+        self.forwards = {leaf: partial(self._run_leaf, leaf) for leaf in leaves}
+        self.forwards |= {member: partial(self._enter, member) for member in members}
         self.forwards |= _in_steps(model)
         self.inside: list[nn.Module] = []
         self.blocks: list[nn.Module] = []
+        self.norm: nn.Module | None = None
+        self.plain = True
+        self._leaf: nn.Module | None = None
         self._found = False
+
+    def _run_leaf(self, leaf: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
+        self._leaf = None if kwargs or len(args) > 1 else leaf
+        output = inner(*args, **kwargs)
+        self._leaf = None
+        return output
 
     def _enter(self, member: nn.Module, inner: Callable, *args: Any, **kwargs: Any) -> Any:
         self.inside.append(member)
@@ -551,16 +564,19 @@ class _Layers(TorchFunctionMode):
         """Note an attention: a fused kernel, or a softmax over keys."""
         output = func(*args, **(kwargs or {}))
         kind = _KINDS.get(getattr(func, "__name__", ""))
+        if kind in ("layer norm", "root norm", "held") and not (self.inside or self.blocks):
+            self.norm = self.norm or self._leaf
+            self.plain &= self.norm is not None
         over_keys = kind == "softmax" and output.dim() > 2
         self._found |= bool(self.inside) and (kind == "attention" or over_keys)
         return output
 
 
 def laid_out(handle: Handle) -> Architecture:
-    """`describe`, with the blocks of a model of no family found by one short pass.
+    """`describe`, with what one short pass finds of a model of no family.
 
-    A layer is a call of the outermost member of a list of modules inside of which there is an
-    attention.
+    That is its blocks, and the norm before them. A layer is a call of the outermost member of
+    a list of modules inside of which there is an attention.
 
     Raises:
         TypeError: see `describe`; or a function, which has no layers.
@@ -572,15 +588,19 @@ def laid_out(handle: Handle) -> Architecture:
         return architecture
     if isinstance(model, FunctionForSequenceClassification):
         raise TypeError(ONLY_REMOVAL)
-    parts = tuple(map(id, model.modules()))
-    if model not in _blocks or _blocks[model][0] != parts:
-        inputs = short_text(architecture)
-        prove_batch(architecture, inputs)
-        layers = _Layers(model)
-        with torch.no_grad(), replaced(layers.forwards), layers:
-            model(**architecture.arguments(inputs))
-        _blocks[model] = parts, tuple(layers.blocks)
-    return replace(architecture, blocks=_blocks[model][1])
+    state = "layers", tuple(map(id, model.modules()))
+    layers = measured(model, state, partial(_layers, architecture))
+    norm, blocks = layers.norm, tuple(layers.blocks)
+    return replace(architecture, blocks=blocks, embedding_norm=norm, summed=layers.plain)
+
+
+def _layers(architecture: Architecture) -> _Layers:
+    inputs = short_text(architecture)
+    prove_batch(architecture, inputs)
+    layers = _Layers(architecture.model)
+    with torch.no_grad(), replaced(layers.forwards), layers:
+        architecture.model(**architecture.arguments(inputs))
+    return layers
 
 
 @contextmanager

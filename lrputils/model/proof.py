@@ -10,10 +10,10 @@ texts are twice as long.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -45,8 +45,18 @@ class _Proof:
     empty: bool = True
 
 
-# Of each model by its state and a length of texts: what was measured, or why it is refused.
-_proofs: WeakKeyDictionary[nn.Module, dict[tuple, _Proof | str]] = WeakKeyDictionary()
+# What was measured of each model, by the state in which it was.
+_facts: WeakKeyDictionary[nn.Module, dict[Hashable, Any]] = WeakKeyDictionary()
+
+_Fact = TypeVar("_Fact")
+
+
+def measured(model: nn.Module, state: Hashable, measure: Callable[[], _Fact]) -> _Fact:
+    """Return what `measure` finds in a model, found once as long as its state is the same."""
+    facts = _facts.setdefault(model, {})
+    if state not in facts:
+        facts[state] = measure()
+    return facts[state]
 
 
 def prove(architecture: Architecture, row: ArgumentRow) -> _Proof:
@@ -63,14 +73,16 @@ def prove(architecture: Architecture, row: ArgumentRow) -> _Proof:
     size = min(size, architecture.max_positions or size)
     # What a user may change between two calls.
     words, kernel = architecture.word_embeddings.weight, architecture.config._attn_implementation
-    known, state = _proofs.setdefault(architecture.model, {}), (words.dtype, kernel, size)
-    if state not in known:
+
+    def measure() -> _Proof | str:
         try:
             with torch.no_grad():
-                known[state] = _Measurement(architecture, row["input_ids"], size).proof()
+                return _Measurement(architecture, row["input_ids"], size).proof()
         except ValueError as error:
-            known[state] = str(error)
-    proof = known[state]
+            return str(error)
+
+    state = "masks and positions", words.dtype, kernel, size
+    proof = measured(architecture.model, state, measure)
     if isinstance(proof, str):
         raise ValueError(proof)
     return proof

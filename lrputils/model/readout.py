@@ -8,8 +8,10 @@ inside and outside `propagating`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,25 +20,18 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from lrputils.mistakes import about, listed
-from lrputils.model.architectures import Architecture
+from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.forwards import Forward, replaced, run
+from lrputils.model.functions import FunctionForSequenceClassification
 from lrputils.model.inputs import has_answers
-from lrputils.model.proof import prove_batch
+from lrputils.model.operations import laid_out, short_text
+from lrputils.model.proof import measured, prove_batch
 
 READOUTS = {
     "word": "the word embeddings (ViT: patches and [CLS]), before positions are added",
     "sum": "the sum of word, position and type embeddings",
     "post-norm": "the output of the LayerNorm after that sum",
 }
-
-
-def readouts(architecture: Architecture) -> list[str]:
-    """The read-outs of `READOUTS` that this model has: "post-norm" needs that LayerNorm."""
-    if not architecture.kind.parts:
-        return ["word"]
-    return [
-        name for name in READOUTS if name != "post-norm" or architecture.embedding_norm is not None
-    ]
 
 
 # Tokens whose gradients go back at once, where a method takes many.
@@ -331,9 +326,12 @@ def read(
             training mode, wrong inputs, or logits that are not finite.
     """
     model = architecture.model
-    known = readouts(architecture)
-    if readout not in known:
-        raise ValueError(f"{type(model).__name__} has no read-out {readout!r}: use one of {known}")
+    if readout != "word":
+        known = readouts(architecture)
+        if readout not in known:
+            name = type(model).__name__
+            raise ValueError(f"{name} has no read-out {readout!r}: use one of {known}")
+        architecture = laid_out(architecture)
     if any(weight.is_inference() for weight in model.parameters()):
         raise ValueError(
             f"{type(model).__name__} was made under torch.inference_mode, and no gradient passes "
@@ -379,6 +377,44 @@ def read(
         inputs=taken,
         outputs=given,
     )
+
+
+def readouts(model: Handle) -> list[str]:
+    """Return the read-outs of `READOUTS` that a model has: "post-norm" needs that LayerNorm.
+
+    Of a model of no family it is measured, once, on a short text: all of the gradient that reaches
+    the words has to pass the tensor, each token's at its own place.
+    """
+    architecture = describe(model)
+    if architecture.kind.parts:
+        norm = architecture.embedding_norm is not None
+        return [name for name in READOUTS if norm or name != "post-norm"]
+    decodes = architecture.config.is_encoder_decoder  # and reads its words once more
+    if decodes or isinstance(architecture.model, FunctionForSequenceClassification):
+        return ["word"]
+    architecture = laid_out(architecture)
+    state = "read-outs", architecture.blocks, architecture.word_embeddings.weight.dtype
+    return measured(architecture.model, state, partial(_measured_readouts, architecture))
+
+
+@torch.inference_mode(False)
+def _measured_readouts(architecture: Architecture) -> list[str]:
+    with suppress(RuntimeError, ValueError):
+        reading = read(architecture, short_text(architecture))
+        derivative = partial(torch.autograd.grad, retain_graph=True)
+        words, passed = reading.site, ["word"]
+        (direct,) = derivative(reading.output, words)
+        token = words.shape[1] // 2
+        places = {name: place for name, (place, _) in reading.places.items() if name != "word"}
+        for name, site in places.items() if architecture.summed else ():
+            (through,) = derivative(site, words, derivative(reading.output, site))
+            entries = torch.arange(1.0, 1 + site.shape[-1]).to(site)
+            (of_token,) = derivative(site[:, token] @ entries, words)
+            alone = of_token.any(-1)[0].nonzero().flatten().tolist() == [token]
+            if alone and site.shape[:2] == words.shape[:2] and torch.allclose(through, direct):
+                passed.append(name)
+        return passed
+    return ["word"]
 
 
 def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, batch_tokens: int) -> Tensor:

@@ -19,16 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lrputils.model.architectures import WITHOUT_RULES, Architecture, Handle
 from lrputils.model.attention import AttentionCall, AttentionFunction, fused
 from lrputils.model.operations import Operations, Rulebook, laid_out, routed, short_text
+from lrputils.model.proof import measured
 from lrputils.model.readout import Target, read
 from lrputils.propagation import rules
 
@@ -129,8 +130,6 @@ GRADIENT = Composite(
 
 # Gaps up to this size are rounding, of what flows in float32; below it, a twentieth.
 TOLERANCE = 1e-4
-# Of each model by its state: why rules do not cover it; empty where they do.
-_proofs: WeakKeyDictionary[nn.Module, dict[tuple, str]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -167,11 +166,9 @@ def covered(handle: Handle, composite: Composite = ATTN_LRP) -> Architecture:
     architecture = laid_out(handle)
     model, weights = architecture.model, next(architecture.model.parameters())
     parts = tuple((id(part), len(part._forward_hooks)) for part in model.modules())
-    known, state = _proofs.setdefault(model, {}), (weights.dtype, parts)
-    if state not in known:
-        known[state] = _refusal(architecture)
-    if known[state]:
-        raise TypeError(f"{known[state]}. {WITHOUT_RULES}")
+    state = "rules", weights.dtype, parts
+    if refusal := measured(model, state, partial(_refusal, architecture)):
+        raise TypeError(f"{refusal}. {WITHOUT_RULES}")
     if not isinstance(composite, Composite):
         raise TypeError(f"a composite is wanted, as ATTN_LRP or CP_LRP; got {composite!r}")
     if beyond := [layer for layer in composite.layers if layer >= architecture.layers]:
