@@ -48,6 +48,7 @@ def explain(
     units: str = "token",
     max_length: int | None = None,
     answer: str | None = None,
+    removal: str = "attention-mask",
     device: str = "auto",
     template: str | None = None,
     verbalizers: str | None = None,
@@ -72,6 +73,7 @@ def explain(
         max_length: explain the first N tokens
         answer: what a language model says, to be explained; own, to a chat the default:
             what it says itself
+        removal: how LOO removes: attention-mask, delete, mask, pad, unk or zero
         device: auto (a GPU if there is one), cpu, cuda:1
         template: a prompt with {text}, by which a language model is a classifier
         verbalizers: the classes in such a model's own words, a token each, as ' bad, good'
@@ -112,6 +114,7 @@ def explain(
         units=units,
         max_length=max_length,
         answer=answer,
+        removal=removal,
     )
     return shown.save(out) if out else shown
 

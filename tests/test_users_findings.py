@@ -2,11 +2,13 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import processors
 
 import lrputils as lrp
+from lrputils.__main__ import main
 from lrputils.attribution.methods import completeness_gap
 from lrputils.study.cost import forecast
 from tests import reference, tiny
@@ -103,6 +105,29 @@ def test_a_map_s_own_errors_stand_beside_it(clf):
     notes = lrp.explain(clf, TEXT, ["ig", "shapley"], options=many).notes
     assert "close the gap" not in notes["Integrated Gradients"]
     assert "standard errors" not in notes["Shapley values"]
+
+
+def test_a_map_that_is_rounding_is_called_so(clf):
+    """Under a LayerNorm whose ε is nothing, a word's embedding has no gradient along itself."""
+    scaled = lrp.Classifier(copy.deepcopy(clf.model), clf.tokenizer, "scaled")
+    embeddings = scaled.model.base_model.embeddings
+    embeddings.LayerNorm.eps = 1e-12
+    for table in (embeddings.position_embeddings, embeddings.token_type_embeddings):
+        table.weight.data.zero_()
+    shown = lrp.explain(scaled, TEXT, ["loo", "grad-x-input", "attnlrp"])
+    assert "Its scores are rounding" in shown.notes["Gradient × input"]
+    assert "r = " in shown.notes["AttnLRP"]
+
+
+def test_explain_removes_as_it_is_asked_to(clf, capsys):
+    inputs = clf.encode([TEXT])
+    deleted = lrp.leave_one_out(clf, inputs, removal="delete")[0].numpy()
+    shown = lrp.explain(clf, TEXT, removal="delete")
+    np.testing.assert_allclose(shown.maps["LOO"], deleted, atol=1e-6)
+    noted = lrp.explain(clf, TEXT, "attnlrp", removal="delete")
+    assert noted.notes["AttnLRP"] == shown.notes["AttnLRP"]
+    assert main(["explain", TEXT, "--removal", "nothing"]) == 1
+    assert "--removal" in capsys.readouterr().err
 
 
 def test_no_probability_is_rounded_to_none(clf):

@@ -143,8 +143,8 @@ def run_rows(
             which a row with fewer has its own first.
 
     Raises:
-        ValueError: the model reads its words twice, so that one zero does not remove them, or has
-            no embeddings of them.
+        ValueError: the model reads its words twice, so that one zero does not remove them, has no
+            embeddings of them, or has them in another layout.
     """
     device = next(architecture.model.parameters()).device
     fields = {name: [row[name] for row in rows] for name in rows[0]}
@@ -159,6 +159,11 @@ def run_rows(
 
     def _without(inner: Forward, *args: Any, **kwargs: Any) -> Tensor:
         words = inner(*args, **kwargs).clone()
+        if words.shape[:2] != arguments["input_ids"].shape:
+            raise ValueError(
+                f"{type(architecture.model).__name__} embeds words as {tuple(words.shape[:2])} and "
+                "not as (batch, tokens), so that removal='zero' finds none. Use removal='delete'"
+            )
         for row, tokens in enumerate(zeroed):
             words[row, list(tokens)] = 0
         return words

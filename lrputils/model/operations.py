@@ -92,6 +92,7 @@ class _Unit:
 
 
 _ITSELF = _Unit(None)
+_CURVED = _Unit(None, curved=True)
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _settle(x: Any) -> Any:
     unit = _unit_of(x)
     if unit.rule is not None and unit.used is None:
         unit.used = unit.rule(lambda _: x, unit.root)
-        unit.used._unit = _Unit(None, curved=True)
+        unit.used._unit = _CURVED
     return x if unit.rule is None else unit.used
 
 
@@ -186,7 +187,10 @@ class Operations(TorchFunctionMode):
         self._layers, self._on = count(), True
         try:
             with self:
-                return inner(*args, **kwargs)
+                output = inner(*args, **kwargs)
+                if hasattr(output, "logits"):  # a head may end in an activation
+                    output.logits = _settle(output.logits)
+                return output
         finally:
             self._on = False
 
@@ -217,10 +221,12 @@ class Operations(TorchFunctionMode):
         if answer is not None:
             return answer
         ruled = self.rulebook is not None and torch.is_grad_enabled()
-        if ruled and any(map(_is_live, _members((*args, *kwargs.values())))):
+        members = [*_members((*args, *kwargs.values()))] if ruled else []
+        if any(map(_is_live, members)):
             output = self._ruled(name, kind, func, args, kwargs)
         else:  # with rules, what a parameter alone gives does not depend on the text
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not ruled):
+            held = any(isinstance(x, nn.Parameter) for x in members)
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not held):
                 output = func(*args, **kwargs)
         if inside and kind in _SPELLED and isinstance(output, Tensor):
             self._follow(name, kind, output, args, kwargs)
@@ -243,6 +249,8 @@ class Operations(TorchFunctionMode):
         if kind in _HANDLERS:
             return _HANDLERS[kind](self, name, func, args, kwargs)
         output = func(*args, **kwargs)
+        if kind == "linear" and isinstance(output, Tensor) and _unit_of(args[0]).curved:
+            output._unit = _CURVED  # a gate that is looked up, as a router's
         if kind is None and name != "__get__" and any(map(_is_live, _members((output,)))):
             raise TypeError(
                 f"{type(self.architecture.model).__name__} computes {name!r} of what depends on "
@@ -369,8 +377,10 @@ class Operations(TorchFunctionMode):
         """A sum, product or quotient of different tensors."""
         left, right, *others = _settle(args)
         if kind == "divided" and _is_live(right) and self._rule("norm") is not None:
-            right = right.detach()
-        elif kind == "times" and not (_unit_of(left).divides or _unit_of(right).divides):
+            output = func(left, right.detach(), *others, **kwargs)
+            output._unit = _CURVED if _unit_of(left).curved else _ITSELF
+            return output
+        if kind == "times" and not (_unit_of(left).divides or _unit_of(right).divides):
             # The gate is what a function gave, else the left one.
             rule = self._rule("product")
             if _unit_of(right).curved and not _unit_of(left).curved:
@@ -385,11 +395,14 @@ class Operations(TorchFunctionMode):
         plain = name.strip("_")
         plain = {"itruediv": "div", "imul": "mul", "iadd": "add", "isub": "sub"}.get(plain, plain)
         function = getattr(torch, plain, None) or getattr(nn.functional, plain)
-        before = mine if _unit_of(mine).rule is not None else mine.clone()
+        before = mine
+        if _unit_of(mine).rule is None:
+            before = mine.clone()
+            before._unit = _CURVED if _unit_of(mine).curved else _ITSELF
         output = _settle(self._entrywise(plain, kind, function, (before, *args[1:]), kwargs))
-        mine._unit = _ITSELF
         if kind not in _SPELLED:  # else `_follow` says what becomes of scores
             _forget(mine)
+        mine._unit = _CURVED if _unit_of(output).curved else _ITSELF
         return mine.copy_(output)
 
     # --- the rest ---------------------------------------------------------------------------------

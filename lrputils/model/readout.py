@@ -335,7 +335,7 @@ def read(
     if any(weight.is_inference() for weight in model.parameters()):
         raise ValueError(
             f"{type(model).__name__} was made under torch.inference_mode, and no gradient passes "
-            "it: load it outside of that, or use what removes tokens, as leave_one_out"
+            "it: load it outside of that, or use what removes tokens, as the method 'loo'"
         )
     arguments = architecture.arguments(inputs)
     answers = answers_in(architecture, inputs)
@@ -356,7 +356,7 @@ def read(
     if site.shape[:2] != own:
         raise ValueError(
             f"{type(model).__name__} embeds words as {tuple(site.shape[:2])} where texts are "
-            f"{tuple(own)}, (batch, tokens): use what removes tokens, as leave_one_out"
+            f"{tuple(own)}, (batch, tokens): use what removes tokens, as the method 'loo'"
         )
     valid = arguments.get("attention_mask", torch.ones(site.shape[:2], device=site.device)).bool()
     marked = inputs.get("answer_mask", torch.zeros(1)).bool().to(valid.device)
@@ -405,13 +405,14 @@ def _measured_readouts(architecture: Architecture) -> list[str]:
         words, passed = reading.site, ["word"]
         (direct,) = derivative(reading.output, words)
         token = words.shape[1] // 2
-        places = {name: place for name, (place, _) in reading.places.items() if name != "word"}
-        for name, site in places.items() if architecture.summed else ():
+        for name, (site, _) in reading.places.items() if architecture.summed else ():
+            if name == "word" or site.shape[:2] != words.shape[:2]:
+                continue
             (through,) = derivative(site, words, derivative(reading.output, site))
             entries = torch.arange(1.0, 1 + site.shape[-1]).to(site)
             (of_token,) = derivative(site[:, token] @ entries, words)
             alone = of_token.any(-1)[0].nonzero().flatten().tolist() == [token]
-            if alone and site.shape[:2] == words.shape[:2] and torch.allclose(through, direct):
+            if alone and torch.allclose(through, direct):
                 passed.append(name)
         return passed
     return ["word"]
@@ -459,7 +460,7 @@ def _catching(
         if not isinstance(output, Tensor):
             raise ValueError(
                 f"the word embeddings of {type(architecture.model).__name__} are more than a "
-                "tensor: use what removes tokens, as leave_one_out"
+                "tensor: use what removes tokens, as the method 'loo'"
             )
         positions = words.position_embeddings if architecture.kind.vision else 0.0
         word = (output - positions).detach()
@@ -481,7 +482,7 @@ def _catching(
         if not torch.equal(ids[:, 1:], first[:, :-1]):
             raise ValueError(
                 f"{type(architecture.model).__name__} reads other words in its decoder: use what "
-                "removes tokens, as leave_one_out"
+                "removes tokens, as the method 'loo'"
             )
         places["start"] = output[:, :1].detach().requires_grad_(), output[:, :1].detach()
         return torch.cat([places["start"][0], site[:, :-1]], dim=1)

@@ -226,7 +226,9 @@ def conserved(
     """
     with installed(architecture, composite.rule, constants=False) as operations:
         reading = read(architecture, inputs, target=target)
-    places = [reading.site, *(state for state in reading.inputs if state.requires_grad)]
+    places, batch = [reading.site], reading.site.shape[:2]
+    if not architecture.config.is_encoder_decoder:  # else no layer holds all that is read
+        places += [x for x in reading.inputs if x.requires_grad and x.shape[:2] == batch]
     places += [] if reading.start is None else [reading.start]
     flowing = torch.autograd.grad(
         reading.output.sum(), places, allow_unused=True, materialize_grads=True

@@ -17,7 +17,7 @@ import torch
 
 from lrputils.model.architectures import Handle
 from lrputils.model.operations import laid_out, short_text
-from lrputils.model.readout import Target, read
+from lrputils.model.readout import Target, read, readouts
 from lrputils.propagation.composites import (
     ATTN_LRP,
     CP_LRP,
@@ -39,10 +39,14 @@ class ConservationReport:
         logit_change: the largest change of the model's own logits while rules are installed.
         words: the largest |Σ R − logit| over the texts at the words, as a share of the relevance
             that flows there, for CP-LRP without constants.
-        gaps: the same for each layer's input, from layer 0 on.
+        gaps: the same for each layer's input, from layer 0 on; none of a model that reads its words
+            twice, in a decoder too, where no layer holds all that is read, or of states that are
+            not (batch, tokens, size).
         attnlrp_gap: the same for AttnLRP at the words. It need not be small.
         operations: what was done with each operation on what depends on the text, by its name.
         tolerance: the largest gap that is rounding.
+        layers: how many were found.
+        readouts: where relevance can be read, see `READOUTS`.
     """
 
     model: str
@@ -52,6 +56,8 @@ class ConservationReport:
     attnlrp_gap: float
     operations: Mapping[str, str]
     tolerance: float = TOLERANCE
+    layers: int = 0
+    readouts: tuple[str, ...] = ("word",)
 
     @property
     def passed(self) -> bool:
@@ -72,7 +78,7 @@ class ConservationReport:
         met = [f"    {kind}: {', '.join(sorted(set(names)))}" for kind, names in kinds.items()]
         return "\n".join(
             [
-                f"{self.model} ({len(self.gaps)} layers):",
+                f"{self.model} ({self.layers} layers, read at: {', '.join(self.readouts)}):",
                 f"  CP-LRP without constants {verdict}",
                 f"  logits while rules are installed: changed by at most {self.logit_change:.1e}",
                 "  Σ R less the logit, as a share of what flows:",
@@ -115,4 +121,6 @@ def check(
         attnlrp_gap=conserved(architecture, inputs, plain.target, ATTN_LRP)[0][0],
         operations=operations.met,
         tolerance=tolerance(architecture),
+        layers=architecture.layers,
+        readouts=tuple(readouts(architecture)),
     )

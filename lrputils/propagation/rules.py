@@ -93,7 +93,7 @@ class Shares:
         if self.half is None:
             raise TypeError(
                 "this rule is one for attention in one call, or as its two products and softmax; "
-                "this model's is another: use 'attnlrp', 'cp' or 'gradient'"
+                "this model's is another: use 'attnlrp' or 'cp-lrp'"
             )
         return weights if self.shares[0] else weights.detach()
 

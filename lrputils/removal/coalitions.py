@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lrputils.mistakes import about
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.inputs import Inputs, check_token, has_answers, special_tokens, to_the_left
 from lrputils.model.readout import (
@@ -161,7 +162,7 @@ class Coalitions:
     def _swap_id(self, removal: str) -> int | None:
         """The token by which a removal replaces others, if it does; see `values`."""
         if removal not in REMOVALS:
-            raise ValueError(f"removal={removal!r} is not one of {REMOVALS}")
+            raise ValueError(about("removal", removal) + f" is not one of {REMOVALS}")
         if self.architecture.kind.vision and removal != "attention-mask":
             raise ValueError(
                 f"removal={removal!r} is about words; for image patches use 'attention-mask'"
@@ -171,7 +172,8 @@ class Coalitions:
         known = getattr(self.inputs, "replacements", {})
         if removal not in known:
             raise ValueError(
-                f"removal={removal!r} needs the tokenizer's [{removal.upper()}] token, and these "
+                about("removal", removal)
+                + f" needs the tokenizer's [{removal.upper()}] token, and these "
                 f"inputs know {sorted(known) or 'none'}: encode texts by `clf.encode(texts)`, with "
                 "a tokenizer that has the token"
             )

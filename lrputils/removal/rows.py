@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lrputils.mistakes import about
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionFunction, fused
 from lrputils.model.forwards import ArgumentRow, is_replaced, replaced, run_rows
@@ -342,8 +343,9 @@ def prepare(
     model = type(architecture.model).__name__
     if masked and proof.reads:
         raise ValueError(
-            f"{model} {proof.reads}, so masking does not remove. Use leave_one_out with "
-            "removal='delete', or 'mask', 'pad' or 'unk', which replace"
+            f"{model} {proof.reads}, so masking does not remove. Use "
+            + about("removal", "delete")
+            + ", or 'mask', 'pad' or 'unk', which replace"
         )
     if not proof.empty and any(row.length == 1 for row in masked if len(row.hidden)):
         raise ValueError(

@@ -27,6 +27,7 @@ from lrputils.report.words import WordMaps, named
 DEFAULT = "loo", "attnlrp"
 _CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
 _SHUFFLES = 1000
+_ROUNDING = 1e-4  # of LOO's size: no map is so small that is more than rounding
 _FIRST, _SHARE = 3, 0.1  # times LOO's share of the first token, and a share, that are worth a word
 NARROWED = "sentence,word"  # units: sentences first, then the words of those that count
 _YARDSTICK = (
@@ -45,6 +46,7 @@ def explain(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     max_length: int | None = None,
     answer: str | None = None,
+    removal: str = "attention-mask",
 ) -> Heatmap | Heatmaps:
     """Explain what a classifier makes of one text, or a language model says to it; or of several.
 
@@ -72,6 +74,7 @@ def explain(
             that is too long is refused.
         answer: what a language model says, if that is to be explained. "own", and of a chat the
             default, is the model's own: its most probable token each time, 64 of them at most.
+        removal: how LOO, Shapley values and the like remove what they remove (see `leave_one_out`).
 
     Returns:
         The `Heatmap`: a notebook shows it, a prompt prints it, `save` writes it, `to_frame` holds
@@ -98,7 +101,11 @@ def explain(
         )
     if not isinstance(classifier, Classifier):
         classifier = load_classifier(classifier)
-    how = target, units, options or {}, max_length, answer
+    removes = {name: {"removal": removal} for name in METHODS if "removal" in METHODS[name].options}
+    options = {
+        name: removes.get(name, {}) | dict((options or {}).get(name, {})) for name in METHODS
+    }
+    how = target, units, options, max_length, answer
     shown = Heatmaps(_explain(classifier, one, names, *how) for one in texts)
     return shown if several else shown[0]
 
@@ -127,7 +134,9 @@ def _explain(
         )
     answered = inputs.get("answer_mask", torch.zeros(1, len(inputs.tokens[0])))[0].tolist()
     if isinstance(units, str) and units == NARROWED:
-        first = leave_one_out(classifier, inputs, target=target, units="sentence")[0]
+        removal = options["loo"]["removal"]
+        first = leave_one_out(classifier, inputs, target=target, units="sentence", removal=removal)
+        first = first[0]
         units = narrowed(inputs.sources[0], first.tolist())
     spans = check_units(units if isinstance(units, str) else [units])
     unit = spans if isinstance(spans, str) else "span"
@@ -139,7 +148,7 @@ def _explain(
     counted = bar(True, iterable=names, unit="method", mininterval=0, leave=False)
     for name in counted:
         counted.set_description(METHODS[name].label)
-        given = {**how, **options.get(name, {})}
+        given = {**how, **options[name]}
         if name == "loo" and answer is not None:
             each = leave_one_out(classifier, inputs, per_token=True, **given)[0].cpu().numpy()
             found[name] = np.sum(each, 0)
@@ -169,7 +178,7 @@ def _explain(
         shown.remark = f"{told} {shown.remark}".strip()
     loo = found.get("loo")
     if loo is None and len(inputs.tokens[0]) <= _CHEAP:
-        loo = leave_one_out(classifier, inputs, **how)[0].cpu().numpy()
+        loo = leave_one_out(classifier, inputs, **how, **options["loo"])[0].cpu().numpy()
     content = over.mask[0].cpu().numpy()
     for name, scores in found.items():
         note = _YARDSTICK.format(unit=unit)
@@ -177,6 +186,8 @@ def _explain(
             note = tracking(scores, loo, content, shown.words, unit)
             if loo is not None and unit == "token":
                 note += _first_token(scores, loo)
+            if loo is not None and 0 < np.abs(scores).max() < _ROUNDING * np.abs(loo).max():
+                note, doubts[name] = _of_rounding(scores, loo), ""
         shown.notes[METHODS[name].label] = note + doubts.get(name, "")
     return shown
 
@@ -189,6 +200,15 @@ def _of_gap(total: float, gap: float) -> str:
         f" Its scores sum to {total:+.2f}, and from its baseline to the text the output changes by "
         f"{total + gap:+.2f}: more steps close the gap."
     ).replace("-", "−")
+
+
+def _of_rounding(scores: np.ndarray, loo: np.ndarray) -> str:
+    largest, exact = np.abs(scores).max(), np.abs(loo).max()
+    return (
+        f"Its scores are rounding: the largest is {largest:.0e} where LOO reaches {exact:.2g}. A "
+        "norm on the word embeddings takes out their size, and with it what their gradient says: "
+        "read this map after the norm (readout='post-norm'), or begin from another baseline."
+    ).replace("e-", "e−")
 
 
 def _first_token(scores: np.ndarray, loo: np.ndarray) -> str:

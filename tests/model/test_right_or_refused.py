@@ -379,6 +379,11 @@ GRADIENTS = {
 }
 
 
+def test_words_of_another_layout_are_not_set_to_zero():
+    with pytest.raises(ValueError, match=r"XLNet.*and not as \(batch, tokens\).*removal='delete'"):
+        lrp.leave_one_out(MODELS["XLNet"](), batch(), removal="zero")
+
+
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_of_a_padded_batch(name):
     model, inputs = MODELS[name](), batch()
