@@ -1173,10 +1173,22 @@ class TestSaturation:
     def test_a_language_model_s_decisive_word_is_not_lost_later_where_it_is_sure(self):
         texts = saturation.compare_texts(self.paths("smollm2-sst2"))
         rank = partial(lrp.stats.estimate, statistic=saturation.rank_correlation)
-        assert rank(texts.logit, texts.early).low > 0
+        assert len(texts) == 150
+        assert rank(texts.logit, texts.early).low > -0.1
         assert rank(texts.logit, texts.gradient).high > 0
+        assert rank(texts.logit, texts.gradient, texts.early).value < -0.1  # early explains nothing
         sure = saturation.compare_texts(self.paths(self.sentences[1]))
         assert rank(sure.logit, sure.early).high < -0.2
+
+    @pytest.mark.parametrize("run", ["minilm-imdb", "mpnet-imdb"])
+    def test_on_reviews_the_medians_point_there_too_and_48_do_not_tell(self, run):
+        half = self.paths(run).query("degree == 0.5")
+        lost = (half.lost / half.loo).groupby([half.top, half.quarter]).median()
+        assert lost[True, 4] < lost[True, 1]
+        texts = saturation.compare_texts(self.paths(run))
+        assert len(texts) == 48
+        told = lrp.stats.estimate(texts.logit, texts.early, statistic=saturation.rank_correlation)
+        assert told.low < 0 < told.high
 
     def test_on_mpnet_most_is_lost_so_late_that_the_first_half_tells_nothing(self):
         """The bend of the first half, which leave-one-out is no part of, tells some on MiniLM."""

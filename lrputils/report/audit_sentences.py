@@ -55,7 +55,10 @@ def of_verdict(verdict: Verdict) -> str:
 def _order(verdict: Verdict) -> str:
     """Which of the two judged methods is ahead, at each read-out if there are several."""
     if verdict.r.used < FEWEST:
-        return "So few texts put neither of the two ahead."
+        names = " and ".join(verdict.table.index.unique(0)[:2])
+        return (
+            f"Which of {names} is ahead, {verdict.r.used} texts do not say: {FEWEST} are the least."
+        )
     first, second, _ = verdict.table.index.unique(0)
     gaps = verdict.table.loc["difference"]
     sides = gaps["lead"].map({1: first, -1: second, 0: "neither"})
@@ -113,7 +116,9 @@ def of_conventions(found: Sensitivity) -> str:
         alone = signs.unstack(choice)
         if ((alone.min(axis=1) < 0) & (alone.max(axis=1) > 0)).any():
             turning.append(choice)
-    told = "No choice alone can reverse the order"
+    told = (
+        "No choice alone can reverse the order" if signs.any() else "There is no order to reverse"
+    )
     if turning:
         told = f"Reversed by one choice alone: {', '.join(turning)}"
     return (
