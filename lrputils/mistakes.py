@@ -8,8 +8,9 @@ What else stands in a message, a user's own paths among it, is never changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any
 
@@ -40,6 +41,28 @@ def about(name: str, *value: Any) -> Message:
     """Return how a message names a parameter, and the value that was or may be given to it."""
     shown = "".join(f"{each!r}" for each in value)
     return Message(f"{name}={shown}" if value else name, f"{flag(name)} {shown}".rstrip())
+
+
+def one_of(name: str, value: Any, known: Collection[Any]) -> Any:
+    """Return a parameter's value, which is one of those that are known.
+
+    Raises:
+        ValueError: it is another.
+    """
+    if value not in list(known):
+        raise ValueError(about(name, value) + f" is not one of {list(known)}")
+    return value
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """Return a parameter's value, which is a whole number, at least so large.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(value, Integral) or value < least:
+        raise ValueError(about(name, value) + f" is not a whole number from {least} on")
+    return int(value)
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:

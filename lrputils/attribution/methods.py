@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lrputils.attribution.registry import method
+from lrputils.mistakes import one_of, whole_number
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.attention import Recorder, stepwise
 from lrputils.model.inputs import check_token, special_tokens, tensor_rows
@@ -90,9 +91,7 @@ def _integrated_gradients(
         ValueError: an unknown baseline, or a baseline token that is not known.
     """
     architecture = describe(model)
-    for name, value in (("steps", steps), ("batch_tokens", batch_tokens)):
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number from 1 on; got {value!r}")
+    steps, batch_tokens = whole_number("steps", steps), whole_number("batch_tokens", batch_tokens)
     reading = read(architecture, inputs, target=target)
     start = _baseline(architecture, inputs, reading, baseline)
     difference = reading.value - start
@@ -293,9 +292,7 @@ def _canonised_lrp(
         readout: where relevance is read: "word", "sum" or "post-norm", see `READOUTS`; or "blocks",
             what removing the token's key from each block takes from the relevance there.
     """
-    if unit not in UNITS:
-        raise ValueError(f"unit={unit!r} is not one of {tuple(UNITS)}")
-    composite = ATTN_LRP.but(attention=unit)
+    composite = ATTN_LRP.but(attention=one_of("unit", unit, UNITS))
     if readout == "blocks":
         return lrp_at_blocks(model, inputs, composite, target=target)
     return lrp(model, inputs, composite, target=target, readout=readout)
@@ -317,8 +314,7 @@ def _rollout(
     Raises:
         ValueError: an unknown variant.
     """
-    if variant not in ("paper", "abnar"):
-        raise ValueError(f"unknown variant {variant!r}: 'paper' (no residual) or 'abnar'")
+    one_of("variant", variant, ("paper", "abnar"))
     recorder = Recorder(stepwise)
     with torch.no_grad(), routed(architecture := laid_out(model), recorder) as operations:
         reading = read(architecture, inputs, target=target)

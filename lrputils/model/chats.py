@@ -13,6 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate
 from textwrap import shorten
 from typing import Any, NamedTuple
@@ -127,16 +128,14 @@ def encode(
             row = row[: begins[-over]]
             found = _encode_row(tokenizer, number, template, row, said)
             cut.append(number)
+        if max_length is not None and len(found[2]) > max_length:
+            raise ValueError(
+                f"Text {number} has {len(found[2])} tokens with its template or answer, and "
+                f"{max_length} is the most: shorten it"
+            )
         encoded.append(found)
     fields = {name: [row[name] for row, *_ in encoded] for name in encoded[0][0]}
     _, sources, names = zip(*encoded, strict=True)
-    sizes = list(map(len, fields["input_ids"]))
-    if max_length is not None and max(sizes) > max_length:
-        number = next(number for number, size in enumerate(sizes) if size > max_length)
-        raise ValueError(
-            f"Text {number} has {sizes[number]} tokens with its template or answer, and "
-            f"{max_length} is the most: shorten it"
-        )
     if answer is None:
         del fields["answer_mask"]
     return Inputs(
@@ -169,13 +168,18 @@ def _encode_row(
         text, own = _lay_out(tokenizer, prompt, answer)
     if not any(text[slice(*span)].strip() for span in own):
         raise ValueError(f"Text {number} says nothing: {prompt!r}. Leave empty prompts out")
-    told = {"return_offsets_mapping": True, "return_special_tokens_mask": True}
-    told |= {"add_special_tokens": isinstance(prompt, str), "verbose": False}
-    fields, first = tokenizer(text, **told), None
+    tokenize = partial(
+        tokenizer,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        add_special_tokens=isinstance(prompt, str),
+        verbose=False,
+    )
+    fields = tokenize(text)
     size = len(fields["input_ids"])
     if answer is not None:
         size = _without_end(fields)
-        first, fields = fields["input_ids"][:size], tokenizer(text + answer, **told)
+        first, fields = fields["input_ids"][:size], tokenize(text + answer)
         if fields["input_ids"][:size] != first or _without_end(fields) <= size:
             raise ValueError(
                 f"the answer to text {number}, {answer[:40]!r}, does not begin with a token of its "

@@ -32,7 +32,7 @@ from transformers.utils import logging
 
 from lrputils.data import files
 from lrputils.data.texts import Texts
-from lrputils.mistakes import about, listed, plainly
+from lrputils.mistakes import about, listed, one_of, plainly
 from lrputils.model import chats
 from lrputils.model import inputs as _inputs
 from lrputils.model.architectures import Architecture, describe
@@ -403,10 +403,8 @@ def _stored(
     dtype: str | torch.dtype,
 ) -> Classifier:
     """What lies in a folder or on the hub, or the package's own model, as a classifier."""
-    device, precision = find_device(device), str(dtype).removeprefix("torch.")
-    if precision not in _DTYPES:
-        raise ValueError(f"dtype={dtype!r} is not one of {sorted(_DTYPES)}")
-    dtype = getattr(torch, precision)
+    device = find_device(device)
+    dtype = getattr(torch, one_of("dtype", str(dtype).removeprefix("torch."), _DTYPES))
     place = EMBEDDED if name_or_folder is None else name_or_folder
     name, folder, commit = files.find_model(str(place), revision)
     name = name if name_or_folder else NAME

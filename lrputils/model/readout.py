@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from lrputils.mistakes import about, listed
+from lrputils.mistakes import about, listed, whole_number
 from lrputils.model.architectures import Architecture, Handle, describe
 from lrputils.model.forwards import Forward, replaced, run
 from lrputils.model.functions import FunctionForSequenceClassification
@@ -428,8 +428,7 @@ def pulled_back(output: Tensor, source: Tensor, gradients: Tensor, batch_tokens:
     Raises:
         ValueError: a bound below one token.
     """
-    if batch_tokens < 1:
-        raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
+    whole_number("batch_tokens", batch_tokens)
     if output is source:
         return gradients
     rows = max(1, batch_tokens // output.shape[:2].numel())

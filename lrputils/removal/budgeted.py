@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lrputils.mistakes import one_of
 from lrputils.model.architectures import Handle
 from lrputils.model.inputs import tensor_rows
 from lrputils.model.readout import Target
@@ -74,8 +75,7 @@ def budgeted_loo(
     """
     if not 0 < budget <= 1:
         raise ValueError(f"budget={budget} is no share of leave-one-out's passes: 0 < budget <= 1")
-    if counted not in COUNTED:
-        raise ValueError(f"counted={counted!r} is not one of {COUNTED}")
+    one_of("counted", counted, COUNTED)
     f = Coalitions(model, inputs, target=target, special=True, batch_tokens=batch_tokens)
     plans = [plan(len(text), budget) for text in f.texts]
     valid = f.where.to(f.whole.device)

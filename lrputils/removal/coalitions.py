@@ -13,9 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lrputils.mistakes import about
+from lrputils.mistakes import about, one_of
 from lrputils.model.architectures import Architecture, Handle, describe
-from lrputils.model.inputs import Inputs, check_token, has_answers, special_tokens, to_the_left
+from lrputils.model.inputs import (
+    Inputs,
+    check_token,
+    checked_tensors,
+    has_answers,
+    special_tokens,
+    to_the_left,
+)
 from lrputils.model.readout import (
     ANSWER_OUTPUTS,
     Target,
@@ -70,8 +77,8 @@ class Coalitions:
             output = ANSWER_OUTPUTS[int(self.chosen[0])]
         elif per_token:
             raise ValueError("per_token=True is of an answer's tokens: encode(texts, answer=…)")
-        elif (output := output or OUTPUTS[0]) not in OUTPUTS:
-            raise ValueError(f"output={output!r} is not one of {OUTPUTS}")
+        else:
+            output = one_of("output", output or OUTPUTS[0], OUTPUTS)
         self._output = output
         self.texts = split(self.architecture, inputs, output)
         self.units, self.where = units_of(
@@ -161,8 +168,7 @@ class Coalitions:
 
     def _swap_id(self, removal: str) -> int | None:
         """The token by which a removal replaces others, if it does; see `values`."""
-        if removal not in REMOVALS:
-            raise ValueError(about("removal", removal) + f" is not one of {REMOVALS}")
+        one_of("removal", removal, REMOVALS)
         if self.architecture.kind.vision and removal != "attention-mask":
             raise ValueError(
                 f"removal={removal!r} is about words; for image patches use 'attention-mask'"
@@ -252,9 +258,7 @@ def units_of(
         where = valid.clone()
         where[:, 0] = special  # [CLS]
     else:
-        valid = inputs.get("attention_mask")
-        valid = torch.ones_like(inputs["input_ids"]) if valid is None else valid
-        valid = where = valid.bool()
+        valid = where = checked_tensors(inputs)[1].bool()
     if units != "token":
         found = Inputs.of(to_the_left(inputs)).units(units)
         numbers, where = found.numbers, found.mask

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from lrputils.mistakes import one_of, whole_number
 from lrputils.model.architectures import Architecture, Handle
 from lrputils.model.attention import AttentionCall, Recorder, fused, with_all_heads
 from lrputils.model.inputs import tensor_rows
@@ -79,19 +80,18 @@ def mask_gradient(
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: an unknown form, no group, a gate outside (0, 1] (0 too for "exact-block"), an
-            option of groups without groups, or what `read` refuses.
+        ValueError: an unknown form, no group, `batch_tokens` below one, a gate outside (0, 1] (0
+            too for "exact-block"), an option of groups without groups, or what `read` refuses.
     """
     architecture = laid_out(model)
-    if form not in FORMS:
-        raise ValueError(f"form={form!r} is not one of {FORMS}")
+    one_of("form", form, FORMS)
     if groups is None and (gate is not None or with_open):
         name = "with_open=True" if gate is None else f"gate={gate!r}"
         raise ValueError(f"{name} is about groups: pass groups= too")
     if groups is None:
         return _at(architecture, inputs, target, Gates(form))
-    if groups < 1:
-        raise ValueError(f"groups={groups}: there has to be at least one")
+    whole_number("groups", groups)
+    whole_number("batch_tokens", batch_tokens)
     gate, least = 0.5 if gate is None else gate, 0.0 if form == FORMS[0] else 1e-6
     if not least <= gate <= 1:
         raise ValueError(f"gate={gate:g}: form={form!r} takes gates from {least:g} to 1")

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lrputils.data.given import sides
+from lrputils.mistakes import whole_number
 from lrputils.model.architectures import Architecture
 from lrputils.model.attention import AttentionCall, fused, with_all_heads
 from lrputils.removal.rows import Row, Text, logits_of, prepare, put, window
@@ -66,11 +67,7 @@ def evaluate(
         ValueError: a budget below one token, or a value that is NaN or infinite.
     """
     device = next(architecture.model.parameters()).device
-    budget = BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
-    budget = budget if batch_tokens is None else batch_tokens
-    if budget < 1:
-        raise ValueError(f"batch_tokens={batch_tokens} is not a positive number")
-    budget = prepare(architecture, texts, rows, budget)
+    budget = prepare(architecture, texts, rows, budget_on(device, batch_tokens))
     longest = max((len(text) for text in texts), default=0)
     share = any(row.start for row in rows) and shareable(architecture, longest)
     cost = PASS.get(device.type, PASS["cuda"]) if share else None
@@ -108,6 +105,17 @@ def evaluate(
     return result
 
 
+def budget_on(device: torch.device, batch_tokens: int | None = None) -> int:
+    """Return the most tokens in one batch: those asked for, or what suits the device.
+
+    Raises:
+        ValueError: fewer than one are asked for.
+    """
+    if batch_tokens is None:
+        return BATCH_TOKENS.get(device.type, BATCH_TOKENS["cuda"])
+    return whole_number("batch_tokens", batch_tokens)
+
+
 def beginnings_of(
     architecture: Architecture,
     texts: Sequence[Text],
@@ -115,10 +123,9 @@ def beginnings_of(
     batch_tokens: int | None,
 ) -> _Beginnings | None:
     """Return what all rows of these texts can share, if one batch of `whole` rows can hold it."""
-    device = next(architecture.model.parameters()).device.type
-    budget = batch_tokens or BATCH_TOKENS.get(device, BATCH_TOKENS["cuda"])
+    device = next(architecture.model.parameters()).device
     found = _Beginnings(architecture, texts, whole)
-    fits = len(texts) == 1 or found.size <= budget
+    fits = len(texts) == 1 or found.size <= budget_on(device, batch_tokens)
     return found if fits and shareable(architecture, max(map(len, texts))) else None
 
 

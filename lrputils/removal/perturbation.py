@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lrputils.mistakes import whole_number
 from lrputils.model.architectures import Handle
 from lrputils.model.readout import Target
 from lrputils.model.units import Spans
@@ -70,8 +71,7 @@ def perturbation_curves(
         TypeError: the model is not covered.
         ValueError: an unknown option, or scores of another shape or not finite at some token.
     """
-    if not isinstance(chunk, int) or chunk < 1:
-        raise ValueError(f"chunk={chunk!r} is not a positive number of tokens")
+    chunk = whole_number("chunk", chunk)
     f = Coalitions(
         model,
         inputs,

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lrputils.mistakes import whole_number
 from lrputils.model.architectures import Handle
 from lrputils.model.readout import Target
 from lrputils.model.units import Spans
@@ -93,8 +94,7 @@ def shapley_values(
     every = permutations == ALL
     if not every and (not isinstance(permutations, int) or permutations < 4 or permutations % 2):
         raise ValueError(f"permutations={permutations!r} is not an even number from 4 on")
-    if not isinstance(seed, int) or seed < 0:
-        raise ValueError(f"seed={seed!r} is not a whole number from 0 on")
+    seed = whole_number("seed", seed, least=0)
     f = Coalitions(
         model,
         inputs,

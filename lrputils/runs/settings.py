@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from lrputils.mistakes import about
+from lrputils.mistakes import about, one_of
 from lrputils.runs.options import LISTED, Names, check_numbers
 
 if TYPE_CHECKING:
@@ -161,8 +161,7 @@ class Settings(Explained):
         names = tuple(METHODS.find(name).name for name in self.methods)
         object.__setattr__(self, "methods", names)
         refuse_unknown("readout", self.readouts or (), READOUTS)
-        if self.long not in _LONG:
-            raise ValueError(about("long", self.long) + f" is not one of {list(_LONG)}")
+        one_of("long", self.long, _LONG)
 
     def asked(
         self, classifier: Classifier, variants: Sequence[Variant | LayerSweep] = ()

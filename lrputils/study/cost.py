@@ -17,7 +17,7 @@ from lrputils.data.given import Text
 from lrputils.data.texts import Texts, TextStream, load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
-from lrputils.removal.packing import BATCH_TOKENS, shareable
+from lrputils.removal.packing import budget_on, shareable
 from lrputils.removal.packing import evaluate as run_rows
 from lrputils.removal.rows import Row, split
 from lrputils.study.evaluation import REFERENCE, variants_of
@@ -226,7 +226,7 @@ def _row_second(classifier: Classifier, inputs: Inputs) -> float:
     architecture = classifier.architecture
     text = split(architecture, inputs)
     length = len(text[0])
-    budget = BATCH_TOKENS.get(classifier.device.type, BATCH_TOKENS["cuda"])
+    budget = budget_on(classifier.device)
     rows = [Row(0, length)] * max(1, budget // length)
     work = partial(run_rows, architecture, text, rows, lambda x, _: x)
     return _token_second(classifier, work, len(rows) * length)

@@ -170,8 +170,14 @@ def broken(model):
         (lambda m, x: lrp.attribute(m, x, "cp-lrp", target=0.5), "class number"),
         (lambda m, x: lrp.attribute(m, x, "ig", baseline="noise"), "unknown baseline 'noise'"),
         (lambda m, x: lrp.attribute(m, x, "ig", baseline="mask"), "mask_token_id"),
-        (lambda m, x: lrp.attribute(m, x, "ig", steps=0), "steps must be"),
-        (lambda m, x: lrp.attribute(m, x, "rollout", variant="mean"), "unknown variant"),
+        (
+            lambda m, x: lrp.attribute(m, x, "ig", steps=0),
+            "steps=0 is not a whole number from 1 on",
+        ),
+        (
+            lambda m, x: lrp.attribute(m, x, "rollout", variant="mean"),
+            r"variant='mean' is not one of \['paper'",
+        ),
         (lambda m, x: lrp.attribute(m.train(), x, "cp-lrp"), "model.eval"),
         (lambda m, x: lrp.attribute(m, x, ["ig"]), "unknown method"),
         (lambda m, x: lrp.attribute(m, x, "attnlrp", bypass_layers=None), "set, list or range"),

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import lrputils as lrp
@@ -62,14 +63,38 @@ def operations(work, *args, **options):
     return counted.get_total_flops()
 
 
-def test_it_saves_two_fifths_of_the_operations_and_half_behind_a_prompt(monkeypatch):
+def test_it_saves_two_fifths_of_the_operations(monkeypatch):
     model, inputs = tiny.build("llama"), encoded((30, 28, 29, 30))
     plain = operations(whole, monkeypatch, model, inputs)
     assert operations(leave_one_out, model, inputs) < 0.6 * plain
-    clf = tiny.language_model("llama-lm")
-    inputs = clf.encode("Is it the end? No. It is a film, and the dog is in it.", answer=" is")
-    plain = operations(whole, monkeypatch, clf, inputs)
-    assert operations(leave_one_out, clf, inputs) < 0.6 * plain
+
+
+class WordsRead(TorchDispatchMode):
+    """How many tokens' word embeddings are looked up."""
+
+    def __init__(self, embeddings):
+        super().__init__()
+        self.embeddings, self.words = embeddings, 0
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if operation is torch.ops.aten.embedding.default and args[0] is self.embeddings:
+            self.words += args[1].numel()
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["llama-lm", "gpt2-lm"])
+def test_the_beginning_of_a_prompt_is_read_once(name):
+    """Beside the whole text, only what stands behind each removed token goes through the model."""
+    clf = tiny.language_model(name)
+    inputs = clf.encode("Is it the end? No. It is a film.", answer=" is the end")
+    leave_one_out(clf, inputs)  # a model is measured once
+    answer = int(inputs["answer_mask"].sum())
+    tokens = inputs.lengths.item() - 1  # of an answer the last token is never read
+    first = tokens - answer  # where the answer's first token is predicted
+    with WordsRead(clf.model.get_input_embeddings().weight) as read:
+        leave_one_out(clf, inputs, batch_tokens=1)
+    behind = sum(tokens - 1 - place for place in range(first))
+    assert read.words == tokens + behind + answer  # the prompt's last token stays, and is hidden
 
 
 def test_beginnings_too_large_for_the_memory_are_done_without(shared, monkeypatch):

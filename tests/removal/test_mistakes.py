@@ -39,7 +39,8 @@ MISTAKES = {
     lrp.METHODS["mask-gradient"].function: [
         ({"form": "second-order"}, "'second-order' is not one of"),
         ({"gate": 0.5}, "pass groups= too"),
-        ({"groups": 0}, "at least one"),
+        ({"groups": 0}, "groups=0 is not a whole number from 1 on"),
+        ({"groups": 2, "batch_tokens": 0}, "batch_tokens=0 is not a whole number"),
         ({"with_open": True}, "with_open=True is about groups: pass groups= too"),
         ({"groups": 2, "gate": 1.5}, "takes gates from 0 to 1"),
         ({"groups": 2, "gate": 0.0, "form": "first-order"}, "takes gates from 1e-06 to 1"),
