@@ -92,7 +92,8 @@ def predicted(
     The predicted class is explained unless a `target` names one. Longer texts are cut if
     `truncate`. For `names` see `Classifier.number_labels`. A row has `position`, `id`, `target`,
     `label` (the text's own class, None without one), `logit` (of the target; of an answer what is
-    explained), `tokens` (how many) and `content`, (tokens,), false at special tokens.
+    explained), `tokens` (how many), `content`, (tokens,), false at special tokens, and `cut`
+    (whether the text was longer).
     """
     given = texts.labels or [None] * len(texts)
     labels = classifier.number_labels(given, names)
@@ -112,6 +113,7 @@ def predicted(
                 "logit": float(f[row]),
                 "tokens": length,
                 "content": content[row, :length],
+                "cut": row in inputs.truncated,
             }
             for row, (text, length) in enumerate(zip(batch, inputs.lengths.tolist(), strict=True))
         ]

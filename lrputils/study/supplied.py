@@ -79,17 +79,6 @@ class Supplied:
         held = files.digest([repr([*self.maps.items()]).encode()])
         return f"Supplied({self.name}, {len(self.maps)} maps, {held})"
 
-    def check(
-        self, classifier: Classifier, texts: Texts, max_length: int | None, units: str
-    ) -> None:
-        """Refuse maps that do not fit the texts, before anything is measured.
-
-        Raises:
-            ValueError: a text has no map, or one of other tokens.
-        """
-        inputs = classifier.encode(texts, max_length, truncate=True)
-        self.lay(classifier, inputs, texts, units=units)
-
     def lay(
         self,
         classifier: Classifier,
