@@ -128,14 +128,14 @@ def evaluate_dataset(
 
 def files(asked: Mapping[str, Any]) -> dict[str, Measured]:
     """Return what is measured by the names of its files, leave-one-out first."""
-    found = {}
+    by_name = {}
     for variant in variants_of(asked["methods"], {}, progress=False):
         name = "layers" if isinstance(variant, LayerSweep) else variant.name.split()[0]
         if isinstance(variant, Supplied):  # a tool's name may hold what no file's does
             name = f"scores-{hashlib.sha256(variant.name.encode()).hexdigest()[:8]}"
         digest = hashlib.sha256(repr(variant).encode()).hexdigest()
-        found[f"{name}-{digest[:8]}"] = variant
-    return found
+        by_name[f"{name}-{digest[:8]}"] = variant
+    return by_name
 
 
 def measure_part(
@@ -183,8 +183,8 @@ def measure_part(
 
 def variant_name(method: str, options: Mapping[str, Any]) -> str:
     """Return a variant's name, a method with options; rows have them in columns of their own."""
-    told = (f"{name}={value}" for name, value in options.items() if name != "progress")
-    return " ".join([method, ", ".join(told)]).strip()
+    texts = (f"{name}={value}" for name, value in options.items() if name != "progress")
+    return " ".join([method, ", ".join(texts)]).strip()
 
 
 def read(out: str | Path) -> Recording:
@@ -201,9 +201,9 @@ def read(out: str | Path) -> Recording:
     """
     facts, files_ = parts.read(Path(out))
     rows = pd.concat(files_, ignore_index=True)
-    known = (REFERENCE, *METHODS, *rows.method.unique())
+    methods = (REFERENCE, *METHODS, *rows.method.unique())
     order = rows[["position"]].assign(
-        method=pd.Categorical(rows.method, dict.fromkeys(known)),
+        method=pd.Categorical(rows.method, dict.fromkeys(methods)),
         options=rows.options,
         family=rows.family,
         readout=pd.Categorical(rows.readout, READOUTS),
@@ -214,8 +214,8 @@ def read(out: str | Path) -> Recording:
     right = None
     if "label" in rows and once.label.notna().all():
         right = float((once.target == once.label).mean())
-    found = {"texts": len(once), "cut": int(once.cut.sum()), "accuracy": right}
-    return Recording(rows, {**facts, **found, "methods": [*rows.method.unique()]})
+    counts = {"texts": len(once), "cut": int(once.cut.sum()), "accuracy": right}
+    return Recording(rows, {**facts, **counts, "methods": [*rows.method.unique()]})
 
 
 def _survey(
@@ -233,7 +233,7 @@ def _survey(
             another tool that fits.
     """
     count = cut = 0
-    given: list[Any] = []
+    labels: list[Any] = []
     for part in _unanswered(texts).parts(1_024):
         try:
             inputs = classifier.encode(part, settings.max_length, truncate=True)
@@ -249,11 +249,11 @@ def _survey(
             if isinstance(maps, Supplied) and not getattr(texts, "each", None):
                 maps.lay(classifier, inputs, part, units=settings.units)
         count, cut = count + len(part), cut + len(inputs.truncated)
-        given += part.labels or [None] * len(part)
+        labels += part.labels or [None] * len(part)
     if cut and settings.max_length is None:  # else it was asked for
-        said = f"{cut} of {count} texts are too long, and cut"
-        print(f"{said}: see `cut` in the rows of `evaluate`", file=sys.stderr)
-    classifier.warn_of_labels(given, classifier.number_labels(given, settings.labels))
+        message = f"{cut} of {count} texts are too long, and cut"
+        print(f"{message}: see `cut` in the rows of `evaluate`", file=sys.stderr)
+    classifier.warn_of_labels(labels, classifier.number_labels(labels, settings.labels))
     return count
 
 
