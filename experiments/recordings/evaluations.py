@@ -19,11 +19,12 @@ from lrputils.model.classifier import Classifier
 from lrputils.model.readout import readouts
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
 from lrputils.study.evaluation import Evaluation, evaluate
-from lrputils.study.variants import ABLATIONS, Label, LayerSweep, Variant
+from lrputils.study.variants import ABLATIONS, LayerSweep, Variant
 
 # Methods whose price is an option, or thirty times that of leave-one-out.
 _BOUGHT = ("shapley", "budgeted-loo")
 _POINTS = ["lerf_curve", "morf_curve"]  # columns of `lrputils.evaluate`, which few kinds keep
+_MAPS = ["spearman", "scores", "pieces", "content", "cut"]  # likewise
 
 
 def texts(
@@ -50,8 +51,8 @@ def texts(
         max_length: in tokens.
 
     Returns:
-        the columns of `lrputils.Evaluation.rows` but `position`, and `lerf_curve`, `morf_curve`,
-        lists of logits.
+        the columns of `lrputils.Evaluation.rows` but `position`, the maps, their tokens and
+        `spearman`.
 
     Raises:
         ValueError: an unknown method, or curves of one that is not measured.
@@ -71,7 +72,7 @@ def texts(
     rest = [*others, *away, LayerSweep(places[ablation_curves:])]
     more = _evaluated(classifier, texts, rest, batch_size, max_length, reference=main.maps["loo"])
     rows = pd.concat([_rows(main), _rows(more)[lambda rows: rows.method != "loo"]])
-    return rows.sort_values("position", kind="stable").drop(columns="position")
+    return rows.sort_values("position", kind="stable").drop(columns=["position", *_MAPS])
 
 
 def _evaluated(
@@ -140,7 +141,7 @@ def curves(
     if "mask" in removals:
         parts.append(_masked(classifier, texts, found, max_length))
     rows = pd.concat(parts).sort_values("position", kind="stable")
-    return rows.drop(columns=["position", *_POINTS], errors="ignore")
+    return rows.drop(columns=["position", *_POINTS, *_MAPS], errors="ignore")
 
 
 def _masked(
@@ -151,8 +152,7 @@ def _masked(
     parts = []
     for position, of_text in rows.groupby("position"):
         inputs = classifier.encode([texts[position]], max_length, truncate=True)
-        labels = map(Label._make, of_text[[*Label._fields]].itertuples(index=False))
-        maps = [torch.from_numpy(found.maps[label][position]) for label in labels]
+        maps = [torch.from_numpy(scores) for scores in of_text.scores]
         how = {"target": torch.tensor([of_text.target.iloc[0]]), "removal": "mask"}
         curves = perturbation_curves(classifier, inputs, torch.stack(maps)[:, None], **how)
         morf, lerf = (curve_mean(each)[:, 0].cpu().numpy() for each in curves)
@@ -202,5 +202,8 @@ def baselines(
     rows = _evaluated(classifier, texts, asked, batch_size, max_length, **how).rows
     method, _, variant = zip(*(name.partition("/") for name in rows.method), strict=True)
     return rows.assign(method=method, variant=variant).drop(
-        columns=["position", "readout", "family", "layer", "target", "label", "logit", *_POINTS]
+        columns=[
+            *("position", "readout", "family", "layer", "target", "label", "logit"),
+            *(*_POINTS, *_MAPS),
+        ]
     )

@@ -30,9 +30,10 @@ from lrputils.report.figures.style import NAMES, Drawing
 from lrputils.report.heatmap import STYLE, Heatmap, templates
 from lrputils.runs import datasets
 from lrputils.runs.folders import atomic_write, disk_told, read_json, write_json
+from lrputils.runs.results import compact
 from lrputils.runs.settings import Settings
 from lrputils.study.cost import duration
-from lrputils.study.evaluation import REFERENCE
+from lrputils.study.evaluation import REFERENCE, evaluate
 from lrputils.study.supplied import supplied
 
 PAGE, NOTES = "audit.html", "audit.json"
@@ -127,7 +128,8 @@ def audit(
     )
     tools = supplied(scores, texts)
     asked = settings.asked(classifier, [*audit_plan.variants(classifier, settings), *tools])
-    run = Audited(datasets.measure(classifier, texts, asked), units, tools)
+    rows = compact(evaluate(classifier, texts, **asked, progress=False).rows)
+    run = Audited(rows, units, tools)
     return Audit(run, gates(classifier, texts.take(range(2)[: len(texts)]), max_length))
 
 

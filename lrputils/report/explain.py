@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from lrputils import stats
 from lrputils.attribution import METHODS, attribute
@@ -16,6 +15,7 @@ from lrputils.data.given import OWN, Text, is_text
 from lrputils.mistakes import about
 from lrputils.model.chats import Chat, generation_settings, is_chat
 from lrputils.model.classifier import Classifier, load_classifier
+from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Target
 from lrputils.model.units import Span, Word, check_units, narrowed
 from lrputils.progress import bar
@@ -105,8 +105,10 @@ def explain(
     options = {
         name: removes.get(name, {}) | dict((options or {}).get(name, {})) for name in METHODS
     }
-    how = target, units, options, max_length, answer
-    shown = Heatmaps(_explain(classifier, one, names, *how) for one in texts)
+    shown = Heatmaps(
+        _explain(classifier, one, names, target, units, options, max_length, answer)
+        for one in texts
+    )
     return shown if several else shown[0]
 
 
@@ -121,8 +123,8 @@ def _explain(
     answer: str | None,
 ) -> Heatmap:
     """`explain` of one text, its arguments checked."""
-    own, cut = answer == OWN or (is_chat(text) and answer is None), False
-    if own:
+    replies, cut = answer == OWN or (is_chat(text) and answer is None), False
+    if replies:
         answer, cut = classifier.reply(text)
     inputs = classifier.encode([text], max_length, truncate=True, answer=answer)
     if inputs.truncated and max_length is None:
@@ -132,55 +134,54 @@ def _explain(
             + about("max_length", size)
             + " explains its beginning"
         )
-    answered = inputs.get("answer_mask", torch.zeros(1, len(inputs.tokens[0])))[0].tolist()
     if isinstance(units, str) and units == NARROWED:
         removal = options["loo"]["removal"]
         first = leave_one_out(classifier, inputs, target=target, units="sentence", removal=removal)
-        first = first[0]
-        units = narrowed(inputs.sources[0], first.tolist())
+        units = narrowed(inputs.sources[0], first[0].tolist())
     spans = check_units(units if isinstance(units, str) else [units])
     unit = spans if isinstance(spans, str) else "span"
-    how: dict[str, Any] = {"target": target, "units": spans}
-    over = inputs.units(how["units"])
-    found: dict[str, np.ndarray] = {}
-    doubts: dict[str, str] = {}
-    each: Sequence[np.ndarray] = ()  # of an answer's tokens
+    common: dict[str, Any] = {"target": target, "units": spans}
+    maps: dict[str, np.ndarray] = {}
+    doubts = dict.fromkeys(names, "")
+    token_maps: Sequence[np.ndarray] = ()  # LOO of each token of an answer
     counted = bar(True, iterable=names, unit="method", mininterval=0, leave=False)
     for name in counted:
         counted.set_description(METHODS[name].label)
-        given = {**how, **options[name]}
+        asked = {**common, **options[name]}
         if name == "loo" and answer is not None:
-            each = leave_one_out(classifier, inputs, per_token=True, **given)[0].cpu().numpy()
-            found[name] = np.sum(each, 0)
-        elif name == "shapley":
-            sampled = shapley_values(classifier, inputs, **given)
-            found[name] = sampled.scores[0].cpu().numpy()
-            if error := float(sampled.errors.max()):
-                doubts[name] = f" Its values are sampled, with standard errors up to {error:.2g}."
+            exact = leave_one_out(classifier, inputs, per_token=True, **asked)
+            token_maps = exact[0].cpu().numpy()
+            maps[name] = np.sum(token_maps, 0)
         else:
-            scores = attribute(classifier, inputs, name, **given)
-            found[name] = scores[0].cpu().numpy()
-            if name == "ig" and unit == "token":
-                start = {key: given[key] for key in ("target", "baseline") if key in given}
-                gap = float(completeness_gap(classifier, inputs, scores, **start)[0])
-                doubts[name] = _of_gap(float(found[name].sum()), gap)
-    maps = {METHODS[name].label: scores for name, scores in found.items()}
-    shown = Heatmap.of(classifier, text, maps, **how, max_length=max_length, answer=answer)
-    spelled = [t for t, own in zip(inputs.tokens[0], answered, strict=True) if own]
-    for token, scores in zip(spelled, each, strict=False):
-        shown.said.append(WordMaps(shown.tokens, {token: scores}, words=shown.words))
-        shown.said[-1].special = shown.special
-    if own:
+            maps[name], doubts[name] = _map(classifier, inputs, name, asked)
+    labelled = {METHODS[name].label: scores for name, scores in maps.items()}
+    shown = Heatmap.of(
+        classifier,
+        text,
+        labelled,
+        target=target,
+        units=spans,
+        max_length=max_length,
+        answer=answer,
+    )
+    if len(token_maps):
+        answered = inputs["answer_mask"][0].tolist()
+        tokens = [t for t, inside in zip(inputs.tokens[0], answered, strict=True) if inside]
+        for token, scores in zip(tokens, token_maps, strict=False):
+            shown.of_answer.append(WordMaps(shown.tokens, {token: scores}, words=shown.words))
+            shown.of_answer[-1].special = shown.special
+    if replies:
         end = ", cut where it grew long" if cut else ""
         settings = generation_settings(classifier.model)
         under = f", under its generation_config's {settings}" if settings else ""
-        told = f"The answer is the model's own, its most probable token each time{under}{end}."
-        shown.remark = f"{told} {shown.remark}".strip()
-    loo = found.get("loo")
+        origin = f"The answer is the model's own, its most probable token each time{under}{end}."
+        shown.remark = f"{origin} {shown.remark}".strip()
+    loo = maps.get("loo")
     if loo is None and len(inputs.tokens[0]) <= _CHEAP:
-        loo = leave_one_out(classifier, inputs, **how, **options["loo"])[0].cpu().numpy()
-    content = over.mask[0].cpu().numpy()
-    for name, scores in found.items():
+        exact = leave_one_out(classifier, inputs, **{**common, **options["loo"]})
+        loo = exact[0].cpu().numpy()
+    content = inputs.units(spans).mask[0].cpu().numpy()
+    for name, scores in maps.items():
         note = _YARDSTICK.format(unit=unit)
         if name != "loo":
             note = tracking(scores, loo, content, shown.words, unit)
@@ -188,8 +189,26 @@ def _explain(
                 note += _first_token(scores, loo)
             if loo is not None and 0 < np.abs(scores).max() < _ROUNDING * np.abs(loo).max():
                 note, doubts[name] = _of_rounding(scores, loo), ""
-        shown.notes[METHODS[name].label] = note + doubts.get(name, "")
+        shown.notes[METHODS[name].label] = note + doubts[name]
     return shown
+
+
+def _map(
+    classifier: Classifier, inputs: Inputs, name: str, options: Mapping[str, Any]
+) -> tuple[np.ndarray, str]:
+    """Return a method's map of a text, (tokens,), and a sentence on its errors; "" if none."""
+    if name == "shapley":
+        sampled = shapley_values(classifier, inputs, **options)
+        error = float(sampled.errors.max())
+        doubt = f" Its values are sampled, with standard errors up to {error:.2g}." if error else ""
+        return sampled.scores[0].cpu().numpy(), doubt
+    scores = attribute(classifier, inputs, name, **options)
+    one, doubt = scores[0].cpu().numpy(), ""
+    if name == "ig" and options["units"] == "token":
+        start = {key: options[key] for key in ("target", "baseline") if key in options}
+        gap = float(completeness_gap(classifier, inputs, scores, **start)[0])
+        doubt = _of_gap(float(one.sum()), gap)
+    return one, doubt
 
 
 def _of_gap(total: float, gap: float) -> str:
@@ -243,8 +262,8 @@ def tracking(
     tokens = int(content.sum())
     r = float(stats.pearson(scores, loo, where=content)[0])
     if np.isnan(r):
-        own = f"{tokens} {unit}{'s' * (tokens > 1)}"
-        return f"It cannot be compared with LOO: {own}, or the same score everywhere."
+        few = f"{tokens} {unit}{'s' * (tokens > 1)}"
+        return f"It cannot be compared with LOO: {few}, or the same score everywhere."
     orders = np.tile(scores[content], (_SHUFFLES, 1))
     orders = np.random.default_rng(0).permuted(orders, axis=1)
     by_chance = stats.pearson(orders, np.tile(loo[content], (_SHUFFLES, 1)))
@@ -252,8 +271,8 @@ def tracking(
     verdict = "On this text it cannot be told from chance whether it tracks LOO"
     if abs(r) - chance > 0.005:  # more than what the two decimals below can show
         verdict = "Tracks LOO on this text" if r > 0 else "Runs against LOO on this text"
-    said = f"{r:.2f}".replace("-", "−")
-    measured = f"r = {said} over {tokens} {unit}s; shuffled, its scores reach {chance:.2f}"
+    value = f"{r:.2f}".replace("-", "−")
+    measured = f"r = {value} over {tokens} {unit}s; shuffled, its scores reach {chance:.2f}"
     there = [place for place, word in enumerate(words) if content[list(word.pieces)].any()]
     ours, exact = (
         max(there, key=lambda place: abs(some[list(words[place].pieces)].sum()))

@@ -63,7 +63,7 @@ class WordMaps:
         whole: whether a unit's tokens have no scores of their own, so that no piece has one.
         remark: a sentence about the text, to stand above the maps.
         writers: name → how that map's scores are written.
-        said: of each token of an answer its own map, by its name; a page shows it when it is asked.
+        of_answer: of each token of an answer its own map, by its name; a page shows what is chosen.
 
     Raises:
         ValueError: a map of another length, or with a score that is not finite.
@@ -85,7 +85,7 @@ class WordMaps:
         self.remark = ""
         self.measured = np.ones(len(self.tokens), bool)
         self.whole = False
-        self.said: list[WordMaps] = []
+        self.of_answer: list[WordMaps] = []
         for name, scores in self.maps.items():
             if scores.shape != (len(self.tokens),):
                 raise ValueError(

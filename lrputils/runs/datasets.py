@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from lrputils import stats
 from lrputils.attribution import METHODS
 from lrputils.data.given import sides
 from lrputils.data.texts import Texts, TextStream
@@ -129,14 +128,14 @@ def evaluate_dataset(
 
 def files(asked: Mapping[str, Any]) -> dict[str, Measured]:
     """Return what is measured by the names of its files, leave-one-out first."""
-    found = {}
+    by_name = {}
     for variant in variants_of(asked["methods"], {}, progress=False):
         name = "layers" if isinstance(variant, LayerSweep) else variant.name.split()[0]
         if isinstance(variant, Supplied):  # a tool's name may hold what no file's does
             name = f"scores-{hashlib.sha256(variant.name.encode()).hexdigest()[:8]}"
         digest = hashlib.sha256(repr(variant).encode()).hexdigest()
-        found[f"{name}-{digest[:8]}"] = variant
-    return found
+        by_name[f"{name}-{digest[:8]}"] = variant
+    return by_name
 
 
 def measure_part(
@@ -146,84 +145,46 @@ def measure_part(
     loaded: Classifier,
     part: Part,
 ) -> dict[str, pd.DataFrame]:
-    """Return the rows of what is missing of a part, by name."""
-    missing = [named[name] for name in part.missing]
-    texts = part.texts
-    if texts.labels:  # those that name no class were said of all texts
-        texts = replace(texts, labels=tuple(loaded.number_labels(texts.labels, labels)))
-    rows = measure(loaded, texts, {**asked, "methods": missing}, part.known)
-    rows["position"] += part.start
-    absent = [name for name in _SCHEMA.names if name not in rows]
-    rows = rows.assign(**dict.fromkeys(absent))[_SCHEMA.names]
-    found = {}
-    for name, variant in zip(part.missing, missing, strict=True):
-        if isinstance(variant, LayerSweep):
-            own = rows.family != ""
-        else:
-            method, options = variant.columns
-            own = (rows.family == "") & (rows.method == method) & (rows.options == options)
-            own &= rows.readout == variant.label.readout
-        found[name] = rows[own]
-    return found
+    """Return the rows of what is missing of a part, by name.
 
-
-def measure(
-    classifier: Classifier,
-    texts: Texts,
-    asked: Mapping[str, Any],
-    known: pd.DataFrame | None = None,
-) -> pd.DataFrame:
-    """Evaluate texts as `Settings.asked` says. A row a text and method.
-
-    Args:
-        classifier: `load_classifier`'s answer.
-        texts: the texts.
-        asked: what is measured, and how.
-        known: rows of the exact maps of these texts, which are not measured again.
-
-    Returns:
-        The columns of `lrputils.study.evaluation.Evaluation.rows`, and `options` of the method,
-        such as "groups=2", `spearman` (with leave-one-out, over all tokens or units), `scores`
-        (tokens,), `pieces` (the tokens' strings), `content` (false at special tokens; of words or
-        sentences true at first tokens) and `cut` (the text was longer).
+    The exact maps are taken from the part where they are there.
 
     Raises:
         ValueError: a text that cannot be encoded, or a model that returns NaN.
     """
-    reference = None if known is None else [*map(np.array, known.scores)]
-    found = evaluate(classifier, texts, **asked, reference=reference, progress=False)
-    if known is not None and [*map(tuple, known.pieces)] != [*found.tokens]:
+    missing = {name: named[name] for name in part.missing}
+    texts, reference = part.texts, None
+    if texts.labels:  # those that name no class were said of all texts
+        texts = replace(texts, labels=tuple(loaded.number_labels(texts.labels, labels)))
+    if part.known is not None:
+        reference = [*map(np.array, part.known.scores)]
+    options = {**asked, "methods": [*missing.values()]}
+    rows = evaluate(loaded, texts, **options, reference=reference, progress=False).rows
+    pieces = rows.drop_duplicates("position").pieces
+    if part.known is not None and [*map(list, part.known.pieces)] != [*pieces]:
         raise ValueError(
             f"the exact maps of texts {texts.ids[0]!r} to {texts.ids[-1]!r} are of other tokens, "
             "or of another answer of the model's own: name another folder"
         )
-    cut = set(classifier.encode(texts, asked["max_length"], truncate=True).truncated)
-    exact, units = found.maps[REFERENCE], asked["units"] != "token"
-    kept = []
-    for row in found.rows.itertuples():
-        text, label = row.position, (row.method, row.readout, row.family, row.layer)
-        scores, content = found.maps[label][text], found.content[text]
-        r = stats.spearman(scores, exact[text], where=content if units else None)
-        kept.append(
-            {
-                "spearman": float(r[0]),
-                "scores": scores,
-                "pieces": list(found.tokens[text]),
-                "content": content,
-                "cut": text in cut,
-            }
-        )
-    rows = found.rows.join(pd.DataFrame(kept))
-    variants = variants_of(asked["methods"], {}, progress=False)
-    columns = {each.name: each.columns for each in variants if not isinstance(each, LayerSweep)}
-    told = pd.DataFrame([columns.get(name, (name, "")) for name in rows.method])
-    return compact(rows.assign(method=told[0], options=told[1]))
+    rows["position"] += part.start
+    absent = [name for name in _SCHEMA.names if name not in rows]
+    rows = compact(rows.assign(**dict.fromkeys(absent)))[_SCHEMA.names]
+    by_name = {}
+    for name, variant in missing.items():
+        if isinstance(variant, LayerSweep):
+            by_name[name] = rows[rows.family != ""].assign(options="")
+            continue
+        maps = rows[(rows.family == "") & (rows.method == variant.name)]
+        method, options = variant.columns
+        maps = maps[maps.readout == variant.label.readout]
+        by_name[name] = maps.assign(method=method, options=options)
+    return by_name
 
 
 def variant_name(method: str, options: Mapping[str, Any]) -> str:
     """Return a variant's name, a method with options; rows have them in columns of their own."""
-    told = (f"{name}={value}" for name, value in options.items() if name != "progress")
-    return " ".join([method, ", ".join(told)]).strip()
+    texts = (f"{name}={value}" for name, value in options.items() if name != "progress")
+    return " ".join([method, ", ".join(texts)]).strip()
 
 
 def read(out: str | Path) -> Recording:
@@ -240,9 +201,9 @@ def read(out: str | Path) -> Recording:
     """
     facts, files_ = parts.read(Path(out))
     rows = pd.concat(files_, ignore_index=True)
-    known = (REFERENCE, *METHODS, *rows.method.unique())
+    methods = (REFERENCE, *METHODS, *rows.method.unique())
     order = rows[["position"]].assign(
-        method=pd.Categorical(rows.method, dict.fromkeys(known)),
+        method=pd.Categorical(rows.method, dict.fromkeys(methods)),
         options=rows.options,
         family=rows.family,
         readout=pd.Categorical(rows.readout, READOUTS),
@@ -253,8 +214,8 @@ def read(out: str | Path) -> Recording:
     right = None
     if "label" in rows and once.label.notna().all():
         right = float((once.target == once.label).mean())
-    found = {"texts": len(once), "cut": int(once.cut.sum()), "accuracy": right}
-    return Recording(rows, {**facts, **found, "methods": [*rows.method.unique()]})
+    counts = {"texts": len(once), "cut": int(once.cut.sum()), "accuracy": right}
+    return Recording(rows, {**facts, **counts, "methods": [*rows.method.unique()]})
 
 
 def _survey(
@@ -272,7 +233,7 @@ def _survey(
             another tool that fits.
     """
     count = cut = 0
-    given: list[Any] = []
+    labels: list[Any] = []
     for part in _unanswered(texts).parts(1_024):
         try:
             inputs = classifier.encode(part, settings.max_length, truncate=True)
@@ -288,11 +249,11 @@ def _survey(
             if isinstance(maps, Supplied) and not getattr(texts, "each", None):
                 maps.lay(classifier, inputs, part, units=settings.units)
         count, cut = count + len(part), cut + len(inputs.truncated)
-        given += part.labels or [None] * len(part)
+        labels += part.labels or [None] * len(part)
     if cut and settings.max_length is None:  # else it was asked for
-        said = f"{cut} of {count} texts are too long, and cut"
-        print(f"{said}: see `cut` in the rows of `evaluate`", file=sys.stderr)
-    classifier.warn_of_labels(given, classifier.number_labels(given, settings.labels))
+        message = f"{cut} of {count} texts are too long, and cut"
+        print(f"{message}: see `cut` in the rows of `evaluate`", file=sys.stderr)
+    classifier.warn_of_labels(labels, classifier.number_labels(labels, settings.labels))
     return count
 
 

@@ -32,8 +32,8 @@ class Recording(Run):
 
     Attributes:
         rows: one row an example and map; which columns, the experiment decides. Text runs have
-            those of `lrputils.study.evaluation.Evaluation.rows` but `position`, and `lerf_curve`,
-            `morf_curve`, lists of logits.
+            those of `lrputils.study.evaluation.Evaluation.rows` but `position`, the maps, their
+            tokens and `spearman`.
         provenance: command, parameters, model, data, code, versions, device, time, sha256.
     """
 

@@ -72,8 +72,8 @@ class Run:
 def _wide(rows: pd.DataFrame, column: str, columns: str | list[str]) -> pd.DataFrame:
     """Return one column of rows as (text, `columns`), texts in the order of the rows."""
     text = "position" if "position" in rows else "id"
-    found = rows.pivot(index=text, columns=columns, values=column)
-    return found.loc[rows[text].unique()].astype(float)
+    wide = rows.pivot(index=text, columns=columns, values=column)
+    return wide.loc[rows[text].unique()].astype(float)
 
 
 def predicted(
@@ -92,11 +92,12 @@ def predicted(
     The predicted class is explained unless a `target` names one. Longer texts are cut if
     `truncate`. For `names` see `Classifier.number_labels`. A row has `position`, `id`, `target`,
     `label` (the text's own class, None without one), `logit` (of the target; of an answer what is
-    explained), `tokens` (how many) and `content`, (tokens,), false at special tokens.
+    explained), `tokens` (how many), `content`, (tokens,), false at special tokens, and `cut`
+    (whether the text was longer).
     """
-    given = texts.labels or [None] * len(texts)
-    labels = classifier.number_labels(given, names)
-    classifier.warn_of_labels(given, labels)
+    own_labels = texts.labels or [None] * len(texts)
+    labels = classifier.number_labels(own_labels, names)
+    classifier.warn_of_labels(own_labels, labels)
     batches = by_length(texts, batch_size)
     for batch in bar(progress, iterable=batches, desc="texts", unit="batch"):
         inputs = classifier.encode([texts[i] for i in batch], max_length, truncate=truncate)
@@ -112,6 +113,7 @@ def predicted(
                 "logit": float(f[row]),
                 "tokens": length,
                 "content": content[row, :length],
+                "cut": row in inputs.truncated,
             }
             for row, (text, length) in enumerate(zip(batch, inputs.lengths.tolist(), strict=True))
         ]

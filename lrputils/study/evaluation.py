@@ -1,13 +1,14 @@
 """Evaluation on a data set: every method's map of every text, compared with exact LOO.
 
-Texts of similar length share a batch. Tables and figures are made from the rows; the maps are kept
-to look at single texts.
+Texts of similar length share a batch. All stands in rows, the maps too; tables and figures are made
+from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,14 @@ from lrputils.data.texts import Texts, load_texts
 from lrputils.model.classifier import Classifier
 from lrputils.model.inputs import Inputs
 from lrputils.model.readout import Target
-from lrputils.removal.perturbation import Curves, curve_mean, perturbation_curves
+from lrputils.removal.perturbation import curve_mean, perturbation_curves
 from lrputils.study.by_text import Run, naming, predicted
 from lrputils.study.supplied import Supplied, supplied
 from lrputils.study.variants import Label, LayerSweep, Variant
 
 REFERENCE = "loo"
 Asked = str | Variant | LayerSweep | Supplied
+_FIRST = ("position", "id", *Label._fields, "tokens", "target", "label", "logit")  # of the columns
 
 
 class Maps(dict[Label, tuple[np.ndarray, ...]]):
@@ -50,37 +52,53 @@ class Evaluation(Run):
             `lrputils.study.variants.Label`), `tokens` (special ones included), `target` (the class
             explained, of a contrast the first; of an answer its number in `ANSWER_OUTPUTS`),
             `label` (the text's own class, None if it has none), `logit` (of the target, or what is
-            said of the answer), `r`
-            (Pearson with LOO over all tokens), `r_content` (without special tokens), `r_normalised`
-            (after dividing each map by its sum, as the paper does) and `flipped` (the map's own sum
-            was negative: the division flipped its signs); with curves also `morf_curve`,
-            `lerf_curve` (steps + 1,), `morf`, `lerf` (their means) and `delta` (`lerf − morf`), in
-            logits.
-        maps: by `Label`, or a method's name, one float32 array (tokens,) a text, in their order.
-        tokens: the strings of each text's tokens, special ones included.
-        content: boolean (tokens,) a text, false at special tokens.
+            said of the answer), `content` (boolean (tokens,), false at special tokens; of words or
+            sentences true at first tokens), `cut` (the text was longer), `r` (Pearson with LOO
+            over all tokens), `r_content` (without special tokens), `r_normalised` (after dividing
+            each map by its sum, as the paper does), `flipped` (the map's own sum was negative: the
+            division flipped its signs) and `spearman` (over the tokens of `r`); with curves also
+            `morf_curve`, `lerf_curve` (steps + 1,), `morf`, `lerf` (their means) and `delta`
+            (`lerf − morf`), in logits; `scores`, the map, float32 (tokens,); `pieces`, the strings
+            of the tokens.
     """
 
     rows: pd.DataFrame
-    maps: Maps
-    tokens: tuple[tuple[str, ...], ...]
-    content: tuple[np.ndarray, ...]
+
+    @cached_property
+    def maps(self) -> Maps:
+        """By `Label`, or a method's name, one float32 array (tokens,) a text, in their order."""
+        by_label = self.rows.groupby([*Label._fields], sort=False).scores
+        return Maps({Label(*label): tuple(scores) for label, scores in by_label})
+
+    @cached_property
+    def _texts(self) -> pd.DataFrame:
+        return self.rows.drop_duplicates("position")
+
+    @property
+    def tokens(self) -> tuple[tuple[str, ...], ...]:
+        """The strings of each text's tokens, special ones included."""
+        return tuple(map(tuple, self._texts.pieces))
+
+    @property
+    def content(self) -> tuple[np.ndarray, ...]:
+        """Boolean (tokens,) a text, false at special tokens."""
+        return tuple(self._texts.content)
 
     def __repr__(self) -> str:
-        told, table = self._shown()
-        return f"{told}\n{table.to_string(float_format='{:.2f}'.format)}"
+        heading, table = self._shown()
+        return f"{heading}\n{table.to_string(float_format='{:.2f}'.format)}"
 
     def _repr_html_(self) -> str:
-        told, table = self._shown()
-        return f"<p>{told}</p>{table.to_html(float_format='{:.2f}'.format)}"
+        heading, table = self._shown()
+        return f"<p>{heading}</p>{table.to_html(float_format='{:.2f}'.format)}"
 
     def _shown(self) -> tuple[str, pd.DataFrame]:
         table = self.summary("r_content").drop(REFERENCE)[["value", "low", "high"]]
         copies = len(self.tokens) - len(set(self.tokens))
         of = f" ({copies} of them copies, which the interval counts)" if copies else ""
         what = "mean r with LOO over own tokens, and its 95% interval"
-        told = f"{len(self.tokens)} text{'s' * (len(self.tokens) != 1)}{of}: {what}"
-        return told, table.rename(columns={"value": "r"})
+        heading = f"{len(self.tokens)} text{'s' * (len(self.tokens) != 1)}{of}: {what}"
+        return heading, table.rename(columns={"value": "r"})
 
 
 def evaluate(
@@ -143,14 +161,15 @@ def evaluate(
     texts = classifier.answered(texts) if answers else texts
     methods = (*methods, *supplied(scores, texts))
     variants = variants_of(methods, options or {}, progress=progress)
-    for variant in variants:
-        if isinstance(variant, Supplied):
-            variant.check(classifier, texts, max_length, units)
+    if tools := [variant for variant in variants if isinstance(variant, Supplied)]:
+        inputs = classifier.encode(texts, max_length, truncate=True)
+        for tool in tools:  # what does not fit is refused before anything is measured
+            tool.lay(classifier, inputs, texts, units=units)
     if reference is not None and len(reference) != len(texts):
         raise ValueError(
             f"the reference has scores of {len(reference)} texts, but there are {len(texts)}"
         )
-    found: dict[int, dict[str, Any]] = {}
+    rows: dict[int, list[dict[str, Any]]] = {}
     batches = predicted(
         classifier,
         texts,
@@ -161,15 +180,17 @@ def evaluate(
         progress=progress,
         names=labels,
     )
-    for inputs, chosen, rows in batches:
-        known = None
+    for inputs, chosen, facts in batches:
+        exact = None
         if reference is not None:
-            known = [reference[row["position"]] for row in rows]
-        with naming([row["id"] for row in rows]):
-            own = texts.take(row["position"] for row in rows)
-            results = _batch(classifier, inputs, chosen, variants, own, known, chunk, units)
-        found |= {row["position"]: row | parts for row, parts in zip(rows, results, strict=True)}
-    return _collect([found[row] for row in range(len(texts))])
+            exact = [reference[fact["position"]] for fact in facts]
+        with naming([fact["id"] for fact in facts]):
+            some = texts.take(fact["position"] for fact in facts)
+            maps = _batch(classifier, inputs, chosen, variants, some, exact, chunk, units)
+        for fact, of_text in zip(facts, maps, strict=True):
+            rows[fact["position"]] = [fact | row for row in of_text]
+    table = pd.DataFrame([row for position in range(len(texts)) for row in rows[position]])
+    return Evaluation(table[[*dict.fromkeys([*_FIRST, *table])]])
 
 
 def variants_of(
@@ -202,15 +223,15 @@ def _batch(
     target: Tensor,
     variants: Sequence[Variant | LayerSweep | Supplied],
     texts: Texts,
-    known: Sequence[np.ndarray] | None,
+    exact: Sequence[np.ndarray] | None,
     chunk: int | None,
     units: str,
-) -> list[dict[str, Any]]:
-    """Return each text's maps, comparisons, curves and tokens."""
+) -> list[list[dict[str, Any]]]:
+    """Return of each text a row a map: its label, comparison, curves and scores."""
     model = classifier.model
     loo, maps = Label(REFERENCE), {}
-    if known is not None:
-        maps[loo] = pad_sequence([torch.from_numpy(scores) for scores in known], batch_first=True)
+    if exact is not None:
+        maps[loo] = pad_sequence([torch.from_numpy(scores) for scores in exact], batch_first=True)
     for variant in variants:
         if isinstance(variant, Supplied):
             maps[variant.label] = variant.lay(classifier, inputs, texts, target, units)
@@ -220,16 +241,22 @@ def _batch(
     valid = content
     if units == "token":
         valid = inputs.valid_mask.cpu() & ~inputs.get("answer_mask", torch.tensor(0)).bool().cpu()
-    compared = {name: compare(scores, maps[loo], valid, content) for name, scores in maps.items()}
-    curves = {} if chunk is None else _curves(classifier, inputs, target, maps, chunk, units)
+    columns = {label: compare(scores, maps[loo], valid, content) for label, scores in maps.items()}
+    if chunk is not None:
+        curves = _curves(classifier, inputs, target, maps, chunk, units)
+        for label, of_texts in curves.items():
+            columns[label] = [a | b for a, b in zip(columns[label], of_texts, strict=True)]
     return [
-        {
-            "pieces": inputs.tokens[row],
-            "content": content[row, :length].numpy(),
-            "maps": {name: scores[row, :length].numpy() for name, scores in maps.items()},
-            "curves": {name: texts[row] for name, texts in curves.items()},
-            "compared": {name: rows[row] for name, rows in compared.items()},
-        }
+        [
+            {
+                **label._asdict(),
+                **columns[label][row],
+                "scores": scores[row, :length].numpy(),
+                "pieces": list(inputs.tokens[row]),
+                "content": content[row, :length].numpy(),
+            }
+            for label, scores in maps.items()
+        ]
         for row, length in enumerate(inputs.lengths.tolist())
     ]
 
@@ -241,19 +268,28 @@ def _curves(
     maps: Mapping[Label, Tensor],
     chunk: int,
     units: str,
-) -> dict[Label, list[Curves]]:
-    scores, how = torch.stack(list(maps.values())), {"target": target, "units": units}
-    both: Any = perturbation_curves(classifier.model, inputs, scores, chunk, **how)
+) -> dict[Label, list[dict[str, Any]]]:
+    """Return the columns of curves of each map and text."""
+    scores = torch.stack(list(maps.values()))
+    both: Any = perturbation_curves(
+        classifier.model, inputs, scores, chunk, target=target, units=units
+    )
     morf, lerf = (curves.float().cpu().numpy() for curves in both)
     points = [1 + -(-len(own) // chunk) for own in inputs.units(units).texts]
     return {
-        name: [Curves(morf[m, row, :n], lerf[m, row, :n]) for row, n in enumerate(points)]
-        for m, name in enumerate(maps)
+        label: [_columns(morf[m, row, :n], lerf[m, row, :n]) for row, n in enumerate(points)]
+        for m, label in enumerate(maps)
     }
 
 
+def _columns(morf: np.ndarray, lerf: np.ndarray) -> dict[str, Any]:
+    means = [float(curve_mean(torch.from_numpy(curve).double())) for curve in (morf, lerf)]
+    columns = {"morf": means[0], "lerf": means[1], "delta": means[1] - means[0]}
+    return columns | {"lerf_curve": lerf, "morf_curve": morf}
+
+
 def compare(scores: Tensor, loo: Tensor, valid: Tensor, content: Tensor) -> list[dict[str, Any]]:
-    """Return each text's `r`, `r_content`, `r_normalised` and `flipped`, see `Evaluation.rows`.
+    """Return each text's `r` to `spearman`, see `Evaluation.rows`.
 
     Both maps are (batch, tokens) on the CPU; the boolean masks say which scores count for each.
     """
@@ -264,32 +300,6 @@ def compare(scores: Tensor, loo: Tensor, valid: Tensor, content: Tensor) -> list
         "r_content": stats.pearson(scores, loo, where=content),
         "r_normalised": r * ours * theirs,
         "flipped": ours < 0,
+        "spearman": stats.spearman(scores, loo, where=valid),
     }
     return pd.DataFrame(columns).to_dict("records")
-
-
-def _collect(results: Sequence[Mapping[str, Any]]) -> Evaluation:
-    told = ("tokens", "target", "label", "logit")
-    rows = [
-        {
-            "position": result["position"],
-            "id": result["id"],
-            **label._asdict(),
-            **{name: result[name] for name in told},
-            **compared,
-            **(_columns(result["curves"][label]) if result["curves"] else {}),
-        }
-        for result in results
-        for label, compared in result["compared"].items()
-    ]
-    maps, tokens, content = (
-        tuple(result[name] for result in results) for name in ("maps", "pieces", "content")
-    )
-    of_texts = Maps({label: tuple(parts[label] for parts in maps) for label in maps[0]})
-    return Evaluation(pd.DataFrame(rows), of_texts, tokens, content)
-
-
-def _columns(curves: Curves) -> dict[str, Any]:
-    morf, lerf = (float(curve_mean(torch.from_numpy(c).double())) for c in curves)
-    means = {"morf": morf, "lerf": lerf, "delta": lerf - morf}
-    return means | {"lerf_curve": curves.lerf, "morf_curve": curves.morf}

@@ -79,17 +79,6 @@ class Supplied:
         held = files.digest([repr([*self.maps.items()]).encode()])
         return f"Supplied({self.name}, {len(self.maps)} maps, {held})"
 
-    def check(
-        self, classifier: Classifier, texts: Texts, max_length: int | None, units: str
-    ) -> None:
-        """Refuse maps that do not fit the texts, before anything is measured.
-
-        Raises:
-            ValueError: a text has no map, or one of other tokens.
-        """
-        inputs = classifier.encode(texts, max_length, truncate=True)
-        self.lay(classifier, inputs, texts, units=units)
-
     def lay(
         self,
         classifier: Classifier,
@@ -113,56 +102,56 @@ class Supplied:
             ValueError: a text has no map, one of other tokens, or one of another class.
         """
         numbers = inputs.units(units)
-        found = torch.zeros(inputs["input_ids"].shape)
-        for row, (text, own) in enumerate(zip(texts, texts.ids, strict=True)):
-            told = own if self.key == "id" else sides(text)[0]
-            where = f"the maps {self.name!r}: text {own!r} ({sides(text)[0][:40]!r})"
-            if told not in self.maps:
+        maps = torch.zeros(inputs["input_ids"].shape)
+        for row, (text, identity) in enumerate(zip(texts, texts.ids, strict=True)):
+            key = identity if self.key == "id" else sides(text)[0]
+            where = f"the maps {self.name!r}: text {identity!r} ({sides(text)[0][:40]!r})"
+            if key not in self.maps:
                 raise ValueError(f"{where} has none; they are known by their column {self.key!r}")
-            given = self.maps[told]
-            if target is not None and given.target is not None:
-                (explained,) = classifier.number_labels([given.target])
+            tool_map = self.maps[key]
+            if target is not None and tool_map.target is not None:
+                (explained,) = classifier.number_labels([tool_map.target])
                 if explained != int(target[row].flatten()[0]):
                     raise ValueError(
-                        f"{where} has one of class {given.target!r}, and another class is "
-                        f"explained here: " + about("target", given.target)
+                        f"{where} has one of class {tool_map.target!r}, and another class is "
+                        f"explained here: " + about("target", tool_map.target)
                     )
             try:
-                scores = _laid(given, inputs, row, numbers.numbers[row].cpu().numpy())
+                scores = _laid(tool_map, inputs, row, numbers.numbers[row].cpu().numpy())
             except ValueError as error:
                 raise ValueError(f"{where} has one that does not fit: {error}") from None
-            found[row, : len(scores)] = torch.from_numpy(scores)
-        return found if units == "token" else numbers.sum(found)
+            maps[row, : len(scores)] = torch.from_numpy(scores)
+        return maps if units == "token" else numbers.sum(maps)
 
 
-def _laid(given: _Map, inputs: Inputs, row: int, units: np.ndarray) -> np.ndarray:
+def _laid(tool_map: _Map, inputs: Inputs, row: int, units: np.ndarray) -> np.ndarray:
     """Return a score a token of a text, (tokens,); that of several tokens stands at the first."""
-    scores = np.array(given.scores, dtype=np.float32)
+    scores = np.array(tool_map.scores, dtype=np.float32)
     if not np.isfinite(scores).all():
         raise ValueError(f"score {int(np.flatnonzero(~np.isfinite(scores))[0])} is not finite")
     names, ids = list(inputs.tokens[row]), inputs["input_ids"][row].tolist()
-    own = inputs.content_mask[row].nonzero()[:, 0].tolist()
-    found = np.zeros(len(names), dtype=np.float32)
-    spans = given.spans
-    for places in ([*range(len(names))], own):
-        known = [[side[place] for place in places] for side in (names, ids)]
-        alike = len(scores) == len(places) if given.tokens is None else given.tokens in known
+    content = inputs.content_mask[row].nonzero()[:, 0].tolist()
+    laid = np.zeros(len(names), dtype=np.float32)
+    spans, tokens = tool_map.spans, tool_map.tokens
+    for places in ([*range(len(names))], content):
+        spellings = [[side[place] for place in places] for side in (names, ids)]
+        alike = len(scores) == len(places) if tokens is None else tokens in spellings
         if alike and spans is None:
-            found[places] = scores
-            return found
-    if spans is None and given.tokens is None:
+            laid[places] = scores
+            return laid
+    if spans is None and tokens is None:
         raise ValueError(
-            f"{len(scores)} scores are none for each of {len(names)} tokens, or of {len(own)} "
+            f"{len(scores)} scores are none for each of {len(names)} tokens, or of {len(content)} "
             "without special ones: say which tokens they are of"
         )
     if not inputs.sources:
         raise ValueError("its tokens are not the model's")
     source = inputs.sources[row]
-    ink = {place: _INK.search(source.text, *source.spans[place]) for place in own}
+    ink = {place: _INK.search(source.text, *source.spans[place]) for place in content}
     ink = {place: spelled.span() for place, spelled in ink.items() if spelled}
     if spans is None:
         first = min((begin for begin, _ in ink.values()), default=0)
-        spans = _spelled(source.text, given.tokens, first)
+        spans = _spelled(source.text, tokens or (), first)
     owners: set[int] = set()
     for score, span in zip(scores, spans, strict=True):
         touched = _INK.search(source.text, *span) if span else None
@@ -177,12 +166,12 @@ def _laid(given: _Map, inputs: Inputs, row: int, units: np.ndarray) -> np.ndarra
                 f"{touched[0]!r} is {len(pieces)} tokens of the model, which have one score: "
                 "compare words, " + about("units", "word")
             )
-        found[pieces[0]] += score
+        laid[pieces[0]] += score
         owners |= {*pieces}
     if missed := ink.keys() - owners:
         begin, end = ink[min(missed)]
         raise ValueError(f"nothing scores {source.text[begin:end]!r}")
-    return found
+    return laid
 
 
 def _spelled(text: str, tokens: Sequence[Any], end: int) -> list[Span | None]:
@@ -221,18 +210,21 @@ def supplied(scores: Any, texts: Texts | TextStream | None = None) -> list[Suppl
     """
     if scores is None:
         return []
-    paths = [scores] if isinstance(scores, str | Path) else scores
-    named = isinstance(scores, Mapping)
-    given = scores.items() if named else [(files.unpacked(Path(path).stem), path) for path in paths]
-    own = {each.lower() for method in METHODS.values() for each in (method.name, method.label)}
+    if isinstance(scores, Mapping):
+        named = [*scores.items()]
+    else:
+        paths = [scores] if isinstance(scores, str | Path) else scores
+        named = [(files.unpacked(Path(path).stem), path) for path in paths]
+    reserved = {each.lower() for method in METHODS.values() for each in (method.name, method.label)}
     tables = []
-    for name, held in given:
+    for name, held in named:
         table = _table(held, texts)
         tables += table.groupby("method", sort=False) if "method" in table else [(name, table)]
     names = [str(name) for name, _ in tables]
     for name in names:
-        if name.lower() in own or names.count(name) > 1:
-            taken = "one of this package's methods" if name.lower() in own else "of several maps"
+        ours = name.lower() in reserved
+        if ours or names.count(name) > 1:
+            taken = "one of this package's methods" if ours else "of several maps"
             raise ValueError(f"{name!r} is the name {taken}: give the tool's maps another")
     return [_read(name, table) for name, (_, table) in zip(names, tables, strict=True)]
 
@@ -268,8 +260,8 @@ def _read(name: str, table: pd.DataFrame) -> Supplied:
     table = table.assign(**{key: table[key].astype(str)})
     if "score" in table:  # a row a token
         lists = ("score", "token", "begin", "end")
-        how = {column: list if column in lists else "first" for column in table if column != key}
-        table = table.groupby(key, sort=False).agg(how).reset_index()
+        merge = {column: list if column in lists else "first" for column in table if column != key}
+        table = table.groupby(key, sort=False).agg(merge).reset_index()
         table = table.rename(columns={"score": "scores", "token": "tokens"})
     if (again := table[key].duplicated()).any():
         raise ValueError(f"the maps {name!r} have two of the text {table[key][again].iloc[0]!r}")

@@ -283,6 +283,17 @@ def test_a_dry_run_says_it_and_writes_nothing(table, tmp_path, monkeypatch, caps
     assert "--dry-run needs none" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [("--target=up", "is none of negative, positive"), ("--label-column=stars", "stars")],
+)
+def test_a_refused_audit_leaves_no_folder(table, tmp_path, capsys, option, said):
+    out = tmp_path / "out"
+    assert main(["audit", "--dataset", str(table), option, "--out", str(out), "--quiet"]) == 1
+    assert said in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_a_finished_audit_takes_more_texts_and_is_not_taken_for_fewer(placeholder, tmp_path):
     def audited(limit):
         how = {"parameters": {"limit": limit}, "quiet": True}

@@ -53,14 +53,14 @@ def test_each_token_of_an_answer_opens_its_own_map(clf, tmp_path):
     shown = lrp.explain(clf, CHAT, answer="the end", units="sentence")
     inputs = clf.encode(CHAT, answer="the end")
     each = lrp.leave_one_out(clf, inputs, units="sentence", per_token=True)[0]
-    assert [next(iter(one.maps)) for one in shown.said] == ["the", " ", "e", "n", "d"]
-    for one, expected in zip(shown.said, each, strict=True):
+    assert [next(iter(one.maps)) for one in shown.of_answer] == ["the", " ", "e", "n", "d"]
+    for one, expected in zip(shown.of_answer, each, strict=True):
         assert next(iter(one.maps.values())).tolist() == pytest.approx(expected.tolist())
     page = shown.save(tmp_path / "answer.html").read_text()
     assert page.count("<details><summary>") == 5 + 1  # and the table of scores
     assert "<details><summary>the</summary><p><b>the</b>" in page
     assert "<script" not in page
-    assert lrp.explain(clf, "A dog", "mask-gradient").said == []
+    assert lrp.explain(clf, "A dog", "mask-gradient").of_answer == []
 
 
 def test_without_an_answer_a_chat_gets_the_models_own(clf):

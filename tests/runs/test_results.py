@@ -56,6 +56,7 @@ def test_maps_are_told_apart_by_readout_and_layers():
     assert run.ablations("r", "post-norm")["front", 10].item() == 2
     assert run.per_text("r", ["cp-lrp"], "sum").loc["0", "cp-lrp"] == 3
     assert list(run.per_text()) == ["loo", "attnlrp", "cp-lrp"]
+    assert list(run.summary(methods=["cp-lrp", "loo"]).value) == [3, 0]
     with pytest.raises(ValueError, match="no layer ablations at 'sum'"):
         run.ablations("r", "sum")
 
