@@ -812,10 +812,37 @@ class TestWords:
         lead = compare(rows, price.ONE, price.ATTN_LRP, by, of="map", column="r")
         assert lead.value.min() > 0.05
 
-    def test_it_finds_the_top_word_more_often_in_language_models_only(self):
+    def test_by_size_it_finds_the_top_word_more_often_in_language_models_only(self):
         lead = self.lead(price.ONE, price.ATTN_LRP, "top")["lead"]
         assert (lead[[*self.classifiers]] == 0).all()
         assert (lead[[*self.spoken]] == 1).all()
+
+    def test_by_the_largest_signed_score_it_does_on_minilm_s_sentences_too(self):
+        rows = []
+        for text, maps in price.read_maps().query("readout in ['', 'word']").groupby(price.TEXT):
+            words = np.array(maps.content.iloc[0])
+            first = {
+                m: np.array(x)[words].argmax()
+                for m, x in zip(maps["map"], maps.scores, strict=True)
+            }
+            for way in (price.ONE, price.ATTN_LRP) if words.sum() > 3 else ():
+                row = dict(zip(price.TEXT, text, strict=True))
+                rows.append(row | {"map": way, "r": float(first[way] == first[price.LOO])})
+        by = ["data", "model"]
+        lead = compare(pd.DataFrame(rows), price.ONE, price.ATTN_LRP, by, of="map")
+        assert lead.value["SST-2", MINI] > 0.05
+        assert lead.low["SST-2", MINI] > 0
+
+    def test_half_removal_is_not_ahead_at_the_top_word_where_classifiers_are_sure(self):
+        texts = price.read_maps().drop_duplicates(price.TEXT).set_index(price.TEXT)
+        rank = texts.groupby(["data", "model"]).logit.rank(method="first", pct=True)
+        rows = self.rows().join(rank.rename("rank"), on=price.TEXT)
+        rows = rows[(rows["rank"] > 0.75) & (rows.data == "SST-2")]
+        by = ["data", "model"]
+        lead = compare(rows, price.HALVES, price.ATTN_LRP, by, of="map", column="top")
+        for model in (MINI, FULL):
+            assert lead.value["SST-2", model] < 0.1
+            assert lead.low["SST-2", model] < 0
 
     def test_half_removal_finds_it_more_often_but_on_minilm_s_reviews(self):
         lead = self.lead(price.HALVES, price.ATTN_LRP, "top")["lead"]
@@ -1160,7 +1187,9 @@ class TestSaturation:
         assert lost[True, 4] < lost[False, 4] - 0.1
 
     @pytest.mark.parametrize("run", sentences)
-    def test_that_explains_most_of_the_mask_gradient_s_fall_with_confidence(self, run):
+    def test_with_the_top_word_exact_the_fall_with_confidence_is_gone_and_stays_at_the_others(
+        self, run
+    ):
         texts = saturation.compare_texts(self.paths(run))
         rank = partial(lrp.stats.estimate, statistic=saturation.rank_correlation)
         falls = rank(texts.logit, texts.gradient)
@@ -1169,6 +1198,10 @@ class TestSaturation:
         assert rank(texts.early, texts.gradient, texts.logit).low > 0.2
         mended = rank(texts.logit, texts.mended)
         assert mended.low < 0 < mended.high
+        words = self.paths(run).query("degree == 0.5 and not top").groupby("id", sort=False)
+        others = {text: np.corrcoef(x.gradient, x.loo)[0, 1] for text, x in words if len(x) > 2}
+        of_texts = texts.set_index("id").assign(r=pd.Series(others)).dropna(subset="r")
+        assert rank(of_texts.logit, of_texts.r).high < -0.1
 
     def test_a_language_model_s_decisive_word_is_not_lost_later_where_it_is_sure(self):
         texts = saturation.compare_texts(self.paths("smollm2-sst2"))

@@ -23,7 +23,7 @@ def test_text_parameters_and_what_it_imports_each_decide(small_book):
     cell = "```{code-cell} ipython3\n%s\n```\n"
     code = "%time\nfrom experiments import near\nlrp.estimate\nread('results/shown', 'assets')"
     chapter.write_text(chapter.read_text() + cell % code)
-    for place in ("results/shown/run", "results/other/run", "experiments/assets/other"):
+    for place in ("results/shown/run", "results/nowhere/run", "experiments/assets/nowhere"):
         (small_book.root / place).mkdir(parents=True)
 
     def key(given=(), **code):
@@ -34,7 +34,7 @@ def test_text_parameters_and_what_it_imports_each_decide(small_book):
     first = key(far="x = 1\n", other="x = 1\n")
     assert key(far="x = 1  # why\n", other="x = 2\n") == first
     others = [key({"factor": 1.0}), key(far="x = 2\n"), key(far="x = \n")]
-    for place in ("results/other/run", "experiments/assets/other"):
+    for place in ("results/nowhere/run", "experiments/assets/nowhere"):
         (small_book.root / place / "table.csv").write_text("1")
     assert key() == others[-1]
     (small_book.root / "results/shown/run/table.csv").write_text("1")
