@@ -130,7 +130,7 @@ class TestAnswers:
         assert audit_answers.verdict(few).answer == "cannot tell"
         said = sentences.of_verdict(audit_answers.verdict(few))
         assert "is open: too few texts to say how many would tell; 20 are the least." in said
-        assert said.endswith("So few texts put neither of the two ahead.")
+        assert said.endswith("texts do not say: 20 are the least.")
         assert "texts would" not in said
         close = audit_answers.verdict(self.altered(run, attnlrp=0.705))
         assert close.answer == "cannot tell"
