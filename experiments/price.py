@@ -84,18 +84,17 @@ def compare_with_loo(maps: pd.DataFrame) -> pd.DataFrame:
 def by_text(
     maps: pd.DataFrame,
     ways: Sequence[str],
-    compare: Callable[[Array, Array], tuple[bool, float]],
+    compare: Callable[[Array, Array], dict[str, float]],
 ) -> pd.DataFrame:
     """Compare each text's maps with leave-one-out at its words, in texts of more than three.
 
     Args:
         maps: as of `read_maps`; LRP is taken where it was read at the words.
         ways: the maps to compare, in the column `map`.
-        compare: from a map's scores and leave-one-out's, (words,), to whether its top word is
-            leave-one-out's, and r over the other words.
+        compare: from a map's scores and leave-one-out's, (words,), to numbers by their names.
 
     Returns:
-        a row a text and map: `TEXT`, `map`, `top`, `r`, and `run`, the model and kind of text.
+        a row a text and map: `TEXT`, `map`, those numbers, and `run`, the model and kind of text.
     """
     rows = []
     named = maps[maps["map"].notna() & maps.readout.isin(["", "word"])]
@@ -105,9 +104,9 @@ def by_text(
             continue
         scores = {row.map: np.array(row.scores)[words] for row in part.itertuples()}
         for way in ways:
-            top, others = compare(scores[way], scores[LOO])
-            rows.append([*text, way, float(top), others])
-    found = pd.DataFrame(rows, columns=[*TEXT, "map", "top", "r"])
+            numbers = compare(scores[way], scores[LOO])
+            rows.append(dict(zip(TEXT, text, strict=True)) | {"map": way, **numbers})
+    found = pd.DataFrame(rows)
     kind = found.data.replace(PANELS)
     return found.assign(run=found.model.str.split(",").str[0] + ", " + kind)
 

@@ -27,7 +27,8 @@ from lrputils.report.words import WordMaps, named
 DEFAULT = "loo", "attnlrp"
 _CHEAP = 128  # in a text of at most so many tokens LOO is computed for the notes, asked for or not
 _SHUFFLES = 1000
-_ROUNDING = 1e-4  # of LOO's size: no map is so small that is more than rounding
+_GRADIENTS = "grad-x-input", "ig"
+_ROUNDING = 1e-4  # of LOO's size: a gradient's map that is smaller is no more than rounding
 _FIRST, _SHARE = 3, 0.1  # times LOO's share of the first token, and a share, that are worth a word
 NARROWED = "sentence,word"  # units: sentences first, then the words of those that count
 _YARDSTICK = (
@@ -74,7 +75,7 @@ def explain(
             that is too long is refused.
         answer: what a language model says, if that is to be explained. "own", and of a chat the
             default, is the model's own: its most probable token each time, 64 of them at most.
-        removal: how LOO, Shapley values and the like remove what they remove (see `leave_one_out`).
+        removal: what LOO does to a token (see `leave_one_out`).
 
     Returns:
         The `Heatmap`: a notebook shows it, a prompt prints it, `save` writes it, `to_frame` holds
@@ -187,7 +188,7 @@ def _explain(
             note = tracking(scores, loo, content, shown.words, unit)
             if loo is not None and unit == "token":
                 note += _first_token(scores, loo)
-            if loo is not None and 0 < np.abs(scores).max() < _ROUNDING * np.abs(loo).max():
+            if loo is not None and name in _GRADIENTS and _is_rounding(scores, loo):
                 note, doubts[name] = _of_rounding(scores, loo), ""
         shown.notes[METHODS[name].label] = note + doubts[name]
     return shown
@@ -219,6 +220,10 @@ def _of_gap(total: float, gap: float) -> str:
         f" Its scores sum to {total:+.2f}, and from its baseline to the text the output changes by "
         f"{total + gap:+.2f}: more steps close the gap."
     ).replace("-", "−")
+
+
+def _is_rounding(scores: np.ndarray, loo: np.ndarray) -> bool:
+    return 0 < np.abs(scores).max() < _ROUNDING * np.abs(loo).max()
 
 
 def _of_rounding(scores: np.ndarray, loo: np.ndarray) -> str:

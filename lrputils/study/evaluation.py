@@ -246,19 +246,21 @@ def _batch(
         curves = _curves(classifier, inputs, target, maps, chunk, units)
         for label, of_texts in curves.items():
             columns[label] = [a | b for a, b in zip(columns[label], of_texts, strict=True)]
-    return [
-        [
-            {
-                **label._asdict(),
-                **columns[label][row],
-                "scores": scores[row, :length].numpy(),
-                "pieces": list(inputs.tokens[row]),
-                "content": content[row, :length].numpy(),
-            }
-            for label, scores in maps.items()
-        ]
-        for row, length in enumerate(inputs.lengths.tolist())
-    ]
+    texts_rows = []
+    for row, length in enumerate(inputs.lengths.tolist()):
+        shared = {"pieces": list(inputs.tokens[row]), "content": content[row, :length].numpy()}
+        texts_rows.append(
+            [
+                {
+                    **label._asdict(),
+                    **columns[label][row],
+                    "scores": scores[row, :length].numpy(),
+                    **shared,
+                }
+                for label, scores in maps.items()
+            ]
+        )
+    return texts_rows
 
 
 def _curves(

@@ -20,8 +20,9 @@ Look = tuple[tuple[int, int], bool]
 _SETTLED = """async () => {
   if (document.readyState !== "complete") return false;
   if (document.querySelector("meta[http-equiv=refresh i]")) return false;
-  if (window.MathJax && MathJax.startup && MathJax.startup.promise)
-    await MathJax.startup.promise;
+  const typesetting = window.MathJax && MathJax.startup && MathJax.startup.promise;
+  if (document.querySelector(".math") && !typesetting) return false;
+  await typesetting;
   await new Promise((done) => setTimeout(done, 300));
   return true;
 }"""
