@@ -71,6 +71,7 @@ class TestSpecifications:
         half, identity, closed = dict.fromkeys(shares.index.get_level_values(0))
         lead = shares["first"] - shares["second"]
         assert lead[half, MINI] < 0 < lead[half, FULL]
+        assert shares["first"][half, FULL] > 90
         assert shares.second[identity].drop(frame.THIS_RUN).min() > 95
         assert (lead[closed].drop(frame.THIS_RUN) < 0).all()
 

@@ -23,7 +23,11 @@ _SETTLED = """async () => {
   const typesetting = window.MathJax && MathJax.startup && MathJax.startup.promise;
   if (document.querySelector(".math") && !typesetting) return false;
   await typesetting;
-  await new Promise((done) => setTimeout(done, 300));
+  const pause = (time) => new Promise((done) => setTimeout(done, time));
+  const late = () => [...document.querySelectorAll(".math")]
+    .some((formula) => !formula.querySelector("mjx-container"));
+  for (let tries = 0; tries < 100 && late(); tries++) await pause(100);
+  await pause(300);
   return true;
 }"""
 
@@ -129,8 +133,9 @@ _LAYOUT = """(() => {
   return {
     width: document.documentElement.scrollWidth,
     window: innerWidth,
-    formulas: document.querySelectorAll(".math").length,
-    typeset: document.querySelectorAll(".math mjx-container").length,
+    raw: [...document.querySelectorAll(".math")]
+      .filter((formula) => !formula.querySelector("mjx-container"))
+      .map((formula) => formula.textContent.slice(0, 60)),
     cut: [...document.querySelectorAll("mjx-container[display]")]
       .filter((formula) => formula.scrollWidth > formula.clientWidth + 1)
       .map((formula) => formula.innerText.slice(0, 60)),
@@ -173,7 +178,7 @@ def unreadable(browser: Browser, url: str, first: Look, second: Look) -> list[st
         found += seen["broken"]
         found += [f"a formula loses its end: {formula}" for formula in seen["cut"]]
         found += ["it is wider than the window"] * (seen["width"] > seen["window"] + 1)
-        found += ["a formula is not typeset"] * (seen["typeset"] < seen["formulas"])
+        found += [f"a formula is not typeset: {formula}" for formula in seen["raw"]]
     return found
 
 
