@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from experiments import frame
+from experiments import frame, price
 from lrputils import stats
 from lrputils.runs.results import load
 from lrputils.stats import Array
@@ -166,3 +166,66 @@ def move_passes(bought: pd.DataFrame, passes: int) -> pd.Series:
     random = halves[1]["estimate", passes] - halves[1]["chance", passes]
     told = {"moved": best, "chosen": gains[best][0].mean(), "value": found.value}
     return pd.Series({**told, "low": found.low, "high": found.high, "chance": random.mean()})
+
+
+def spend(maps: pd.DataFrame, passes: int) -> pd.DataFrame:
+    """Spend three or six passes beside the mask gradient's three in each of three ways.
+
+    Args:
+        maps: of `experiments.price.read_maps`.
+        passes: 3, or 6.
+
+    Returns:
+        a row a text of at least 8 own tokens and `way`: "exact", the mask gradient with
+        leave-one-out itself at the so many tokens that it ranks first; "chance", at random ones;
+        "groups", half-removal, after six passes added to the mask gradient. `model`, `data`, `id`;
+        `logit`, the size of f; over own tokens `r` with leave-one-out, and `top`, whether the
+        largest scores are at one token.
+    """
+    rows, random = [], np.random.default_rng(0)
+    by_groups = {3: price.HALVES, 6: price.BOTH}[passes]
+    used = maps[maps["map"].isin([price.ONE, by_groups, price.LOO])]
+    for text, own in used.groupby(price.TEXT, sort=False):
+        words = np.array(own.content.iloc[0])
+        if words.sum() < 8:
+            continue
+        scores = {row.map: np.array(row.scores, float)[words] for row in own.itertuples()}
+        estimate, loo = scores[price.ONE], scores[price.LOO]
+        ways = {"groups": scores[by_groups]}
+        orders = {"exact": np.argsort(-abs(estimate)), "chance": random.permutation(len(loo))}
+        for way, tokens in orders.items():
+            ways[way] = estimate.copy()
+            ways[way][tokens[:passes]] = loo[tokens[:passes]]
+        told = dict(zip(price.TEXT, text, strict=True)) | {"logit": abs(own.logit.iloc[0])}
+        for way, bought in ways.items():
+            top = abs(bought).argmax() == abs(loo).argmax()
+            r = float(np.corrcoef(bought, loo)[0, 1])
+            rows.append({**told, "way": way, "r": r, "top": float(top)})
+    return pd.DataFrame(rows)
+
+
+def choose_by_confidence(spent: pd.DataFrame) -> stats.Estimate:
+    """Return what it gains to give confident texts one way to spend passes, and others another.
+
+    Which half of the texts has exact passes and which the groups is chosen on every second text,
+    and so is the one way for all that is compared with. The remaining texts test it.
+
+    Args:
+        spent: of `spend`, for one model and data set.
+
+    Returns:
+        the gain in mean r, with Student's interval.
+    """
+    r = spent.pivot(index=["id", "logit"], columns="way", values="r")
+    means, tested = {}, {}
+    for kept, half in ((means, r.iloc[::2]), (tested, r.iloc[1::2])):
+        logit = half.index.get_level_values("logit")
+        sure = logit >= np.median(logit)
+        kept["one way"] = {way: half[way] for way in ("exact", "groups")}
+        kept["by confidence"] = {
+            "exact": half.exact.where(sure, half.groups),
+            "groups": half.groups.where(sure, half.exact),
+        }
+    best = {kind: max(ways, key=lambda way: ways[way].mean()) for kind, ways in means.items()}
+    chosen = {kind: tested[kind][way] for kind, way in best.items()}
+    return stats.estimate(chosen["by confidence"] - chosen["one way"], method="t")

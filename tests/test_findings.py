@@ -1257,6 +1257,29 @@ class TestSaturation:
         assert (gains.value < 0.015).all()
         assert (gains.chance > 0.01).all()
 
+    @pytest.mark.parametrize("passes", [3, 6])
+    def test_exact_passes_are_nowhere_behind_passes_in_groups_at_one_price(self, passes):
+        """Three find the top word more often than half-removal; confidence picks no better way."""
+        spent = saturation.spend(price.read_maps([*frame.RUNS]), passes)
+        at = ["data", "model"]
+        r, top, above_chance = (
+            compare(spent, "exact", other, at, of="way", column=column)
+            for other, column in (("groups", "r"), ("groups", "top"), ("chance", "r"))
+        )
+        assert len(r) == 7
+        assert [*top.lead[top.lead != 1].index] == [("IMDB", FULL)] * (passes == 3)
+        assert (r.lead >= 0).all()
+        sentences = r.lead["SST-2"]
+        closer = (
+            {MINI, spoken.MODELS["smollm2"]}
+            if passes == 3
+            else {*sentences.index} - {spoken.MODELS["gemma3"]}
+        )
+        assert {*sentences[sentences == 1].index} == closer
+        assert (above_chance.low > 0).all()
+        for _, texts in spent.groupby(at):
+            assert saturation.choose_by_confidence(texts).low < 0
+
     def test_along_the_curves_no_estimate_is_ahead_of_attnlrp(self):
         """By Δ half-removal comes closer than one pass on sentences."""
         curves = price.read_curves()

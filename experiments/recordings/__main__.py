@@ -38,6 +38,7 @@ KINDS = {
     "refactored": "experiments.attention_forms:through_forms",
     "curves": "experiments.recordings.evaluations:curves",
     "baselines": "experiments.recordings.evaluations:baselines",
+    "deltas": "experiments.recordings.evaluations:deltas",
     "epsilon": "experiments.recordings.epsilon:measure",
     "depth": "experiments.depth:agreement_by_depth",
     "patching": "experiments.recordings.patching:measure",
@@ -82,6 +83,7 @@ def record(
         refactored      AttnLRP's maps through other forms of attention
         curves          r and curves at every read-out, also under [MASK]
         baselines       Integrated Gradients from three baselines, rollout, the mask gradient
+        deltas          the curves of half-removal alone, of long texts
         epsilon         LRP with ε > 0
         depth           the mask gradient of the last layers
         patching        patches, and each backward pass's estimates of them

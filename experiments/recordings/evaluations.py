@@ -1,21 +1,24 @@
 """What is recorded by evaluating texts: kinds `texts` (as `sst` and `imdb`), `curves`, `baselines`
-and `random_weights`.
+and `deltas`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
+from experiments.by_text import in_batches
 from experiments.frame import recorded_loo
-from lrputils.attribution import METHODS
+from lrputils.attribution import METHODS, attribute
 from lrputils.data.texts import Texts
 from lrputils.model.classifier import Classifier
+from lrputils.model.inputs import Inputs
 from lrputils.model.readout import readouts
 from lrputils.removal.perturbation import curve_mean, perturbation_curves
 from lrputils.study.evaluation import Evaluation, evaluate
@@ -207,3 +210,34 @@ def baselines(
             *(*_POINTS, *_MAPS),
         ]
     )
+
+
+@in_batches("id", "tokens")
+def deltas(
+    classifier: Classifier,
+    inputs: Inputs,
+    target: Tensor,
+    *,
+    chunk: int = 1,
+    variants: Sequence[tuple[str, str]] = (("mask-gradient", "halves"), ("mask-gradient", "sum")),
+) -> Iterator[dict[str, Any]]:
+    """Yield the columns of a batch's `baselines` from the curves alone: leave-one-out, which long
+    texts make dear, is not measured.
+
+    Args:
+        chunk: tokens that go at once along the curves.
+        variants: keys of `_VARIANTS`.
+
+    Returns:
+        `method`, `variant`; `lerf`, `morf` and `delta`.
+    """
+    maps = [
+        attribute(classifier.model, inputs, method, target=target, **_VARIANTS[method, variant])
+        for method, variant in variants
+    ]
+    how: dict[str, Any] = {"target": target, "chunk": chunk}
+    curves = perturbation_curves(classifier, inputs, torch.stack(maps), **how)
+    means = (curve_mean(each).double().cpu() for each in curves)
+    for (method, variant), most, least in zip(variants, *means, strict=True):
+        columns = {"lerf": least, "morf": most, "delta": least - most}
+        yield {"method": method, "variant": variant, **columns}

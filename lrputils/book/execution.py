@@ -221,7 +221,7 @@ def _run_chapter(
     """Execute the chapter's text with `parameters`, write the notebook; return name and seconds.
 
     What its tables and figures show goes into a folder of its name beside it, as CSV. A run
-    that failed goes beside `output`, whose old failure is removed by a success. The `stamp`
+    is beside `output` while it goes on, and stays there if it failed; a success removes both. The `stamp`
     goes into the metadata, with time and memory.
 
     Raises:
@@ -230,12 +230,12 @@ def _run_chapter(
     """
     os.environ.update(KERNEL_ENVIRONMENT)
     logging.getLogger("asyncio").disabled = True  # what nbclient leaves there on Ctrl-C
-    failed = output.with_suffix(".failed.ipynb")
+    running, failed = (output.with_suffix(f".{way}.ipynb") for way in ("running", "failed"))
     began, problem = time.perf_counter(), ""
     try:
         papermill.execute_notebook(
             read_text(text),
-            str(failed),
+            str(running),
             dict(parameters),
             kernel_name="python3",
             progress_bar={"desc": text.stem, "leave": False, "disable": quiet or None},
@@ -246,7 +246,8 @@ def _run_chapter(
         problem = f"code cell {error.exec_count} failed: {error.ename}: {said}"
     except DeadKernelError:
         problem = "the kernel died, often for want of memory"
-    notebook = without_traces(nbformat.read(failed, 4))
+    notebook = without_traces(nbformat.read(running, 4))
+    running.unlink()
     problem = problem or next(missing_figures(notebook), "")
     unit = 2**20 if sys.platform == "darwin" else 2**10
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
@@ -258,7 +259,7 @@ def _run_chapter(
         raise BookError(f"{text.stem}: {problem}; {run}")
     write_notebook(notebook, output)
     write_tables(notebook, output.with_suffix(""))
-    failed.unlink()
+    failed.unlink(missing_ok=True)
     return text.stem, spent["seconds"]
 
 

@@ -184,6 +184,8 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
             from lrputils.model.classifier import find_device
 
             find_device(given["device"])
+        if given.get("scores") and not Path(given["scores"]).is_file():
+            raise FileNotFoundError(f"scores={given['scores']!r} is no file")
         for name in ("rows", "reviews_rows"):
             if name in given and not Path(given[name], RUN).is_file():
                 raise FileNotFoundError(

@@ -39,6 +39,7 @@ WANTED: dict[str, _Rule] = {
     "permutations": (lambda n: n >= 4 and n % 2 == 0, "an even number from 4 on"),
     "max_tokens": _from(3),
     "chunk": _from(1),
+    "template": (lambda value: value.count("{text}") == 1, "a prompt with {text} in it, once"),
     "readout": _one_of("word", "sum", "post-norm"),
     "rate": _from(0.001),
     "utilisation": _from(0.01, 1),

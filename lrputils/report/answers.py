@@ -9,6 +9,8 @@ from lrputils.stats import Difference
 
 def ahead(first: str, second: str, gap: Difference) -> str:
     """Say which of two is ahead: `gap` is `first − second`, or such a row of a table."""
+    if not gap.used:
+        return f"{first} and {second} cannot be compared: a text of one token has no correlation"
     size = f"{gap.value:+.2f} [{gap.low:+.2f}, {gap.high:+.2f}]"
     if gap.used < FEWEST:
         told = "too few texts to put one ahead"

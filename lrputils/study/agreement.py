@@ -215,7 +215,8 @@ def compare(
     both = dict(zip(("first", "second"), sides[0].align(sides[1]), strict=True))
     pairs = pd.DataFrame(both).dropna().reset_index()
     if pairs.empty:
-        raise ValueError(f"no text has both {first!r} and {second!r}")
+        short = "; a text of one token has no correlation" if column in CORRELATIONS else ""
+        raise ValueError(f"no text has {column} of both {first!r} and {second!r}{short}")
     groups = [(f"{first} − {second}", pairs)]
     if by:
         groups = pairs.groupby(by if by[1:] else by[0], sort=False, observed=True)

@@ -75,7 +75,7 @@ def test_two_at_once_and_a_failure_is_told_while_the_others_go_on(small_book, ca
     capfd.readouterr()
     paths = execute(small_book, given, how)
     assert list(paths) == ["01_short", "02_broken", "03_last"]
-    assert not [*small_book.build_folder.rglob("*.failed.ipynb")]
+    assert not [*small_book.build_folder.rglob("*.*.ipynb")]
     assert all("0.5" in outputs(path) for path in paths.values())
     said = capfd.readouterr().err
     assert "03_last: unchanged" in said

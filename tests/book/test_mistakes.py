@@ -33,6 +33,8 @@ MISTAKES = [
     ("3 --out RUN -p device=cuda:99", "03_sst: device='cuda:99' cannot be used here"),
     ("4 --out RUN -p max_tokens=1", "04_imdb: max_tokens=1 must be 3 or more"),
     ("4 --out RUN -p rows=FOLDER", "04_imdb: rows='FOLDER' holds no run: `lrputils evaluate --"),
+    ("10 --out RUN -p scores=FOLDER", "10_audit: scores='FOLDER' is no file"),
+    ("3 --out RUN -p template=text", "template='text' must be a prompt with {text} in it, once"),
     ("4 --out RUN -p chunk=0", "04_imdb: chunk=0 must be 1 or more"),
     ("2 --out RUN -p seeds=0", "02_linear_attention: seeds=0 must be 1 or more"),
     ("1 --out RUN -p max_factors=2", "max_factors=2 must be 3 or more"),

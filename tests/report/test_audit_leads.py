@@ -179,3 +179,8 @@ def test_one_text_is_one_and_has_no_interval():
     r = stats.estimate(np.array([0.9]))
     alone = Verdict(CANNOT_TELL, r, np.inf, None, 0.0, "attnlrp", "word")
     assert "mean r 0.90, n = 1." in of_verdict(alone)
+
+
+def test_without_an_r_no_two_are_compared():
+    told = ahead("A", "B", stats.paired_difference([np.nan], [0.0]))
+    assert told == "A and B cannot be compared: a text of one token has no correlation"

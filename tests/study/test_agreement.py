@@ -84,7 +84,7 @@ def test_an_unseen_text_is_worth_the_larger_mean_delta_and_nothing_in_other_unit
         (lambda maps: study.agreement(maps[maps.method != "loo"]), "no text has both"),
         (
             lambda maps: study.compare(study.agreement(maps), "a", "q", "removal"),
-            "no text has both",
+            "no text has r of both 'a' and 'q'; a text of one token has no correlation",
         ),
     ],
 )
