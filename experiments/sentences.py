@@ -37,6 +37,9 @@ def draw(
     figure = dots({"": means}, title=title, xlabel="Pearson r with LOO", zero=0)
     axes, jitter = figure.axes[0], np.random.default_rng(0)
     shifts = dict(zip(models, np.linspace(-0.22, 0.22, len(models)), strict=True))
+    for model, shift in shifts.items():  # in ink, to be seen before the cloud
+        places, of_model = np.arange(len(methods)) + shift, means.loc[model]
+        axes.hlines(places, of_model.low, of_model.high, color=COLORS["ink"], lw=1.5, zorder=3)
     for (model, method), part in rows.groupby(["model", "method"]):
         if model in models and method in methods:
             place = methods.index(method) + shifts[model]

@@ -90,7 +90,6 @@ def plainly(what: str, meanings: Mapping[str, str] = MappingProxyType({})) -> It
 
 def flag(name: str) -> str:
     """Return the option that sets a parameter."""
-    name = "model" if name == "name_or_folder" else name
     return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
 
 

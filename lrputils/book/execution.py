@@ -33,6 +33,7 @@ from lrputils.book.layout import Book, BookError, Execution
 from lrputils.book.notebooks import (
     missing_figures,
     read_text,
+    without_roles,
     without_traces,
     write_notebook,
 )
@@ -148,7 +149,8 @@ def execute(
     """Execute chapters, each only if something that decides it has changed.
 
     The notebooks are kept in `_build/executed/<profile>`; return them by the chapter's name. Into
-    another folder `out` all are executed, since a model or data at the same path may be others now.
+    another folder `out` all are executed, since a model or data at the same path may be others now,
+    and written in plain Markdown.
     The working directory is the caller's, so that relative paths mean what the caller means.
 
     Args:
@@ -172,7 +174,8 @@ def execute(
         key = _fingerprint(text, parameters, sources)
         stamp = {"profile": how.profile, "fingerprint": key}
         if how.force or out or not stamp.items() <= _stamp_of(output).items():
-            jobs.append(partial(_run_chapter, text, parameters, output, stamp, how.quiet))
+            run = text, parameters, output, stamp, how.quiet
+            jobs.append(partial(_run_chapter, *run, alone=out is not None))
         elif not how.quiet:
             print(f"{name}: unchanged", file=sys.stderr)
     cores = os.cpu_count() or 1
@@ -217,12 +220,15 @@ def _run_chapter(
     output: Path,
     stamp: Mapping[str, Any],
     quiet: bool,
+    *,
+    alone: bool,
 ) -> tuple[str, float]:
     """Execute the chapter's text with `parameters`, write the notebook; return name and seconds.
 
     What its tables and figures show goes into a folder of its name beside it, as CSV. A run
-    is beside `output` while it goes on, and stays there if it failed; a success removes both. The `stamp`
-    goes into the metadata, with time and memory.
+    that goes on, or failed, is beside `output` under another name; a success removes both. The
+    `stamp` goes into the metadata, with time and memory. Read `alone`, outside of the book, it has
+    no roles.
 
     Raises:
         BookError: a cell raised, the kernel died, or a figure is missing; the message says where
@@ -247,6 +253,7 @@ def _run_chapter(
     except DeadKernelError:
         problem = "the kernel died, often for want of memory"
     notebook = without_traces(nbformat.read(running, 4))
+    notebook = without_roles(notebook) if alone else notebook
     running.unlink()
     problem = problem or next(missing_figures(notebook), "")
     unit = 2**20 if sys.platform == "darwin" else 2**10

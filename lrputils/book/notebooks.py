@@ -5,6 +5,8 @@ And the figures that an executed one lacks.
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +23,9 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
+# {role}`text`, or {role}`text <target>`
+_ROLE = re.compile(r"\{([\w:]+)\}`([^`<]+?)(?:\s*<[^`>]+>)?`")
+_PLAIN = {"cite": "[{}]", "eq": "({})", "numref": "[{}]", "prf:ref": "[{}]"}
 
 
 def read_text(path: Path) -> NotebookNode:
@@ -45,6 +50,32 @@ def without_traces(notebook: NotebookNode) -> NotebookNode:
             cell.metadata.pop(name, None)
         if not cell.metadata.get("tags", True):
             del cell.metadata["tags"]
+    return notebook
+
+
+def without_roles(notebook: NotebookNode) -> NotebookNode:
+    """Say, in place, in plain Markdown what roles say that only the book's pages know.
+
+    A reference becomes its text, a glued fact its value, as the cells of `bind` left it.
+    """
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    glued = {
+        output.metadata["scrapbook"]["name"]: value
+        for output in outputs
+        if "scrapbook" in output.get("metadata", {})
+        for value in output.data.values()
+    }
+
+    def plain(role: re.Match[str]) -> str:
+        kind, text = role.groups()
+        name, _, form = text.partition(":")
+        if kind == "glue:text" and name in glued:
+            return format(ast.literal_eval(glued[name]), form)
+        return _PLAIN.get(kind, "{}").format(text)
+
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _ROLE.sub(plain, cell.source)
     return notebook
 
 

@@ -179,7 +179,7 @@ def check_inputs(notebook: NotebookNode, chapter: str, given: Mapping[str, Any])
         if "model" in given:
             from lrputils.data.files import find_model
 
-            find_model(given["model"], parameter="model")
+            find_model(given["model"])
         if "device" in given:
             from lrputils.model.classifier import find_device
 

@@ -373,10 +373,7 @@ def find(
 
 
 def find_model(
-    name: str,
-    revision: str | None = None,
-    *,
-    parameter: str = "name_or_folder",
+    name: str, revision: str | None = None, *, parameter: str = "model"
 ) -> tuple[str, Path, str | None]:
     """`find` a model; refuse a PEFT adapter, and a folder without a config.json."""
     found = find(name, repository="model", parameter=parameter, revision=revision)

@@ -331,7 +331,7 @@ class Classifier:
 
 
 def load_classifier(
-    name_or_folder: str | Path | nn.Module | Any | None = None,
+    model: str | Path | nn.Module | Any | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
     revision: str | None = None,
@@ -346,7 +346,7 @@ def load_classifier(
     r"""Load a classifier or next-token model with its tokenizer.
 
     Args:
-        name_or_folder: a folder as `save_pretrained` writes it, a name on the Hugging Face hub
+        model: a folder as `save_pretrained` writes it, a name on the Hugging Face hub
             ("owner/name" or "owner/name@revision"), or `None` for the model that comes with the
             package. A model at hand with its tokenizer, or a pipeline, is taken as it is and where
             it is; so is any module of torch, `module(input_ids, attention_mask)` → logits.
@@ -374,12 +374,12 @@ def load_classifier(
             loaded: tokens can be removed from it.
     """
     if function is not None:
-        model, words = of_function(function, labels)
-        return Classifier(model, words, model.config.name_or_path)
-    if tokenizer is not None or not isinstance(name_or_folder, str | Path | None):
-        found = _at_hand(name_or_folder, tokenizer)
+        wrapped, words = of_function(function, labels)
+        return Classifier(wrapped, words, wrapped.config.name_or_path)
+    if tokenizer is not None or not isinstance(model, str | Path | None):
+        found = _at_hand(model, tokenizer)
     else:
-        found = _stored(name_or_folder, revision, device, dtype)
+        found = _stored(model, revision, device, dtype)
     precision = next(found.model.parameters()).dtype
     if precision in (torch.float16, torch.bfloat16):
         warn(
@@ -397,7 +397,7 @@ def load_classifier(
 
 
 def _stored(
-    name_or_folder: str | Path | None,
+    place: str | Path | None,
     revision: str | None,
     device: str | torch.device,
     dtype: str | torch.dtype,
@@ -405,9 +405,8 @@ def _stored(
     """What lies in a folder or on the hub, or the package's own model, as a classifier."""
     device = find_device(device)
     dtype = getattr(torch, one_of("dtype", str(dtype).removeprefix("torch."), _DTYPES))
-    place = EMBEDDED if name_or_folder is None else name_or_folder
-    name, folder, commit = files.find_model(str(place), revision)
-    name = name if name_or_folder else NAME
+    name, folder, commit = files.find_model(str(EMBEDDED if place is None else place), revision)
+    name = name if place else NAME
     with _quietly():
         model = _load_model(folder, name, dtype)
         tokenizer = _load_tokenizer(folder, name)

@@ -97,7 +97,7 @@ def test_a_cached_model_and_cached_texts_load_without_a_network(folder, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("load", "parameter"), [(load_classifier, "name_or_folder"), (lrp.load_texts, "dataset")]
+    ("load", "parameter"), [(load_classifier, "model"), (lrp.load_texts, "dataset")]
 )
 def test_without_network_and_cache_one_clear_error_in_seconds(
     load, parameter, tmp_path, monkeypatch, capfd

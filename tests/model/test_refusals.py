@@ -109,7 +109,7 @@ MODELS = {
         lambda: load_classifier(revision="x"),
         "revision='x' belongs to the hub",
     ),
-    "no folder": (lambda: load_classifier("./nothing"), r"name_or_folder='\./nothing'"),
+    "no folder": (lambda: load_classifier("./nothing"), r"model='\./nothing'"),
     "no tokenizer": (
         lambda: load_classifier(tiny.build("bert")),
         "BertForSequenceClassification comes without its token",

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from lrputils.report.display import TABLE, as_json
 
-# Okabe and Ito's palette, and eleven that differ from it.
+# Okabe and Ito's palette, and others that differ from it.
 COLORS = {
     "ink": "#222222",
     "muted": "#767676",
@@ -29,7 +29,7 @@ COLORS = {
     "purple": "#CC79A7",
     "green": "#009E73",
     "lilac": "#9C7DD6",
-    "violet": "#7E4FC4",
+    "orchid": "#B5449E",
     "indigo": "#3B1C80",
     "wine": "#882255",
     "olive": "#999933",
@@ -38,7 +38,9 @@ COLORS = {
     "moss": "#6F9F2A",
     "pine": "#005A3C",
     "teal": "#1B6F7A",
-    "gold": "#A68A2B",
+    "gold": "#B08A1C",
+    "bronze": "#6B4E16",
+    "plum": "#8E6C8A",
 }
 
 
@@ -51,18 +53,18 @@ class _Look(NamedTuple):
     line: str = "-"
 
 
-# Models, darker the larger they are, and other series with a look of their own. A method's colour
-# stands where the method is entered, and is another.
+# Models, classifiers and language models darker the larger they are, and other series with a look
+# of their own. A method's colour stands where the method is entered, and is another.
 LOOKS = {
     "MiniLM, 6 × 384": _Look("lilac", "o"),
-    "MPNet, first 6 × 768": _Look("violet", "s"),
+    "MPNet, first 6 × 768": _Look("orchid", "s"),
     "MPNet, 12 × 768": _Look("indigo", "D"),
     "SmolLM2, 30 × 576": _Look("gold", "s"),
-    "Gemma 3, 18 × 640": _Look("brown", "^"),
+    "Gemma 3, 18 × 640": _Look("bronze", "^"),
     "the paper": _Look("muted", "^"),
     # The book's small model; a reader's own comes first, in ink.
     "this run": _Look("grey", "o", 0.8),
-    "LRP around plain attention": _Look("gold", "X"),
+    "LRP around plain attention": _Look("plum", "X"),
     "half-removal": _Look("moss", "s"),
     "mask gradient + half-removal": _Look("pine", "D"),
 }
@@ -71,7 +73,7 @@ _SHAPES = "Dp^P<Xosv>hd*"
 # Their hues are near AttnLRP's and CP-LRP's, above all on a dark page.
 _DASHED = {"ig", "rollout"}
 # Series without a look of their own, in the order of the figure.
-_OTHERS = [_Look(*pair) for pair in zip(["ink", "teal", "gold", "brown"], "osD^", strict=True)]
+_OTHERS = [_Look(*pair) for pair in zip(["ink", "teal", "slate", "grey"], "osD^", strict=True)]
 # What a reader sees in the place of a name that stands in code.
 NAMES = {
     "word": "words",
