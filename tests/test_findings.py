@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache, partial
-from itertools import combinations
+from itertools import combinations, product
 
 import nbformat
 import numpy as np
@@ -251,6 +251,16 @@ class TestLayers:
         others = table.loc[rows, ["sum", "LayerNorm"]].apply(pd.to_numeric, errors="coerce")
         assert others.notna().sum().to_list() == [4, 4]
         assert (others.dropna() > 0).all(axis=None)
+
+    def test_the_taylor_estimate_errs_less_in_the_later_half(self):
+        rows = frame.read_rows("softmax")
+        middle = rows.groupby("model").layer.transform("max") / 2
+        rows["half"] = np.where(rows.layer > middle, "later", "earlier")
+        by = ["model", "data", "id", "half"]
+        means = rows.groupby(by).linearisation.mean().reset_index()
+        gap = compare(means, "later", "earlier", by[:2], of="half", column="linearisation")
+        assert len(gap) == 4
+        assert (gap.high < 0).all()
 
     def test_the_path_follows_the_removal_worse_in_one_class_of_one_model(self):
         rows, classes = frame.read_rows("softmax"), pd.concat(map(frame.read_rows, ("sst", "imdb")))
@@ -718,6 +728,22 @@ class TestPrice:
         assert (near.loc["SST-2"]["lead"] == 1).all()
         assert (near.loc["IMDB"].low > 0).all()
         assert (near.loc["IMDB"]["lead"] == 0).all()
+
+    def test_more_passes_come_closer_and_attnlrp_is_ahead_of_cp_lrp(self):
+        steps = [(price.ATTN_LRP, price.CP_LRP), (price.ONE, price.ATTN_LRP)]
+        steps += [(price.BOTH, price.ONE), (price.HALF, price.BOTH)]
+        for better, worse in steps:
+            assert (self.gain(better, worse).low > 0).all()
+
+    @pytest.mark.parametrize("readout", READOUTS)
+    def test_wherever_lrp_is_read_the_mask_gradient_and_the_nine_pass_map_are_ahead(self, readout):
+        maps = self.maps().dropna(subset="map").query("readout in ('', @readout)")
+        r = agreement(maps, [WORDS])
+        order = compare(r, price.ATTN_LRP, price.CP_LRP, self.at, of="map")
+        assert (order.low > 0).all()
+        assert (order.share_low > 0.5).all()
+        for estimate, walked in product((price.ONE, price.BOTH), price.LRP):
+            assert (compare(r, estimate, walked, self.at, of="map").low > 0).all()
 
     def test_in_mpnet_s_first_layers_attention_x_grad_is_ahead(self):
         maps = frame.read_maps("maps", "gradients", runs=["mpnet6-sst2"])

@@ -286,17 +286,16 @@ def test_the_file_of_peers_names_these_versions():
         assert f"\n{pin.replace('-', '').replace('==', ' ')}," in names
 
 
-# The page's own calls, from other tools' maps to the audit's verdict.
+# The pages' own calls, from other tools' maps to the audit's verdict.
 _BLOCK = re.compile(r"^```python\n((?:from captum|import shap|import inseq).*?)^```", re.M | re.S)
-_PAGE = Path(__file__).parents[2] / "chapters" / "quickstart.md"
-_CALLS = dict(
-    zip(("captum", "shap", "inseq"), _BLOCK.findall(_PAGE.read_text("utf-8")), strict=True)
-)
+_CHAPTERS = Path(__file__).parents[2] / "chapters"
+_PAGES = "".join((_CHAPTERS / f"{page}.md").read_text("utf-8") for page in ("quickstart", "api"))
+_CALLS = dict(zip(("shap", "captum", "inseq"), _BLOCK.findall(_PAGES), strict=True))
 
 
 @pytest.mark.parametrize("tool", _CALLS)
 @pytest.mark.filterwarnings("ignore")
-def test_the_quickstart_s_calls_bring_a_tool_s_maps_to_a_verdict(clf, tool, capsys):
+def test_the_pages_calls_bring_a_tool_s_maps_to_a_verdict(clf, tool, capsys):
     lm = others.reader()
     texts = ["w0011 w0012 w0013", "w0014 w0015"] if tool == "inseq" else lrp.load_texts(TEXTS)
     given = {"lrp": lrp, "clf": clf, "lm": lm, "texts": texts}

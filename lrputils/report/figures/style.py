@@ -65,8 +65,8 @@ LOOKS = {
     # The book's small model; a reader's own comes first, in ink.
     "this run": _Look("grey", "o", 0.8),
     "LRP around plain attention": _Look("plum", "X"),
-    "half-removal": _Look("moss", "s"),
-    "mask gradient + half-removal": _Look("pine", "D"),
+    "half-removal": _Look("pine", "s"),
+    "mask gradient + half-removal": _Look("moss", "D"),
 }
 # In the order in which methods are entered.
 _SHAPES = "Dp^P<Xosv>hd*"
