@@ -31,16 +31,17 @@ COUNTED = ("content", "all")
 def plan(tokens: int, budget: float) -> tuple[dict[str, Any], int]:
     """The setting for a budget: options of `mask_gradient`, and how many exact passes are left.
 
-    The budget is a share of the passes that leave-one-out takes for so many tokens. In a text of up
-    to 64, one forward and one backward pass with open gates ranks the tokens. In a longer one,
-    half-removal in two, four or eight groups is added to it where both take at most 70% of the
-    budget. The estimate is made even if the budget falls short of it.
+    The budget is a share of the passes that leave-one-out takes for so many tokens, or, from 3 on,
+    a number of passes. In a text of up to 64, one forward and one backward pass with open gates
+    ranks the tokens. In a longer one, half-removal in two, four or eight groups is added to it
+    where both take at most 70% of the budget. The estimate is made even if the budget falls short
+    of it.
     """
-    available = budget * tokens
+    available = budget if budget > 1 else budget * tokens
     fits = [k for k in _GROUPS if BOTH * (k + 1) <= _SHARE * available and tokens > _SHORT]
     options = {"groups": max(fits), "with_open": True} if fits else {}
     left = available - BOTH * (max(fits) + 1 if fits else 1)
-    return options, tokens if budget >= 1 else max(0, int(left))
+    return options, tokens if available >= tokens else max(0, int(left))
 
 
 def price(tokens: int, *, budget: float, **_: Any) -> float:
@@ -59,22 +60,25 @@ def budgeted_loo(
     counted: str = "content",
     batch_tokens: int | None = None,
 ) -> Tensor:
-    """Leave-one-out by the attention mask at a share of its passes, `(batch, tokens)`; by default
-    the mask gradient alone in texts below 20 tokens.
+    """Leave-one-out by the attention mask at part of its passes, `(batch, tokens)`; by default the
+    mask gradient alone in texts below 20 tokens.
 
     Args:
-        budget: share of leave-one-out's passes to spend, between 0 and 1; `plan` says on what. At 1
-            every score is exact.
+        budget: share of leave-one-out's passes to spend, between 0 and 1, or a number of passes a
+            text, 3 or more; `plan` says on what. At 1, or a pass per token, every score is exact.
         counted: which tokens' scores will count: "content" removes special tokens last, "all"
             first, since no estimate of theirs is any good.
         batch_tokens: most tokens in one batch; the default suits the device.
 
     Raises:
         TypeError: the model is not covered.
-        ValueError: a budget outside (0, 1], another `counted`, or what `mask_gradient` refuses.
+        ValueError: a budget of neither kind, another `counted`, or what `mask_gradient` refuses.
     """
-    if not 0 < budget <= 1:
-        raise ValueError(f"budget={budget} is no share of leave-one-out's passes: 0 < budget <= 1")
+    if not (0 < budget <= 1 or budget >= BOTH):
+        raise ValueError(
+            f"budget={budget} is neither a share of leave-one-out's passes, 0 < budget <= 1, nor a "
+            f"number of passes, {BOTH} or more"
+        )
     one_of("counted", counted, COUNTED)
     f = Coalitions(model, inputs, target=target, special=True, batch_tokens=batch_tokens)
     plans = [plan(len(text), budget) for text in f.texts]

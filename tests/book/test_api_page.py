@@ -58,10 +58,11 @@ def test_every_public_name_is_on_the_page():
 
 
 def test_the_examples_of_the_page_run(placeholder):
+    """Those of other tools run where these are installed: `make peers`."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
     inputs = placeholder.encode(["a fine film", "not bad"])
     known = {"lrp": lrp, "clf": placeholder, "inputs": inputs}
-    for block in (block for block in blocks if "clf" in block):
+    for block in (x for x in blocks if "clf" in x and not x.startswith(("from captum", "import"))):
         exec(block, known)
     assert known["sweep"].shape == (3, *known["scores"].shape)
     assert known["low"] <= known["high"]

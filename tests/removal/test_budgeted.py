@@ -49,6 +49,10 @@ def test_a_plan_stays_within_its_budget(tokens, budget):
         assert exact == tokens
 
 
+def test_passes_by_number_are_one_open_pass_and_exact_ones():
+    assert [plan(tokens, 9) for tokens in (4, 25, 512)] == [({}, 4), ({}, 6), ({}, 6)]
+
+
 def test_texts_of_several_plans_share_a_batch(monkeypatch):
     def half(tokens, budget):
         return {"groups": 1 + tokens % 2, "gate": 0.5}, 1

@@ -46,8 +46,8 @@ MISTAKES = {
         ({"groups": 2, "gate": 0.0, "form": "first-order"}, "takes gates from 1e-06 to 1"),
     ],
     lrp.METHODS["budgeted-loo"].function: [
-        ({"budget": 0}, "no share of"),
-        ({"budget": 1.5}, "no share of"),
+        ({"budget": 0}, "neither a share of"),
+        ({"budget": 1.5}, "nor a number of passes, 3 or more"),
         ({"counted": "w"}, "'w' is"),
     ],
 }
