@@ -1309,18 +1309,22 @@ class TestSaturation:
     def test_along_the_curves_no_estimate_is_ahead_of_attnlrp(self):
         """By Δ half-removal comes closer than one pass on sentences."""
         curves = price.read_curves()
-        lead = {
+        found = {
             way: compare(curves, way, price.ATTN_LRP, ["data", "model"], of="map", column="delta")
             for way in (price.LOO, price.ATTENTION, price.ONE, price.HALVES, price.BOTH)
         }
-        assert (pd.concat(lead)["lead"] <= 0).all()
-        for way in (price.ATTENTION, price.ONE):
-            assert len(lead[way]) == 4
-            assert (lead[way].high < 0).all()
-        assert (lead[price.ATTENTION]["lead"] == -1).all()
-        assert lead[price.ONE].index[lead[price.ONE]["lead"] == 0].to_list() == [("IMDB", MINI)]
+        assert [len(of_way) for of_way in found.values()] == [4] * 5
+        lead = pd.concat(found)["lead"]
+        best = ("SST-2", FULL)
+        assert lead[price.LOO].to_dict() == {
+            run: 1 if run == best else -1 for run in lead[price.LOO].index
+        }
+        assert (lead[price.ATTENTION] == -1).all()
+        assert lead[price.ONE].index[lead[price.ONE] != -1].to_list() == [("IMDB", MINI)]
         for way in (price.HALVES, price.BOTH):
-            closer = lead[way].value - lead[price.ONE].value
+            assert lead[way].index[lead[way] != 0].to_list() == [("SST-2", MINI)]
+            assert (lead[way] <= 0).all()
+            closer = found[way].value - found[price.ONE].value
             assert (closer["SST-2"] > 0.1).all()
 
     def test_curves_of_one_pass_are_those_of_another_recording(self):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
+from lrputils.attribution import METHODS
 from lrputils.report.audit_answers import FEWEST
 from lrputils.report.display import escaped
 from lrputils.stats import Difference
@@ -17,6 +20,13 @@ def ahead(first: str, second: str, gap: Difference) -> str:
     else:
         told = {1: f"{first} is ahead", -1: f"{second} is ahead"}.get(gap.lead, "neither is ahead")
     return f"{first} less {second} is {size}, {told}"
+
+
+def levels(means: pd.Series) -> str:
+    """Say the mean r with leave-one-out of methods, by their names or labels."""
+    labels = {name: method.label for name, method in METHODS.items()}
+    told = [f"{mean:.2f} for {labels.get(name, name)}" for name, mean in means.dropna().items()]
+    return f"mean r with LOO over own tokens is {', '.join(told) or 'undefined'}"
 
 
 def about_run(name: str, texts: int, *parts: str, own: bool) -> str:
