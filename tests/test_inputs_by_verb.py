@@ -90,14 +90,14 @@ FILES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def exact(placeholder):
+def exact(classifier):
     """Leave-one-out of each text, by nothing but the model and its tokenizer."""
     scores = []
     for text in TEXTS:
-        ids = placeholder.tokenizer(text, return_tensors="pt")
+        ids = classifier.tokenizer(text, return_tensors="pt")
         masks = torch.ones_like(ids.input_ids) - torch.eye(ids.input_ids.shape[1]).long()
-        whole = placeholder.model(**ids).logits[0]
-        one = placeholder.model(ids.input_ids.expand_as(masks), attention_mask=masks).logits
+        whole = classifier.model(**ids).logits[0]
+        one = classifier.model(ids.input_ids.expand_as(masks), attention_mask=masks).logits
         scores.append((whole[whole.argmax()] - one[:, whole.argmax()]).numpy())
     return scores
 
@@ -122,7 +122,7 @@ VERBS = [evaluated, encoded, explained]
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("name", AT_HAND)
-def test_texts_at_hand(placeholder, exact, name, verb):
+def test_texts_at_hand(classifier, exact, name, verb):
     given = AT_HAND[name]()
     labelled = isinstance(given, pd.DataFrame | datasets.Dataset)
     texts = lrp.load_texts(AT_HAND[name]())
@@ -130,21 +130,21 @@ def test_texts_at_hand(placeholder, exact, name, verb):
     assert not labelled or texts.labels == tuple(LABELS)
     if verb is encoded and isinstance(given, datasets.DatasetDict):
         with pytest.raises(TypeError, match=r"pass one of its splits \['test'\]"):
-            verb(placeholder, given)
+            verb(classifier, given)
         return
-    for ours, theirs in zip(verb(placeholder, given), exact, strict=True):
+    for ours, theirs in zip(verb(classifier, given), exact, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=3e-5)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files(placeholder, exact, name, tmp_path, monkeypatch):
+def test_files(classifier, exact, name, tmp_path, monkeypatch):
     FILES[name](path := tmp_path / name)
     texts = lrp.load_texts(path)
     assert list(texts) == TEXTS
     if path.is_file():
         assert texts.identity == f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    assert texts.labels is None or placeholder.number_labels(texts.labels) == LABELS
-    monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: placeholder)
+    assert texts.labels is None or classifier.number_labels(texts.labels) == LABELS
+    monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: classifier)
     command = ["evaluate", "--dataset", str(path), "--methods", "loo", "--out"]
     assert main([*command, str(tmp_path / "out"), "--quiet"]) == 0
     rows = pd.read_parquet(tmp_path / "out/rows")
@@ -152,10 +152,8 @@ def test_files(placeholder, exact, name, tmp_path, monkeypatch):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)  # as they are kept
 
 
-def test_a_text_on_the_command_line_and_from_standard_input(
-    placeholder, exact, monkeypatch, capsys
-):
-    monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: placeholder)
+def test_a_text_on_the_command_line_and_from_standard_input(classifier, exact, monkeypatch, capsys):
+    monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: classifier)
     monkeypatch.setattr("sys.stdin", io.StringIO(TEXTS[0]))
     shown = []
     for text in (TEXTS[0], "-"):

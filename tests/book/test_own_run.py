@@ -54,7 +54,7 @@ CHAPTERS = [
 def mine(tmp_path_factory):
     """The chapters' parameters: a tiny model, and texts with labels."""
     folder = tmp_path_factory.mktemp("mine")
-    tiny.save(tiny.classifier(), folder / NAME)
+    tiny.save(tiny.classifier(layers=4), folder / NAME)
     labels = [0, 1, 0, 1, 0, 1]
     pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(folder / "six.csv", index=False)
     return {"model": str(folder / NAME), "dataset": str(folder / "six.csv"), "limit": 6}

@@ -76,17 +76,17 @@ def test_pieces_join_to_words_in_the_text_s_spelling(tokenizer):
     assert not [word.text for word in words if word.text in ",./" and word.spaced]
 
 
-def test_a_text_is_shown_with_its_class_and_special_tokens(placeholder):
+def test_a_text_is_shown_with_its_class_and_special_tokens(classifier):
     text = "a film that is never dull"
-    inputs = placeholder.encode([text], max_length=6, truncate=True)
-    maps = {"AttnLRP": lrp.attribute(placeholder.model, inputs, "attnlrp")[0]}
-    shown = Heatmap.of(placeholder, text, maps, max_length=6)
-    answer = placeholder.model(**inputs.model_kwargs()).logits[0].softmax(0).max(0)
-    name = placeholder.labels[answer.indices]
+    inputs = classifier.encode([text], max_length=6, truncate=True)
+    maps = {"AttnLRP": lrp.attribute(classifier.model, inputs, "attnlrp")[0]}
+    shown = Heatmap.of(classifier, text, maps, max_length=6)
+    answer = classifier.model(**inputs.model_kwargs()).logits[0].softmax(0).max(0)
+    name = classifier.labels[answer.indices]
     assert shown.caption == f"Predicted: {name}, probability {float(answer.values):.2f}"
     assert [word.text for word in shown.words] == ["[CLS]", "a", "film", "that", "is", "[SEP]"]
     with pytest.raises(ValueError, match="shape"):
-        Heatmap.of(placeholder, text, maps)
+        Heatmap.of(classifier, text, maps)
 
 
 def test_unknown_words_are_marked_counted_and_named(tmp_path):
