@@ -1,7 +1,5 @@
 """Statistics against SciPy on many random cases, and the interval's coverage by simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

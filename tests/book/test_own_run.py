@@ -3,8 +3,6 @@
 Another chapter joins by a line in `ALONE` and its numbers in a test.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

@@ -61,8 +61,7 @@ def test_what_a_run_lacks_is_named_with_the_command_that_writes_it(own_run, tmp_
         frame.read_run(tmp_path / "none", methods=["ig"])
 
 
-def test_a_sum_is_that_of_the_method():
-    clf = lrp.load_classifier()
+def test_a_sum_is_that_of_the_method(clf):
     inputs = clf.encode(["a film that is never dull", "dull"])
     rows = []
     for groups in (None, 2):

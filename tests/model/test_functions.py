@@ -1,7 +1,5 @@
 """Functions of texts and modules of torch as models, beside the removal written out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

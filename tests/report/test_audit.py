@@ -1,7 +1,5 @@
 """The audit: its numbers beside a slow computation, its answers, its page, its command line."""
 
-from __future__ import annotations
-
 import errno
 import json
 import re

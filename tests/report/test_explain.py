@@ -1,7 +1,5 @@
 """One call: its numbers are those of the methods, its sentence that of a slow count, its files."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Evaluating a data set into a folder of parts: the rows, whatever happened meanwhile."""
 
-from __future__ import annotations
-
 import copy
 import errno
 import os

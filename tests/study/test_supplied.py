@@ -1,7 +1,5 @@
 """Maps of other tools: laid on the model's tokens, and judged as the package's own are."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -17,11 +15,6 @@ from tests import tiny
 
 TEXTS = ["The cooking isn't dull, honestly", "a film that is never dull"]
 WORDS = [["The", "cooking", "isn't", "dull", ",", "honestly"], TEXTS[1].split()]
-
-
-@pytest.fixture(scope="module")
-def clf():
-    return lrp.load_classifier(device="cpu")
 
 
 @pytest.fixture(scope="module")
