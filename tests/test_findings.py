@@ -34,6 +34,12 @@ BOOK = find_book()
 MINI, SIX, FULL = frame.MINILM, frame.MPNET6, frame.MPNET
 
 
+@pytest.fixture(autouse=True)
+def fewer_resamples(monkeypatch):
+    """Of what has no interval of a formula, as a rank correlation; the chapters draw 10,000."""
+    monkeypatch.setattr(stats, "_RESAMPLES", 1_000)
+
+
 @cache
 def tables(chapter):
     """The values that a committed chapter shows, by the name of the table or figure."""

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -17,10 +18,10 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import lrputils as lrp
 from lrputils.__main__ import main
+from tests import reference
 
 TEXTS = ["a good film, really", "007", "NA"]
 LABELS = [1, 0, 1]
@@ -92,14 +93,8 @@ FILES: dict[str, Callable[[Path], Any]] = {
 @pytest.fixture(scope="module")
 def exact(classifier):
     """Leave-one-out of each text, by nothing but the model and its tokenizer."""
-    scores = []
-    for text in TEXTS:
-        ids = classifier.tokenizer(text, return_tensors="pt")
-        masks = torch.ones_like(ids.input_ids) - torch.eye(ids.input_ids.shape[1]).long()
-        whole = classifier.model(**ids).logits[0]
-        one = classifier.model(ids.input_ids.expand_as(masks), attention_mask=masks).logits
-        scores.append((whole[whole.argmax()] - one[:, whole.argmax()]).numpy())
-    return scores
+    texts = [classifier.tokenizer(text, return_tensors="pt") for text in TEXTS]
+    return [reference.leave_one_out(classifier.model, ids)[0].numpy() for ids in texts]
 
 
 def evaluated(classifier, given):
@@ -113,19 +108,17 @@ def encoded(classifier, given):
 
 
 def explained(classifier, given):
-    given = list(lrp.load_texts(given))
     return [shown.maps["LOO"] for shown in lrp.explain(classifier, given, "LOO")]
 
 
-VERBS = [evaluated, encoded, explained]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("name", AT_HAND)
+@pytest.mark.parametrize(
+    ("name", "verb"), [*product(AT_HAND, (evaluated, encoded)), ("a list", explained)]
+)
 def test_texts_at_hand(classifier, exact, name, verb):
     given = AT_HAND[name]()
     labelled = isinstance(given, pd.DataFrame | datasets.Dataset)
     texts = lrp.load_texts(AT_HAND[name]())
+    assert list(texts) == TEXTS
     assert texts.identity.startswith("sha256 ")
     assert not labelled or texts.labels == tuple(LABELS)
     if verb is encoded and isinstance(given, datasets.DatasetDict):
