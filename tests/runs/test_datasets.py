@@ -16,7 +16,6 @@ import pytest
 import torch
 
 import lrputils as lrp
-from lrputils import __main__ as command_line
 from lrputils.data.texts import stream_texts
 from lrputils.model.classifier import EMBEDDED, load_classifier
 from lrputils.runs import datasets, folders, parts, results
@@ -70,15 +69,6 @@ class TestRows:
             assert tuple(lrp_map.pieces) == classifier.encode(text).tokens[0]
             ranks = [pd.Series(each).rank() for each in (loo.scores, lrp_map.scores)]
             assert lrp_map.spearman == pytest.approx(np.corrcoef(*ranks)[0, 1], abs=1e-3)
-
-    def test_pandas_alone_reads_them(self, whole):
-        rows = read(whole).rows
-        plain = pd.read_parquet(whole / parts.ROWS)
-        assert set(plain) - {*rows, "part", *datasets._CURVES} == set()
-        plain = plain.set_index(["position", "method"]).r
-        np.testing.assert_array_equal(
-            plain.loc[[*zip(rows.position, rows.method, strict=True)]], rows.r
-        )
 
     def test_readouts_layers_and_curves_are_those_of_evaluate(self, classifier, tmp_path):
         """And what was asked for of some methods is measured of those that are added."""
@@ -416,12 +406,6 @@ class TestMistakes:
         with pytest.raises(ValueError, match=r"NaN .* in rows \[1\].* texts \['a', 'b'\]"):
             evaluate(clf, stream_texts(tmp_path / "two.jsonl"), tmp_path / "out")
         assert not (tmp_path / "out").exists()
-
-    def test_a_dry_run_writes_nothing(self, tmp_path, monkeypatch, capsys):
-        monkeypatch.chdir(tmp_path)
-        assert command_line.main(["evaluate", "--limit", "2", "--methods", "loo", "--dry-run"]) == 0
-        assert "device hours" in capsys.readouterr().out
-        assert not [*tmp_path.iterdir()]
 
 
 def test_an_installed_copy_records_its_version(tmp_path, monkeypatch):

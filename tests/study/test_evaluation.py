@@ -51,13 +51,6 @@ def test_r_and_what_sum_to_one_makes_of_it_by_hand():
     assert np.allclose(rows.r_content, [-1, -1, 1, -1])
 
 
-def test_there_is_a_row_for_every_text_and_method_in_order(result):
-    assert list(result.rows.id.unique()) == list("abcde")
-    assert list(result.maps) == [*map(Label, ["loo", *METHODS])]
-    assert len(result.rows) == 5 * 4
-    assert np.allclose(result.rows.query("method == 'loo'").r, 1)
-
-
 @pytest.mark.parametrize("position", range(5))
 def test_a_text_alone_gives_the_same_maps_and_correlations(classifier, result, position):
     inputs = classifier.encode(WORDS[position])
@@ -86,15 +79,6 @@ def test_a_reference_s_loo_is_taken(classifier, texts, result):
     own = result.per_text()["attnlrp"]
     assert np.allclose(again.per_text(readout="word")["attnlrp"], own, atol=1e-3)
     assert not np.allclose(again.per_text(readout="sum")["attnlrp"], own)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"methods": ["atnlrp"]}, {"methods": ["ig"], "options": {"attnlrp": {}}}],
-)
-def test_an_unknown_method_is_refused_with_the_list(classifier, arguments):
-    with pytest.raises(ValueError, match=r"mean 'attnlrp'|among the methods \['ig', 'loo'\]"):
-        evaluate(classifier, WORDS, **arguments)
 
 
 def test_a_contrast_of_two_classes_is_explained(classifier, texts):
