@@ -30,6 +30,7 @@ def test_a_span_over_both_texts_of_a_pair_is_one_unit(clf):
     single = lrp.attribute(clf, inputs, "attnlrp")[0]
     summed = lrp.attribute(clf, inputs, "attnlrp", units=spans)[0]
     assert summed[3] == pytest.approx(float(single[across].sum()), abs=1e-5)
+    assert summed.nonzero().flatten().tolist() == [3, 6]
     assert "film\nnever" in inputs.units(spans).texts[0]
 
 

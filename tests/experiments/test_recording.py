@@ -116,6 +116,7 @@ def test_maps_are_those_of_each_convention(classifier):
     for key, method, options in (
         (("loo", "", "", "delete"), "loo", {"removal": "delete"}),
         (("attnlrp", "", "sum", ""), "attnlrp", {"readout": "sum"}),
+        (("cp-lrp", "", "post-norm", ""), "cp-lrp", {"readout": "post-norm"}),
         (("half-value", "", "word", ""), lrp.ATTN_LRP.but(attention="half-value"), {}),
         (("cp-lrp", "norm=held", "word", ""), lrp.CP_LRP.but(norm="held"), {}),
         (("back-half", "", "word", ""), "attnlrp", {"bypass_layers": [1]}),

@@ -25,14 +25,6 @@ def shares(page: str) -> list[float]:
     return [float(share) for share in re.findall(r"--s:(-?[\d.]+)", page.split("</style>")[1])]
 
 
-def test_markup_among_the_tokens_and_names_is_escaped():
-    page = html(["<script>", "\"&'><i>"], {"<b>": np.array([1.0, -1.0])}, caption="<u>")
-    for tag in ("<script>", "<i>", "<b><b>", "<u>"):
-        assert tag not in page
-    assert "&lt;script&gt;" in page
-    assert "&#34;&amp;&#39;&gt;" in page
-
-
 def test_a_word_s_colour_is_its_share_of_the_largest_score():
     assert shares(html(["up", "down", "none"], {"m": np.array([2.0, -1.0, 0.0])})) == [1, -0.5, 0]
     assert shares(html(["a", "b"], {"m": np.zeros(2)})) == [0, 0]
