@@ -70,13 +70,12 @@ class TestSpecifications:
         ]
         assert turned["normalisation"] == 0
 
-    def test_the_halves_differ_by_model_and_the_identity_costs_agreement(self):
+    def test_the_halves_differ_by_model(self):
         shares = self.shown("tab-claims")
-        half, identity, closed = dict.fromkeys(shares.index.get_level_values(0))
+        half, _, closed = dict.fromkeys(shares.index.get_level_values(0))
         lead = shares["first"] - shares["second"]
         assert lead[half, MINI] < 0 < lead[half, FULL]
         assert shares["first"][half, FULL] > 90
-        assert shares.second[identity].drop(frame.THIS_RUN).min() > 95
         assert (lead[closed].drop(frame.THIS_RUN) < 0).all()
 
     def test_mpnet_reaches_the_paper_s_attnlrp_and_not_its_cp_lrp(self):
