@@ -1,4 +1,4 @@
-"""Small models: brackets in SwiGLU, shared keys, no softmax, and the planted rule."""
+"""Small models: brackets in SwiGLU, no softmax, and the planted rule."""
 
 import pytest
 import torch

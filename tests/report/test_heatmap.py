@@ -68,9 +68,14 @@ def test_pieces_join_to_words_in_the_text_s_spelling(tokenizer):
     assert not [word.text for word in words if word.text in ",./" and word.spaced]
 
 
-def test_a_text_is_shown_with_its_special_tokens_as_far_as_it_was_read(classifier):
-    text, maps = "a film that is never dull", {"m": np.zeros(6)}
+def test_a_text_is_shown_with_its_class_and_special_tokens(classifier):
+    text = "a film that is never dull"
+    inputs = classifier.encode([text], max_length=6, truncate=True)
+    maps = {"AttnLRP": lrp.attribute(classifier.model, inputs, "attnlrp")[0]}
     shown = Heatmap.of(classifier, text, maps, max_length=6)
+    answer = classifier.model(**inputs.model_kwargs()).logits[0].softmax(0).max(0)
+    name = classifier.labels[answer.indices]
+    assert shown.caption == f"Predicted: {name}, probability {float(answer.values):.2f}"
     assert [word.text for word in shown.words] == ["[CLS]", "a", "film", "that", "is", "[SEP]"]
     with pytest.raises(ValueError, match="shape"):
         Heatmap.of(classifier, text, maps)

@@ -81,6 +81,11 @@ def test_a_reference_s_loo_is_taken(classifier, texts, result):
     assert not np.allclose(again.per_text(readout="sum")["attnlrp"], own)
 
 
+def test_options_of_a_method_that_is_not_measured_are_refused(classifier):
+    with pytest.raises(ValueError, match=r"among the methods \['ig', 'loo'\]"):
+        evaluate(classifier, WORDS, methods=["ig"], options={"attnlrp": {}})
+
+
 def test_a_contrast_of_two_classes_is_explained(classifier, texts):
     target = lrp.contrast(1, 0)
     found = evaluate(classifier, texts, ["attnlrp"], target=target, progress=False, chunk=4)
