@@ -85,16 +85,8 @@ def clf():
 
 
 @pytest.fixture(scope="session")
-def placeholder():
-    """A small untrained classifier, the same bits on every machine."""
+def classifier():
+    """A small untrained one of two layers, the same bits on every machine."""
     from tests import tiny
 
     return tiny.classifier()
-
-
-@pytest.fixture(scope="session")
-def classifier():
-    """A smaller one, of two layers."""
-    from tests import tiny
-
-    return tiny.classifier(layers=2, hidden=16, heads=2)

@@ -23,7 +23,7 @@ METHODS = [*lrp.METHODS]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    clf = tiny.classifier(layers=2, hidden=16, heads=2)
+    clf = tiny.classifier()
     return tiny.save(clf, tmp_path_factory.mktemp("model"))
 
 

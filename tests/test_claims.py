@@ -1,7 +1,5 @@
 """The page of claims: a row a claim, each with a place, a verdict and a reason."""
 
-from __future__ import annotations
-
 import csv
 import re
 

@@ -1,7 +1,5 @@
 """What chapters say of their tables and figures holds for the values that these show."""
 
-from __future__ import annotations
-
 from functools import cache, partial
 from itertools import combinations, product
 
@@ -36,6 +34,12 @@ BOOK = find_book()
 MINI, SIX, FULL = frame.MINILM, frame.MPNET6, frame.MPNET
 
 
+@pytest.fixture(autouse=True)
+def fewer_resamples(monkeypatch):
+    """Of what has no interval of a formula, as a rank correlation; the chapters draw 10,000."""
+    monkeypatch.setattr(stats, "_RESAMPLES", 1_000)
+
+
 @cache
 def tables(chapter):
     """The values that a committed chapter shows, by the name of the table or figure."""
@@ -66,13 +70,12 @@ class TestSpecifications:
         ]
         assert turned["normalisation"] == 0
 
-    def test_the_halves_differ_by_model_and_the_identity_costs_agreement(self):
+    def test_the_halves_differ_by_model(self):
         shares = self.shown("tab-claims")
-        half, identity, closed = dict.fromkeys(shares.index.get_level_values(0))
+        half, _, closed = dict.fromkeys(shares.index.get_level_values(0))
         lead = shares["first"] - shares["second"]
         assert lead[half, MINI] < 0 < lead[half, FULL]
         assert shares["first"][half, FULL] > 90
-        assert shares.second[identity].drop(frame.THIS_RUN).min() > 95
         assert (lead[closed].drop(frame.THIS_RUN) < 0).all()
 
     def test_mpnet_reaches_the_paper_s_attnlrp_and_not_its_cp_lrp(self):
@@ -112,25 +115,17 @@ class TestSpecifications:
 class TestIntroduction:
     """The running example; which conclusions carry over, and two rules that its list names."""
 
-    def test_never_and_dull_are_the_reason_by_each_removal_and_maps_differ_about_dull(self):
-        clf = lrp.load_classifier()
+    def test_never_and_dull_are_the_reason_by_each_removal_and_maps_differ_about_dull(self, clf):
+        """Of LRP and of the mask gradient chapters 3 and 7 assert it."""
         inputs = clf.encode("a film that is never dull")
         own = inputs.content_mask[0]
         words = np.array(inputs.tokens[0])[own.numpy()]
 
-        def scores(method, **how):
-            found = lrp.attribute(clf, inputs, method, **how)[0, own]
-            return pd.Series(found.numpy(), words)
-
         for removal in REMOVALS:
             lost = lrp.leave_one_out(clf, inputs, removal=removal, progress=False)[0, own]
-            lost = pd.Series(lost.numpy(), words).nlargest(2)
-            assert [*lost.index] == ["never", "dull"]
-        loo, gradient = scores("loo"), scores("mask-gradient")
-        for method in ("attnlrp", "cp-lrp", "shapley"):
-            assert scores(method)["dull"] < 0 < min(loo["dull"], gradient["dull"])
-        assert {*gradient.nlargest(2).index} == {"never", "dull"}
-        assert gradient["never"] < loo["never"] / 2
+            assert [*words[lost.topk(2).indices]] == ["never", "dull"]
+        shapley = lrp.attribute(clf, inputs, "shapley")[0, own]
+        assert shapley[words == "dull"] < 0
 
     @staticmethod
     @cache
@@ -157,10 +152,7 @@ class TestIntroduction:
         without = table.loc["… raw, without [CLS]"]
         assert (without.low > 0).all()
         assert (without.lead >= 0).all()
-        assert (table.low["… raw, read at the words", "SST-2"] > 0).all()
-        assert table.high[raw, "SST-2", MINI] < 0
         assert 0.45 < table.share[raw, "SST-2", MINI] < 0.55
-        assert table.high[divided, "SST-2", FULL] < 0
         assert (table.lead[raw, "IMDB"] >= 0).all()
         assert (table.lead[divided, "IMDB"] >= 0).all()
 
@@ -169,12 +161,11 @@ class TestIntroduction:
         assert (table.low["keys closed − AttnLRP, raw, sum"] > 0).all()
         assert (table.high["identity"] < 0).all()
 
-    def test_which_half_matters_depends_on_the_run_and_delta_favours_attnlrp(self):
+    def test_which_half_matters_and_whether_loo_is_the_best_order_depend_on_the_run(self):
         table = self.carried()
         late = table.lead["CP's rule late − early, raw, sum"]
         assert (late["SST-2"] == -table.lead["late, words", "SST-2"]).all()
         assert {-1, 1} <= {*late}
-        assert (table.low["Δ: AttnLRP − CP-LRP, words"] > 0).all()
         order = table.lead["Δ: AttnLRP − LOO, words"]
         assert (order["IMDB"] == 1).all()
         assert {-1, 1} <= {*order["SST-2"]}
@@ -214,10 +205,6 @@ class TestLayers:
         assert means[MINI].is_monotonic_decreasing
 
     def test_over_own_tokens_the_model_decides_in_each_class(self):
-        halves = self.shown("fig-halves")
-        for model, sign in {MINI: -1, SIX: -1, FULL: 1}.items():
-            ends = halves.loc[f"{model}, SST-2", "own tokens"][["low", "high"]]
-            assert (np.sign(ends) == sign).all(axis=None)
         by = ["model", "readout", "target"]
         by_class = compare(halves_of_layers("sst"), "later", "earlier", by, of="part")
         for model, sign in {MINI: -1, SIX: -1, FULL: 1}.items():
@@ -402,8 +389,7 @@ class TestSentences:
         assert published.delta["cp-lrp"] < published.delta["attnlrp"]
 
     def test_own_tokens_put_attnlrp_ahead_and_all_tokens_only_at_the_words(self):
-        by = ["model", "readout"]
-        rows = recorded_lrp("sst")
+        by, rows = ["model", "readout"], recorded_lrp("sst")
         assert (compare(rows, "attnlrp", "cp-lrp", by, column="r_content").lead == 1).all()
         every = compare(rows, "attnlrp", "cp-lrp", by).lead.unstack()
         assert (every["word"] == 1).all()
@@ -592,12 +578,8 @@ class TestYardstick:
         """Each text's r of its maps with a yardstick: (texts, methods)."""
         rows = frame.read_maps("yardstick", runs=[run])
         maps = rows.pivot(index="id", columns="method", values="scores")
-        maps["pairs"] = [
-            loo + half_pairs(pairs)
-            for loo, pairs in zip(maps["loo"], maps["interactions"], strict=True)
-        ]
         maps = maps[maps["loo"].map(len) > 2].dropna(subset=yardstick)
-        names = ("attnlrp", "cp-lrp", "mask-gradient", "ig", "grad-x-input", "loo", "pairs")
+        names = ("attnlrp", "cp-lrp", "mask-gradient", "ig", "grad-x-input", "loo")
         return pd.DataFrame(
             {
                 name: [float(np.corrcoef(a, b)[0, 1]) for a, b in zip(*pair, strict=True)]
@@ -619,7 +601,6 @@ class TestYardstick:
         for other in ("mask-gradient", "loo"):
             assert stats.leads(sentences["attnlrp"] - sentences[other]) == 1
             assert stats.estimate(reviews["attnlrp"] - reviews[other], method="t").low > 0
-        assert sentences.mean()["pairs"] > sentences.mean()[["loo", "attnlrp"]].max()
 
     def test_on_mpnet_ig_come_first_and_cannot_be_told_from_loo(self):
         r = self.r("mpnet-sst2")
@@ -634,8 +615,7 @@ class TestYardstick:
         assert self.r(run)[one_pass].mean().idxmax() == "attnlrp"
 
     def test_exact_values_give_the_same_order(self):
-        first = self.r("minilm-sst2-exact", "shapley-exact")
-        assert stats.estimate(first["attnlrp"] - first["loo"], method="t").low > 0
+        """On MiniLM, too: a headline of tests/net."""
         first = self.r("mpnet-sst2-exact", "shapley-exact")
         assert stats.estimate(first["ig"] - first["attnlrp"], method="t").low > 0
 
@@ -673,19 +653,10 @@ class TestYardstick:
         assert found.loc[finding, kinds].min(axis=None) > 0.8
 
 
-def half_pairs(pairs):
-    """½ Σ_j I_ij of each token, of I_ij for i < j, row by row."""
-    n = round((1 + (1 + 8 * len(pairs)) ** 0.5) / 2)
-    both = np.zeros((n, n))
-    both[np.triu_indices(n, 1)] = pairs
-    return (both + both.T).sum(1) / 2
-
-
 class TestCost:
-    def test_loo_is_some_fifteen_lrp_maps_of_a_sentence_and_over_200_of_the_longest(self):
-        maps = tables("09_cost")["tab-operations"]["LOO / LRP"]
-        assert 14 < maps.iloc[1] < 16
-        assert 200 < maps.iloc[-1] < 512 / 2
+    def test_loo_is_some_fifteen_lrp_maps_of_a_sentence(self):
+        """And over 200 of the longest text: chapter 9 asserts it."""
+        assert 14 < tables("09_cost")["tab-operations"]["LOO / LRP"].iloc[1] < 16
 
     def test_the_longer_the_text_the_closer_the_clock_is_to_the_count(self):
         drawn = tables("09_cost")["fig-cost-model"].value.loc["tokens"]

@@ -25,8 +25,7 @@ from lrputils.book.layout import BookError, find_book
 from lrputils.book.notebooks import read_text
 from lrputils.book.parameters import check_given, declared, from_command_line, load_parameters
 from lrputils.data import files
-from lrputils.model import classifier
-from lrputils.model.classifier import EMBEDDED
+from lrputils.model.classifier import EMBEDDED, load_classifier
 from tests import tiny
 
 CHAPTERS = list(find_book().chapters().values())
@@ -37,15 +36,15 @@ few = settings(
 
 
 @pytest.fixture
-def shell(placeholder, monkeypatch, tmp_path):
+def shell(classifier, monkeypatch, tmp_path):
     """Run a command in an empty folder, with a small model for the book's own and no hub."""
 
     def unreachable(*_, **__):
         raise ConnectionError("no route to host")
 
-    own = classifier.load_classifier
     monkeypatch.setattr(
-        classifier, "load_classifier", lambda name=None, **_: own(name) if name else placeholder
+        "lrputils.model.classifier.load_classifier",
+        lambda name=None, **_: load_classifier(name) if name else classifier,
     )
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", unreachable)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", unreachable)
@@ -210,7 +209,7 @@ def _markup(folder, _):
 )
 def test_a_model_folder_runs_nothing(shell, tmp_path, spoil):
     folder, marker = tmp_path / "model", tmp_path / "harm"
-    tiny.save(tiny.classifier(layers=1, hidden=8, heads=2), folder)
+    tiny.save(tiny.classifier(layers=1), folder)
     spoil(folder, marker)
     status, out, err = shell("explain", "--model", str(folder), "--methods=rollout", "a film")
     check(status, out, err)

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -17,10 +18,10 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 import lrputils as lrp
 from lrputils.__main__ import main
+from tests import reference
 
 TEXTS = ["a good film, really", "007", "NA"]
 LABELS = [1, 0, 1]
@@ -90,16 +91,10 @@ FILES: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.fixture(scope="module")
-def exact(placeholder):
+def exact(classifier):
     """Leave-one-out of each text, by nothing but the model and its tokenizer."""
-    scores = []
-    for text in TEXTS:
-        ids = placeholder.tokenizer(text, return_tensors="pt")
-        masks = torch.ones_like(ids.input_ids) - torch.eye(ids.input_ids.shape[1]).long()
-        whole = placeholder.model(**ids).logits[0]
-        one = placeholder.model(ids.input_ids.expand_as(masks), attention_mask=masks).logits
-        scores.append((whole[whole.argmax()] - one[:, whole.argmax()]).numpy())
-    return scores
+    texts = [classifier.tokenizer(text, return_tensors="pt") for text in TEXTS]
+    return [reference.leave_one_out(classifier.model, ids)[0].numpy() for ids in texts]
 
 
 def evaluated(classifier, given):
@@ -113,38 +108,36 @@ def encoded(classifier, given):
 
 
 def explained(classifier, given):
-    given = list(lrp.load_texts(given))
     return [shown.maps["LOO"] for shown in lrp.explain(classifier, given, "LOO")]
 
 
-VERBS = [evaluated, encoded, explained]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("name", AT_HAND)
-def test_texts_at_hand(placeholder, exact, name, verb):
+@pytest.mark.parametrize(
+    ("name", "verb"), [*product(AT_HAND, (evaluated, encoded)), ("a list", explained)]
+)
+def test_texts_at_hand(classifier, exact, name, verb):
     given = AT_HAND[name]()
     labelled = isinstance(given, pd.DataFrame | datasets.Dataset)
     texts = lrp.load_texts(AT_HAND[name]())
+    assert list(texts) == TEXTS
     assert texts.identity.startswith("sha256 ")
     assert not labelled or texts.labels == tuple(LABELS)
     if verb is encoded and isinstance(given, datasets.DatasetDict):
         with pytest.raises(TypeError, match=r"pass one of its splits \['test'\]"):
-            verb(placeholder, given)
+            verb(classifier, given)
         return
-    for ours, theirs in zip(verb(placeholder, given), exact, strict=True):
+    for ours, theirs in zip(verb(classifier, given), exact, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=3e-5)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files(placeholder, exact, name, tmp_path, monkeypatch):
+def test_files(classifier, exact, name, tmp_path, monkeypatch):
     FILES[name](path := tmp_path / name)
     texts = lrp.load_texts(path)
     assert list(texts) == TEXTS
     if path.is_file():
         assert texts.identity == f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"
-    assert texts.labels is None or placeholder.number_labels(texts.labels) == LABELS
-    monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: placeholder)
+    assert texts.labels is None or classifier.number_labels(texts.labels) == LABELS
+    monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: classifier)
     command = ["evaluate", "--dataset", str(path), "--methods", "loo", "--out"]
     assert main([*command, str(tmp_path / "out"), "--quiet"]) == 0
     rows = pd.read_parquet(tmp_path / "out/rows")
@@ -152,10 +145,8 @@ def test_files(placeholder, exact, name, tmp_path, monkeypatch):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)  # as they are kept
 
 
-def test_a_text_on_the_command_line_and_from_standard_input(
-    placeholder, exact, monkeypatch, capsys
-):
-    monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: placeholder)
+def test_a_text_on_the_command_line_and_from_standard_input(classifier, exact, monkeypatch, capsys):
+    monkeypatch.setattr("lrputils.model.classifier.load_classifier", lambda *_, **__: classifier)
     monkeypatch.setattr("sys.stdin", io.StringIO(TEXTS[0]))
     shown = []
     for text in (TEXTS[0], "-"):

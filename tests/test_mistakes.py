@@ -52,19 +52,19 @@ TEXTS = {
 
 
 @pytest.fixture
-def takers(placeholder):
+def takers(classifier):
     return {
-        "encode": placeholder.encode,
-        "evaluate": lambda texts: lrp.evaluate(placeholder, texts, ["rollout"], progress=False),
+        "encode": classifier.encode,
+        "evaluate": lambda texts: lrp.evaluate(classifier, texts, ["rollout"], progress=False),
         "load_texts": lrp.load_texts,
     }
 
 
 @pytest.mark.parametrize("taker", ["encode", "evaluate", "load_texts"])
 @pytest.mark.parametrize("mistake", TEXTS)
-def test_what_are_no_texts(takers, placeholder, mistake, taker):
+def test_what_are_no_texts(takers, classifier, mistake, taker):
     passed, sentence = TEXTS[mistake]
-    passed = passed(placeholder) if callable(passed) else passed
+    passed = passed(classifier) if callable(passed) else passed
     with pytest.raises((TypeError, ValueError), match=sentence) as caught:
         takers[taker](passed)
     assert "\n" not in str(caught.value)
@@ -79,11 +79,11 @@ def test_what_are_no_texts(takers, placeholder, mistake, taker):
         ({"text_column": "stars"}, r"no text in row 0 of column 'stars': 1\. Remove such rows"),
     ],
 )
-def test_columns_that_are_not_there(takers, placeholder, options, sentence):
+def test_columns_that_are_not_there(takers, classifier, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         lrp.load_texts(TABLE, **options)
     with pytest.raises(ValueError, match=sentence):
-        lrp.evaluate(placeholder, TABLE, ["rollout"], **options, progress=False)
+        lrp.evaluate(classifier, TABLE, ["rollout"], **options, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_files_with_something_wrong(tmp_path, name):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    clf = tiny.classifier(layers=1, hidden=8, heads=2)
+    clf = tiny.classifier(layers=1)
     return tiny.save(clf, tmp_path_factory.mktemp("sound"))
 
 
@@ -162,7 +162,7 @@ def _pickled(folder, content):
 
 
 def _headless(folder):
-    clf = tiny.classifier(layers=1, hidden=8, heads=2)
+    clf = tiny.classifier(layers=1)
     clf.model.bert.save_pretrained(folder)
     _configure(folder, architectures=["BertForSequenceClassification"])
 

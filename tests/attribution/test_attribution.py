@@ -110,15 +110,6 @@ def test_special_tokens_can_be_left_out():
     assert torch.equal(content[~special], everything[~special])
 
 
-def test_a_composite_of_ones_own_is_a_method():
-    model, inputs = tiny.build("bert"), tiny.texts()
-    assert torch.equal(
-        lrp.attribute(model, inputs, lrp.CP_LRP), lrp.attribute(model, inputs, "cp-lrp")
-    )
-    own = lrp.attribute(model, inputs, lrp.CP_LRP.but(norm="gradient"), readout="sum")
-    assert not torch.allclose(own, lrp.attribute(model, inputs, "cp-lrp", readout="sum"))
-
-
 def test_a_method_is_one_function():
     @registry.method("half-value", "Half of V", "#F0E442")
     def half_value(model, inputs, *, target, readout="word", **_):
@@ -195,30 +186,6 @@ def broken(model):
 def test_mistakes_are_named(call, words):
     with pytest.raises(ValueError, match=words):
         call(tiny.build("bert"), tiny.texts())
-
-
-@pytest.mark.parametrize("name", ["gpt2", "llama", "vit"])
-def test_a_readout_that_a_model_lacks_is_named(name):
-    with pytest.raises(ValueError, match="has no read-out 'post-norm': use one of"):
-        scores(tiny.build(name), tiny.inputs_for(name), "cp-lrp", readout="post-norm")
-
-
-# --- read-outs ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", tiny.NAMES)
-def test_the_sum_readout_adds_what_the_words_leave_out(name):
-    """The sum's relevance less the words' is that of positions and types, by the same gradient."""
-    model, inputs = tiny.build(name), tiny.inputs_for(name)
-    architecture = lrp.describe(model)
-    word, total = (read(architecture, inputs, readout=r, target=0) for r in ("word", "sum"))
-    gradient = word.gradient()
-    assert torch.allclose(gradient, total.gradient())
-    others = total.value - word.value
-    difference = total.relevance(gradient) - word.relevance(gradient)
-    assert torch.allclose(difference, word.per_token((others * gradient).sum(-1)))
-    rotary = "RMSNorm" in str(model)  # positions enter in the attention
-    assert bool(others.any()) != rotary
 
 
 # --- single methods -------------------------------------------------------------------------------

@@ -57,11 +57,11 @@ def test_every_public_name_is_on_the_page():
     assert not set(lrp.__all__) - written
 
 
-def test_the_examples_of_the_page_run(placeholder):
+def test_the_examples_of_the_page_run(classifier):
     """Those of other tools run where these are installed: `make peers`."""
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
-    inputs = placeholder.encode(["a fine film", "not bad"])
-    known = {"lrp": lrp, "clf": placeholder, "inputs": inputs}
+    inputs = classifier.encode(["a fine film", "not bad"])
+    known = {"lrp": lrp, "clf": classifier, "inputs": inputs}
     for block in (x for x in blocks if "clf" in x and not x.startswith(("from captum", "import"))):
         exec(block, known)
     assert known["sweep"].shape == (3, *known["scores"].shape)

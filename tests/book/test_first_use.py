@@ -42,12 +42,12 @@ def test_every_verb_is_shown_to_a_newcomer():
     }
 
 
-def test_the_python_of_the_readme_runs(placeholder, tmp_path, monkeypatch):
+def test_the_python_of_the_readme_runs(classifier, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     load = lrp.load_classifier
 
     def small(**how):
-        return load(**how) if how else placeholder
+        return load(**how) if how else classifier
 
     monkeypatch.setattr("lrputils.load_classifier", small)
     known: dict[str, object] = {}

@@ -3,8 +3,6 @@
 Another chapter joins by a line in `ALONE` and its numbers in a test.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache
@@ -54,7 +52,7 @@ CHAPTERS = [
 def mine(tmp_path_factory):
     """The chapters' parameters: a tiny model, and texts with labels."""
     folder = tmp_path_factory.mktemp("mine")
-    tiny.save(tiny.classifier(), folder / NAME)
+    tiny.save(tiny.classifier(layers=4), folder / NAME)
     labels = [0, 1, 0, 1, 0, 1]
     pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(folder / "six.csv", index=False)
     return {"model": str(folder / NAME), "dataset": str(folder / "six.csv"), "limit": 6}

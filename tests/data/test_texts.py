@@ -138,11 +138,9 @@ def test_an_empty_text_is_named(tmp_path, empty):
         load_texts(path)
 
 
-def test_a_folder_without_data_or_with_a_revision_is_refused(tmp_path):
+def test_a_folder_without_data_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="holds no"):
         load_texts(tmp_path)
-    with pytest.raises(ValueError, match="revision='v1' belongs to the hub"):
-        load_texts(tmp_path, revision="v1")
 
 
 @pytest.fixture

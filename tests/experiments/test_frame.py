@@ -18,12 +18,12 @@ def test_no_map_stands_twice():
 
 
 @pytest.fixture(scope="module")
-def own_run(placeholder, tmp_path_factory):
+def own_run(classifier, tmp_path_factory):
     """A run as `lrputils evaluate` writes it, and the same rows as `lrp.evaluate` returns them."""
     out, texts = tmp_path_factory.mktemp("run"), lrp.load_texts(limit=3)
-    evaluate_dataset(placeholder, texts, out, Settings(methods=("ig", "attnlrp")), quiet=True)
-    found = lrp.evaluate(placeholder, texts, ["ig", "attnlrp"], progress=False)
-    return out, found.rows.assign(model=placeholder.name, data=texts.name)
+    evaluate_dataset(classifier, texts, out, Settings(methods=("ig", "attnlrp")), quiet=True)
+    found = lrp.evaluate(classifier, texts, ["ig", "attnlrp"], progress=False)
+    return out, found.rows.assign(model=classifier.name, data=texts.name)
 
 
 def test_a_run_of_evaluate_is_read_as_its_rows(own_run):
@@ -61,8 +61,7 @@ def test_what_a_run_lacks_is_named_with_the_command_that_writes_it(own_run, tmp_
         frame.read_run(tmp_path / "none", methods=["ig"])
 
 
-def test_a_sum_is_that_of_the_method():
-    clf = lrp.load_classifier()
+def test_a_sum_is_that_of_the_method(clf):
     inputs = clf.encode(["a film that is never dull", "dull"])
     rows = []
     for groups in (None, 2):

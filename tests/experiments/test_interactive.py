@@ -1,7 +1,5 @@
 """The figures that a reader changes, changed by keyboard in a browser, against Python's numbers."""
 
-from __future__ import annotations
-
 import json
 from math import log2
 

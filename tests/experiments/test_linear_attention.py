@@ -149,9 +149,6 @@ def test_two_nodes_are_complete(setting, baseline):
     assert completeness_gap(network, images, maps, baseline).max() < 1e-9
 
 
-# Batching, errors
-
-
 # Agreement
 
 

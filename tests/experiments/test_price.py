@@ -1,7 +1,5 @@
 """What half of leave-one-out's passes buy, from recorded maps, and the picture of prices."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,8 +11,7 @@ from experiments import price
 @pytest.mark.parametrize(
     "text", ["a film that is never dull", "well made, and never once dull " * 9]
 )
-def test_half_of_loo_from_maps_is_what_the_package_buys(text):
-    clf = lrp.load_classifier(device="cpu")
+def test_half_of_loo_from_maps_is_what_the_package_buys(clf, text):
     inputs = clf.encode([text])
     kinds = [("loo", "", 0, {}), ("mask-gradient", "exact-block", 1, {})]
     kinds += [

@@ -16,7 +16,6 @@ from experiments.products import (
     symbols,
 )
 
-FIGURE_1 = paper.printed("figure_1")
 fractions = st.fractions(min_value=-9, max_value=9, max_denominator=8)
 
 
@@ -38,17 +37,6 @@ def depths(tree):
     text = f"({tree})"
     before = [text[: text.index(leaf.name)] for leaf in products.leaves(tree)]
     return [part.count("(") - part.count(")") for part in before]
-
-
-# --- the paper -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("formula", "method"), list(FIGURE_1.index))
-def test_the_papers_numbers(formula, method):
-    verbs = {"AttnLRP": relevance, "LOO": leave_one_out}
-    x1, x2, x3 = symbols([2, 3, 4])
-    tree = {str(t): t for t in ((x1 * x2) * x3, x1 * (x2 * x3))}[formula]
-    assert list(verbs[method](tree).values()) == list(FIGURE_1.loc[formula, method])
 
 
 # --- relevance -------------------------------------------------------------------------------
@@ -75,19 +63,6 @@ def test_leave_one_out_by_hand(tree, baseline):
         rest = prod(leaf.value for leaf in leaves if leaf.name != name)
         own = next(leaf.value for leaf in leaves if leaf.name == name)
         assert drop == (own - baseline) * rest
-
-
-# --- counting --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("k", range(1, 10))
-def test_bracketings_are_catalan_many_and_their_depths_all_differ(k):
-    trees = bracketings(symbols([1] * k))
-    recurrence = [1]
-    for n in range(1, k):
-        recurrence.append(sum(recurrence[i] * recurrence[n - 1 - i] for i in range(n)))
-    assert len(trees) == len(set(map(str, trees))) == recurrence[-1]
-    assert len({tuple(depths(tree)) for tree in trees}) == len(trees)
 
 
 # --- refusing --------------------------------------------------------------------------------

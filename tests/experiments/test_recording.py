@@ -9,9 +9,9 @@ import pytest
 import lrputils as lrp
 from experiments import conventions
 from experiments.command import run_alone
-from experiments.recordings import __main__, layers
 from experiments.recordings import __main__ as recordings
 from experiments.recordings import evaluations as kind
+from experiments.recordings import layers
 from lrputils.data.texts import load_texts, stream_texts
 from lrputils.model.readout import READOUTS
 from lrputils.runs import results
@@ -116,6 +116,7 @@ def test_maps_are_those_of_each_convention(classifier):
     for key, method, options in (
         (("loo", "", "", "delete"), "loo", {"removal": "delete"}),
         (("attnlrp", "", "sum", ""), "attnlrp", {"readout": "sum"}),
+        (("cp-lrp", "", "post-norm", ""), "cp-lrp", {"readout": "post-norm"}),
         (("half-value", "", "word", ""), lrp.ATTN_LRP.but(attention="half-value"), {}),
         (("cp-lrp", "norm=held", "word", ""), lrp.CP_LRP.but(norm="held"), {}),
         (("back-half", "", "word", ""), "attnlrp", {"bypass_layers": [1]}),
@@ -134,9 +135,3 @@ def test_pairs_hidden_everywhere_are_leave_two_out(clf):
     pairs = lrp.leave_two_out(clf, inputs).interactions[0].numpy()
     first = rows[(rows.id == TEXTS.ids[0]) & (rows.layer == 1)]
     assert np.allclose(first.interaction, pairs[first.i, first.j], atol=1e-4)
-
-
-def test_the_command_line_records_and_goes_on(tmp_path):
-    said = ["uniform", "--limit", "3", "--seed", "0", "--part-size", "2", "--quiet", "--out"]
-    folder = run_alone(__main__.record, [*said, str(tmp_path / "a")], prog="recordings")
-    assert len(pd.read_parquet(folder / "rows.parquet")) == 12

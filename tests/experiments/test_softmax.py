@@ -91,8 +91,8 @@ def test_every_account_equals_its_equation(name):
             assert expected["removal"].abs().max() > 1e-4
 
 
-def test_of_a_difference_of_logits_every_account_is_the_difference(placeholder):
-    model, inputs = placeholder.model, placeholder.encode(["a film that is never dull"])
+def test_of_a_difference_of_logits_every_account_is_the_difference(classifier):
+    model, inputs = classifier.model, classifier.encode(["a film that is never dull"])
     both, first, second = (
         _softmax_maps(model, inputs, target=target) for target in (lrp.contrast(0, 1), 0, 1)
     )
@@ -100,7 +100,7 @@ def test_of_a_difference_of_logits_every_account_is_the_difference(placeholder):
         torch.testing.assert_close(both[account], first[account] - second[account])
     predicted = int(model(**inputs.model_kwargs()).logits.argmax())
     wanted = _measures(_softmax_maps(model, inputs, target=lrp.contrast(predicted, 1 - predicted)))
-    found = measure(placeholder, ["a film that is never dull"], difference=True)
+    found = measure(classifier, ["a film that is never dull"], difference=True)
     for name, values in wanted.items():
         np.testing.assert_allclose(found[name], values[:, 0], rtol=1e-5)
 

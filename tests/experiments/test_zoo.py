@@ -1,6 +1,4 @@
-"""Small models: brackets in SwiGLU, shared keys, no softmax, and the planted rule."""
-
-import copy
+"""Small models: brackets in SwiGLU, no softmax, and the planted rule."""
 
 import pytest
 import torch
@@ -28,33 +26,6 @@ def test_a_composite_sends_back_what_its_brackets_say(product, up):
     for share, factor in ((1 - up, x), (up, u)):
         (back,) = torch.autograd.grad(y.sum(), factor, retain_graph=True)
         torch.testing.assert_close(factor * back, share * y)
-
-
-def ungrouped(model):
-    """The same function with keys and values of its own for every query head: copies."""
-    config = copy.deepcopy(model.config)
-    groups = config.num_key_value_heads
-    config.num_key_value_heads = config.num_attention_heads
-
-    def copied(path, rows):
-        if not (".k_proj." in path or ".v_proj." in path):
-            return rows
-        times = config.num_attention_heads // groups
-        return rows.unflatten(0, (groups, -1)).repeat_interleave(times, 0).flatten(0, 1)
-
-    other = type(model)(config).to(model.dtype).eval().requires_grad_(False)
-    other.load_state_dict({path: copied(path, rows) for path, rows in model.state_dict().items()})
-    return other
-
-
-def test_shared_keys_and_values_are_no_further_product():
-    model, inputs = zoo.build("qwen3"), tiny.texts()
-    other = ungrouped(model)
-    assert other.config.num_key_value_heads == 2 * model.config.num_key_value_heads
-    for composite in (ATTN_LRP, CP_LRP):
-        maps = [lrp.attribute(each, inputs, composite) for each in (model, other)]
-        assert maps[0].abs().max() > 1e-4
-        torch.testing.assert_close(*maps)
 
 
 def test_linear_attention_by_its_definition():

@@ -19,7 +19,7 @@ from tests import tiny
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A small BERT as `save_pretrained` writes it, in half precision."""
-    clf = tiny.classifier(layers=1, hidden=8, heads=2, positions=40)
+    clf = tiny.classifier(layers=1, positions=40)
     clf.model.half()
     return tiny.save(clf, tmp_path_factory.mktemp("small-bert"))
 

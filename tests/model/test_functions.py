@@ -1,7 +1,5 @@
 """Functions of texts and modules of torch as models, beside the removal written out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -104,9 +102,9 @@ class Reader(nn.Module):
         return self.head(self.body(x, src_key_padding_mask=mask == 0)[:, 0])
 
 
-def test_a_module_of_torch_is_a_model(placeholder):
-    module = Reader(len(placeholder.tokenizer)).eval()
-    clf = lrp.load_classifier(module, placeholder.tokenizer)
+def test_a_module_of_torch_is_a_model(classifier):
+    module = Reader(len(classifier.tokenizer)).eval()
+    clf = lrp.load_classifier(module, classifier.tokenizer)
     inputs = clf.encode(["a film that is never dull", "dull"])
     loo = lrp.leave_one_out(clf, inputs, progress=False)
     ids, whole = inputs.input_ids[:1], torch.ones_like(inputs.input_ids[:1])

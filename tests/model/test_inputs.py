@@ -7,7 +7,7 @@ from lrputils.model.inputs import Inputs, encode
 from transformers import PreTrainedTokenizer  # isort: skip
 from tests import tiny
 
-TOKENIZER = tiny.classifier(layers=1, hidden=8, heads=2).tokenizer
+TOKENIZER = tiny.classifier(layers=1).tokenizer
 TEXTS = ["A good film.", "Bad", "Not a bad film, all in all!"]
 
 

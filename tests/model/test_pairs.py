@@ -18,7 +18,7 @@ TABLE = pd.DataFrame(PAIRS, columns=["premise", "hypothesis"]).assign(label=[0, 
 
 @pytest.fixture(scope="module")
 def clf():
-    clf = tiny.classifier(layers=2, hidden=16, heads=2, name="pairs")
+    clf = tiny.classifier(name="pairs")
     torch.nn.init.normal_(clf.model.bert.embeddings.token_type_embeddings.weight)
     return clf
 

@@ -23,6 +23,14 @@ def test_looking_changes_nothing(name):
     assert not any("forward" in module.__dict__ for module in model.modules())
 
 
+@pytest.mark.parametrize("name", tiny.NAMES)
+def test_the_sum_adds_what_the_words_leave_out(name):
+    """Positions and types; rotary positions enter in the attention."""
+    architecture, inputs = describe(tiny.build(name)), tiny.inputs_for(name)
+    word, total = (read(architecture, inputs, readout=place).value for place in ("word", "sum"))
+    assert bool((total - word).any()) != ("RMSNorm" in str(architecture.model))
+
+
 WITHOUT_NORM = tuple(n for n in tiny.NAMES if describe(tiny.build(n)).embedding_norm is None)
 
 

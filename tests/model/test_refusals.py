@@ -13,7 +13,7 @@ from lrputils.model.classifier import EMBEDDED, load_classifier
 from lrputils.model.inputs import Inputs, encode
 from tests import tiny
 
-TOKENIZER = tiny.classifier(layers=1, hidden=8, heads=2).tokenizer
+TOKENIZER = tiny.classifier(layers=1).tokenizer
 TABLE = pd.DataFrame({"premise": ["A good film."], "hypothesis": ["Bad"], "label": [0]})
 CHAT = [
     {"role": "system", "content": "user"},  # a word of the template too

@@ -448,13 +448,7 @@ def curves_of_images(setting, first, second):
     return (delta[first] - delta[second]) / delta["LOO"].mean()
 
 
-# --- results/depth, random_weights, epsilon, uniform, layer_pairs
-
-
-def depth(run, form, layers, column):
-    """Of the mask gradient, and of exact removal, in the last layers alone."""
-    found = rows(f"depth/{run}")
-    return found[(found.form == form) & (found.k == int(layers))].set_index("id")[column]
+# --- results/random_weights, epsilon, uniform, layer_pairs
 
 
 def drawn(run, layers, method, column):

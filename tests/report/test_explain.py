@@ -1,7 +1,5 @@
 """One call: its numbers are those of the methods, its sentence that of a slow count, its files."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import itertools
@@ -24,31 +22,33 @@ from lrputils.report.words import visible
 from tests import tiny
 
 TEXT = "Not a chapter passes, it didn't."
-HOSTILE = "<script>alert(1)</script> \x1b]0;own\x07 $x_1$ \u202eoverride \u200bzero 電影 😀 \\n"
+HOSTILE = (
+    "<script>alert(1)</script>\"&'><i> \x1b]0;own\x07 $x_1$ \u202eoverride \u200bzero 電影 😀 \\n"
+)
 
 
-def test_the_maps_are_the_methods_own(placeholder):
-    shown = lrp.explain(placeholder, TEXT, "attnlrp,loo", options={"attnlrp": {"readout": "sum"}})
-    inputs = placeholder.encode(TEXT)
+def test_the_maps_are_the_methods_own(classifier):
+    shown = lrp.explain(classifier, TEXT, "attnlrp,loo", options={"attnlrp": {"readout": "sum"}})
+    inputs = classifier.encode(TEXT)
     assert list(shown.maps) == ["AttnLRP", "LOO"]
-    expected = lrp.attribute(placeholder, inputs, "attnlrp", readout="sum")[0]
+    expected = lrp.attribute(classifier, inputs, "attnlrp", readout="sum")[0]
     np.testing.assert_allclose(shown.maps["AttnLRP"], expected, atol=1e-6)
-    np.testing.assert_allclose(shown.maps["LOO"], lrp.leave_one_out(placeholder, inputs)[0])
+    np.testing.assert_allclose(shown.maps["LOO"], lrp.leave_one_out(classifier, inputs)[0])
 
 
-def test_a_prompt_and_a_page_say_what_was_explained_by_what(placeholder, tmp_path):
-    shown = lrp.explain(placeholder, TEXT, "AttnLRP")
+def test_a_prompt_and_a_page_say_what_was_explained_by_what(classifier, tmp_path):
+    shown = lrp.explain(classifier, TEXT, "AttnLRP")
     assert repr(shown) == str(shown)
-    hub = dataclasses.replace(placeholder, name="owner/<name>", revision="abc123")
+    hub = dataclasses.replace(classifier, name="owner/<name>", revision="abc123")
     page = lrp.explain(hub, TEXT, "attnlrp").save(tmp_path / "x.html").read_text(encoding="utf-8")
     told = f"Model owner/&lt;name&gt;, revision abc123; lrputils {lrp.__version__}</small>"
     assert page.count(told) == 1
 
 
-def test_several_texts_are_explained_each_by_itself(placeholder, tmp_path):
+def test_several_texts_are_explained_each_by_itself(classifier, tmp_path):
     texts = [TEXT, "a film that is never dull"]
-    shown = lrp.explain(placeholder, texts, "Loo,AttnLRP")
-    alone = [lrp.explain(placeholder, text, "loo,attnlrp") for text in texts]
+    shown = lrp.explain(classifier, texts, "Loo,AttnLRP")
+    alone = [lrp.explain(classifier, text, "loo,attnlrp") for text in texts]
     assert repr(shown) == "\n\n".join(map(str, alone))
     frame = shown.to_frame(pieces=True)
     for number, one in enumerate(alone):
@@ -62,18 +62,18 @@ def test_several_texts_are_explained_each_by_itself(placeholder, tmp_path):
         shown.save(tmp_path / "x.svg")
 
 
-def test_a_headline_names_words_of_the_text(placeholder):
-    inputs = placeholder.encode(TEXT)
+def test_a_headline_names_words_of_the_text(classifier):
+    inputs = classifier.encode(TEXT)
     scores = np.linspace(0.1, 0.5, len(inputs.tokens[0]))
     scores[[0, -1]] = -9, 9
-    shown = Heatmap.of(placeholder, TEXT, {"m": scores})
+    shown = Heatmap.of(classifier, TEXT, {"m": scores})
     assert shown.strongest("m").startswith("most for: “didn't” +")
     assert "against" not in shown.strongest("m")
     assert shown.shares("m")[0] == -1
 
 
-def test_a_word_s_row_is_the_sum_of_its_pieces_rows(placeholder):
-    shown = lrp.explain(placeholder, TEXT)
+def test_a_word_s_row_is_the_sum_of_its_pieces_rows(classifier):
+    shown = lrp.explain(classifier, TEXT)
     words, pieces = shown.to_frame(), shown.to_frame(pieces=True)
     assert words.word.str.cat(sep=" ") == "[CLS] Not a chapter passes , it didn't . [SEP]"
     assert list(pieces.token) == shown.tokens
@@ -82,12 +82,9 @@ def test_a_word_s_row_is_the_sum_of_its_pieces_rows(placeholder):
     np.testing.assert_allclose(sums, words[["LOO", "AttnLRP"]])
 
 
-def test_a_class_is_named_by_number_or_label(placeholder):
-    by_label = lrp.explain(placeholder, TEXT, "attnlrp", target="positive")
-    by_number = lrp.explain(placeholder, TEXT, "attnlrp", target=1)
-    assert by_label.caption == by_number.caption
-    assert by_label.caption.startswith("Class: positive, probability ")
-    np.testing.assert_array_equal(by_label.maps["AttnLRP"], by_number.maps["AttnLRP"])
+def test_a_class_that_is_asked_for_is_named(classifier):
+    shown = lrp.explain(classifier, TEXT, "attnlrp", target=1)
+    assert shown.caption.startswith("Class: positive, probability ")
 
 
 def test_what_chance_reaches_is_a_quantile_over_all_orders():
@@ -119,10 +116,10 @@ def test_the_sentence_says_what_was_measured():
     assert "was not measured" in tracking(loo, None, content, names)
 
 
-def test_loo_is_computed_for_the_sentence_alone_only_where_it_is_cheap(placeholder, monkeypatch):
-    assert "r = " in lrp.explain(placeholder, TEXT, "attnlrp").notes["AttnLRP"]
+def test_loo_is_computed_for_the_sentence_alone_only_where_it_is_cheap(classifier, monkeypatch):
+    assert "r = " in lrp.explain(classifier, TEXT, "attnlrp").notes["AttnLRP"]
     long = "never dull " * 80
-    assert "not measured" in lrp.explain(placeholder, long, "attnlrp").notes["AttnLRP"]
+    assert "not measured" in lrp.explain(classifier, long, "attnlrp").notes["AttnLRP"]
 
 
 ANSWERS = {
@@ -154,9 +151,7 @@ def test_the_answer_is_that_of_the_model_s_kind(classifier, kind):
 
 
 MISTAKES = {
-    "unknown method": ({"methods": "sharpley"}, r"'sharpley' \(did you mean 'shapley'\?\); there"),
     "no method": ({"methods": []}, "no method is named"),
-    "unknown class": ({"target": "great"}, "target='great' is none of negative, positive"),
     "class out of range": ({"target": 7}, r"target \[7\] out of range"),
     "unknown option": ({"options": {"loo": {"speed": 1}}}, "'loo' has no option 'speed'"),
     "another's option": ({"options": {"ig": {"steps": 1}}}, "options for 'ig', which is not among"),
@@ -164,25 +159,25 @@ MISTAKES = {
     "not all texts": ({"text": [TEXT, 3]}, "or a list of them; got list"),
     "empty": ({"text": " \n"}, "no token of its own"),
     "too long": ({"text": "dull " * 600}, r"longer than the 512 .* max_length=512"),
-    "not Unicode": ({"text": "caf\udce9"}, "is not valid Unicode"),
     "no folder": ({"classifier": "./nowhere"}, "there is no such file or folder"),
+    "not Unicode": ({"text": "caf\udce9"}, "is not valid Unicode"),
 }
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_gets_one_sentence(placeholder, name):
+def test_a_mistake_gets_one_sentence(classifier, name):
     given, sentence = MISTAKES[name]
-    given = {"classifier": placeholder, "text": TEXT, **given}
+    given = {"classifier": classifier, "text": TEXT, **given}
     with pytest.raises((ValueError, TypeError, OSError), match=sentence) as caught:
         lrp.explain(**given)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["x.pdf", "x", "none/x.html", "x.html/y.svg"])
-def test_a_place_that_cannot_be_written_is_refused(placeholder, tmp_path, name):
+def test_a_place_that_cannot_be_written_is_refused(classifier, tmp_path, name):
     (tmp_path / "x.html").touch()
     with pytest.raises((ValueError, OSError), match=r"saved as|there is no folder"):
-        lrp.explain(placeholder, TEXT, "attnlrp").save(tmp_path / name)
+        lrp.explain(classifier, TEXT, "attnlrp").save(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["x.html"]
 
 
@@ -194,7 +189,7 @@ def test_what_is_hidden_in_a_text_is_written_out():
 
 
 @pytest.fixture
-def hostile(placeholder):
+def hostile(classifier):
     """A heat map whose text, labels and notes are out to do harm."""
     tokens = HOSTILE.split()
     maps = {name: np.linspace(-1, 1, len(tokens)) for name in ("m", HOSTILE)}
@@ -210,7 +205,7 @@ def harmless(text: str) -> bool:
 def test_a_saved_page_runs_nothing_and_loads_nothing(hostile, tmp_path):
     page = hostile.save(tmp_path / "x.html").read_text(encoding="utf-8")
     assert harmless(page)
-    assert "<script" not in page
+    assert not re.search("<script|<i>|\"&'", page)
     assert not re.search(r"(src|href)=|url\(|@import", page)
     assert page.startswith('<!doctype html>\n<html lang="en">')
 
@@ -247,11 +242,11 @@ def test_a_file_gets_a_table(hostile, capsys):
     assert [line.split()[-1] for line in plain.splitlines()[-2:]] == ["+0.7143", "+1"]
 
 
-def test_words_of_the_sentences_that_count_and_the_others_whole(placeholder):
+def test_words_of_the_sentences_that_count_and_the_others_whole(classifier):
     """The long way round: sentences by leave-one-out, then spans written out by hand."""
     text = "It rained. The film is never dull. We ate. A wonderful film. Nobody came."
-    inputs = placeholder.encode([text])
-    loo = lrp.leave_one_out(placeholder, inputs, units="sentence", progress=False)[0]
+    inputs = classifier.encode([text])
+    loo = lrp.leave_one_out(classifier, inputs, units="sentence", progress=False)[0]
     sentences = [m.span() for m in re.finditer(r"[^ .][^.]*\.", text)]
     sizes = loo[inputs.units("sentence").mask[0]].abs().tolist()
     first = sorted(range(5), key=lambda number: -sizes[number])[:3]
@@ -261,29 +256,29 @@ def test_words_of_the_sentences_that_count_and_the_others_whole(placeholder):
             (begin + m.start(), begin + m.end()) for m in re.finditer(r"\w+|\.", text[begin:end])
         ]
         spans += words if number in first else [(begin, end)]
-    found, slow = (lrp.explain(placeholder, text, units=u) for u in ("sentence,word", spans))
+    found, slow = (lrp.explain(classifier, text, units=u) for u in ("sentence,word", spans))
     pd.testing.assert_frame_equal(found.to_frame(), slow.to_frame())
 
 
-def test_a_terminal_sees_which_method_is_at_work(placeholder, monkeypatch):
+def test_a_terminal_sees_which_method_is_at_work(classifier, monkeypatch):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stderr", terminal)
-    lrp.explain(placeholder, "never dull")
+    lrp.explain(classifier, "never dull")
     drawn = terminal.getvalue()
     assert drawn.index("LOO: ") < drawn.index("AttnLRP:  50%")
     assert not drawn.split("\r")[-1].strip()
 
 
-def test_a_first_token_that_a_map_fills_is_named(placeholder, monkeypatch):
+def test_a_first_token_that_a_map_fills_is_named(classifier, monkeypatch):
     text = "never dull or dreary"
-    loo = lrp.leave_one_out(placeholder, placeholder.encode([text]), progress=False)
+    loo = lrp.leave_one_out(classifier, classifier.encode([text]), progress=False)
     told = {}
     for share in (0.95, 0.05):
         sink = torch.ones_like(loo)
         sink[0, 0] = share / (1 - share) * (sink.shape[1] - 1)
         monkeypatch.setattr(explaining, "attribute", lambda *_, scores=sink, **__: scores)
-        told[share] = lrp.explain(placeholder, text, "attnlrp").notes["AttnLRP"]
+        told[share] = lrp.explain(classifier, text, "attnlrp").notes["AttnLRP"]
     size = float(loo[0, 0].abs() / loo.abs().sum())
     assert f"The first token has 95% of the map's size, and {size:.0%} of LOO's." in told[0.95]
     assert "first token" not in told[0.05]

@@ -36,10 +36,10 @@ METHODS = ("rollout", "attnlrp")
 
 
 class TestForecast:
-    def test_a_decoder_runs_part_of_each_row(self, placeholder, one_second_a_token, monkeypatch):
-        sizes = {"vocab_size": len(placeholder.tokenizer), "max_position_embeddings": 64}
-        model = tiny.build("gpt2", pad_token_id=placeholder.tokenizer.pad_token_id, **sizes)
-        decoder = lrp.Classifier(model, placeholder.tokenizer, "tiny")
+    def test_a_decoder_runs_part_of_each_row(self, classifier, one_second_a_token, monkeypatch):
+        sizes = {"vocab_size": len(classifier.tokenizer), "max_position_embeddings": 64}
+        model = tiny.build("gpt2", pad_token_id=classifier.tokenizer.pad_token_id, **sizes)
+        decoder = lrp.Classifier(model, classifier.tokenizer, "tiny")
         ran = []
         words, look_up = model.transformer.wte.weight, torch.nn.functional.embedding
 
@@ -52,15 +52,15 @@ class TestForecast:
         monkeypatch.setattr(torch.nn.functional, "embedding", counted)
         lrp.leave_one_out(model, decoder.encode([WORDS[2]] * 8))
         plan = forecast(decoder, [WORDS[2]] * 8)
-        n = lengths_of(placeholder, WORDS)[2]
+        n = lengths_of(classifier, WORDS)[2]
         assert n / 2 < sum(ran) / (8 * n) < 0.8 * n
         assert plan.seconds["loo"] == pytest.approx(sum(ran), rel=0.25)
 
     @pytest.mark.parametrize("chunk", [1, 4, 100])
     def test_curves_are_the_rows_that_the_curves_run(
-        self, placeholder, one_second_a_token, chunk, monkeypatch
+        self, classifier, one_second_a_token, chunk, monkeypatch
     ):
-        plan = forecast(placeholder, WORDS, METHODS, chunk=chunk)
+        plan = forecast(classifier, WORDS, METHODS, chunk=chunk)
         ran = []
         monkeypatch.setattr(
             "lrputils.removal.coalitions.evaluate",
@@ -71,9 +71,9 @@ class TestForecast:
         )
         # One map alone, whose two orders share no row: no rows are saved by chance.
         for text in WORDS:
-            inputs, before = placeholder.encode(text), len(ran)
+            inputs, before = classifier.encode(text), len(ran)
             scores = torch.arange(inputs.input_ids.shape[1], dtype=torch.float)[None]
-            lrp.perturbation_curves(placeholder.model, inputs, scores, chunk)
+            lrp.perturbation_curves(classifier.model, inputs, scores, chunk)
             del ran[len(ran) - 1 if len(ran) > before else before :]  # the empty one, shared
         maps = 1 + len(METHODS)
         # A last chunk that is shorter makes MoRF and LeRF differ by the tokens it lacks.
@@ -82,19 +82,19 @@ class TestForecast:
 
     @pytest.mark.parametrize(("part", "places"), [(3, [1, 1, 2]), (2, [1, 1, 2]), (1, [0, 1, 2])])
     def test_other_methods_take_the_passes_of_their_price_as_wide_as_their_batch(
-        self, placeholder, one_second_a_token, part, places
+        self, classifier, one_second_a_token, part, places
     ):
         asked = [Variant("loo mask", "loo", {"removal": "mask"}), LayerSweep(["word", "sum"])]
         asked += [Variant("ig", "ig", {"steps": 8}), Variant("half", "budgeted-loo", {"budget": 1})]
-        asked += at_every_readout("cp-lrp", model=placeholder.model)
-        found = forecast(placeholder, WORDS, asked, batch_size=2, part_size=part).seconds
-        n = np.array(lengths_of(placeholder, WORDS))
+        asked += at_every_readout("cp-lrp", model=classifier.model)
+        found = forecast(classifier, WORDS, asked, batch_size=2, part_size=part).seconds
+        n = np.array(lengths_of(classifier, WORDS))
         once = n[places]
         assert found == pytest.approx(
             {
                 "loo": (n * n).sum(),
                 "loo mask": (n * n).sum(),
-                "layers": (1 + 3 * 4) * once.sum(),
+                "layers": (1 + 3 * 2) * once.sum(),
                 "ig": 24 * once.sum(),
                 "half": ((n + 3) * once).sum(),
                 "cp-lrp": 3 * once.sum(),
@@ -103,7 +103,7 @@ class TestForecast:
         )
 
     def test_a_token_is_timed_in_a_batch_of_the_text_in_which_half_the_work_is_done(
-        self, placeholder, monkeypatch
+        self, classifier, monkeypatch
     ):
         ran = []
 
@@ -113,30 +113,30 @@ class TestForecast:
 
         monkeypatch.setattr(cost, "_token_second", clock)
         texts = ["dull " * (n - 2) for n in (3, 4, 30, 40, 50)]
-        forecast(placeholder, texts, ["grad-x-input"], batch_size=4)
+        forecast(classifier, texts, ["grad-x-input"], batch_size=4)
         _, maps = ran  # 1600 of 5025 are half done before 40
         assert maps == 4 * 40 * 3
 
-    def test_a_clock_is_read_after_a_first_time(self, placeholder, monkeypatch):
+    def test_a_clock_is_read_after_a_first_time(self, classifier, monkeypatch):
         seconds = [9.0, 6.0]
         monkeypatch.setattr(cost, "timed", lambda device, work: (seconds.pop(0), None))
-        assert cost._token_second(placeholder, None, 12) == 0.5
+        assert cost._token_second(classifier, None, 12) == 0.5
 
-    def test_a_long_one_says_what_takes_minutes(self, placeholder, monkeypatch):
+    def test_a_long_one_says_what_takes_minutes(self, classifier, monkeypatch):
         monkeypatch.setattr(cost, "_token_second", lambda *_: 1e-4)
-        plan = forecast(placeholder, ["never dull " * 200] * 30)
+        plan = forecast(classifier, ["never dull " * 200] * 30)
         assert plan.total > 300 > plan.shorter["--max-length 256"]
         assert plan.shorter["--limit 20"] == pytest.approx(plan.total * 2 / 3)
         assert re.search(r"^shorter .* with --max-length 256, .* with --limit 20$", str(plan), re.M)
-        assert not forecast(placeholder, WORDS).shorter
+        assert not forecast(classifier, WORDS).shorter
 
-    def test_cut_texts_cost_less(self, placeholder, one_second_a_token):
-        plan = forecast(placeholder, WORDS, max_length=8)
-        lengths = lengths_of(placeholder, WORDS)
+    def test_cut_texts_cost_less(self, classifier, one_second_a_token):
+        plan = forecast(classifier, WORDS, max_length=8)
+        lengths = lengths_of(classifier, WORDS)
         assert plan.tokens == sum(min(n, 8) for n in lengths)
         cut = sum(n > 8 for n in lengths)
         assert f"{cut} texts too long, cut\n" in str(plan)
-        assert " 0 texts too long\n" in str(forecast(placeholder, WORDS))
+        assert " 0 texts too long\n" in str(forecast(classifier, WORDS))
 
 
 @pytest.mark.parametrize(

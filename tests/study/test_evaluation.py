@@ -24,14 +24,14 @@ def texts() -> lrp.Texts:
 
 
 @pytest.fixture(scope="module")
-def result(placeholder, texts):
-    return evaluate(placeholder, texts, METHODS, batch_size=2, progress=False)
+def result(classifier, texts):
+    return evaluate(classifier, texts, METHODS, batch_size=2, progress=False)
 
 
-def test_labels_are_called_as_in_the_model(placeholder):
+def test_labels_are_called_as_in_the_model(classifier):
     table = pd.DataFrame({"text": ["a", "b"], "label": ["up", "down"]})
     names = {"up": "positive", "down": 0}
-    found = evaluate(placeholder, table, ["Gradient × input"], labels=names, progress=False)
+    found = evaluate(classifier, table, ["Gradient × input"], labels=names, progress=False)
     assert list(found.maps) == [Label("loo"), Label("grad-x-input")]
     assert [*found.rows.drop_duplicates("id").label] == [1, 0]
 
@@ -51,19 +51,12 @@ def test_r_and_what_sum_to_one_makes_of_it_by_hand():
     assert np.allclose(rows.r_content, [-1, -1, 1, -1])
 
 
-def test_there_is_a_row_for_every_text_and_method_in_order(result):
-    assert list(result.rows.id.unique()) == list("abcde")
-    assert list(result.maps) == [*map(Label, ["loo", *METHODS])]
-    assert len(result.rows) == 5 * 4
-    assert np.allclose(result.rows.query("method == 'loo'").r, 1)
-
-
 @pytest.mark.parametrize("position", range(5))
-def test_a_text_alone_gives_the_same_maps_and_correlations(placeholder, result, position):
-    inputs = placeholder.encode(WORDS[position])
-    loo = lrp.attribute(placeholder.model, inputs, "loo")
+def test_a_text_alone_gives_the_same_maps_and_correlations(classifier, result, position):
+    inputs = classifier.encode(WORDS[position])
+    loo = lrp.attribute(classifier.model, inputs, "loo")
     for method in METHODS:
-        alone = lrp.attribute(placeholder.model, inputs, method)
+        alone = lrp.attribute(classifier.model, inputs, method)
         batched = result.maps[method][position]
         assert np.abs(alone[0].numpy() - batched).max() <= 1e-5 * max(1, np.abs(batched).max())
         row = result.rows.query("position == @position and method == @method").iloc[0]
@@ -73,9 +66,9 @@ def test_a_text_alone_gives_the_same_maps_and_correlations(placeholder, result, 
         assert row.r_content == pytest.approx(expected, abs=1e-3, nan_ok=True)
 
 
-def test_a_reference_s_loo_is_taken(placeholder, texts, result):
+def test_a_reference_s_loo_is_taken(classifier, texts, result):
     again = evaluate(
-        placeholder,
+        classifier,
         texts,
         at_every_readout("attnlrp"),
         reference=result.maps["loo"],
@@ -88,23 +81,19 @@ def test_a_reference_s_loo_is_taken(placeholder, texts, result):
     assert not np.allclose(again.per_text(readout="sum")["attnlrp"], own)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"methods": ["atnlrp"]}, {"methods": ["ig"], "options": {"attnlrp": {}}}],
-)
-def test_an_unknown_method_is_refused_with_the_list(placeholder, arguments):
-    with pytest.raises(ValueError, match=r"mean 'attnlrp'|among the methods \['ig', 'loo'\]"):
-        evaluate(placeholder, WORDS, **arguments)
+def test_options_of_a_method_that_is_not_measured_are_refused(classifier):
+    with pytest.raises(ValueError, match=r"among the methods \['ig', 'loo'\]"):
+        evaluate(classifier, WORDS, methods=["ig"], options={"attnlrp": {}})
 
 
-def test_a_contrast_of_two_classes_is_explained(placeholder, texts):
+def test_a_contrast_of_two_classes_is_explained(classifier, texts):
     target = lrp.contrast(1, 0)
-    found = evaluate(placeholder, texts, ["attnlrp"], target=target, progress=False, chunk=4)
-    inputs = placeholder.encode([texts[0]])
+    found = evaluate(classifier, texts, ["attnlrp"], target=target, progress=False, chunk=4)
+    inputs = classifier.encode([texts[0]])
     how = {"target": target, "progress": False}
-    loo = lrp.leave_one_out(placeholder, inputs, **how)
-    relevance = lrp.attribute(placeholder, inputs, "attnlrp", target=target)
-    logits = placeholder.model(**inputs.model_kwargs()).logits[0]
+    loo = lrp.leave_one_out(classifier, inputs, **how)
+    relevance = lrp.attribute(classifier, inputs, "attnlrp", target=target)
+    logits = classifier.model(**inputs.model_kwargs()).logits[0]
     row = found.rows[found.rows.method == "attnlrp"].iloc[0]
     assert row.target == 1
     assert row.logit == pytest.approx(float(logits[1] - logits[0]), abs=1e-5)
@@ -112,16 +101,16 @@ def test_a_contrast_of_two_classes_is_explained(placeholder, texts):
     assert row.lerf_curve[0] == pytest.approx(row.logit, abs=1e-5)
 
 
-def test_a_layer_sweep_gives_the_papers_ablations(placeholder, texts, result):
+def test_a_layer_sweep_gives_the_papers_ablations(classifier, texts, result):
     sweep = evaluate(
-        placeholder, texts, [LayerSweep("word")], reference=result.maps["loo"], progress=False
+        classifier, texts, [LayerSweep("word")], reference=result.maps["loo"], progress=False
     )
-    layers = placeholder.architecture.layers
+    layers = classifier.architecture.layers
     assert len(sweep.maps) == 1 + 3 * layers
     ablations = sweep.ablations("r")
     cp = result.per_text("r")["cp-lrp"]
     for everywhere in (("front", layers), ("back", 1)):
         assert np.allclose(ablations[everywhere], cp, atol=1e-3)
-    three = Variant("three", "attnlrp", {"bypass_layers": {0, 1, 2}})
-    single = evaluate(placeholder, texts, [three], reference=result.maps["loo"], progress=False)
-    assert np.allclose(single.per_text("r")["three"], ablations["front", 3], atol=1e-3)
+    one = Variant("one", "attnlrp", {"bypass_layers": {0}})
+    single = evaluate(classifier, texts, [one], reference=result.maps["loo"], progress=False)
+    assert np.allclose(single.per_text("r")["one"], ablations["front", 1], atol=1e-3)

@@ -1,7 +1,5 @@
 """Maps of other tools: laid on the model's tokens, and judged as the package's own are."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -17,11 +15,6 @@ from tests import tiny
 
 TEXTS = ["The cooking isn't dull, honestly", "a film that is never dull"]
 WORDS = [["The", "cooking", "isn't", "dull", ",", "honestly"], TEXTS[1].split()]
-
-
-@pytest.fixture(scope="module")
-def clf():
-    return lrp.load_classifier(device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +198,7 @@ def test_rows_of_a_tool_are_those_of_the_same_method(clf, inputs, own):
 class TestRuns:
     @pytest.fixture
     def table(self, clf):
-        texts = lrp.load_texts()
+        texts = lrp.load_texts(limit=3)
         inputs = clf.encode(texts)
         scores = maps(inputs, lrp.attribute(clf, inputs, "grad-x-input"))
         return pd.DataFrame({"id": texts.ids, "scores": scores})
@@ -243,9 +236,8 @@ class TestRuns:
         with pytest.raises(ValueError, match="'maps' is the name of several maps"):
             supplied(paths)
 
-    def test_the_audit_of_a_model_without_rules_judges_a_tool_s_maps(self, placeholder):
-        clf = tiny.classifier(layers=2, hidden=16, heads=2)
-        clf.model.bert.pooler.activation = torch.nn.Sigmoid().eval()  # nothing conserves
+    def test_the_audit_of_a_model_without_rules_judges_a_tool_s_maps(self):
+        clf = tiny.without_rules()
         maps = [np.arange(float(n)) for n in clf.encode(TEXTS).lengths.tolist()]
         said = str(lrp.audit(clf, TEXTS, scores={"mine": maps}))
         assert "mine may track LOO or not: too few texts to say" in said
