@@ -425,5 +425,13 @@ def load(run: str) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
     return tables, there["provenance"]
 
 
+def in_maps(run: str) -> pd.Series:
+    """Return leave-one-out's time in AttnLRP maps, text by text, of a sentence and of a review."""
+    methods = load(run)[0]["methods"]
+    methods["of"] = methods.texts.str.extract("(sentence|review)")
+    seconds = methods.pivot(index="of", columns="method", values="seconds")
+    return seconds["loo"] / seconds["attnlrp"]
+
+
 if __name__ == "__main__":
     main(bench, "python -m experiments.bench")

@@ -1257,7 +1257,8 @@ class TestSaturation:
     @pytest.mark.parametrize("passes", [3, 6])
     def test_exact_passes_are_nowhere_behind_passes_in_groups_at_one_price(self, passes):
         """Three find the top word more often than half-removal; confidence picks no better way."""
-        spent = saturation.spend(price.read_maps([*frame.RUNS]), passes)
+        maps = price.read_maps([*frame.RUNS])
+        spent = saturation.spend(maps, passes)
         at = ["data", "model"]
         r, top, above_chance = (
             compare(spent, "exact", other, at, of="way", column=column)
@@ -1265,6 +1266,14 @@ class TestSaturation:
         )
         assert len(r) == 7
         assert [*top.lead[top.lead != 1].index] == [("IMDB", FULL)] * (passes == 3)
+
+        def finds(scores, loo):
+            return {"top": float(abs(scores).argmax() == abs(loo).argmax())}
+
+        one_pass = price.by_text(maps, [price.ATTN_LRP, price.ONE], finds)
+        one_pass = one_pass.groupby([*at, "map"]).top.mean().unstack()
+        found = spent.groupby([*at, "way"]).top.mean().unstack()
+        assert (found.exact > one_pass.max(axis=1)).all()
         assert (r.lead >= 0).all()
         sentences = r.lead["SST-2"]
         closer = (
