@@ -103,7 +103,7 @@ def load_texts(
             messages of a chat.
         limit: at most this many texts, the first ones.
         seed: shuffle before `limit` is applied; no shuffling if not given.
-        revision: branch, tag or commit of a data set of the hub; also "owner/name@revision".
+        revision: branch, tag or commit of a data set of the hub; also ``owner/name@revision``.
 
     Raises:
         TypeError: texts at hand that are of no type that is taken.

@@ -347,7 +347,7 @@ def load_classifier(
 
     Args:
         model: a folder as `save_pretrained` writes it, a name on the Hugging Face hub
-            ("owner/name" or "owner/name@revision"), or `None` for the model that comes with the
+            (``owner/name`` or ``owner/name@revision``), or `None` for the model that comes with the
             package. A model at hand with its tokenizer, or a pipeline, is taken as it is and where
             it is; so is any module of torch, `module(input_ids, attention_mask)` → logits.
         tokenizer: of a model at hand.
@@ -356,7 +356,7 @@ def load_classifier(
         dtype: precision of the parameters. Leave-one-out is a difference of close numbers, so
             below float32 it loses most of its digits.
         template: the prompt, with {text} in it, by which a language model is a classifier: see
-            `Classifier.zero_shot`. `\n` is a line break also where a shell gives two characters.
+            `Classifier.zero_shot`. ``\n`` is a line break also where a shell gives two characters.
         verbalizers: its classes in its own words, also as one text with commas: " bad, good".
         calibrate_on: texts that set its thresholds.
         function: in a model's place a list of texts → their probabilities, (texts, classes), as

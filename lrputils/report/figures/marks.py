@@ -48,7 +48,8 @@ def dots(
     own = looks(label for table in tables.values() for label in table.index.unique(0))
     heights = [table.index.unique(1).size for table in tables.values()]
     size = {"rows": len(tables), "squeeze": False, "sharex": True, "height_ratios": heights}
-    height = 1.4 + 0.3 * len(tables) + 0.36 * sum(heights)
+    most = max(table.index.unique(0).size for table in tables.values())
+    height = 1.4 + 0.3 * len(tables) + max(0.36, 0.11 * most) * sum(heights)
     figure, axes = new_figure(WIDTH, height, title=title, **size)
     figure.values = pd.concat(tables)
     for axis, (name, table) in zip(axes.flat, tables.items(), strict=True):

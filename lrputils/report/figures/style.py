@@ -67,6 +67,10 @@ LOOKS = {
     "LRP around plain attention": _Look("plum", "X"),
     "half-removal": _Look("pine", "s"),
     "mask gradient + half-removal": _Look("moss", "D"),
+    "top word, sure": _Look("ink", "o"),
+    "top word, unsure": _Look("ink", "s", line="--"),
+    "other words, sure": _Look("grey", "o"),
+    "other words, unsure": _Look("grey", "s", line="--"),
 }
 # In the order in which methods are entered.
 _SHAPES = "Dp^P<Xosv>hd*"
