@@ -48,7 +48,7 @@ def dots(
     own = looks(label for table in tables.values() for label in table.index.unique(0))
     heights = [table.index.unique(1).size for table in tables.values()]
     size = {"rows": len(tables), "squeeze": False, "sharex": True, "height_ratios": heights}
-    most = max(table.index.unique(0).size for table in tables.values())
+    most = max(table.groupby(level=1).size().max() for table in tables.values())
     height = 1.4 + 0.3 * len(tables) + max(0.36, 0.11 * most) * sum(heights)
     figure, axes = new_figure(WIDTH, height, title=title, **size)
     figure.values = pd.concat(tables)
