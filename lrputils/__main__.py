@@ -66,7 +66,7 @@ def explain(
         text: the text, or JSON of a chat's messages; - reads it from standard input
         second: the second text of a pair
         model: folder or hub name (default: embedded)
-        methods: see lrputils.METHODS
+        methods: see lrputils.METHODS; with options: mask-gradient:groups=2
         target: number or label (default: the predicted)
         units: what is removed and scored: token, word, sentence or message; of a long text
             sentence,word: the words of the three sentences that LOO puts first
@@ -87,8 +87,8 @@ def explain(
     from lrputils.report.explain import explain as explain_text
     from lrputils.report.heatmap import check_place
 
-    for name in methods:  # a wrong one is refused before a model is loaded
-        METHODS.find(name)
+    for text_of in methods:  # a wrong one is refused before a model is loaded
+        METHODS.setting(text_of)
     if out:
         check_place(out)
     text = sys.stdin.read() if text == "-" else text

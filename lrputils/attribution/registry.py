@@ -18,6 +18,7 @@ from difflib import get_close_matches
 from typing import Any
 
 import pandas as pd
+import yaml
 from torch import Tensor
 
 from lrputils.removal.mask_gradient import BOTH
@@ -99,6 +100,24 @@ class Methods(dict[str, Method]):
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             raise ValueError(f"unknown method {name!r}{hint}; there are {', '.join(sorted(self))}")
         return known[plain]
+
+    def setting(self, text: str) -> tuple[Method, dict[str, Any]]:
+        """Return the method and the options that a text names, as "mask-gradient:groups=2".
+
+        Several options are NAME:FIRST=1:SECOND=2, values as in YAML.
+
+        Raises:
+            ValueError: an unknown method, or what is no option of it with a value.
+        """
+        name, *parts = str(text).split(":")
+        found, given = self.find(name), {}
+        for part in parts:
+            option, equals, value = part.partition("=")
+            if not equals or option not in found.options:
+                known = ", ".join(f"{name}=…" for name in found.options) or "none"
+                raise ValueError(f"{part!r} is no option of {found.name!r}; there are {known}")
+            given[option] = yaml.safe_load(value)
+        return found, given
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row a method: what it is called, costs, needs and is."""

@@ -61,8 +61,8 @@ def explain(
         text: one text, a pair of texts `(first, second)` for a model that reads two, or a chat for
             a language model, `[{"role": "user", "content": …}]`; or a list of such texts, each
             explained by itself.
-        methods: names or labels from `METHODS`, also as "loo,attnlrp"; their maps are stacked in
-            this order.
+        methods: names or labels from `METHODS`, also as "loo,attnlrp" and with options
+            ("mask-gradient:groups=2"); their maps are stacked in this order.
         target: the class to explain, by number or label, or a `lrputils.contrast` of two; a
             next-token model's by the token's id. None is the predicted one. Of an answer its
             "log-probability" (the default), "logit" or "contrast" (see `leave_one_out`).
@@ -87,9 +87,17 @@ def explain(
         OSError: no such model.
     """
     listed = methods.split(",") if isinstance(methods, str) else methods
-    names = list(dict.fromkeys(METHODS.find(name).name for name in listed))
-    if not names:
+    ways = {}  # label → method and its options
+    for text_of in listed:
+        found, named = METHODS.setting(text_of)
+        given = {**(options or {}).get(found.name, {}), **named}
+        if "removal" in found.options:
+            given = {"removal": removal, **given}
+        label = ", ".join([found.label, *(f"{name}={value}" for name, value in named.items())])
+        ways[label] = found.name, given
+    if not ways:
         raise ValueError(f"no method is named; there are {', '.join(sorted(METHODS))}")
+    names = [name for name, _ in ways.values()]
     if stray := [name for name in options or () if name not in names]:
         raise ValueError(f"options for {stray[0]!r}, which is not among the methods {names}")
     several = isinstance(text, list) and len(text) > 0 and not is_chat(text)
@@ -102,13 +110,9 @@ def explain(
         )
     if not isinstance(classifier, Classifier):
         classifier = load_classifier(classifier)
-    removes = {name: {"removal": removal} for name in METHODS if "removal" in METHODS[name].options}
-    options = {
-        name: removes.get(name, {}) | dict((options or {}).get(name, {})) for name in METHODS
-    }
+    exactly = {"removal": removal, **(options or {}).get("loo", {})}
     shown = Heatmaps(
-        _explain(classifier, one, names, target, units, options, max_length, answer)
-        for one in texts
+        _explain(classifier, one, ways, target, units, exactly, max_length, answer) for one in texts
     )
     return shown if several else shown[0]
 
@@ -116,10 +120,10 @@ def explain(
 def _explain(
     classifier: Classifier,
     text: Any,
-    names: Sequence[str],
+    ways: Mapping[str, tuple[str, Mapping[str, Any]]],
     target: Target,
     units: str | Sequence[Span],
-    options: Mapping[str, Mapping[str, Any]],
+    exactly: Mapping[str, Any],
     max_length: int | None,
     answer: str | None,
 ) -> Heatmap:
@@ -136,30 +140,31 @@ def _explain(
             + " explains its beginning"
         )
     if isinstance(units, str) and units == NARROWED:
-        removal = options["loo"]["removal"]
+        removal = exactly["removal"]
         first = leave_one_out(classifier, inputs, target=target, units="sentence", removal=removal)
         units = narrowed(inputs.sources[0], first[0].tolist())
     spans = check_units(units if isinstance(units, str) else [units])
     unit = spans if isinstance(spans, str) else "span"
     common: dict[str, Any] = {"target": target, "units": spans}
     maps: dict[str, np.ndarray] = {}
-    doubts = dict.fromkeys(names, "")
+    doubts = dict.fromkeys(ways, "")
     token_maps: Sequence[np.ndarray] = ()  # LOO of each token of an answer
-    counted = bar(True, iterable=names, unit="method", mininterval=0, leave=False)
-    for name in counted:
-        counted.set_description(METHODS[name].label)
-        asked = {**common, **options[name]}
+    counted = bar(True, iterable=ways.items(), unit="method", mininterval=0, leave=False)
+    loo = None
+    for label, (name, options) in counted:
+        counted.set_description(label)
+        asked = {**common, **options}
         if name == "loo" and answer is not None:
             exact = leave_one_out(classifier, inputs, per_token=True, **asked)
             token_maps = exact[0].cpu().numpy()
-            maps[name] = np.sum(token_maps, 0)
+            maps[label] = np.sum(token_maps, 0)
         else:
-            maps[name], doubts[name] = _map(classifier, inputs, name, asked)
-    labelled = {METHODS[name].label: scores for name, scores in maps.items()}
+            maps[label], doubts[label] = _map(classifier, inputs, name, asked)
+        loo = maps[label] if name == "loo" else loo
     shown = Heatmap.of(
         classifier,
         text,
-        labelled,
+        maps,
         target=target,
         units=spans,
         max_length=max_length,
@@ -177,20 +182,19 @@ def _explain(
         under = f", under its generation_config's {settings}" if settings else ""
         origin = f"The answer is the model's own, its most probable token each time{under}{end}."
         shown.remark = f"{origin} {shown.remark}".strip()
-    loo = maps.get("loo")
     if loo is None and len(inputs.tokens[0]) <= _CHEAP:
-        exact = leave_one_out(classifier, inputs, **{**common, **options["loo"]})
+        exact = leave_one_out(classifier, inputs, **{**common, **exactly})
         loo = exact[0].cpu().numpy()
     content = inputs.units(spans).mask[0].cpu().numpy()
-    for name, scores in maps.items():
-        note = _YARDSTICK.format(unit=unit)
+    for label, scores in maps.items():
+        name, note = ways[label][0], _YARDSTICK.format(unit=unit)
         if name != "loo":
             note = tracking(scores, loo, content, shown.words, unit)
             if loo is not None and unit == "token":
                 note += _first_token(scores, loo)
             if loo is not None and name in _GRADIENTS and _is_rounding(scores, loo):
-                note, doubts[name] = _of_rounding(scores, loo), ""
-        shown.notes[METHODS[name].label] = note + doubts[name]
+                note, doubts[label] = _of_rounding(scores, loo), ""
+        shown.notes[label] = note + doubts[label]
     return shown
 
 

@@ -135,7 +135,7 @@ class Settings(Explained):
     """What decides the rows, beside the model and the texts.
 
     Attributes:
-        methods: beside loo; see lrputils.METHODS
+        methods: beside loo; see lrputils.METHODS. With options: mask-gradient:groups=2
         readouts: where LRP is read, of word, sum, post-norm those that the model has (default: each
             method's own)
         layers: also AttnLRP with CP-LRP's rule in some layers, each set of Table A3
@@ -158,7 +158,8 @@ class Settings(Explained):
         from lrputils.study.agreement import refuse_unknown
 
         super().__post_init__()
-        names = tuple(METHODS.find(name).name for name in self.methods)
+        found = [(METHODS.setting(text)[0].name, text.partition(":")) for text in self.methods]
+        names = tuple(name + colon + given for name, (_, colon, given) in found)
         object.__setattr__(self, "methods", names)
         refuse_unknown("readout", self.readouts or (), READOUTS)
         one_of("long", self.long, _LONG)
@@ -180,16 +181,16 @@ class Settings(Explained):
         from lrputils.study.supplied import supplied
         from lrputils.study.variants import LayerSweep, Variant
 
-        if self.layers or any(METHODS[name].rules for name in self.methods):
+        if self.layers or any(METHODS.setting(text)[0].rules for text in self.methods):
             covered(classifier)
         methods: list[str | Variant | LayerSweep] = [*self.methods]
         had = set(readouts(classifier.architecture)) | {"word"}
         places = [place for place in self.readouts or ("word",) if place in had]
         if self.readouts:
             methods = [
-                Variant(name, name, {"readout": place}) if place else name
-                for name in self.methods
-                for place in (places if "readout" in METHODS[name].options else [""])
+                Variant.of(text, {"readout": place} if place else {})
+                for text in self.methods
+                for place in (places if "readout" in METHODS.setting(text)[0].options else [""])
             ]
         methods += [LayerSweep(places)] * self.layers
         classes = len(classifier.labels) or len(classifier.tokenizer)

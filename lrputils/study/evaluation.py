@@ -130,8 +130,8 @@ def evaluate(
         classifier: `load_classifier`'s answer.
         texts: `load_texts`' answer, or texts in any form that it takes: a string is one text, a
             table may bring labels.
-        methods: names from `METHODS`, `Variant` or `LayerSweep` values; "loo" is always
-            computed, as the reference.
+        methods: names from `METHODS`, also with options ("mask-gradient:groups=2"), `Variant` or
+            `LayerSweep` values; "loo" is always computed, as the reference.
         scores: maps of other tools, which are compared as the methods' are: see
             `lrputils.study.supplied`.
         units: what is removed, scored and compared: each "token", "word" or "sentence". Of words
@@ -205,8 +205,7 @@ def variants_of(
     asked: list[Variant | LayerSweep | Supplied] = []
     for method in (REFERENCE, *methods):
         if isinstance(method, str):
-            name = METHODS.find(method).name
-            method = Variant(name, name, options.get(name, {}))
+            method = Variant.of(method, options.get(METHODS.setting(method)[0].name, {}))
         asked.append(method)
     names = {variant.name for variant in asked if isinstance(variant, Variant)}
     if stray := [name for name in options if name not in names]:

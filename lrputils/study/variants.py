@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -47,6 +48,13 @@ class Variant:
     def __post_init__(self) -> None:
         if not isinstance(self.method, Composite):
             METHODS.find(self.method)
+
+    @classmethod
+    def of(cls, text: str, options: Mapping[str, Any] = MappingProxyType({})) -> Variant:
+        """Make one of what `METHODS.setting` reads, its options behind the given ones."""
+        found, named = METHODS.setting(text)
+        name = " ".join([found.name, *(f"{option}={value}" for option, value in named.items())])
+        return cls(name, found.name, {**options, **named})
 
     @property
     def label(self) -> Label:

@@ -282,3 +282,11 @@ def test_a_first_token_that_a_map_fills_is_named(classifier, monkeypatch):
     size = float(loo[0, 0].abs() / loo.abs().sum())
     assert f"The first token has 95% of the map's size, and {size:.0%} of LOO's." in told[0.95]
     assert "first token" not in told[0.05]
+
+
+def test_a_method_stands_in_several_settings(classifier):
+    shown = lrp.explain(classifier, "a film", "mask-gradient,mask-gradient:groups=2")
+    table, inputs = shown.to_frame(pieces=True), classifier.encode("a film")
+    for label, how in (("Mask gradient", {}), ("Mask gradient, groups=2", {"groups": 2})):
+        own = lrp.attribute(classifier, inputs, "mask-gradient", **how)[0]
+        np.testing.assert_allclose(table[label], own, atol=1e-6)

@@ -179,6 +179,20 @@ class TestGrowth:
         assert "is complete: nothing to do" in capsys.readouterr().err
         assert {path: path.stat().st_mtime_ns for path in files(out)} == before
 
+    def test_a_method_is_added_with_its_options(self, classifier, tmp_path):
+        out = self.grown(classifier, tmp_path / "out", SETTINGS, 6)
+        groups = ("Mask gradient:groups=2", "mask-gradient")
+        self.grown(classifier, out, replace(SETTINGS, methods=groups), 6)
+        rows = read(out).rows.set_index(["method", "options"]).sort_index()
+        found = {key: rows.loc[key].scores for key in rows.index.unique() if "mask" in key[0]}
+        assert {*found} == {("mask-gradient", "groups=2"), ("mask-gradient", "")}
+        texts = lrp.load_texts(limit=6)
+        for (method, options), scores in found.items():
+            how = {"groups": 2} if options else {}
+            exact = lrp.attribute(classifier, classifier.encode(list(texts)), method, **how)
+            for ours, theirs in zip(scores, exact.numpy(), strict=True):
+                np.testing.assert_allclose(ours, theirs[: len(ours)], atol=1e-4)
+
     def test_a_part_that_gets_more_texts_is_measured_again(self, classifier, tmp_path, capsys):
         out = self.grown(classifier, tmp_path / "out", SETTINGS, 6)
         self.grown(classifier, out, SETTINGS, 10)

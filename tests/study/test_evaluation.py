@@ -114,3 +114,20 @@ def test_a_layer_sweep_gives_the_papers_ablations(classifier, texts, result):
     one = Variant("one", "attnlrp", {"bypass_layers": {0}})
     single = evaluate(classifier, texts, [one], reference=result.maps["loo"], progress=False)
     assert np.allclose(single.per_text("r")["one"], ablations["front", 1], atol=1e-3)
+
+
+def test_a_name_may_bring_options(classifier):
+    how = {"progress": False}
+    named = evaluate(classifier, ["a film", "not so good"], ["mask-gradient:groups=2"], **how)
+    given = {"options": {"mask-gradient": {"groups": 2}}}
+    other = evaluate(classifier, ["a film", "not so good"], ["mask-gradient"], **given, **how)
+    for one, two in zip(
+        named.maps["mask-gradient groups=2"], other.maps["mask-gradient"], strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("text", ["mask-gradient:group=2", "mask-gradient:groups", "ig:"])
+def test_what_is_no_option_in_a_name_is_refused(text):
+    with pytest.raises(ValueError, match=r"is no option of '.*'; there are"):
+        lrp.METHODS.setting(text)
