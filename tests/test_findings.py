@@ -195,6 +195,16 @@ class TestLayers:
         assert not (gains.low > 0).any()
         assert gains.value[:falling].is_monotonic_decreasing
 
+    def test_the_rule_in_mpnet_s_last_layer_raises_delta_and_the_halves_hold_zero_at_the_sum(self):
+        curves = frame.read_rows("curves", ["mpnet-sst2"])
+        curves = curves.query("removal == 'attention-mask' and readout == 'word'").set_index("id")
+        last = curves[(curves.family == "single") & (curves.layer == 12)].delta
+        plain = curves[(curves.family == "") & (curves.method == "attnlrp")].delta
+        assert stats.estimate(last - plain, method="t").low > 0
+        halves = tables("05_layer_ablation")["fig-halves"]
+        both = halves.sort_index().loc[(f"{FULL}, SST-2", "all tokens, sum to one", "sum")]
+        assert both.low < 0 < both.high
+
     def test_on_reviews_only_minilm_s_r_moves(self):
         rows = frame.read_rows("reviews")
         rows = rows[(rows.readout == "sum") & (rows.family == "front")]
