@@ -27,8 +27,11 @@ def site(tmp_path_factory) -> Path:
 def pages(site: Path) -> list[Path]:
     chapters = sorted((site / "chapters").glob("*.html"))
     assert len(chapters) > len(BOOK.chapters())
-    others = [page for page in chapters if page.stem != "intro"]
-    return [site / "index.html", *others, site / "search.html"]  # the first leads to `intro`
+    return [*chapters, site / "search.html"]
+
+
+def test_the_front_page_leads_to_the_introduction(site):
+    assert "url=chapters/intro.html" in (site / "index.html").read_text(encoding="utf-8")
 
 
 def test_no_page_loads_anything_from_elsewhere(site):
