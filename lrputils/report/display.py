@@ -18,7 +18,7 @@ TABLE = "application/vnd.lrputils.table+json"
 # Of an answer, as an output and in its metadata.
 ANSWER = "application/vnd.lrputils.answer+json"
 # Columns of differences that are kept beside a table, and not shown.
-_KEPT = ("share_low", "share_high", "median", "lead")
+_KEPT = ("share_low", "share_high", "median")
 
 
 @dataclass
@@ -29,14 +29,19 @@ class _ShownTable:
     digits: int
     intervals: Mapping[str, tuple[str, str]]
 
-    def rounded(self, *, between: str = "{} {}") -> pd.DataFrame:
-        """Return the table as texts; `between` joins a value and its interval."""
+    def rounded(self, *, between: str = "{} {}", lead: str = "{}*") -> pd.DataFrame:
+        """Return the table as texts; `between` joins a value and its interval, `lead` marks one."""
         shown = self.frame.map(self._text)
+        marks = {f"{column} lead": column for column in shown} | {"lead": "value"}
+        marks = {mark: column for mark, column in marks.items() if mark in shown}
+        for mark, column in marks.items():
+            led = self.frame[mark].fillna(0) != 0
+            shown[column] = shown[column].mask(led, shown[column].map(lead.format))
         for column, (low, high) in self.intervals.items():
             ends = zip(shown[column], shown[low], shown[high], strict=True)
             shown[column] = [between.format(v, f"[{a}, {b}]") if a else v for v, a, b in ends]
         ends = [c for pair in self.intervals.values() for c in pair]
-        return shown.drop(columns=[*ends, *(c for c in _KEPT if c in shown)])
+        return shown.drop(columns=[*ends, *marks, *(c for c in _KEPT if c in shown)])
 
     def _text(self, value: Any) -> str:
         if value is None or (isinstance(value, float) and math.isnan(value)):
@@ -44,15 +49,16 @@ class _ShownTable:
         return f"{value:z.{self.digits}f}" if isinstance(value, float) else str(value)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, Any]:
-        # Two characters that need no escaping stand for the tags until the rest is escaped.
-        shown = self.rounded(between="{}\x02{}\x03")
+        # Characters that need no escaping stand for the tags until the rest is escaped.
+        tags = {"\x02": "<br><small>", "\x03": "</small>", "\x04": "<b>", "\x05": "</b>"}
+        shown = self.rounded(between="{}\x02{}\x03", lead="\x04{}\x05")
         if shown.index.nlevels == 1:
             shown = shown.rename_axis(index=None, columns=shown.index.name)
         with pd.option_context("display.max_colwidth", None):
             page = shown.to_html(border=0, classes="lrp-table")
         return {
-            # An interval in a second line, the rows' name in the corner.
-            "text/html": page.replace("\x02", "<br><small>").replace("\x03", "</small>"),
+            # An interval in a second line, a lead in bold, the rows' name in the corner.
+            "text/html": page.translate(str.maketrans(tags)),
             "text/plain": self.rounded().to_string(),
             TABLE: as_json(self.frame),
         }
@@ -79,7 +85,9 @@ def show(
 
     `intervals`, `{column: (low, high)}`, are shown as `value [low, high]` in one column, in HTML
     the interval in a second line. They are added to those that the table itself names, in
-    `table.attrs["intervals"]`, if it still has their columns.
+    `table.attrs["intervals"]`, if it still has their columns. A value whose column `NAME lead` (or
+    `lead`, for `value`) is not zero is a lead (`lrputils.stats.leads`): bold, in plain text with a
+    star.
 
     Raises:
         ValueError: `intervals` names a column that the table does not have.
@@ -94,14 +102,14 @@ def show(
 def side_by_side(parts: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Put tables of `value`, `low` and `high` into one: columns NAME, `NAME low` and `NAME high`.
 
-    Differences also have `NAME share`, of the texts in which the first is ahead. `show` knows which
-    are intervals.
+    Differences also have `NAME share`, of the texts in which the first is ahead, and `NAME lead`.
+    `show` knows which are intervals and which are leads.
     """
     intervals = {name: (f"{name} low", f"{name} high") for name in parts}
     columns = []
     for name, part in parts.items():
         names = dict(zip(("value", "low", "high"), (name, *intervals[name]), strict=True))
-        names |= {"share": f"{name} share"} if "share" in part else {}
+        names |= {c: f"{name} {c}" for c in ("share", "lead") if c in part}
         columns.append(part[[*names]].rename(columns=names))
     frame = pd.concat(columns, axis=1)
     frame.attrs["intervals"] = intervals

@@ -75,3 +75,14 @@ def test_facts_are_bound_as_plain_values_by_name_end_and_key(monkeypatch):
 def test_what_rounds_to_zero_has_no_sign():
     shown = show(pd.DataFrame({"r": [-0.001, -0.01]}), digits=2).rounded()
     assert shown.r.to_list() == ["0.00", "-0.01"]
+
+
+def test_a_lead_is_bold_and_in_plain_text_has_a_star():
+    names = ["value", "low", "high", "lead"]
+    gaps = pd.DataFrame([[0.2, 0.1, 0.3, 1], [-0.2, -0.4, 0.1, 0]], ["a", "b"], names)
+    for shown, column in ((show(side_by_side({"r": gaps})), "r"), (show(gaps), "value")):
+        assert shown.rounded()[column].str.split().str[0].tolist() == ["0.200*", "-0.200"]
+        assert not any("lead" in name for name in shown.rounded())
+    page = show(side_by_side({"r": gaps}))._repr_mimebundle_()["text/html"]
+    assert page.count("<b>") == 1
+    assert "<td><b>0.200</b><br><small>[0.100, 0.300]</small></td>" in page
