@@ -7,20 +7,22 @@ Prices are in forward passes per text, a backward pass as two. How exact passes 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
 from matplotlib.ticker import MultipleLocator
 
 from experiments import frame, spoken
+from lrputils.attribution import METHODS
 from lrputils.removal.budgeted import plan
-from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, looks, new_figure
+from lrputils.report.figures.style import COLORS, NAMES, WIDTH, Drawing, new_figure
 from lrputils.stats import Array
 from lrputils.study.agreement import WORDS, agreement, over_texts
 
 CP_LRP, ATTN_LRP, ATTENTION = "CP-LRP", "AttnLRP", "attention × gradient"
 ONE, HALVES, BOTH = "mask gradient", "half-removal", "mask gradient + half-removal"
-HALF, LOO = "half of LOO", "LOO"
+THREE, SIX, HALF, LOO = "three exact passes", "six exact passes", "half of LOO", "LOO"
 TEXT = ["model", "data", "id"]
 # A map's name → method and options of `lrputils.attribute`.
 WAYS = {
@@ -30,8 +32,11 @@ WAYS = {
     ONE: ("mask-gradient", {}),
     HALVES: ("mask-gradient", {"groups": 2}),
     BOTH: ("mask-gradient", {"groups": 2, "with_open": True}),
+    THREE: ("budgeted-loo", {"budget": 6}),
+    SIX: ("budgeted-loo", {"budget": 9}),
     HALF: ("budgeted-loo", {"budget": 0.5}),
 }
+_BUDGETS = {name: options["budget"] for name, (_, options) in WAYS.items() if "budget" in options}
 # Method, form and groups of a recorded map → its name.
 _RECORDED = {
     ("cp-lrp", "", 0): CP_LRP,
@@ -40,18 +45,15 @@ _RECORDED = {
     ("mask-gradient", "exact-block", 1): ONE,
     ("mask-gradient", "exact-block", 2): HALVES,
     ("mask-gradient", frame.SUM, 2): BOTH,
-    ("budgeted-loo", "", 0): HALF,
     ("loo", "", 0): LOO,
+    **{("budgeted-loo", name, 0): name for name in _BUDGETS},
 }
-# Along the axis: the price, and the estimate that it buys.
-_PLACES = {
-    ONE: "3\nmask\ngradient",
-    HALVES: "6\nhalf-\nremoval",
-    BOTH: "9\nboth",
-    HALF: "half of LOO\nexact for\ntop words",
-    LOO: "LOO",
+# What the picture joins by a line, with the method whose colour it has; LRP is a mark of its own.
+_LINES = {
+    "mask gradient, then half-removal": ("mask-gradient", [ONE, HALVES, BOTH]),
+    "mask gradient, then exact passes": ("loo", [ONE, THREE, SIX, HALF, LOO]),
 }
-LRP = {ATTN_LRP: "^", CP_LRP: "v"}  # and their marks
+LRP = {ATTN_LRP: ("attnlrp", "^"), CP_LRP: ("cp-lrp", "v")}
 # Data → the panel; "reviews" are those that come with the package.
 PANELS = {"SST-2": "sentences", "IMDB": "reviews"}
 
@@ -74,8 +76,16 @@ def read_maps(runs: Sequence[str] = frame.MAIN) -> pd.DataFrame:
 
 
 def compare_with_loo(maps: pd.DataFrame) -> pd.DataFrame:
-    """Return each named map's r with leave-one-out over its text's own tokens, LRP at the words."""
+    """Return each named map's r with leave-one-out over its text's own tokens, LRP at the words.
+
+    `passes` is its price; of leave-one-out a pass per token of the text's own.
+    """
     named = maps[maps["map"].notna() & maps.readout.isin(["", "word"])]
+    named = named.assign(passes=named.content.map(np.sum).astype(float))
+    for name, (method, options) in WAYS.items():
+        own = named["map"] == name
+        lengths = named.scores[own].map(len)
+        named.loc[own, "passes"] = [METHODS[method].passes(n, options) for n in lengths]
     r = agreement(named, [WORDS])
     exact = named[named["map"] == LOO].assign(r=1.0)
     return pd.concat([r, exact], ignore_index=True)
@@ -131,48 +141,51 @@ def read_curves() -> pd.DataFrame:
 
 
 def levels(r: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of `compare_with_loo` over texts, by data, model and map."""
-    return over_texts(r, ["data", "model", "map"])
+    """Return the mean r and `passes` of `compare_with_loo` over texts, by data, model and map."""
+    at = ["data", "model", "map"]
+    return over_texts(r, at).join(r.groupby(at).passes.mean())
 
 
 def draw(means: pd.DataFrame, title: str) -> Drawing:
-    """Draw r against the price: a panel per data set, one line per model, LRP as marks at 3.
-
-    Colour means the model.
+    """Draw r against the price: a panel per model and data, a line per way to spend passes.
 
     Args:
         means: of `levels`.
         title: the figure's message.
     """
     means = means.rename(index=PANELS, level="data")
-    data = means.index.unique("data")
-    size = {"rows": len(data), "squeeze": False, "sharex": True, "sharey": True}
-    figure, axes = new_figure(WIDTH, 1.9 + 2.1 * len(data), title=title, **size)
+    by_panel = means.sort_index()
+    panels = list(dict.fromkeys(zip(*map(means.index.get_level_values, (0, 1)), strict=True)))
+    rows = -(-len(panels) // 2)
+    size = {"rows": rows, "columns": min(2, len(panels)), "squeeze": False, "sharey": True}
+    figure, grid = new_figure(WIDTH, 1.5 + 1.75 * rows, title=title, **size)
     figure.values = means
-    own = looks(means.index.unique("model"))
-    for axis, name in zip(axes.flat, data, strict=True):
-        panel = means.loc[name]
-        models = panel.index.unique("model")
-        shifts = np.linspace(-0.12, 0.12, len(models)) if len(models) > 1 else [0.0]
-        for model, shift in zip(models, shifts, strict=True):
-            colour, shape, _, _ = own[model]
-            line = panel.loc[model].reindex(_PLACES)
-            places = np.arange(len(line)) + shift
-            axis.vlines(places, line.low, line.high, color=colour, lw=1)
-            look = {"color": colour, "marker": shape, "ms": 4, "lw": 1.4}
-            axis.plot(places, line.value, label=NAMES.get(model, model), **look)
-            for lrp_map, mark in LRP.items():
-                if lrp_map in panel.loc[model].index:
-                    value = panel.loc[model].value[lrp_map]
-                    axis.plot(shift, value, mark, color=colour, ms=6, mfc="white")
-        axis.set_title(name, fontsize=10, loc="left")
-        axis.set_ylabel("r with LOO")
-        axis.set_ylim(min(0, means.value.min() - 0.05), 1.05)
+    for axis, (data, model) in zip(grid.flat, panels, strict=False):
+        panel = by_panel.loc[data, model]
+        for label, (method, names) in _LINES.items():
+            line = panel.reindex(names).dropna(subset="value")
+            look = {"color": COLORS[METHODS[method].colour], "label": label}
+            axis.vlines(line.passes, line.low, line.high, color=look["color"], lw=2, alpha=0.5)
+            shape = {"marker": "o", "ls": "-"} if method == "mask-gradient" else {"marker": "s"}
+            axis.plot(line.passes, line.value, ms=4.5, lw=1.4, **shape, **look)
+        for shift, (name, (method, mark)) in zip((0.9, 0.8), LRP.items(), strict=True):
+            if name in panel.index:
+                row, colour = panel.loc[name], COLORS[METHODS[method].colour]
+                axis.vlines(3 * shift, row.low, row.high, color=colour, lw=2, alpha=0.5)
+                axis.plot(3 * shift, row.value, mark, color=colour, ms=6.5, label=name)
+        axis.set_title(f"{NAMES.get(model, model.split(',')[0])}, {data}", fontsize=10, loc="left")
+        axis.set_xscale("log")
+        ends = sorted({3, 6, 9, round(panel.passes.max())})
+        axis.set_xticks(ends, ends)
+        axis.minorticks_off()
         axis.yaxis.set_major_locator(MultipleLocator(0.2))
-    for lrp_map, mark in LRP.items():
-        axes.flat[0].plot([], [], mark, color=COLORS["ink"], mfc="white", label=f"LRP: {lrp_map}")
-    axes.flat[-1].set_xticks(range(len(_PLACES)), [*_PLACES.values()])
-    axes.flat[-1].set_xlabel("forward passes per text")
+    for axis in grid.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis in grid[:, 0]:
+        axis.set_ylabel("r with LOO")
+        axis.set_ylim(min(0.25, means.value.min() - 0.05), 1.05)
+    for axis in grid[-1]:
+        axis.set_xlabel("forward passes per text")
     figure.legend_below(2)
     return figure
 
@@ -193,19 +206,20 @@ def _prompted() -> pd.DataFrame:
 
 
 def _budgeted(maps: pd.DataFrame) -> pd.DataFrame:
-    """Half of leave-one-out's passes by `plan`, where the estimate that it takes was recorded."""
+    """Exact passes by `plan` for each budget, where the estimate that it takes was recorded."""
     exact = maps[maps.method == "loo"]
     estimates = maps[maps.method == "mask-gradient"].set_index([*TEXT, "form", "groups"])
     estimates = estimates.scores.to_dict()
     rows = []
-    for row in exact.to_dict("records"):
+    for row, (name, budget) in product(exact.to_dict("records"), _BUDGETS.items()):
         loo, own = np.array(row["scores"]), np.array(row["content"])
-        options, affordable = plan(len(loo), 0.5)
+        options, affordable = plan(len(loo), budget)
         kind = (frame.SUM, options["groups"]) if options else ("exact-block", 1)
-        key = (*(row[name] for name in TEXT), *kind)
+        key = (*map(row.get, TEXT), *kind)
         if key in estimates:
             scores = np.array(estimates[key])
             order = np.lexsort((-abs(scores), ~own))[:affordable]  # special tokens last
             scores[order] = loo[order]
-            rows.append({**row, "method": "budgeted-loo", "removal": "", "scores": scores})
+            told = {"method": "budgeted-loo", "form": name, "removal": "", "scores": scores}
+            rows.append({**row, **told})
     return pd.DataFrame(rows)

@@ -8,6 +8,7 @@ an estimate, of spans in decoders.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import compress
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def plan(tokens: int, budget: float) -> tuple[dict[str, Any], int]:
     a number of passes. In a text of up to 64, one forward and one backward pass with open gates
     ranks the tokens. In a longer one, half-removal in two, four or eight groups is added to it
     where both take at most 70% of the budget. The estimate is made even if the budget falls short
-    of it.
+    of it, and left out if every token can be removed.
     """
     available = budget if budget > 1 else budget * tokens
     fits = [k for k in _GROUPS if BOTH * (k + 1) <= _SHARE * available and tokens > _SHORT]
@@ -47,7 +48,7 @@ def plan(tokens: int, budget: float) -> tuple[dict[str, Any], int]:
 def price(tokens: int, *, budget: float, **_: Any) -> float:
     """Return how many forward passes a text of so many tokens takes."""
     options, exact = plan(tokens, budget)
-    return passes_of_groups(**options) + exact
+    return exact if exact == tokens else passes_of_groups(**options) + exact
 
 
 @torch.inference_mode(False)
@@ -84,8 +85,9 @@ def budgeted_loo(
     plans = [plan(len(text), budget) for text in f.texts]
     valid = f.where.to(f.whole.device)
     estimate = f.whole.new_zeros(valid.shape)
+    estimated = [exact < len(text) for (_, exact), text in zip(plans, f.texts, strict=True)]
     kinds = [tuple(options.items()) for options, _ in plans]
-    for kind in dict.fromkeys(kinds):  # texts of one plan share their batches
+    for kind in dict.fromkeys(compress(kinds, estimated)):  # one plan's texts share their batches
         same = torch.tensor([kind == own for own in kinds])
         how = {"target": f.chosen[same.to(f.chosen.device)], **dict(kind)}
         estimate[same] = mask_gradient(f.architecture, tensor_rows(inputs, same), **how)

@@ -53,6 +53,14 @@ def test_passes_by_number_are_one_open_pass_and_exact_ones():
     assert [plan(tokens, 9) for tokens in (4, 25, 512)] == [({}, 4), ({}, 6), ({}, 6)]
 
 
+def test_where_all_is_exact_nothing_is_estimated(monkeypatch):
+    model, inputs = tiny.build("bert"), tiny.texts((7, 4, 5))
+    monkeypatch.setattr(budgeted, "mask_gradient", None)
+    found = budgeted_loo(model, inputs, budget=9)
+    torch.testing.assert_close(found, lrp.leave_one_out(model, inputs))
+    assert [budgeted.price(tokens, budget=9) for tokens in (7, 25)] == [7, 9]
+
+
 def test_texts_of_several_plans_share_a_batch(monkeypatch):
     def half(tokens, budget):
         return {"groups": 1 + tokens % 2, "gate": 0.5}, 1
