@@ -154,7 +154,7 @@ def test_a_chapter_answers_whatever_the_texts_labels_are_called(name, mine, tmp_
 
 R = {"raw": "r", "words": "r_content", "sum to one": "r_normalised"}
 LOGITS = {"LeRF": "lerf", "MoRF": "morf", "Δ": "delta"}
-TABLE_2 = {"r, words": "r_content", "r, sum to one": "r_normalised", **LOGITS}
+TABLE_2 = {"r, words": "r_content", "r, sum to one": "r_normalised", "Δ": "delta"}
 
 
 def assert_means(tables, rows, name, data):
