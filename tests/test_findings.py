@@ -318,7 +318,7 @@ class TestBackward:
 
     def test_the_plain_gradient_suits_attention_and_lrp_states(self):
         table = self.shown("tab-patches").astype(float)
-        passes = [name for name in table if not name.endswith((" low", " high"))]
+        passes = [name for name in table if not name.endswith((" low", " high", " lead"))]
         parts = [
             table[[n, f"{n} low", f"{n} high"]].set_axis(["value", "low", "high"], axis=1)
             for n in passes

@@ -157,6 +157,22 @@ class _NumberTables(SphinxTransform):
                 self.document.ids |= dict.fromkeys(table["ids"], table)
 
 
+class _NameFolds(SphinxTransform):
+    """Say on the bar of a folded cell what is in it, where it is parameters or imports."""
+
+    default_priority = 200
+
+    def apply(self, **kwargs: Any) -> None:
+        """Name each such bar."""
+        for cell in self.document.findall(nodes.container):
+            if "prompt_show" not in cell:
+                continue
+            if "parameters" in cell["cell_metadata"]["tags"]:
+                cell["prompt_show"] = "Parameters of this page"
+            elif cell.astext().startswith(("import ", "from ")):
+                cell["prompt_show"] = "Imports"
+
+
 def _describe(app: Sphinx, page: str, template: str, context: dict[str, Any], tree) -> None:
     """Say for search engines and link previews what the page's first paragraph says.
 
@@ -185,6 +201,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register, after the other extensions and before the theme reads a page's suffix."""
     app.add_enumerable_node(_CaptionedTable, "table", html=_AS_FIGURE)
     app.add_transform(_NumberTables)
+    app.add_transform(_NameFolds)
     app.connect("html-page-context", _describe, priority=100)
     # Let the single page show all that pages show: Sphinx drops the rest where any is named.
     known = app.registry.translation_handlers
