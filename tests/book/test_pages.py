@@ -41,6 +41,13 @@ def test_no_page_loads_anything_from_elsewhere(site):
         assert not [tag for tag in found if 'rel="canonical"' not in tag], page.name
 
 
+def test_bars_over_parameters_and_imports_say_so(site):
+    page = (site / "chapters/03_sst.html").read_text(encoding="utf-8")
+    bars = re.findall(r'<p class="collapsed admonition-title">([^<]*)', page)
+    assert bars[:2] == ["Parameters of this page", "Imports"]
+    assert bars.count("Imports") == 1
+
+
 @pytest.mark.parametrize("chapter", BOOK.chapters())
 def test_edit_leads_to_the_text(site, chapter):
     page = (site / f"chapters/{chapter}.html").read_text(encoding="utf-8")
