@@ -665,14 +665,32 @@ class TestYardstick:
 
 class TestCost:
     def test_loo_is_some_fifteen_lrp_maps_of_a_sentence(self):
-        """And over 200 of the longest text: chapter 9 asserts it."""
-        assert 14 < tables("09_cost")["tab-operations"]["LOO / LRP"].iloc[1] < 16
+        """And over 200 of the longest text."""
+        maps = tables("09_cost")["tab-operations"]["LOO / LRP"]
+        assert 14 < maps.iloc[1] < 16
+        assert 200 < maps.iloc[-1] < 512 / 2
+
+    def test_by_the_clock_it_is_a_few_on_a_gpu_fewest(self):
+        maps = tables("09_cost")["tab-in-maps"]
+        cpu, *gpus = maps.columns
+        assert maps[cpu].lt([10, 30]).all()  # of 14 to 29, and of 128 tokens, by count up to 13, 58
+        for gpu in gpus:
+            assert maps[gpu].lt(maps[cpu]).all()
+            assert maps[gpu].between(1, 3.2).all()
+
+    def test_a_test_set_takes_seconds_to_hours_and_a_crawl_years(self):
+        loo = tables("09_cost")["tab-bill"].LOO
+        assert [text.split()[1] for text in loo] == ["seconds", "hours", "days", "years"]
 
     def test_the_longer_the_text_the_closer_the_clock_is_to_the_count(self):
         drawn = tables("09_cost")["fig-cost-model"].value.loc["tokens"]
         slower = drawn["measured"] / drawn["operations / rate"]
         assert slower.is_monotonic_decreasing
         assert slower.iloc[0] > 2 > slower.iloc[-1] > 1
+        drawn = tables("09_cost")["fig-cost-model"].value.loc["tokens a batch"]
+        slower = drawn["measured"] / drawn["operations / rate"]
+        assert slower.idxmax() == slower.index[0]
+        assert slower.idxmin() == slower.index[-1]
 
     def test_a_plain_loop_is_further_behind_on_a_gpu(self):
         loops = []
