@@ -1044,16 +1044,6 @@ class TestAudit:
         drawn = self.shown("fig-audit-methods").value.droplevel([0, 1])
         assert drawn.filter(like="(3)").idxmax() == "Mask gradient (3)"
 
-    def test_mpnet_s_attnlrp_is_worst_where_no_single_token_decides(self):
-        rows = frame.read_maps("maps", runs=["mpnet-sst2"])
-        exact = rows.query("method == 'loo' and removal == 'attention-mask'").set_index("id")
-        largest = exact.apply(lambda row: np.abs(row.scores[row.content]).max(), axis=1)
-        r = frame.read_rows("sst", ["mpnet-sst2"])
-        r = r.query("family == '' and method == 'attnlrp' and readout == 'word'")
-        r = r.set_index("id").r_content.astype(float)
-        by_quarter = r.groupby(pd.qcut(largest, 4), observed=True).mean()
-        assert by_quarter.is_monotonic_increasing
-
     def test_the_appendix_says_the_package_s_numbers(self):
         page = (BOOK.root / "chapters/statistics.md").read_text("utf-8")
         assert f"from {answers.FEWEST} to {answers.MOST:,}" in page
