@@ -74,13 +74,14 @@ def of_lead(lead: Lead) -> str:
     if lead.difference is None:
         return f"{lead.best}: nothing else costs as little."
     value, low, high = lead.difference[:3]
-    gap, ends = f"{value:.3f}", f"[{low:.3f}, {high:.3f}]"
+    gap = f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    enough = _about(lead.texts, lead.mean.used, ", so take what is cheaper")
     told = {
         CLEAR: f"Use {lead.best}: it leads all others. The closest call is {lead.rival}, "
-        f"lower by {gap} {ends}.",
-        ALIKE: f"Use {lead.best} or {lead.rival}: alike within {MARGIN} ({gap} {ends}).",
-        CANNOT_TELL: f"Cannot tell {lead.best} from {lead.rival}: the first is higher by {gap} {ends} "
-        f"in mean{_but(lead)}; {_about(lead.texts, lead.mean.used, ', so take what is cheaper')}.",
+        f"lower by {gap}.",
+        ALIKE: f"Use {lead.best} or {lead.rival}: alike within {MARGIN} ({gap}).",
+        CANNOT_TELL: f"Cannot tell {lead.best} from {lead.rival}: the first is higher by {gap} "
+        f"in mean{_but(lead)}; {enough}.",
     }
     return told[lead.outcome] + _without(lead.alone)
 
