@@ -426,11 +426,24 @@ def load(run: str) -> tuple[dict[str, pd.DataFrame], dict[str, Any]]:
 
 
 def in_maps(run: str) -> pd.Series:
-    """Return leave-one-out's time in AttnLRP maps, text by text, of a sentence and of a review."""
+    """Return leave-one-out's time in AttnLRP maps, text after text, of a sentence and a review."""
     methods = load(run)[0]["methods"]
     methods["of"] = methods.texts.str.extract("(sentence|review)")
     seconds = methods.pivot(index="of", columns="method", values="seconds")
-    return seconds["loo"] / seconds["attnlrp"]
+    return (seconds["loo"] / seconds["attnlrp"])[["sentence", "review"]].rename_axis(None)
+
+
+def other_loops(run: str) -> pd.DataFrame:
+    """Return the time of others' leave-one-out over this package's, by kind of text and side.
+
+    Columns `value`, `low` and `high`; captum's largest batch is called its best.
+    """
+    rows, _ = load(run)
+    rows = pd.concat([rows["loo-sentences"], rows["loo-review"]])
+    rows = rows[rows.side != OURS].rename(columns={"ratio": "value"})
+    texts = rows.what.str.extract(r"LOO, (\w+)")[0]
+    side = rows.side.str.replace(r"\d+ rows.*", "best batch", regex=True)
+    return rows.set_index([texts, side])[["value", "low", "high"]].rename_axis([None, None])
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ def audit(
 ) -> Any:
     """Does LRP track leave-one-out on a model and texts? One HTML page.
 
-    Compare AttnLRP, CP-LRP and other methods with exact leave-one-out on some texts (50, drawn by
+    Compare AttnLRP, CP-LRP and other methods with exact leave-one-out on some texts (200, drawn by
     seed 0, if --limit and --seed say nothing else), and write DIR/audit.html: the verdict with
     intervals, which method at which cost, the texts where they disagree, checks of the rules,
     layers, conventions, cost and origin. Of a model without rules gradients are judged in LRP's

@@ -74,16 +74,28 @@ def of_lead(lead: Lead) -> str:
     if lead.difference is None:
         return f"{lead.best}: nothing else costs as little."
     value, low, high = lead.difference[:3]
-    gap = f"{value:+.3f} [{low:.3f}, {high:.3f}], on {lead.difference.share:.0%} of the texts"
-    if lead.outcome == CANNOT_TELL and low > 0 and lead.difference.share_low > 0.5:
-        gap += "; with one text more against it the interval would hold zero"
+    gap = f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    enough = _about(lead.texts, lead.mean.used, ", so take what is cheaper")
     told = {
-        CLEAR: f"Use {lead.best}: ahead of all others, of {lead.rival} by {gap}.",
+        CLEAR: f"Use {lead.best}: it leads all others. The closest call is {lead.rival}, "
+        f"lower by {gap}.",
         ALIKE: f"Use {lead.best} or {lead.rival}: alike within {MARGIN} ({gap}).",
-        CANNOT_TELL: f"Cannot tell {lead.best} from {lead.rival} ({gap}): "
-        f"{_about(lead.texts, lead.mean.used, ', so take what is cheaper')}.",
+        CANNOT_TELL: f"Cannot tell {lead.best} from {lead.rival}: the first is higher by {gap} "
+        f"in mean{_but(lead)}; {enough}.",
     }
     return told[lead.outcome] + _without(lead.alone)
+
+
+def _but(lead: Lead) -> str:
+    """Why the best does not lead its rival, although its mean is higher."""
+    assert lead.difference is not None
+    if lead.mean.used < FEWEST:
+        return ""
+    if lead.difference.low <= 0:
+        return ", and the interval holds zero"
+    if lead.difference.share_low <= 0.5:
+        return f", but on {lead.difference.share:.0%} of the texts only"
+    return ", but one text more against it would put zero into the interval"
 
 
 def of_tool(name: str, tool: Tool) -> str:

@@ -89,7 +89,7 @@ class Drawn(Chosen):
         seed: draw the texts by this seed
     """
 
-    limit: int | None = 50
+    limit: int | None = 200
     seed: int | None = 0
 
 

@@ -72,21 +72,24 @@ class Forecast:
 
     def __str__(self) -> str:
         hours = self.total / 3600
-        cost = f"{hours:.3g} device hours"
-        if self.price is not None:
-            cost += f", {hours * self.price:.2f} at {self.price:g} an hour"
-        shares = {name: f"{part / self.total:.0%}" for name, part in self.seconds.items()}
-        told = ", ".join(f"{name} {share}" for name, share in shares.items() if share != "0%")
+        cost = [f"{hours:.3g} device hours"] if hours >= 0.01 else []
+        if self.price is not None and cost:
+            cost[0] += f", {hours * self.price:.2f} at {self.price:g} an hour"
         if self.workers > 1:
-            cost += f"; {duration(self.total / self.workers)} by {self.workers} workers"
+            cost.append(f"{duration(self.total / self.workers)} by {self.workers} workers")
+        taken = f"{duration(self.total)} on one {self.device}"
+        if self.total >= 1:  # below, what starts up is most of it
+            shares = {name: f"{part / self.total:.0%}" for name, part in self.seconds.items()}
+            told = ", ".join(f"{name} {share}" for name, share in shares.items() if share != "0%")
+            taken = f"about {taken}: {told}"
         lines = {
             "texts": f"{self.texts:,}, {self.tokens:,} tokens, {self.cut:,} texts too long"
             + ", cut" * bool(self.cut)
             + _COPIES.format(self.copies) * bool(self.copies),
-            "time": f"about {duration(self.total)} on one {self.device}: {told}",
+            "time": taken,
             "shorter": ", ".join(f"{duration(s)} with {way}" for way, s in self.shorter.items()),
             "memory": f"{self.peak_bytes / 2**30:.2f} GiB a process",
-            "cost": cost,
+            "cost": "; ".join(cost),
         }
         return "\n".join(f"{name:8}{line}" for name, line in lines.items() if line)
 
@@ -282,7 +285,9 @@ def _widths(lengths: np.ndarray, part_size: int, batch_size: int) -> np.ndarray:
 
 def duration(seconds: float) -> str:
     """Return a duration in words, in the largest unit that gives at least 1.5 of it."""
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} seconds"
+    if seconds < 1:
+        return "under a second"
+    units = {"years": 31_536_000, "days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
+    unit = next((name for name, size in units.items() if seconds >= 1.5 * size), "seconds")
+    count = seconds / units[unit]
+    return f"{count:.1f} {unit}" if count < 9.95 else f"{float(f'{count:.2g}'):,.0f} {unit}"

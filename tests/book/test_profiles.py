@@ -143,7 +143,7 @@ def test_make_paper_says_first_what_it_takes(reviews, stand_in, tmp_path, capsys
             words[words.index(option) + 1] = value
         place = words.index("--out") + 1
         assert main([verb, *words[:place], str(tmp_path / "out")]) == 0
-        assert "device hours" in capsys.readouterr().out
+        assert " on one cpu" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
 
 

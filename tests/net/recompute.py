@@ -482,9 +482,16 @@ def pairs_share(run, half):
 
 
 @cache
-def bench(group) -> pd.DataFrame:
-    told = json.loads((RESULTS / "bench/untrained-6x384/bench.json").read_text(encoding="utf-8"))
+def bench(group, run="untrained-6x384") -> pd.DataFrame:
+    told = json.loads((RESULTS / f"bench/{run}/bench.json").read_text(encoding="utf-8"))
     return pd.DataFrame(told["groups"][group]["rows"])
+
+
+def in_maps(run, kind):
+    """Seconds of leave-one-out over those of one AttnLRP map."""
+    found = bench("methods", run)
+    found = found[found.texts.str.startswith(kind)].set_index("method").seconds
+    return found["loo"] / found["attnlrp"]
 
 
 def times(group, side):

@@ -38,7 +38,9 @@ def test_the_best_leads_where_its_distance_is_clear():
     found = lead(drawn({"a": 0.5, "b": 0.8, "c": 0.6}, 60, 0))
     assert (found.best, found.outcome, found.rival) == ("b", CLEAR, "c")
     assert found.difference.low > 0
-    assert of_lead(found).startswith("Use b: ahead of all others, of c by +0.")
+    assert of_lead(found).startswith(
+        "Use b: it leads all others. The closest call is c, lower by 0."
+    )
 
 
 def test_methods_within_the_margin_are_alike_and_few_texts_decide_nothing():
@@ -50,7 +52,7 @@ def test_methods_within_the_margin_are_alike_and_few_texts_decide_nothing():
     assert lead(drawn(means, FEWEST, 2)).outcome == CLEAR
     for texts in (1, 2, 5, FEWEST - 1):
         said = "too few texts to say how many would tell; 20 are the least."
-        assert of_lead(lead(drawn(means, texts, 2))).split("): ")[1].startswith(said)
+        assert of_lead(lead(drawn(means, texts, 2))).split(" in mean; ")[1].startswith(said)
 
 
 def test_what_has_no_value_is_left_out():
@@ -82,6 +84,7 @@ def test_needed_knows_its_limits():
     assert needed(pd.Series([0.5, 0.5001])) == FEWEST
     open_ = lead(drawn({"a": 0.9, "b": 0.9}, FEWEST, 2))
     assert open_.outcome == CANNOT_TELL
+    assert " in mean, and the interval holds zero; " in of_lead(open_)
     for texts, said in (
         (np.inf, f"{MOST:,} texts would hardly tell, so take what is cheaper"),
         (141, "about 150 texts would tell"),
@@ -124,11 +127,12 @@ def test_a_mean_that_few_texts_make_is_no_lead():
     table = pd.DataFrame({"a": values, "b": 0.0})
     found = lead(table)
     assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
-    assert f"on {0.5:.0%} of the texts" in of_lead(found)
+    assert f", but on {0.5:.0%} of the texts only; " in of_lead(found)
     small = pd.DataFrame({"a": np.linspace(0.03, 0.05, 30), "b": 0.0})
     found = lead(small)
     assert (found.outcome, found.difference.low > 0) == (CANNOT_TELL, True)
     assert 30 < found.texts < MOST
+    assert "but one text more against it" in of_lead(found)
 
 
 def test_one_text_that_decides_is_named():

@@ -130,6 +130,14 @@ class TestForecast:
         assert re.search(r"^shorter .* with --max-length 256, .* with --limit 20$", str(plan), re.M)
         assert not forecast(classifier, WORDS).shorter
 
+    def test_a_short_one_says_neither_shares_nor_hours(self):
+        told = cost.Forecast({"loo": 0.1, "attnlrp": 0.2}, "cpu", texts=1, tokens=9, price=3.0)
+        assert "\ntime    under a second on one cpu" in str(told)
+        assert not re.search("%|hour", str(told))
+        told = str(cost.Forecast({"loo": 40, "attnlrp": 80}, "cpu", texts=1, tokens=9, price=3.0))
+        assert "\ntime    about 2.0 minutes on one cpu: loo 33%, attnlrp 67%\n" in told
+        assert told.endswith("\ncost    0.0333 device hours, 0.10 at 3 an hour")
+
     def test_cut_texts_cost_less(self, classifier, one_second_a_token):
         plan = forecast(classifier, WORDS, max_length=8)
         lengths = lengths_of(classifier, WORDS)
@@ -141,7 +149,15 @@ class TestForecast:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(3, "3.0 seconds"), (600, "10.0 minutes"), (9000, "2.5 hours"), (864000, "10.0 days")],
+    [
+        (0.2, "under a second"),
+        (3, "3.0 seconds"),
+        (75.4, "75 seconds"),
+        (600, "10 minutes"),
+        (9000, "2.5 hours"),
+        (864000, "10 days"),
+        (5e9, "160 years"),
+    ],
 )
 def test_durations_are_in_units_that_people_use(seconds, text):
     assert cost.duration(seconds) == text
