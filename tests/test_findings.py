@@ -441,15 +441,30 @@ class TestReviews:
         assert r["sum to one"][MINI, "AttnLRP"] > r.paper[MINI, "AttnLRP"] + 0.1
 
     def test_over_words_attnlrp_leads_and_else_in_mpnet_at_the_words(self):
-        rows = recorded_lrp("reviews")
-        for column in ("r_content", "r", "r_normalised"):
-            gap = compare(rows, "attnlrp", "cp-lrp", ["model", "readout"], column=column)
-            assert (gap.low[MINI] > 0).all()
-            leads = ["word", "sum", "post-norm"] if column == "r_content" else ["word"]
-            assert {*gap.loc[FULL].index[gap.low[FULL] > 0]} == {*leads}
-            assert (gap.high > 0).all()
+        shown = self.shown("tab-imdb-order")
+        for name in ("words", "raw", "sum to one"):
+            lead = shown[f"{name} lead"]
+            assert (lead[MINI] == 1).all()
+            leads = ["words", "sum", "LayerNorm"] if name == "words" else ["words"]
+            assert {*lead[FULL].index[lead[FULL] == 1]} == {*leads}
+            assert (lead >= 0).all()
+
+    def test_lrp_gains_on_loo_where_the_most_relevant_chunks_go_first(self):
+        curves = self.shown("fig-imdb-curves").rename_axis(["panel", "map", "gone"])
+        for model, name in product((MINI, FULL), ("AttnLRP", "CP-LRP")):
+            least, most = (
+                curves.loc[f"{model}\n{first} relevant first", name] for first in ("least", "most")
+            )
+            assert (most.high < 0).sum() > len(most) / 2
+            assert -most.value.mean() > 3 * least.value.mean()
+            if name == "AttnLRP":
+                assert least.value.abs().mean() < 0.04
+                assert not (least.high < 0).any()
 
     def test_lrp_is_a_little_ahead_of_loo_over_chunks(self):
+        rows = frame.read_rows("reviews").query("family == '' and readout == 'word'")
+        for name in ("attnlrp", "cp-lrp"):
+            assert (compare(rows, name, "loo", ["model"], column="delta").lead == 1).all()
         logits = self.shown("tab-imdb-logits")
         low, high = logits["times LOO's low"], logits["times LOO's high"]
         for name in ("AttnLRP", "CP-LRP"):
@@ -466,6 +481,8 @@ class TestReviews:
         assert high["LOO's first chunk"] < 0 < low["LOO's last chunk"]
         assert low["AttnLRP's first chunk"] < 0 < high["AttnLRP's first chunk"]
         assert low["the whole text"] > 0
+        lost = self.shown("tab-imdb-promised").loss[FULL]
+        assert lost["LOO's first chunk"] > lost["AttnLRP's first chunk"]
 
     def test_cp_lrp_s_lead_falls_with_length_and_redundancy_is_not_why(self):
         """At the sum, maps divided by their sums."""
