@@ -50,6 +50,8 @@ def figure_2(
 ) -> Drawing:
     """Draw the paper's Figure 2 on a task: r and Δ by the depth at which CP-LRP's rule is followed.
 
+    Models differ in the unit of their logits, so what Δ gains is in percent of AttnLRP's.
+
     Args:
         sets: of `name_sets`, with columns `task` and `readout`, of which the sum is shown.
         curves: the same of rows that have Δ, shown at the words.
@@ -58,10 +60,10 @@ def figure_2(
         title: of the figure.
     """
     in_r = sets[(sets.task == task) & (sets.readout == "sum") & (sets.family != "")]
-    gains = _mean_gain(curves[(curves.task == task) & (curves.readout == "words")])
+    gains = _mean_gain(curves[(curves.task == task) & (curves.readout == "word")])
     printed = paper.ablations(task)
     shown = {"r, sum to one": (over_texts(in_r, _WHICH, "r_normalised"), printed.r)}
-    shown["gain in Δ"] = gains, printed.delta - printed.delta["attnlrp", 0]
+    shown["gain in Δ, %"] = gains, 100 * (printed.delta / printed.delta["attnlrp", 0] - 1)
     panels = {
         (heading, label): _by_depth(family, *means, models)
         for family, (heading, _) in FAMILIES.items()
@@ -72,10 +74,11 @@ def figure_2(
 
 
 def _mean_gain(rows: pd.DataFrame) -> pd.DataFrame:
-    """What Δ gains on average over AttnLRP's, texts paired, by model and set of layers."""
+    """What Δ gains over AttnLRP's, in percent of its mean, texts paired, by model and set."""
     plain = rows[rows.part == "attnlrp"][["model", "id", "delta"]]
     gains = rows[rows.family != ""].merge(plain, on=["model", "id"])
-    gains["gain"] = gains.delta_x - gains.delta_y
+    whole = gains.groupby(_WHICH).delta_y.transform("mean")
+    gains["gain"] = 100 * (gains.delta_x - gains.delta_y) / whole
     return over_texts(gains, _WHICH, "gain", method="t")
 
 
@@ -109,7 +112,7 @@ def beside_table_a3(
     """
     by = ["model", "data", "task", "family", "layer"]
     r = sets[(sets.readout == "sum") & (sets.family != "")]
-    delta = curves[(curves.readout == "words") & (curves.family != "")]
+    delta = curves[(curves.readout == "word") & (curves.family != "")]
     means = {"r": r.groupby(by).r_normalised.mean(), "Δ": delta.groupby(by).delta.mean()}
     parts = {}
     for (model, data, task), own in pd.DataFrame(means).loc[[*models]].groupby(level=by[:3]):

@@ -183,9 +183,26 @@ class TestLayers:
 
     @pytest.mark.parametrize(("model", "falling"), [(MINI, 4), (FULL, 10)])
     def test_from_below_the_rule_costs_delta_in_every_set(self, model, falling):
-        gains = self.curve("front", "gain in Δ", model)
+        gains = self.curve("front", "gain in Δ, %", model)
         assert not (gains.low > 0).any()
         assert gains.value[:falling].is_monotonic_decreasing
+
+    def test_where_the_rule_helps_differs_and_on_reviews_it_gains_next_to_nothing(self):
+        for _, panel in self.shown("fig-ablation").groupby(level=[0, 1]):
+            assert len({*panel.value.groupby(level=2).idxmax().str[3]}) > 1
+        reviews = self.shown("fig-ablation-reviews").drop("the paper", level=2)
+        assert not (reviews.low.xs("gain in Δ, %", level=1) > 0).any()
+        sums = frame.read_rows("reviews").query("readout == 'sum'")
+        plain = sums.query("family == '' and method == 'attnlrp'").groupby("model").r_normalised
+        sets = sums.query("family != ''").groupby(["model", "family", "layer"]).r_normalised.mean()
+        assert (sets.groupby(level=0).max() - plain.mean()).max() < 0.03
+
+    def test_delta_rests_on_as_many_texts_as_the_captions_say(self):
+        counts = frame.read_rows("sst"), frame.read_rows("imdb"), frame.read_rows("curves")
+        single = pd.concat(counts).query("family == 'single'").dropna(subset="delta")
+        texts = single.groupby(["data", "model"]).id.nunique()
+        said = {("SST-2", MINI): 208, ("SST-2", FULL): 100, ("IMDB", MINI): 60, ("IMDB", FULL): 12}
+        assert texts.to_dict() == said
 
     def test_the_rule_in_mpnet_s_last_layer_raises_delta_and_the_halves_hold_zero_at_the_sum(self):
         curves = frame.read_rows("curves", ["mpnet-sst2"])
@@ -193,9 +210,9 @@ class TestLayers:
         last = curves[(curves.family == "single") & (curves.layer == 12)].delta
         plain = curves[(curves.family == "") & (curves.method == "attnlrp")].delta
         assert stats.estimate(last - plain, method="t").low > 0
-        halves = tables("05_layer_ablation")["fig-halves"]
-        both = halves.sort_index().loc[(f"{FULL}, SST-2", "all tokens, sum to one", "sum")]
-        assert both.low < 0 < both.high
+        halves = self.shown("fig-halves").loc["", "all tokens, sum to one"]
+        assert halves.low[f"{FULL}, SST-2"] < 0 < halves.high[f"{FULL}, SST-2"]
+        assert halves.low[f"{MINI}, SST-2"] > 0 > halves.high[f"{SIX}, SST-2"]
 
     def test_on_reviews_only_minilm_s_r_moves(self):
         rows = frame.read_rows("reviews")
@@ -213,33 +230,33 @@ class TestLayers:
             ends = by_class.loc[model][["low", "high"]]
             assert (np.sign(ends) == sign).all(axis=None)
 
-    def test_the_later_half_lies_between_attnlrp_and_cp_lrp(self):
-        for end, sign in {"attnlrp": -1, "cp-lrp": 1}.items():
-            gap = compare(halves_of_layers("sst"), "later", end, ["model", "readout"], of="part")
-            assert len(gap) == 9
-            assert (gap.lead == sign).all()
-
-    def test_on_reviews_minilm_s_earlier_half_and_neither_of_mpnet(self):
+    @pytest.mark.parametrize(
+        ("kind", "signs"),
+        [("sst", {MINI: -1, SIX: -1, FULL: 1}), ("reviews", {MINI: -1, FULL: 0})],
+    )
+    def test_the_later_half_leads_only_on_mpnet_s_sentences(self, kind, signs):
         by = ["model", "readout"]
-        gap = compare(halves_of_layers("reviews"), "later", "earlier", by, of="part")
-        assert (gap.loc[MINI].value < 0).all()
-        assert (gap.loc[FULL].lead == 0).all()
+        gap = compare(halves_of_layers(kind), "later", "earlier", by, of="part")
+        for model, sign in signs.items():
+            assert (gap.loc[model].lead == sign).all()
 
     def test_with_special_tokens_the_sign_depends_on_readout_and_division(self):
-        halves = self.shown("fig-halves")
+        sets = layers.name_sets(frame.read_rows("sst"))
+        by = ["model", "readout"]
+        raw, divided = (
+            compare(sets, "later", "earlier", by, of="part", column=column).value
+            for column in ("r", "r_normalised")
+        )
         for model, sign in {MINI: 1, FULL: -1}.items():
-            raw = halves.loc[f"{model}, SST-2", "all tokens"]
-            assert sign * raw.value["sum"] > 0 > sign * raw.value["words"]
-        assert halves.value[f"{FULL}, SST-2", "all tokens, sum to one", "sum"] > 0
+            assert sign * raw[model, "sum"] > 0 > sign * raw[model, "word"]
+        assert divided[FULL, "sum"] > 0
 
     def test_attnlrp_leads_by_delta_on_sentences_everywhere_and_on_reviews_at_the_words(self):
         table = self.shown("tab-delta")
-        rows = [row for row in table.index if row[1].endswith(("SST-2", "IMDB"))]
-        assert len(rows) == 7
-        assert (table.loc[rows, "words low"] > 0).all()
-        others = table.loc[rows, ["sum", "LayerNorm"]].apply(pd.to_numeric, errors="coerce")
-        assert others.notna().sum().to_list() == [4, 4]
-        assert (others.dropna() > 0).all(axis=None)
+        leads = [column for column in table if column.endswith(" lead")]
+        shown = table[leads].apply(pd.to_numeric, errors="coerce").stack().dropna()
+        assert len(shown) == 7
+        assert (shown == 1).all()
 
     def test_the_taylor_estimate_errs_less_in_the_later_half(self):
         rows = frame.read_rows("softmax")
@@ -251,19 +268,18 @@ class TestLayers:
         assert len(gap) == 4
         assert (gap.high < 0).all()
 
-    def test_the_path_follows_the_removal_worse_in_one_class_of_one_model(self):
-        rows, classes = frame.read_rows("softmax"), pd.concat(map(frame.read_rows, ("sst", "imdb")))
-        text = ["model", "data", "id"]
-        rows = rows.merge(classes[[*text, "target"]].drop_duplicates(), on=text)
-        middle = rows.groupby("model").layer.transform("max") / 2
-        rows["half"] = np.where(rows.layer > middle, "later", "earlier")
-        column = "r_softmax_attended"
-        means = rows.groupby([*text, "target", "half"])[column].mean().reset_index()
-        by = ["model", "data", "target"]
-        gap = compare(means, "later", "earlier", by, of="half", column=column)
-        assert [*gap.index[gap.high < 0]] == [(FULL, "SST-2", 1)]
-        shares = self.shown("fig-linearisation").loc["SST-2", "path, r, attended mean", FULL]
-        assert shares.value.min() < 0
+    def test_the_path_follows_the_removal_best_late_and_dips_halfway_in_mpnet(self):
+        gaps = self.shown("tab-errors")
+        for zero in ("from the mean", "attended mean"):
+            assert (gaps[f"path, r, {zero} low"] > 0).all()
+            shown = self.shown("fig-linearisation").xs(f"path, r, {zero}", level=1)
+            for _, curve in shown.value.groupby(level=[0, 1]):
+                assert curve.idxmax()[2] > 0.8
+            middle = shown.value["SST-2", FULL].to_numpy()
+            assert middle[5] < min(middle[1:5])
+        assert middle[5] < 0
+        assert (gaps["flatness low"][MINI] > 0).all()
+        assert (gaps["flatness high"][FULL] < 0).all()
 
 
 def halves_of_layers(kind):
@@ -428,15 +444,30 @@ class TestReviews:
         assert r["sum to one"][MINI, "AttnLRP"] > r.paper[MINI, "AttnLRP"] + 0.1
 
     def test_over_words_attnlrp_leads_and_else_in_mpnet_at_the_words(self):
-        rows = recorded_lrp("reviews")
-        for column in ("r_content", "r", "r_normalised"):
-            gap = compare(rows, "attnlrp", "cp-lrp", ["model", "readout"], column=column)
-            assert (gap.low[MINI] > 0).all()
-            leads = ["word", "sum", "post-norm"] if column == "r_content" else ["word"]
-            assert {*gap.loc[FULL].index[gap.low[FULL] > 0]} == {*leads}
-            assert (gap.high > 0).all()
+        shown = self.shown("tab-imdb-order")
+        for name in ("words", "raw", "sum to one"):
+            lead = shown[f"{name} lead"]
+            assert (lead[MINI] == 1).all()
+            leads = ["words", "sum", "LayerNorm"] if name == "words" else ["words"]
+            assert {*lead[FULL].index[lead[FULL] == 1]} == {*leads}
+            assert (lead >= 0).all()
+
+    def test_lrp_gains_on_loo_where_the_most_relevant_chunks_go_first(self):
+        curves = self.shown("fig-imdb-curves").rename_axis(["panel", "map", "gone"])
+        for model, name in product((MINI, FULL), ("AttnLRP", "CP-LRP")):
+            least, most = (
+                curves.loc[f"{model}\n{first} relevant first", name] for first in ("least", "most")
+            )
+            assert (most.high < 0).sum() > len(most) / 2
+            assert -most.value.mean() > 3 * least.value.mean()
+            if name == "AttnLRP":
+                assert least.value.abs().mean() < 0.04
+                assert not (least.high < 0).any()
 
     def test_lrp_is_a_little_ahead_of_loo_over_chunks(self):
+        rows = frame.read_rows("reviews").query("family == '' and readout == 'word'")
+        for name in ("attnlrp", "cp-lrp"):
+            assert (compare(rows, name, "loo", ["model"], column="delta").lead == 1).all()
         logits = self.shown("tab-imdb-logits")
         low, high = logits["times LOO's low"], logits["times LOO's high"]
         for name in ("AttnLRP", "CP-LRP"):
@@ -453,6 +484,8 @@ class TestReviews:
         assert high["LOO's first chunk"] < 0 < low["LOO's last chunk"]
         assert low["AttnLRP's first chunk"] < 0 < high["AttnLRP's first chunk"]
         assert low["the whole text"] > 0
+        lost = self.shown("tab-imdb-promised").loss[FULL]
+        assert lost["LOO's first chunk"] > lost["AttnLRP's first chunk"]
 
     def test_cp_lrp_s_lead_falls_with_length_and_redundancy_is_not_why(self):
         """At the sum, maps divided by their sums."""

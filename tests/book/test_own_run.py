@@ -175,12 +175,12 @@ def assert_sets(tables, rows, name, figure="fig-ablation"):
     means = rows[rows.family != ""].groupby(["readout", "family", "layer"])
     means = means[["r_normalised", "r_content", "delta"]].mean()
     plain = rows[(rows.method == "attnlrp") & (rows.family == "") & (rows.readout == "word")]
-    gain = means.loc["word"].delta - plain.delta.mean()
+    gain = 100 * (means.loc["word"].delta / plain.delta.mean() - 1)
     drawn = tables[figure].value.sort_index()
     headings = {"front": "in all layers below", "back": "in all layers above"}
     headings["single"] = "in one layer"
     for family, heading in headings.items():
-        measured = {"r, sum to one": means.loc["sum"].r_normalised, "gain in Δ": gain}
+        measured = {"r, sum to one": means.loc["sum"].r_normalised, "gain in Δ, %": gain}
         for label, expected in measured.items():
             found = drawn.loc[heading, label, name]
             assert [*found] == pytest.approx([*expected[family]], abs=1e-4)
@@ -227,7 +227,7 @@ def test_chapter_5_has_the_numbers_of_evaluate(layer_ablation, rows):
     tables = read_tables(layer_ablation)
     assert read_answer(layer_ablation).startswith(f"On {NAME}, 6 texts: ")
     halves = assert_sets(tables, rows, NAME)
-    at = f"{NAME}, six", "own tokens", "sum"
+    at = "", "own tokens, raw", f"{NAME}, six"
     assert tables["fig-halves"].value.sort_index()[at] == pytest.approx(
         halves["back", 3] - halves["front", 2], abs=1e-4
     )

@@ -117,7 +117,7 @@ def lines(
     tables = {name: _series(panel) for name, panel in panels.items()}
     figure.values = pd.concat({name: pd.concat(parts) for name, parts in tables.items()})
     own = looks(label for panel in tables.values() for label in panel)
-    before = ""
+    before = heading_before = ""
     for number, (axes, name) in enumerate(zip(grid.flat, panels, strict=False)):
         heading, label = name if isinstance(name, tuple) else (name, ylabel)
         if zero:
@@ -135,12 +135,13 @@ def lines(
             _seen(*axes.plot(table.index, table.value, ms=4 * weight, **look), series, heading)
             if pd.api.types.is_integer_dtype(table.index):
                 axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
-        axes.set_title(NAMES.get(heading, heading), fontsize=10, loc="left")
+        if number % 2 == 0 or heading != heading_before:
+            axes.set_title(NAMES.get(heading, heading), fontsize=10, loc="left")
         if number % 2 == 0 or label != before:
             axes.set_ylabel(label)
         if number + 2 >= len(panels):
             axes.set_xlabel(xlabel)
-        before = label
+        before, heading_before = label, heading
     figure.legend_below(columns)
     return figure
 

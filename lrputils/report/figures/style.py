@@ -67,6 +67,8 @@ LOOKS = {
     "LRP around plain attention": _Look("plum", "X"),
     "half-removal": _Look("pine", "s"),
     "mask gradient + half-removal": _Look("moss", "D"),
+    "own tokens, raw": _Look("slate", "o"),
+    "all tokens, sum to one": _Look("grey", "s"),
     "top word, sure": _Look("ink", "o"),
     "top word, unsure": _Look("ink", "s", line="--"),
     "other words, sure": _Look("grey", "o"),
